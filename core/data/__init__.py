@@ -1,0 +1,1 @@
+"""Photos on disk: scanning, groups, splits, cache, augmentation and batches."""

@@ -1,0 +1,153 @@
+"""What every device's plan can do. Two finals implement it: `core.cpu.plan` and `core.gpu.plan`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import final
+
+from core.ops.contract import Array
+from core.program import ParameterLayout, Program
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PhotoBatch:
+    """Photos as they come from the cache, and what is done to each on the device.
+
+    photos: uint8 ``(N, H, W, 3)`` RGB, any N up to the plan's batch; rows: float32 ``(N, ROW)``
+    (`core.ops.photo`); labels: int32 ``(N,)``, -1 where unknown. With `index`, photos may be None:
+    the rows of the set that was put on the device by `Plan.keep_photos`.
+    """
+
+    photos: Array | None
+    rows: Array
+    labels: Array
+    index: Array | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """Settings of the update kernel (`core.ops.update` is the reference).
+
+    name: "sgd", "adam" or "adamw"; clip_norm 0 means off; average is the decay of the running
+    average of weights (EMA), 0 means none is kept.
+    """
+
+    name: str = "sgd"
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    clip_norm: float = 0.0
+    average: float = 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Mean loss and number of right answers of one step, and the gradient's norm before clipping."""
+
+    loss: float
+    correct: int
+    photos: int
+    gradient_norm: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """Time of one kernel of one step. `floor_ms` is what its bytes and FLOPs need at this device's peak."""
+
+    layer: str
+    direction: str
+    kernel: str
+    milliseconds: float
+    flops: int
+    bytes: int
+    floor_ms: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes a plan takes, known before it runs."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    workspace: int
+    photos: int
+
+    @property
+    def total(self) -> int:
+        return sum(int(getattr(self, f.name)) for f in fields(self))
+
+
+class Plan(ABC):
+    """A program on a device: memory laid out, one kernel chosen per step, nothing allocated while it runs.
+
+    Weights and optimizer state go in and out as float32 host arrays by full parameter name (OHWI).
+    """
+
+    program: Program
+    layout: ParameterLayout
+    memory: Memory
+    batch: int
+
+    @abstractmethod
+    def load(self, weights: Mapping[str, Array]) -> None:
+        """Copy all weights in. Raises ModelFileError naming every missing, extra or misshapen array."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, Array]:
+        """Copies of all weights and running statistics."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Array]:
+        """Optimizer state as flat arrays ("momentum", or "first" and "second"; "average") and "step"."""
+
+    @abstractmethod
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Put back what `state` gave; the next step has the same bits as if nothing had happened."""
+
+    @abstractmethod
+    def predict(self, batch: PhotoBatch) -> dict[str, Array]:
+        """Inference: "logits" ``(N, classes)`` and every further output asked of `compile`, float32."""
+
+    @abstractmethod
+    def gradient(self, batch: PhotoBatch, accumulate: bool = False) -> StepResult:
+        """Forward and backward; the mean gradient stays in the plan (`gradients`)."""
+
+    @abstractmethod
+    def gradients(self) -> dict[str, Array]:
+        """Copies of the gradients of all trained parameters."""
+
+    @abstractmethod
+    def update(self, learning_rate: float) -> None:
+        """One optimizer step with the gradients at hand (divided by the number of accumulated batches)."""
+
+    @abstractmethod
+    def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
+        """`gradient` and `update` in one go; on CUDA one replay of the captured graph."""
+
+    @abstractmethod
+    def keep_photos(self, photos: Array) -> bool:
+        """Put a set of uint8 photos on the device for use by `PhotoBatch.index`; False if it does not fit."""
+
+    @abstractmethod
+    def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
+        """Run one step (training plan: forward and backward; else forward) with every kernel timed."""
+
+    @abstractmethod
+    def kernels(self) -> list[tuple[str, str, str]]:
+        """(layer, direction, kernel name) of every step, in order, as chosen."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give the memory back; the plan must not be used afterwards."""

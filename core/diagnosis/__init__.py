@@ -1,0 +1,1 @@
+"""Diagnosis: the model file, predictions, and how far they can be trusted."""

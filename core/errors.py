@@ -1,0 +1,80 @@
+"""Errors as sentences for the person who sees them: what happened, and what to do.
+
+Raised where the cause is known, caught only by the command lines and the training thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_WRONG_INPUT = 2
+EXIT_STOPPED = 3
+
+
+class LeafClinicError(Exception):
+    """A failure the program understands; its text is shown as it is."""
+
+    exit_code = EXIT_FAILED
+
+
+class InputError(LeafClinicError):
+    """What the user gave cannot be used; nothing was written."""
+
+    exit_code = EXIT_WRONG_INPUT
+
+
+@final
+class DataError(InputError):
+    """The photos, folder or manifest cannot be used."""
+
+
+@final
+class ModelFileError(InputError):
+    """A model, checkpoint or ONNX file is cut, altered or of another version."""
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with one field of the configuration."""
+
+    field: str
+    message: str
+
+
+@final
+class ConfigError(InputError):
+    """Impossible options, all of them at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(f"--{p.field.replace('_', '-')}: {p.message}" for p in problems))
+
+
+@final
+class DeviceError(InputError):
+    """The device asked for cannot be opened, with the reason and the remedy."""
+
+
+@final
+class OutOfMemory(LeafClinicError):
+    """The device has less memory than the plan needs; says what would fit."""
+
+
+@final
+class KernelUnavailable(InputError):
+    """A kernel asked for by name refuses the case, with its reason."""
+
+
+@final
+class TrainingDiverged(LeafClinicError):
+    """The loss or a gradient is not finite; says the step and the layer."""
+
+
+@final
+class StorageError(LeafClinicError):
+    """A file of the run could not be written (full disk, rights); the run stays resumable."""

@@ -1,0 +1,1 @@
+"""CUDA kernels, one file per op family, lowest rung first."""

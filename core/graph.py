@@ -1,0 +1,163 @@
+"""A network as data: named nodes with attributes, inputs, parameters and shapes.
+
+Shapes are per photo, channels last: ``(height, width, channels)`` or ``(features,)``.
+A graph goes to JSON and comes back equal; shapes in the file are checked, not trusted
+(`core.ops.builder.check`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, final
+
+from core.errors import ModelFileError
+
+Shape: TypeAlias = tuple[int, ...]
+Attribute: TypeAlias = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
+Attributes: TypeAlias = Mapping[str, Attribute]
+
+PHOTO: Final = "photo"
+"""Name of the input node: the normalised photo, float32 ``(height, width, 3)``."""
+
+LABEL: Final = "label"
+"""Name that stands for the true classes in the inputs of a loss node."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One array a node owns. Filters are OHWI, dense weights ``(out, in)``.
+
+    `trained` is false for running statistics; `decay` says whether weight decay applies;
+    `init` is a row of `core.models.init.INITS` and `fan_in` feeds it.
+    """
+
+    role: str
+    shape: Shape
+    init: str = "zeros"
+    fan_in: int = 1
+    trained: bool = True
+    decay: bool = True
+
+    @property
+    def size(self) -> int:
+        count = 1
+        for side in self.shape:
+            count *= side
+        return count
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation. A parameter's full name is ``f"{node.name}.{parameter.role}"``."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    shape: Shape
+    attributes: Attributes = field(default_factory=lambda: MappingProxyType({}))
+    parameters: tuple[Parameter, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes in an order in which every input stands before its use. The first is the photo."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    output: str
+
+    @property
+    def classes(self) -> int:
+        return self.node(self.output).shape[-1]
+
+    @property
+    def photo_shape(self) -> Shape:
+        return self.nodes[0].shape
+
+    def node(self, name: str) -> Node:
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Full name to parameter, in node order."""
+        return {f"{n.name}.{p.role}": p for n in self.nodes for p in n.parameters}
+
+    def users(self, name: str) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if name in node.inputs)
+
+
+def to_json(graph: Graph) -> str:
+    """The graph as one JSON object; `from_json` gives an equal graph back."""
+    return json.dumps(
+        {
+            "name": graph.name,
+            "output": graph.output,
+            "nodes": [
+                {
+                    "name": n.name,
+                    "op": n.op,
+                    "inputs": n.inputs,
+                    "shape": n.shape,
+                    "attributes": dict(n.attributes),
+                    "parameters": [
+                        {
+                            "role": p.role,
+                            "shape": p.shape,
+                            "init": p.init,
+                            "fan_in": p.fan_in,
+                            "trained": p.trained,
+                            "decay": p.decay,
+                        }
+                        for p in n.parameters
+                    ],
+                }
+                for n in graph.nodes
+            ],
+        }
+    )
+
+
+def from_json(text: str) -> Graph:
+    """Read a graph. Raises ModelFileError where a field is missing or of the wrong kind."""
+    try:
+        raw = json.loads(text)
+        return Graph(str(raw["name"]), tuple(_read_node(n) for n in raw["nodes"]), str(raw["output"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"The network description in this file cannot be read ({error}).") from error
+
+
+def _read_node(raw: Mapping[str, Any]) -> Node:
+    return Node(
+        name=str(raw["name"]),
+        op=str(raw["op"]),
+        inputs=tuple(str(i) for i in raw["inputs"]),
+        shape=tuple(int(s) for s in raw["shape"]),
+        attributes=MappingProxyType({k: _read_attribute(v) for k, v in raw["attributes"].items()}),
+        parameters=tuple(
+            Parameter(
+                role=str(p["role"]),
+                shape=tuple(int(s) for s in p["shape"]),
+                init=str(p["init"]),
+                fan_in=int(p["fan_in"]),
+                trained=bool(p["trained"]),
+                decay=bool(p["decay"]),
+            )
+            for p in raw["parameters"]
+        ),
+    )
+
+
+def _read_attribute(value: Any) -> Attribute:
+    if isinstance(value, list):
+        return tuple(value)
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"attribute {value!r}")

@@ -1,0 +1,1 @@
+"""The networks, each written like its paper's table."""

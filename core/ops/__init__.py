@@ -1,0 +1,1 @@
+"""Operations: shape rule, cost and NumPy reference of each, one file per op."""

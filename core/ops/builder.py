@@ -1,0 +1,92 @@
+"""Builds a graph node by node with the ops' shape rules, and checks one that came from a file."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import final
+
+from core.errors import ModelFileError
+from core.graph import LABEL, PHOTO, Attribute, Attributes, Graph, Node, Shape
+from core.ops.table import OPS
+
+MAX_ELEMENTS = 1 << 31
+"""No array of a network may have more elements: a crafted header must not take the memory."""
+
+
+@final
+class Builder:
+    """Collects nodes; every method returns the new node's name, so that models read as tables."""
+
+    def __init__(self, name: str, photo_shape: Shape, mean: tuple[float, ...], std: tuple[float, ...]):
+        self.name = name
+        photo = MappingProxyType[str, Attribute]({"mean": mean, "std": std})
+        self._nodes: dict[str, Node] = {PHOTO: Node(PHOTO, "photo", (), photo_shape, photo)}
+
+    def add(self, op: str, name: str, *inputs: str, **attributes: Attribute) -> str:
+        """Append one node. Raises ValueError with a sentence where op, attributes or shapes do not fit."""
+        if name in self._nodes or name == LABEL:
+            raise ValueError(f"There are two nodes named {name!r}.")
+        self._nodes[name] = make_node(op, name, inputs, attributes, self._nodes)
+        return name
+
+    def shape(self, name: str) -> Shape:
+        return self._nodes[name].shape
+
+    def graph(self, output: str) -> Graph:
+        return Graph(self.name, tuple(self._nodes.values()), output)
+
+
+def make_node(
+    op: str, name: str, inputs: tuple[str, ...], attributes: Attributes, known: dict[str, Node]
+) -> Node:
+    """One node with its shape and parameters worked out."""
+    if op not in OPS:
+        raise ValueError(f"There is no op {op!r}.")
+    rule = OPS[op]
+    unknown = set(attributes) - set(rule.defaults)
+    if unknown:
+        raise ValueError(f"{op} {name!r} has no attribute {sorted(unknown)}.")
+    missing = [i for i in inputs if i not in known and i != LABEL]
+    if missing:
+        raise ValueError(f"{op} {name!r} uses {missing}, which do not stand before it.")
+    filled = MappingProxyType({**rule.defaults, **attributes})
+    shapes = [known[i].shape if i in known else () for i in inputs]
+    shape = rule.shape(filled, shapes)
+    parameters = rule.parameters(filled, shapes)
+    for candidate in (shape, *(p.shape for p in parameters)):
+        size = 1
+        for side in candidate:
+            if side < 1:
+                raise ValueError(f"{op} {name!r} would have the shape {candidate}.")
+            size *= side
+        if size > MAX_ELEMENTS:
+            raise ValueError(f"{op} {name!r} would need {size} elements; that is too many.")
+    return Node(name, op, inputs, shape, filled, parameters)
+
+
+def check(graph: Graph) -> Graph:
+    """The same graph if every node agrees with its op's rules. Raises ModelFileError."""
+    if not graph.nodes or graph.nodes[0].op != "photo" or graph.nodes[0].name != PHOTO:
+        raise ModelFileError("The network in this file does not start with a photo.")
+    known = {PHOTO: graph.nodes[0]}
+    try:
+        for node in graph.nodes[1:]:
+            if node.name in known:
+                raise ValueError(f"There are two nodes named {node.name!r}.")
+            made = make_node(node.op, node.name, node.inputs, node.attributes, known)
+            if (made.shape, made.parameters) != (node.shape, node.parameters):
+                raise ValueError(f"{node.op} {node.name!r} promises shapes that do not follow.")
+            known[node.name] = made
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise ModelFileError(f"The network in this file is not valid: {error}") from error
+    if graph.output not in known:
+        raise ModelFileError(f"The network in this file has no node {graph.output!r}.")
+    return graph
+
+
+def with_loss(graph: Graph, label_smoothing: float, class_weights: tuple[float, ...]) -> Graph:
+    """The graph with a softmax cross entropy named "loss" at its end, for training."""
+    known = {node.name: node for node in graph.nodes}
+    attributes: dict[str, Attribute] = {"label_smoothing": label_smoothing, "class_weights": class_weights}
+    loss = make_node("softmax_cross_entropy", "loss", (graph.output, LABEL), attributes, known)
+    return Graph(graph.name, (*graph.nodes, loss), graph.output)

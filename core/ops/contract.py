@@ -1,0 +1,92 @@
+"""What an op is: four rules and a reference, as plain functions in one row.
+
+Batches are channels last: activations ``(N, H, W, C)`` or ``(N, F)``, filters OHWI. The reference
+runs in the dtype of its inputs (float32 or float64) and is never optimised: it is the judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from core.graph import Attributes, Parameter, Shape
+
+Array: TypeAlias = npt.NDArray[Any]
+Arrays: TypeAlias = Mapping[str, Array]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Work of one photo: floating-point operations (a multiply-add is 2) and the fewest bytes moved."""
+
+    flops: int
+    bytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a run knows besides its arrays.
+
+    `seed`, `step` and `photo0` (index of the batch's first photo in the step) feed dropout's
+    counter-based generator, so that a mask is the same on every device.
+    """
+
+    training: bool = False
+    seed: int = 0
+    step: int = 0
+    photo0: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A forward result: the output, what backward needs, and new values of running statistics."""
+
+    output: Array
+    saved: Arrays = field(default_factory=dict)
+    updated: Arrays = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """Gradients of the loss: one per input (None for labels), one per trained parameter role."""
+
+    inputs: tuple[Array | None, ...]
+    parameters: Arrays = field(default_factory=dict)
+
+
+ShapeRule: TypeAlias = Callable[[Attributes, Sequence[Shape]], Shape]
+ParameterRule: TypeAlias = Callable[[Attributes, Sequence[Shape]], tuple[Parameter, ...]]
+CostRule: TypeAlias = Callable[[Attributes, Sequence[Shape], Shape], Cost]
+Forward: TypeAlias = Callable[[Attributes, Sequence[Array], Arrays, Mode], Result]
+Backward: TypeAlias = Callable[[Attributes, Sequence[Array], Arrays, Result, Array, Mode], Gradients]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation. `shape` raises ValueError with a sentence where the attributes make no sense.
+
+    `defaults` names every attribute with its default; the builder fills them in and refuses others.
+    `backward` takes the gradient with respect to the output and gives those of the inputs.
+    """
+
+    name: str
+    defaults: Attributes
+    shape: ShapeRule
+    cost: CostRule
+    forward: Forward
+    backward: Backward
+    parameters: ParameterRule = lambda attributes, inputs: ()
+
+
+def volume(shape: Shape) -> int:
+    """Number of elements of a shape."""
+    return int(np.prod(shape, dtype=np.int64)) if shape else 1

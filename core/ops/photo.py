@@ -1,0 +1,100 @@
+"""The photo that enters the network: crop, turn, colour, blur and cut-out in one pass over uint8.
+
+Every device has this kernel; this is its reference. A row of `ROW` floats describes what is done
+to one photo; `core.data.augment` draws rows, `identity_rows` only resizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from core.graph import Attributes, Shape
+from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+
+ROW: Final = 32
+AFFINE: Final = slice(0, 6)
+"""Source pixel of output pixel (x, y): ``sx = a0 x + a1 y + a2``, ``sy = a3 x + a4 y + a5``.
+Pixel centres are integers; outside the photo the nearest edge pixel is taken."""
+COLOUR: Final = slice(6, 18)
+"""Row-major 3x4 matrix on (r, g, b, 1) with values 0..1, clipped to 0..1 afterwards."""
+BLUR: Final = 18
+"""Weight w of each of four neighbours: ``(1 - 4 w) centre + w (up + down + left + right)``."""
+BLUR_RADIUS: Final = 19
+"""Distance of those neighbours, in source pixels along the source axes."""
+CUTOUT: Final = slice(20, 24)
+"""Box y0, x0, y1, x1 in output pixels (end excluded) set to the mean, which is 0 after normalising."""
+
+
+def identity_rows(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
+    """Rows that scale photos of ``source`` (height, width) to ``size``; float32 ``(count, ROW)``."""
+    rows = np.zeros((count, ROW), np.float32)
+    scale_y, scale_x = source[0] / size[0], source[1] / size[1]
+    rows[:, AFFINE] = (scale_x, 0.0, 0.5 * scale_x - 0.5, 0.0, scale_y, 0.5 * scale_y - 0.5)
+    rows[:, COLOUR] = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
+    return rows
+
+
+def transform(
+    photos: Array, rows: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
+) -> Array:
+    """Photos uint8 ``(N, H, W, 3)`` and rows ``(N, ROW)`` to normalised float32 ``(N, *size, 3)``."""
+    out = np.empty((len(photos), *size, 3), np.float32)
+    y, x = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float32)
+    for n, row in enumerate(np.asarray(rows, np.float32)):
+        a = row[AFFINE]
+        sx, sy = a[0] * x + a[1] * y + a[2], a[3] * x + a[4] * y + a[5]
+        rgb = _sample(photos[n], sx, sy)
+        if row[BLUR] > 0:
+            r = row[BLUR_RADIUS]
+            around = (
+                _sample(photos[n], sx - r, sy) + _sample(photos[n], sx + r, sy)
+                + _sample(photos[n], sx, sy - r) + _sample(photos[n], sx, sy + r)
+            )
+            rgb = (1 - 4 * row[BLUR]) * rgb + row[BLUR] * around
+        colour = row[COLOUR].reshape(3, 4)
+        rgb = np.clip(rgb @ colour[:, :3].T + colour[:, 3], 0.0, 1.0)
+        rgb = (rgb - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
+        y0, x0, y1, x1 = (int(v) for v in row[CUTOUT])
+        rgb[max(y0, 0) : max(y1, 0), max(x0, 0) : max(x1, 0)] = 0
+        out[n] = rgb
+    return out
+
+
+def _sample(photo: Array, sx: Array, sy: Array) -> Array:
+    """Bilinear sample in 0..1 with clamped coordinates; float32 ``(h, w, 3)``."""
+    height, width = photo.shape[:2]
+    sx, sy = np.clip(sx, 0, width - 1), np.clip(sy, 0, height - 1)
+    x0, y0 = np.floor(sx).astype(np.intp), np.floor(sy).astype(np.intp)
+    x1, y1 = np.minimum(x0 + 1, width - 1), np.minimum(y0 + 1, height - 1)
+    fx, fy = (sx - x0)[..., None], (sy - y0)[..., None]
+    p = photo.astype(np.float32) / np.float32(255)
+    top = p[y0, x0] * (1 - fx) + p[y0, x1] * fx
+    bottom = p[y1, x0] * (1 - fx) + p[y1, x1] * fx
+    return np.asarray(top * (1 - fy) + bottom * fy, np.float32)
+
+
+def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
+    raise ValueError("a photo is the first node of a graph and no other")
+
+
+def _forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
+    return Result(inputs[0])
+
+
+def _backward(
+    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
+) -> Gradients:
+    return Gradients((gradient,))
+
+
+PHOTO_OP: Final = Op(
+    name="photo",
+    defaults={"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)},
+    shape=_shape,
+    cost=lambda attributes, inputs, output: Cost(60 * volume(output), 7 * volume(output)),
+    forward=_forward,
+    backward=_backward,
+)

@@ -1,0 +1,119 @@
+"""Kernels as rows: which op, on which device, by which algorithm, and when it refuses.
+
+A kernel asked for by name runs or refuses with a sentence; it never becomes another kernel.
+Only `choose` with the algorithm "auto" picks, by the order of `LADDER`, highest rung first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, final
+
+from core.errors import KernelUnavailable
+from core.graph import Attributes, Shape
+
+LADDER: Final = (
+    "reference",
+    "naive",
+    "vectorised",
+    "shared",
+    "im2col",
+    "winograd",
+    "fft",
+    "tiled",
+    "tensor_core",
+    "fused",
+)
+"""Rungs, lowest first. The vendors' libraries are yardsticks and are never chosen by "auto"."""
+
+YARDSTICKS: Final = ("cublas", "cudnn")
+
+PASSES: Final = ("forward", "backward_input", "backward_weight", "update")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The problem a kernel is asked to solve: what is known before the arrays exist."""
+
+    op: str
+    attributes: Attributes
+    inputs: tuple[Shape, ...]
+    output: Shape
+    batch: int
+    activation: str = ""
+    precision: str = "float32"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Largest relative error ``|got - want| / max|want|`` a kernel may have against float64."""
+
+    relative: float
+
+
+Refusal: TypeAlias = Callable[[Case], str | None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One way to compute one pass of one op on one device.
+
+    `run(case, arrays)` computes on host arrays from the dict `arrays` (`x`, `weight`, `bias`, `dy`,
+    ... in; `out`, `dx`, `dweight`, `dbias` ... written in place), for tests and the laboratory;
+    plans call the device function inside directly. `idea` is one line for tables and tooltips.
+    """
+
+    op: str
+    direction: str
+    device: str
+    algorithm: str
+    run: Callable[[Case, dict[str, Any]], None]
+    idea: str
+    tolerance: Tolerance = Tolerance(1e-5)
+    refuses: Refusal = lambda case: None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return (self.op, self.direction, self.device, self.algorithm)
+
+
+@final
+class Table:
+    """All kernels of one device, in reading order. Two rows with one key are an error."""
+
+    def __init__(self, rows: Iterable[Kernel]) -> None:
+        self.rows = tuple(rows)
+        self._by_key = {row.key: row for row in self.rows}
+        if len(self._by_key) != len(self.rows):
+            keys = [row.key for row in self.rows]
+            twice = sorted({key for key in keys if keys.count(key) > 1})
+            raise ValueError(f"kernels listed twice: {twice}")
+
+    def of(self, op: str, direction: str) -> tuple[Kernel, ...]:
+        """Rows of one op and direction, lowest rung first."""
+        found = [r for r in self.rows if (r.op, r.direction) == (op, direction)]
+        order = (*LADDER, *YARDSTICKS)
+        return tuple(sorted(found, key=lambda row: order.index(row.algorithm)))
+
+    def choose(self, case: Case, direction: str, algorithm: str = "auto") -> Kernel:
+        """The kernel by name, or the highest rung that does not refuse. Raises KernelUnavailable."""
+        rows = self.of(case.op, direction)
+        if algorithm != "auto":
+            rows = tuple(row for row in rows if row.algorithm == algorithm)
+            if not rows:
+                raise KernelUnavailable(f"There is no kernel {algorithm!r} for {case.op} {direction}.")
+        else:
+            rows = tuple(row for row in rows if row.algorithm not in YARDSTICKS)
+        reasons = []
+        for row in reversed(rows):
+            reason = row.refuses(case)
+            if reason is None:
+                return row
+            reasons.append(f"{row.algorithm}: {reason}")
+        raise KernelUnavailable(
+            f"No kernel can run {case.op} {direction} here. " + " ".join(reasons)
+        )

@@ -1,0 +1,63 @@
+"""The door to the devices: compile a graph to a plan on the CPU or on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from core.device import Optimizer, Plan
+from core.errors import DeviceError
+from core.graph import Graph
+
+DEVICES: Final = ("auto", "cpu", "cuda")
+PRECISIONS: Final = ("float32", "tf32", "mixed")
+
+
+def compile_plan(
+    graph: Graph,
+    *,
+    device: str = "cpu",
+    batch: int = 1,
+    training: bool = False,
+    precision: str = "float32",
+    algorithm: str = "auto",
+    optimizer: Optimizer | None = None,
+    outputs: Sequence[str] = (),
+    frozen: Sequence[str] = (),
+    seed: int = 0,
+    threads: int = 0,
+    verify: bool = False,
+) -> Plan:
+    """A plan for `graph`, whose last node is the loss when `training` (`core.ops.builder.with_loss`).
+
+    `frozen` names parameters that keep their values; `outputs` further nodes that `predict` returns;
+    `threads` 0 means all cores. Raises DeviceError, KernelUnavailable or OutOfMemory, never another
+    device or kernel than asked for; "auto" takes CUDA where it can be opened.
+    """
+    if device not in DEVICES:
+        raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
+    optimizer = optimizer or Optimizer()
+    if device == "auto":
+        device = "cuda" if cuda_problem() is None else "cpu"
+    if device == "cuda":
+        from core.gpu.plan import CudaPlan  # numba.cuda costs a second: only where it is used
+
+        return CudaPlan(
+            graph, batch=batch, training=training, precision=precision, algorithm=algorithm,
+            optimizer=optimizer, outputs=outputs, frozen=frozen, seed=seed, verify=verify,
+        )
+    from core.cpu.plan import CpuPlan  # compiles kernels at import: only where it is used
+
+    return CpuPlan(
+        graph, batch=batch, training=training, precision=precision, algorithm=algorithm,
+        optimizer=optimizer, outputs=outputs, frozen=frozen, seed=seed, threads=threads, verify=verify,
+    )
+
+
+def cuda_problem() -> str | None:
+    """Why CUDA cannot be used here, as a sentence, or None."""
+    try:
+        from core.gpu.device import problem
+    except ImportError as error:
+        return f"The CUDA packages are not installed ({error.name}). Install them with: pip install '.[cuda]'"
+    return problem()

@@ -1,0 +1,234 @@
+"""A graph lowered for running: fused steps over buffers, the same for every device.
+
+The passes: batch norm folds into the convolution before it (inference), an activation joins the
+step that feeds it, a concat disappears because its inputs write channel slices of its buffer,
+dropout vanishes at inference, flatten is only a new shape. A device's plan then chooses one kernel
+a step and lays the buffers out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import numpy as np
+
+from core.graph import LABEL, PHOTO, Attributes, Graph, Node, Parameter, Shape
+from core.ops.contract import Array, Cost
+from core.ops.table import OPS
+
+FUSED_ACTIVATIONS: Final = ("relu", "relu6")
+TAKES_ACTIVATION: Final = ("conv2d", "depthwise_conv2d", "dense", "batch_norm", "add")
+ALIGNMENT: Final = 16
+"""Parameters start at multiples of 16 floats (64 bytes): 1.25x on the CPU against 16 bytes."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a step reads or writes: channels ``[channel, channel + shape[-1])`` of a buffer."""
+
+    buffer: str
+    shape: Shape
+    channel: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel launch's worth of work: a node, with the activation that was fused into it.
+
+    `node` owns the parameters (full names ``f"{node}.{role}"``); `inputs` has no entry for labels.
+    """
+
+    node: str
+    op: str
+    attributes: Attributes
+    inputs: tuple[Value, ...]
+    output: Value
+    activation: str
+    parameters: tuple[Parameter, ...]
+    cost: Cost
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Steps in order, and the buffers (name to shape per photo) that they use.
+
+    `values` says where every materialised node's output lies; `output` is the logits' value.
+    """
+
+    graph: Graph
+    training: bool
+    steps: tuple[Step, ...]
+    buffers: Mapping[str, Shape]
+    values: Mapping[str, Value]
+    output: Value
+
+    def uses_batch_statistics(self) -> bool:
+        """True if a step mixes photos, so that photos cannot be walked one by one."""
+        return self.training and any(
+            s.op == "batch_norm" and not s.attributes["frozen"] for s in self.steps
+        )
+
+
+def lower(graph: Graph, training: bool, outputs: Iterable[str] = ()) -> Program:
+    """Lower a graph. `outputs` names further nodes whose values must stay readable.
+
+    For training the graph ends with its loss (`core.ops.builder.with_loss`); for inference fold
+    batch norm first (`fold_batch_norm`).
+    """
+    kept = {graph.output, *outputs}
+    places = _concat_places(graph, kept)
+    values: dict[str, Value] = {}
+    buffers: dict[str, Shape] = {}
+    steps: list[Step] = []
+
+    def value_of(node: Node) -> Value:
+        """Where the node's output goes: a slice of a concat's buffer, or a buffer of its own."""
+        if node.name in places:
+            owner, channel = places[node.name]
+            parent = value_of(graph.node(owner))
+            return Value(parent.buffer, node.shape, parent.channel + channel)
+        buffers[node.name] = node.shape
+        return Value(node.name, node.shape)
+
+    buffers[PHOTO] = graph.photo_shape
+    values[PHOTO] = Value(PHOTO, graph.photo_shape)
+    for node in graph.nodes[1:]:
+        inputs = tuple(values[i] for i in node.inputs if i != LABEL)
+        if node.op == "flatten" or (node.op == "dropout" and not training):
+            values[node.name] = replace(inputs[0], shape=node.shape)
+        elif node.op == "concat" and _is_elided(node, places):
+            values[node.name] = value_of(node)
+        elif _joins_producer(graph, node, kept):
+            last = steps[-1]
+            values[node.name] = value_of(node)
+            steps[-1] = replace(last, output=values[node.name], activation=node.op)
+            values.pop(last.node, None)
+            buffers.pop(last.node, None)
+        else:
+            values[node.name] = value_of(node)
+            shapes = [v.shape for v in inputs]
+            cost = OPS[node.op].cost(node.attributes, shapes, node.shape)
+            steps.append(
+                Step(node.name, node.op, node.attributes, inputs, values[node.name], "", node.parameters, cost)
+            )
+    return Program(graph, training, tuple(steps), buffers, values, values[graph.output])
+
+
+def _joins_producer(graph: Graph, node: Node, kept: set[str]) -> bool:
+    """An activation joins the step just before it when nobody else reads that step's result."""
+    if node.op not in FUSED_ACTIVATIONS:
+        return False
+    producer = graph.node(node.inputs[0])
+    return (
+        producer.op in TAKES_ACTIVATION
+        and producer.name not in kept
+        and len(graph.users(producer.name)) == 1
+        and graph.nodes[graph.nodes.index(node) - 1] is producer
+    )
+
+
+def _concat_places(graph: Graph, kept: set[str]) -> dict[str, tuple[str, int]]:
+    """Node name to (concat, first channel) for every input that can write into its concat's buffer."""
+    places: dict[str, tuple[str, int]] = {}
+    for concat in graph.nodes:
+        if concat.op != "concat":
+            continue
+        inputs = [graph.node(name) for name in concat.inputs]
+        owns_memory = all(n.op not in ("photo", "flatten", "dropout") for n in inputs)
+        if not owns_memory or len(set(concat.inputs)) < len(inputs):
+            continue
+        if any(n.name in places for n in inputs):
+            continue
+        channel = 0
+        for node in inputs:
+            places[node.name] = (concat.name, channel)
+            channel += node.shape[-1]
+    return places
+
+
+def _is_elided(concat: Node, places: Mapping[str, tuple[str, int]]) -> bool:
+    return all(places.get(name, ("",))[0] == concat.name for name in concat.inputs)
+
+
+def fold_batch_norm(graph: Graph) -> Graph:
+    """The graph for inference, each batch norm after a convolution folded into a biased convolution."""
+    nodes: list[Node] = []
+    renamed: dict[str, str] = {}
+    for node in graph.nodes:
+        inputs = tuple(renamed.get(i, i) for i in node.inputs)
+        previous = nodes[-1] if nodes else None
+        if previous is not None and _is_foldable(graph, node, previous):
+            renamed[node.name] = previous.name
+            bias = Parameter("bias", (previous.shape[-1],), decay=False)
+            weight = next(p for p in previous.parameters if p.role == "weight")
+            attributes = {**previous.attributes, "bias": True}
+            nodes[-1] = replace(previous, attributes=attributes, parameters=(weight, bias))
+        else:
+            nodes.append(replace(node, inputs=inputs))
+    return Graph(graph.name, tuple(nodes), renamed.get(graph.output, graph.output))
+
+
+def fold_weights(graph: Graph, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Weights of `fold_batch_norm(graph)` from those of `graph` (computed in float64)."""
+    folded = {name: np.asarray(array) for name, array in weights.items()}
+    for before, node in zip(graph.nodes, graph.nodes[1:], strict=False):
+        if not _is_foldable(graph, node, before):
+            continue
+        part = {r: folded.pop(f"{node.name}.{r}").astype(np.float64) for r in
+                ("weight", "bias", "running_mean", "running_var")}
+        scale = part["weight"] / np.sqrt(part["running_var"] + float(np.float64(node.attributes["epsilon"])))
+        weight = folded[f"{before.name}.weight"].astype(np.float64)
+        old = folded.get(f"{before.name}.bias", np.zeros(scale.shape)).astype(np.float64)
+        bias = part["bias"] + (old - part["running_mean"]) * scale
+        folded[f"{before.name}.weight"] = (weight * scale[:, None, None, None]).astype(np.float32)
+        folded[f"{before.name}.bias"] = bias.astype(np.float32)
+    return folded
+
+
+def _is_foldable(graph: Graph, node: Node, before: Node) -> bool:
+    return (
+        node.op == "batch_norm"
+        and before.op in ("conv2d", "depthwise_conv2d")
+        and node.inputs[0] == before.name
+        and len(graph.users(before.name)) == 1
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ParameterLayout:
+    """Where each parameter lies in the flat float32 buffer: trained ones first, then statistics.
+
+    `offsets` maps full names to (first float, shape); `trained` and `size` count floats, padding
+    included; `decayed` lists the float ranges that weight decay applies to.
+    """
+
+    offsets: Mapping[str, tuple[int, Shape]]
+    trained: int
+    size: int
+    decayed: tuple[tuple[int, int], ...]
+
+
+def lay_out_parameters(graph: Graph) -> ParameterLayout:
+    """Flat layout in node order, every parameter aligned to 64 bytes."""
+    parameters = graph.parameters()
+    offsets: dict[str, tuple[int, Shape]] = {}
+    decayed: list[tuple[int, int]] = []
+    end = 0
+    trained = 0
+    for wanted in (True, False):
+        for name, parameter in parameters.items():
+            if parameter.trained is not wanted:
+                continue
+            offsets[name] = (end, parameter.shape)
+            if wanted and parameter.decay:
+                decayed.append((end, end + parameter.size))
+            end += -(-parameter.size // ALIGNMENT) * ALIGNMENT
+        if wanted:
+            trained = end
+    return ParameterLayout(offsets, trained, end, tuple(decayed))

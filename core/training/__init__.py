@@ -1,0 +1,1 @@
+"""Training: the loop that yields events, checkpoints, history and the report."""

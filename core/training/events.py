@@ -1,0 +1,160 @@
+"""What a training run says, as frozen data: the terminal, the log file and the window read this stream.
+
+Each event goes to one line of JSON and comes back equal.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, TypeAlias, final, get_type_hints
+
+from core.device import KernelTime
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Something takes a while before training (stage "scan", "cache", "compile"); total 0 is unknown."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The run folder, the classes in order, and how much there is to do. Resumed runs have step > 0."""
+
+    folder: str
+    model: str
+    device: str
+    classes: tuple[str, ...]
+    train_photos: int
+    validation_photos: int
+    test_photos: int
+    epochs: int
+    steps_per_epoch: int
+    step: int
+    memory_bytes: int
+    kernels: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """One optimizer step. `seconds` is the whole step, `wait_seconds` what it waited for photos."""
+
+    step: int
+    epoch: int
+    loss: float
+    accuracy: float
+    learning_rate: float
+    photos: int
+    seconds: float
+    wait_seconds: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelTimes:
+    """One step with every kernel timed."""
+
+    step: int
+    times: tuple[KernelTime, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EpochDone:
+    """Means over the epoch, and the validation split's figures with its confusion matrix (true x said)."""
+
+    epoch: int
+    step: int
+    train_loss: float
+    train_accuracy: float
+    validation_loss: float
+    validation_accuracy: float
+    best: bool
+    confusion: tuple[tuple[int, ...], ...]
+    seconds: float
+    photos_per_second: float
+    memory_bytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CheckpointSaved:
+    """A checkpoint is on the disk, whole."""
+
+    step: int
+    path: str
+    best: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something the user should know, as a sentence (skipped photos, a leak, a slow loader)."""
+
+    message: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """How it ended: "completed", "stopped" (resumable) or "early" (patience). Test figures where there is a test split."""
+
+    reason: str
+    step: int
+    best_epoch: int
+    best_accuracy: float
+    test_accuracy: float | None
+    model_path: str
+    report_path: str
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The run ended with an error; `message` is for the user, `details` for the log."""
+
+    message: str
+    details: str
+    exit_code: int
+
+
+Event: TypeAlias = (
+    Progress | RunStarted | StepDone | KernelTimes | EpochDone | CheckpointSaved | Warned | RunFinished | RunFailed
+)
+
+EVENTS: Final = {
+    e.__name__: e
+    for e in (Progress, RunStarted, StepDone, KernelTimes, EpochDone, CheckpointSaved, Warned, RunFinished, RunFailed)
+}
+
+
+def to_line(event: Event) -> str:
+    """The event as one line of JSON without the newline."""
+    return json.dumps({"event": type(event).__name__, **asdict(event)}, ensure_ascii=False)
+
+
+def from_line(line: str) -> Event:
+    """The event of a line. Raises ValueError if it is none."""
+    raw = json.loads(line)
+    kind = EVENTS.get(raw.pop("event", ""))
+    if kind is None:
+        raise ValueError(f"not an event: {line[:80]}")
+    hints = get_type_hints(kind)
+    values = {f.name: _read(raw[f.name], hints[f.name]) for f in fields(kind)}
+    return kind(**values)
+
+
+def _read(value: Any, hint: Any) -> Any:
+    if isinstance(value, list):
+        if hint == tuple[KernelTime, ...]:
+            return tuple(KernelTime(**row) for row in value)
+        return tuple(tuple(row) if isinstance(row, list) else row for row in value)
+    return value
