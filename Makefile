@@ -1,0 +1,45 @@
+# The only commands a person must know. Each does all of its own set-up; `make help` lists them.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+export OPENBLAS_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train app test lint bench bundle clean
+
+help:            ## list the commands
+	@grep -E '^[a-z]+: .*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/.tested: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+setup: $(VENV)/.installed   ## create the environment in .venv and install LeafClinic there
+
+train: $(VENV)/.installed   ## make demo photos, train on them with our own kernels, name the model file
+	$(BIN)/python -m core.train --demo --preset demo --out runs/demo --overwrite
+
+app: $(VENV)/.installed     ## open the window (on Linux: `make packages` first if it does not start)
+	$(BIN)/python -m app
+
+test: $(VENV)/.tested packages   ## everything that is checked without a GPU
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest
+
+bench: $(VENV)/.tested      ## time ours and the peers by turns on this machine (installs PyTorch)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[compare]'
+	$(BIN)/python -m benchmarks.cpu_train_step
+	$(BIN)/python -m benchmarks.loader
+
+clean:           ## remove the environment and caches (runs and models stay)
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+
+.PHONY: packages
+packages:        ## system libraries the window needs (Debian, Ubuntu; needs root, says so)
+	@sh packaging/install_packages.sh
