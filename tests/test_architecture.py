@@ -1,0 +1,74 @@
+"""The house rules that a machine can check: floors, sizes, and what never stands in the code."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(p for part in ("app", "core") for p in (ROOT / part).rglob("*.py"))
+ALL = sorted([*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
+
+FILE_LINES = 400
+FUNCTION_LINES = 80
+"""Hard limit for any function, kernels included; ordinary functions are kept near 40."""
+
+NETWORK = {"http", "urllib", "requests", "ftplib", "smtplib", "socket", "socketserver", "xmlrpc", "telnetlib", "aiohttp"}
+UNSAFE = {"pickle", "shelve", "marshal", "dill", "joblib", "cloudpickle"}
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imported(tree: ast.AST) -> set[str]:
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+def test_imports_go_down_only():
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("path", ALL, ids=relative)
+def test_no_file_is_longer_than_the_limit(path):
+    assert len(path.read_text("utf-8").splitlines()) <= FILE_LINES
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_no_function_is_longer_than_the_limit(path):
+    long = [
+        f"{node.name}: {node.end_lineno - node.lineno + 1}"
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > FUNCTION_LINES
+    ]
+    assert not long, long
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_nothing_reaches_for_the_network_or_unpickles(path):
+    names = imported(ast.parse(path.read_text("utf-8")))
+    assert not names & NETWORK, names & NETWORK
+    assert not names & UNSAFE, names & UNSAFE
+    assert "allow_pickle=True" not in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_every_module_says_what_it_is(path):
+    assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), "the module has no docstring"
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    empty = {"utils", "util", "misc", "common", "helpers", "manager", "base"}
+    assert not [relative(p) for p in SOURCES if p.stem in empty]
