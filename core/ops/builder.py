@@ -17,7 +17,7 @@ MAX_ELEMENTS = 1 << 31
 class Builder:
     """Collects nodes; every method returns the new node's name, so that models read as tables."""
 
-    def __init__(self, name: str, photo_shape: Shape, mean: tuple[float, ...], std: tuple[float, ...]):
+    def __init__(self, name: str, photo_shape: Shape, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         self.name = name
         photo = MappingProxyType[str, Attribute]({"mean": mean, "std": std})
         self._nodes: dict[str, Node] = {PHOTO: Node(PHOTO, "photo", (), photo_shape, photo)}

@@ -1,0 +1,48 @@
+"""All ops by name, in reading order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from core.ops.add import ADD
+from core.ops.avg_pool import AVG_POOL
+from core.ops.batch_norm import BATCH_NORM
+from core.ops.concat import CONCAT
+from core.ops.contract import Op
+from core.ops.conv2d import CONV2D
+from core.ops.dense import DENSE
+from core.ops.depthwise_conv2d import DEPTHWISE_CONV2D
+from core.ops.dropout import DROPOUT
+from core.ops.flatten import FLATTEN
+from core.ops.global_avg_pool import GLOBAL_AVG_POOL
+from core.ops.max_pool import MAX_POOL
+from core.ops.photo import PHOTO_OP
+from core.ops.relu import RELU
+from core.ops.relu6 import RELU6
+from core.ops.sigmoid import SIGMOID
+from core.ops.softmax import SOFTMAX
+from core.ops.softmax_cross_entropy import SOFTMAX_CROSS_ENTROPY
+
+_ROWS: Final = (
+    PHOTO_OP,
+    CONV2D,
+    DEPTHWISE_CONV2D,
+    MAX_POOL,
+    AVG_POOL,
+    GLOBAL_AVG_POOL,
+    DENSE,
+    RELU,
+    RELU6,
+    SIGMOID,
+    SOFTMAX,
+    SOFTMAX_CROSS_ENTROPY,
+    CONCAT,
+    ADD,
+    BATCH_NORM,
+    DROPOUT,
+    FLATTEN,
+)
+
+OPS: Final[Mapping[str, Op]] = MappingProxyType({op.name: op for op in _ROWS})

@@ -1,0 +1,111 @@
+"""The sliding window that convolutions and pools share: its size rule, and reading and adding through it.
+
+Padding is ``(top, left, bottom, right)``, so that "same", "full" and TensorFlow's uneven padding
+are all plain numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from core.graph import Attributes
+from core.ops.attributes import read_bool, read_ints
+from core.ops.contract import Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Kernel and stride as (rows, columns), padding as (top, left, bottom, right), in pixels."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    ceil_mode: bool = False
+
+    def output(self, height: int, width: int) -> tuple[int, int]:
+        """Output height and width. Raises ValueError where the window does not fit."""
+        top, left, bottom, right = self.padding
+        return (
+            _positions("height", height, self.kernel[0], self.stride[0], top, bottom, self.ceil_mode),
+            _positions("width", width, self.kernel[1], self.stride[1], left, right, self.ceil_mode),
+        )
+
+
+def read_window(attributes: Attributes) -> Window:
+    """The window of a node's attributes `kernel`, `stride`, `padding` and, if it has one, `ceil_mode`."""
+    kh, kw = read_ints(attributes, "kernel", 2, low=1)
+    sh, sw = read_ints(attributes, "stride", 2, low=1)
+    top, left, bottom, right = read_ints(attributes, "padding", 4, low=0)
+    if max(top, bottom) >= kh or max(left, right) >= kw:
+        raise ValueError(f"padding {(top, left, bottom, right)} must be smaller than the kernel {(kh, kw)}.")
+    ceil_mode = "ceil_mode" in attributes and read_bool(attributes, "ceil_mode")
+    return Window((kh, kw), (sh, sw), (top, left, bottom, right), ceil_mode)
+
+
+def same_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Padding that keeps the size at stride 1; an even kernel pads one more at the bottom and right."""
+    kh, kw = kernel
+    return ((kh - 1) // 2, (kw - 1) // 2, kh // 2, kw // 2)
+
+
+def full_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Padding at which the kernel touches the photo with at least one row and column."""
+    kh, kw = kernel
+    return (kh - 1, kw - 1, kh - 1, kw - 1)
+
+
+def _positions(side: str, size: int, kernel: int, stride: int, before: int, after: int, ceil_mode: bool) -> int:
+    """PyTorch's rule: in ceil mode a last window may hang over, but must not start after the photo's end."""
+    room = size + before + after - kernel
+    if room < 0:
+        raise ValueError(f"the kernel of {kernel} is larger than the padded {side} of {size + before + after}.")
+    count = room // stride + 1
+    if ceil_mode and room % stride and count * stride < size + before:
+        count += 1
+    return count
+
+
+def pad(x: Array, window: Window, value: float) -> Array:
+    """x ``(N, H, W, C)`` framed with `value`, as far as the last window reaches (ceil mode may reach further)."""
+    _, height, width, _ = x.shape
+    top, left, _, _ = window.padding
+    bottom, right = _overhang(window, height, width)
+    frame = ((0, 0), (top, max(bottom, 0)), (left, max(right, 0)), (0, 0))
+    return np.pad(x, frame, constant_values=value)
+
+
+def windows(padded: Array, window: Window, height: int, width: int) -> Array:
+    """View ``(N, rows, columns, C, kh, kw)`` of every window of the padded input of a ``height x width`` photo."""
+    rows, columns = window.output(height, width)
+    view = sliding_window_view(padded, window.kernel, axis=(1, 2))
+    return view[:, :: window.stride[0], :: window.stride[1]][:, :rows, :columns]
+
+
+def add_windows(parts: Array, window: Window, height: int, width: int) -> Array:
+    """Sum of overlapping windows: the transpose of `windows`, with the frame cut off.
+
+    parts ``(N, rows, columns, C, kh, kw)``; the result is ``(N, height, width, C)``.
+    """
+    count, rows, columns, channels, kh, kw = parts.shape
+    top, left, _, _ = window.padding
+    bottom, right = _overhang(window, height, width)
+    total = np.zeros((count, top + height + max(bottom, 0), left + width + max(right, 0), channels), parts.dtype)
+    sh, sw = window.stride
+    for i in range(kh):
+        for j in range(kw):
+            total[:, i : i + sh * rows : sh, j : j + sw * columns : sw] += parts[..., i, j]
+    return total[:, top : top + height, left : left + width]
+
+
+def _overhang(window: Window, height: int, width: int) -> tuple[int, int]:
+    """Rows and columns by which the last window reaches past the photo's end; negative if it ends before."""
+    rows, columns = window.output(height, width)
+    return (
+        (rows - 1) * window.stride[0] + window.kernel[0] - window.padding[0] - height,
+        (columns - 1) * window.stride[1] + window.kernel[1] - window.padding[1] - width,
+    )
