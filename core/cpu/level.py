@@ -1,0 +1,111 @@
+"""Which vector instructions the kernels use: chosen by what the processor has, or forced by a variable."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import llvmlite.binding
+import numba
+
+from core.errors import DeviceError
+
+VARIABLE: Final = "LEAFCLINIC_CPU"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A vector width (floats) with the micro-kernel's tile sizes: vectors wide -> rows high.
+
+    `rows[v]` lists the heights for which a tile of v vectors is compiled; v * height accumulators,
+    v filter vectors and one broadcast must fit the registers.
+    """
+
+    name: str
+    lanes: int
+    rows: Mapping[int, tuple[int, ...]]
+    assembly: bool
+
+
+LEVELS: Final = {
+    # 32 registers: 6 x 4 + 4 + 1 = 29, 14 x 2 + 2 + 1 = 31.
+    "avx512": Level(
+        "avx512", 16, {4: (1, 2, 3, 4, 5, 6), 2: (1, 2, 4, 7, 8, 12, 13, 14), 1: (1, 2, 4, 7, 8, 12, 13, 14)}, True
+    ),
+    # 16 registers: 6 x 2 + 2 + 1 = 15, 12 x 1 + 1 + 1 = 14.
+    "avx2": Level("avx2", 8, {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8, 12)}, True),
+    # SSE2 and NEON have 16 and 32 registers of 4 floats; plain vector IR, no assembly.
+    "portable": Level("portable", 4, {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8)}, False),
+}
+
+
+def problem(name: str, features: Mapping[str, bool]) -> str | None:
+    """Why the processor cannot run the level, or None."""
+    needed = {"avx512": ("avx512f", "avx512vl", "avx512bw", "avx512dq"), "avx2": ("avx2", "fma"), "portable": ()}
+    missing = [feature for feature in needed[name] if not features.get(feature)]
+    if missing:
+        return f"This processor has no {', '.join(missing)}, which the {name} kernels need."
+    return None
+
+
+def choose_level(wanted: str, features: Mapping[str, bool]) -> Level:
+    """The level by name, or the widest the processor has. Raises DeviceError with a sentence."""
+    if wanted:
+        if wanted not in LEVELS:
+            raise DeviceError(f"{VARIABLE}={wanted} is not one of {', '.join(LEVELS)}. Unset it or use one of these.")
+        reason = problem(wanted, features)
+        if reason is not None:
+            raise DeviceError(f"{VARIABLE}={wanted} cannot be used. {reason} Unset the variable.")
+        return LEVELS[wanted]
+    return next(level for name, level in LEVELS.items() if problem(name, features) is None)
+
+
+@functools.cache
+def current_level() -> Level:
+    """The level of this process, fixed by the first call."""
+    return choose_level(os.environ.get(VARIABLE, ""), llvmlite.binding.get_host_cpu_features())
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: one folder per level and state of the sources.
+
+    Numba keys its cache by the source file of a function and the processor, not by the modules the
+    function uses nor by variables; with all sources in the folder's name a stale kernel cannot run.
+    """
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return _user_cache() / f"{current_level().name}-{digest.hexdigest()[:16]}"
+
+
+def _user_cache() -> Path:
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / "leafclinic"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "leafclinic" / "kernels"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "leafclinic" / "kernels"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leafclinic" / "kernels"
+
+
+def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:
+    """A Numba decorator whose cache lies in `cache_folder`."""
+
+    def wrap(function: Any) -> Any:
+        before = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(cache_folder())
+        try:
+            return decorate(*arguments, cache=True, **options)(function)
+        finally:
+            numba.config.CACHE_DIR = before
+
+    return wrap
