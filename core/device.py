@@ -8,7 +8,10 @@ from dataclasses import dataclass, fields
 from typing import final
 
 from core.ops.contract import Array
+from core.ops.update import Optimizer
 from core.program import ParameterLayout, Program
+
+__all__ = ["KernelTime", "Memory", "Optimizer", "PhotoBatch", "Plan", "StepResult"]
 
 
 @final
@@ -25,26 +28,6 @@ class PhotoBatch:
     rows: Array
     labels: Array
     index: Array | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Optimizer:
-    """Settings of the update kernel (`core.ops.update` is the reference).
-
-    name: "sgd", "adam" or "adamw"; clip_norm 0 means off; average is the decay of the running
-    average of weights (EMA), 0 means none is kept.
-    """
-
-    name: str = "sgd"
-    momentum: float = 0.9
-    nesterov: bool = True
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    clip_norm: float = 0.0
-    average: float = 0.0
 
 
 @final

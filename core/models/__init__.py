@@ -1,1 +1,7 @@
-"""The networks, each written like its paper's table."""
+"""Networks, each a file that reads like its paper's table, and their first weights."""
+
+from core.models.init import initial_weights
+from core.models.options import Options
+from core.models.table import MODELS, build
+
+__all__ = ["MODELS", "Options", "build", "initial_weights"]

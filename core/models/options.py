@@ -1,0 +1,47 @@
+"""What all networks can be built with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+from core.graph import Graph
+from core.ops.builder import Builder
+
+IMAGENET_MEAN: Final = (0.485, 0.456, 0.406)
+IMAGENET_STD: Final = (0.229, 0.224, 0.225)
+DIGIT_MEAN: Final = (0.1307,)
+"""Mean and deviation of MNIST's training digits, for photos of one channel."""
+DIGIT_STD: Final = (0.3081,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices of an architecture; each reads those it has a use for.
+
+    image_size: side of the photo, pixels; channels: 3 (RGB) or 1 (grey); padding of the small CNN:
+    "same" or "full"; activation of the MLP: "relu" or "sigmoid"; frozen: batch norms are constants;
+    mean and std: per channel, of photos in 0..1; empty takes ImageNet's, or MNIST's for grey.
+    """
+
+    classes: int
+    image_size: int = 224
+    channels: int = 3
+    dropout: float = 0.5
+    padding: str = "same"
+    activation: str = "relu"
+    frozen: bool = False
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+Architecture: TypeAlias = Callable[[Options], Graph]
+
+
+def start(name: str, options: Options) -> Builder:
+    """A builder with nothing but the photo."""
+    mean = options.mean or (DIGIT_MEAN if options.channels == 1 else IMAGENET_MEAN)
+    std = options.std or (DIGIT_STD if options.channels == 1 else IMAGENET_STD)
+    return Builder(name, (options.image_size, options.image_size, options.channels), mean, std)

@@ -1,0 +1,106 @@
+"""SqueezeNet 1.0 and 1.1, plain and with batch norm. Source: Iandola et al., 2016, table 1.
+
+Names are those of torchvision's state dict: a parameter is ``features.3.expand3x3.weight``. With batch
+norm, every convolution of the features has no bias and a batch norm of its name with ``_bn`` behind it;
+the classifier's convolution keeps its bias and has none.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from core.graph import Graph
+from core.models.options import Options, start
+from core.ops.builder import Builder
+
+Fire: TypeAlias = tuple[int, int]
+"""Channels of the squeeze layer, and of each of the two expand layers."""
+
+POOL: Final = "pool"
+
+# torchvision numbers the features: convolution 0, ReLU 1, then these rows from 2 on.
+SQUEEZENET_1_0: Final[tuple[Fire | str, ...]] = (
+    POOL,
+    (16, 64),
+    (16, 64),
+    (32, 128),
+    POOL,
+    (32, 128),
+    (48, 192),
+    (48, 192),
+    (64, 256),
+    POOL,
+    (64, 256),
+)
+SQUEEZENET_1_1: Final[tuple[Fire | str, ...]] = (
+    POOL,
+    (16, 64),
+    (16, 64),
+    POOL,
+    (32, 128),
+    (32, 128),
+    POOL,
+    (48, 192),
+    (48, 192),
+    (64, 256),
+    (64, 256),
+)
+
+
+def squeezenet1_0(options: Options, norm: bool = False) -> Graph:
+    """Seven by seven filters first, pooling late: 1,248,424 parameters at 1000 classes."""
+    return _squeezenet("squeezenet1_0", options, 96, 7, SQUEEZENET_1_0, norm)
+
+
+def squeezenet1_1(options: Options, norm: bool = False) -> Graph:
+    """Three by three filters first, pooling early: 2.4 times less work, 1,235,496 parameters."""
+    return _squeezenet("squeezenet1_1", options, 64, 3, SQUEEZENET_1_1, norm)
+
+
+def squeezenet1_0_bn(options: Options) -> Graph:
+    """SqueezeNet 1.0 with a batch norm after every convolution of the features."""
+    return squeezenet1_0(options, norm=True)
+
+
+def squeezenet1_1_bn(options: Options) -> Graph:
+    """SqueezeNet 1.1 with a batch norm after every convolution of the features."""
+    return squeezenet1_1(options, norm=True)
+
+
+def _squeezenet(
+    name: str, options: Options, filters: int, kernel: int, rows: tuple[Fire | str, ...], norm: bool
+) -> Graph:
+    b = start(f"{name}_bn" if norm else name, options)
+    x = _convolve(b, "features.0", "features.1", "photo", options, norm, filters, kernel, stride=2, padding=0)
+    for index, row in enumerate(rows, start=2):
+        if isinstance(row, str):
+            x = b.add("max_pool", f"features.{index}", x, kernel=(3, 3), stride=(2, 2), ceil_mode=True)
+        else:
+            x = _fire(b, f"features.{index}", x, row, options, norm)
+    x = b.add("dropout", "classifier.0", x, rate=options.dropout)
+    x = b.add("conv2d", "classifier.1", x, filters=options.classes, init="normal_0.01")
+    x = b.add("relu", "classifier.2", x)
+    return b.graph(b.add("global_avg_pool", "classifier.3", x))
+
+
+def _fire(b: Builder, name: str, x: str, row: Fire, options: Options, norm: bool) -> str:
+    """Squeeze to few channels, then expand with 1x1 and 3x3 filters side by side."""
+    squeeze, expand = row
+    s, one, three = f"{name}.squeeze", f"{name}.expand1x1", f"{name}.expand3x3"
+    x = _convolve(b, s, f"{s}_activation", x, options, norm, squeeze, 1)
+    left = _convolve(b, one, f"{one}_activation", x, options, norm, expand, 1)
+    right = _convolve(b, three, f"{three}_activation", x, options, norm, expand, 3, padding=1)
+    return b.add("concat", name, left, right)
+
+
+def _convolve(
+    b: Builder, name: str, activation: str, x: str, options: Options, norm: bool,
+    filters: int, kernel: int, stride: int = 1, padding: int = 0,
+) -> str:  # fmt: skip
+    x = b.add(
+        "conv2d", name, x, filters=filters, kernel=(kernel, kernel), stride=(stride, stride),
+        padding=(padding,) * 4, bias=not norm,
+    )  # fmt: skip
+    if norm:
+        x = b.add("batch_norm", f"{name}_bn", x, frozen=options.frozen)
+    return b.add("relu", activation, x)

@@ -1,0 +1,43 @@
+"""All networks by name, and the one way to build them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from core.errors import ConfigError, Problem
+from core.graph import Graph
+from core.models.cnn import cnn
+from core.models.mlp import mlp
+from core.models.mobilenetv2 import mobilenetv2
+from core.models.options import Architecture, Options
+from core.models.squeezenet import squeezenet1_0, squeezenet1_0_bn, squeezenet1_1, squeezenet1_1_bn
+
+MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
+    {
+        "squeezenet1_0": squeezenet1_0,
+        "squeezenet1_1": squeezenet1_1,
+        "squeezenet1_0_bn": squeezenet1_0_bn,
+        "squeezenet1_1_bn": squeezenet1_1_bn,
+        "mobilenetv2": mobilenetv2,
+        "cnn": cnn,
+        "mlp": mlp,
+    }
+)
+
+
+def build(name: str, classes: int, image_size: int = 224, dropout: float = 0.5, **options: Any) -> Graph:
+    """The network `name`, ending with its logits. `options`: the other fields of `core.models.options.Options`.
+
+    Raises ConfigError where there is no such network or its windows do not fit the photo.
+    """
+    if name not in MODELS:
+        raise ConfigError([Problem("model", f"{name!r} is not one of {', '.join(MODELS)}.")])
+    chosen = replace(Options(classes, image_size, dropout=dropout), **options)
+    try:
+        return MODELS[name](chosen)
+    except ValueError as error:
+        sentence = f"{name} cannot be built for photos of {image_size} pixels: {error}"
+        raise ConfigError([Problem("image_size", sentence)]) from error

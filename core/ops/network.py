@@ -1,0 +1,89 @@
+"""A whole graph by the ops' references, forward and backward: the judge of every plan.
+
+Runs in the dtype of the photos and weights it is given; float64 makes it the truth to measure by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from core.graph import LABEL, PHOTO, Graph, Node
+from core.ops.contract import Array, Arrays, Mode, Result
+from core.ops.table import OPS
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One forward and backward walk: everything a plan's values can be compared with.
+
+    loss: mean over the batch; correct: photos whose largest logit is the label's; values and
+    value_gradients: by node name; gradients: of every trained parameter, by full name; updated: new
+    running statistics, by full name.
+    """
+
+    loss: float
+    correct: int
+    values: Arrays
+    value_gradients: Arrays
+    gradients: Arrays
+    updated: Arrays
+
+
+def forward(
+    graph: Graph, weights: Arrays, photos: Array, mode: Mode | None = None, labels: Array | None = None
+) -> dict[str, Array]:
+    """Output of every node, by name. photos: normalised ``(N, H, W, C)``; labels: int ``(N,)``, for a loss node."""
+    return {name: result.output for name, result in _run(graph, weights, photos, mode or Mode(), labels).items()}
+
+
+def loss_and_gradients(
+    graph: Graph, weights: Arrays, photos: Array, labels: Array, mode: Mode | None = None
+) -> Trace:
+    """Forward and the reverse walk over a graph that ends with its loss (`core.ops.builder.with_loss`)."""
+    mode = mode or Mode(training=True)
+    results = _run(graph, weights, photos, mode, labels)
+    values = {name: result.output for name, result in results.items()}
+    loss = graph.nodes[-1]
+    value_gradients = {loss.name: np.ones_like(values[loss.name])}
+    gradients: dict[str, Array] = {}
+    for node in reversed(graph.nodes[1:]):
+        if node.name not in value_gradients:
+            continue
+        inputs = [labels if i == LABEL else values[i] for i in node.inputs]
+        got = OPS[node.op].backward(
+            node.attributes, inputs, _owned(node, weights), results[node.name], value_gradients[node.name], mode
+        )
+        gradients |= {f"{node.name}.{role}": array for role, array in got.parameters.items()}
+        for name, part in zip(node.inputs, got.inputs, strict=True):
+            if part is not None:
+                value_gradients[name] = value_gradients[name] + part if name in value_gradients else part
+    return Trace(
+        loss=float(values[loss.name].sum()),
+        correct=int((values[graph.output].argmax(-1) == labels).sum()),
+        values=values,
+        value_gradients=value_gradients,
+        gradients=gradients,
+        updated={f"{node}.{role}": a for node, result in results.items() for role, a in result.updated.items()},
+    )
+
+
+def _run(
+    graph: Graph, weights: Arrays, photos: Array, mode: Mode, labels: Array | None
+) -> Mapping[str, Result]:
+    results = {PHOTO: Result(photos)}
+    for node in graph.nodes[1:]:
+        inputs = [labels if i == LABEL else results[i].output for i in node.inputs]
+        if any(x is None for x in inputs):
+            raise ValueError(f"{node.name!r} needs the labels of the photos.")
+        known = [x for x in inputs if x is not None]
+        results[node.name] = OPS[node.op].forward(node.attributes, known, _owned(node, weights), mode)
+    return results
+
+
+def _owned(node: Node, weights: Arrays) -> dict[str, Array]:
+    return {p.role: weights[f"{node.name}.{p.role}"] for p in node.parameters}

@@ -1,0 +1,130 @@
+"""The optimizers on flat arrays, as PyTorch defines them: the reference of every device's update kernel.
+
+Sources: Sutskever et al. 2013 (SGD with momentum), Kingma and Ba 2015 (Adam), Loshchilov and Hutter
+2019 (AdamW). Weight decay joins the gradient, except with "adamw", which shrinks the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.ops.contract import Array, Arrays
+
+OPTIMIZERS: Final = ("sgd", "adam", "adamw")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """Settings of the update.
+
+    name: "sgd", "adam" or "adamw"; clip_norm 0 means off; average is the decay of the running
+    average of weights (EMA), 0 means none is kept.
+    """
+
+    name: str = "sgd"
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    clip_norm: float = 0.0
+    average: float = 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scalars:
+    """What changes from step to step, computed on the host in float64; kernels get it as float32.
+
+    rate: step size (with Adam's bias correction); root: factor on ``sqrt(second)`` (Adam); shrink:
+    factor on decayed weights (AdamW); average: decay of the running average at this step.
+    """
+
+    rate: float
+    root: float
+    shrink: float
+    average: float
+
+
+def scalars(optimizer: Optimizer, learning_rate: float, step: int) -> Scalars:
+    """The scalars of one step; the first step is 1.
+
+    The running average starts with decay ``(1 + step) / (10 + step)``, so that it forgets the random
+    first weights.
+    """
+    average = min(optimizer.average, (1 + step) / (10 + step))
+    if optimizer.name == "sgd":
+        return Scalars(learning_rate, 1.0, 1.0, average)
+    shrink = 1 - learning_rate * optimizer.weight_decay if optimizer.name == "adamw" else 1.0
+    rate = learning_rate / (1 - optimizer.beta1**step)
+    return Scalars(rate, (1 - optimizer.beta2**step) ** -0.5, shrink, average)
+
+
+def moments(optimizer: Optimizer) -> tuple[str, ...]:
+    """Names of the optimizer's flat arrays, each as long as the trained weights."""
+    return ("momentum",) if optimizer.name == "sgd" else ("first", "second")
+
+
+def initial_state(optimizer: Optimizer, weights: Array) -> dict[str, Array]:
+    """Zero moments, and where wanted "average", a copy of the weights."""
+    state = {name: np.zeros_like(weights) for name in moments(optimizer)}
+    return state | ({"average": weights.copy()} if optimizer.average > 0 else {})
+
+
+def gradient_norm(gradient: Array) -> float:
+    """Euclidean norm over all trained parameters, summed in float64."""
+    return float(np.sqrt(np.square(gradient, dtype=np.float64).sum()))
+
+
+def clip_factor(optimizer: Optimizer, norm: float) -> float:
+    """What the gradient is multiplied by, at most 1; 1e-6 guards the division, as in PyTorch."""
+    return min(1.0, optimizer.clip_norm / (norm + 1e-6)) if optimizer.clip_norm > 0 else 1.0
+
+
+def update(
+    optimizer: Optimizer,
+    weights: Array,
+    gradient: Array,
+    state: Arrays,
+    decayed: Array,
+    learning_rate: float,
+    step: int,
+) -> tuple[Array, dict[str, Array]]:
+    """New weights and state after one step, all flat, in the dtype of `weights`.
+
+    decayed: bool, where weight decay applies (`core.program.ParameterLayout.decayed`); step: from 1.
+    """
+    now = scalars(optimizer, learning_rate, step)
+    g = gradient * weights.dtype.type(clip_factor(optimizer, gradient_norm(gradient)))
+    if optimizer.name == "adamw":
+        weights = np.where(decayed, weights * weights.dtype.type(now.shrink), weights)
+    else:
+        g = np.where(decayed, g + weights.dtype.type(optimizer.weight_decay) * weights, g)
+    if optimizer.name == "sgd":
+        new, moved = _sgd(optimizer, g, state)
+    else:
+        new, moved = _adam(optimizer, g, state, now)
+    weights = weights - weights.dtype.type(now.rate) * moved
+    if optimizer.average > 0:
+        decay = weights.dtype.type(now.average)
+        new["average"] = decay * state["average"] + (1 - decay) * weights
+    return weights, new
+
+
+def _sgd(optimizer: Optimizer, g: Array, state: Mapping[str, Array]) -> tuple[dict[str, Array], Array]:
+    momentum = g.dtype.type(optimizer.momentum)
+    buffer = momentum * state["momentum"] + g
+    return {"momentum": buffer}, g + momentum * buffer if optimizer.nesterov else buffer
+
+
+def _adam(optimizer: Optimizer, g: Array, state: Mapping[str, Array], now: Scalars) -> tuple[dict[str, Array], Array]:
+    kind = g.dtype.type
+    first = kind(optimizer.beta1) * state["first"] + kind(1 - optimizer.beta1) * g
+    second = kind(optimizer.beta2) * state["second"] + kind(1 - optimizer.beta2) * g * g
+    return {"first": first, "second": second}, first / (np.sqrt(second) * kind(now.root) + kind(optimizer.epsilon))

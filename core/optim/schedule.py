@@ -1,0 +1,45 @@
+"""The course of the learning rate. Sources: Loshchilov and Hutter 2017 (cosine), Smith 2018 (one cycle)."""
+
+from __future__ import annotations
+
+from math import cos, pi
+from typing import Final
+
+from core.config import RunConfig
+
+START: Final = 1 / 25
+"""Where a warm-up begins, as a share of the highest rate (PyTorch's OneCycleLR `div_factor`)."""
+END: Final = 1e-4 / 25
+"""Where one cycle ends, as a share of the highest rate (PyTorch's `final_div_factor`)."""
+
+
+def learning_rate(config: RunConfig, step: int, total_steps: int, steps_per_epoch: int) -> float:
+    """Rate of one step; the first is 0. `config.warmup` is the share of all steps in which the rate rises.
+
+    "one_cycle" rises and falls by a half cosine; the others rise in a straight line, then follow
+    their own rule as if there had been no warm-up: "step" multiplies by `decay` every `decay_epochs`,
+    "inverse" is ``rate / (1 + decay step)``, "cosine" falls to 0 with the last step.
+    """
+    rate, rising = config.learning_rate, round(config.warmup * total_steps)
+    if config.schedule == "one_cycle":
+        return rate * _one_cycle(step, rising, total_steps)
+    if step < rising:
+        return rate * (START + (1 - START) * step / rising)
+    if config.schedule == "step":
+        return rate * float(config.decay ** (step // max(steps_per_epoch, 1) // config.decay_epochs))
+    if config.schedule == "inverse":
+        return rate / (1 + config.decay * step)
+    if config.schedule == "cosine":
+        return rate * _fall(1.0, 0.0, (step - rising) / max(total_steps - rising, 1))
+    return rate
+
+
+def _one_cycle(step: int, rising: int, total_steps: int) -> float:
+    if step < rising:
+        return _fall(START, 1.0, step / rising)
+    return _fall(1.0, END, (step - rising) / max(total_steps - rising - 1, 1))
+
+
+def _fall(first: float, last: float, share: float) -> float:
+    """Half a cosine from `first` to `last`."""
+    return last + (first - last) * (1 + cos(pi * min(share, 1.0))) / 2
