@@ -1,0 +1,141 @@
+"""What is done to each photo, drawn as rows for the devices' photo kernel (`core.ops.photo`).
+
+A row is a pure function of (seed, epoch, photo, how often it came already in the epoch): the same on
+every device, for every batch size, and after a resume.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.data.philox import uniforms
+from core.ops.contract import Array
+from core.ops.photo import AFFINE, BLUR, BLUR_RADIUS, COLOUR, CUTOUT, ROW, identity_rows
+
+_STREAM: Final = 0x41554720
+"""Second word of the generator's key; the loader's order has another."""
+_DRAWS: Final = 24
+_LUMA: Final = np.array((0.299, 0.587, 0.114))
+_GREY_AXIS: Final = np.full(3, 1 / np.sqrt(3.0))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """How much photos are varied. Ranges are around 0 (or 1 for factors); chances are 0..1.
+
+    area: smallest part of the photo in view; aspect: largest ratio of the sides; turn: degrees to
+    either side; quarters: turns by 90 degrees and both flips (leaves have no up); light: brightness,
+    contrast and white balance; saturation; hue: degrees; blur: chance; cutout: chance and largest side.
+    """
+
+    area: float = 1.0
+    aspect: float = 1.0
+    turn: float = 0.0
+    quarters: bool = False
+    light: float = 0.0
+    balance: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    blur: float = 0.0
+    cutout: float = 0.0
+    cutout_side: float = 0.0
+
+
+PRESETS: Final = {
+    "none": Strength(),
+    "light": Strength(area=0.7, aspect=1.1, turn=8, quarters=True, light=0.1, balance=0.03, saturation=0.1),
+    "standard": Strength(
+        area=0.45, aspect=1.25, turn=20, quarters=True, light=0.25, balance=0.06, saturation=0.25, hue=4, blur=0.15
+    ),
+    "strong": Strength(
+        area=0.3, aspect=1.4, turn=45, quarters=True, light=0.4, balance=0.12, saturation=0.45, hue=9, blur=0.3,
+        cutout=0.5, cutout_side=0.4,
+    ),
+}  # fmt: skip
+
+
+def evaluation_rows(count: int, source: int, size: int) -> Array:
+    """Rows that show the whole square photo of side `source` at side `size`, plainly; float32 ``(count, ROW)``."""
+    return identity_rows(count, (source, source), (size, size))
+
+
+def draw_rows(
+    preset: str, seed: int, epoch: int, photos: Array, source: int, size: int, occurrence: Array | None = None
+) -> Array:
+    """Rows float32 ``(N, ROW)`` for photos (numbers, int ``(N,)``) of side `source` shown at side `size`."""
+    strength = PRESETS[preset]
+    if strength == PRESETS["none"]:
+        return evaluation_rows(len(photos), source, size)
+    times = np.zeros(len(photos), np.int64) if occurrence is None else occurrence
+    u = uniforms(_DRAWS, photos, times, epoch, (seed, _STREAM))
+    rows = np.zeros((len(photos), ROW), np.float32)
+    rows[:, AFFINE] = _affine(strength, u[:, :8], source, size)
+    rows[:, COLOUR] = _colour(strength, u[:, 8:16])
+    rows[:, BLUR] = np.where(u[:, 16] < strength.blur, 0.05 + 0.15 * u[:, 17], 0.0)
+    rows[:, BLUR_RADIUS] = (0.5 + u[:, 18]) * source / size
+    rows[:, CUTOUT] = _cutout(strength, u[:, 19:24], size)
+    return rows
+
+
+def _affine(strength: Strength, u: Array, source: int, size: int) -> Array:
+    """A crop of random area, shape, turn and place: ``(N, 6)`` from output to source pixels."""
+    side = source * np.sqrt(strength.area + (1 - strength.area) * u[:, 0])
+    ratio = np.exp(np.log(strength.aspect) * (u[:, 1] - 0.5))
+    width, height = np.minimum(side * ratio, source), np.minimum(side / ratio, source)
+    angle = np.radians(strength.turn) * (2 * u[:, 2] - 1)
+    flip = np.ones(len(u))
+    if strength.quarters:
+        angle = angle + np.pi / 2 * np.floor(4 * u[:, 3])
+        flip = np.where(u[:, 4] < 0.5, -1.0, 1.0)
+    sin, cos = np.sin(angle), np.cos(angle)
+    # half of the turned crop's extent: its centre stays so far from the border, if there is room
+    reach_x = np.abs(width * cos) / 2 + np.abs(height * sin) / 2
+    reach_y = np.abs(width * sin) / 2 + np.abs(height * cos) / 2
+    centre_x = source / 2 + (2 * u[:, 5] - 1) * np.maximum(source / 2 - reach_x, 0)
+    centre_y = source / 2 + (2 * u[:, 6] - 1) * np.maximum(source / 2 - reach_y, 0)
+    step_x, step_y = flip * width / size, height / size
+    a0, a1, a3, a4 = cos * step_x, -sin * step_y, sin * step_x, cos * step_y
+    middle = (size - 1) / 2
+    a2 = centre_x - 0.5 - (a0 + a1) * middle
+    a5 = centre_y - 0.5 - (a3 + a4) * middle
+    return np.stack((a0, a1, a2, a3, a4, a5), axis=1)
+
+
+def _colour(strength: Strength, u: Array) -> Array:
+    """White balance, hue, saturation, contrast and brightness as one 3x4 matrix each: ``(N, 12)``."""
+    v = 2 * u - 1
+    count = len(u)
+    balance = np.zeros((count, 3, 3))
+    balance[:, range(3), range(3)] = 1 + strength.balance * v[:, 0:3]
+    turned = _hue(np.radians(strength.hue) * v[:, 3])
+    amount = (1 + strength.saturation * v[:, 4])[:, None, None]
+    saturation = amount * np.eye(3) + (1 - amount) * _LUMA
+    matrix = saturation @ turned @ balance
+    contrast = np.exp(strength.light * v[:, 5])
+    brightness = 0.5 * strength.light * v[:, 6]
+    out = np.empty((count, 3, 4))
+    out[:, :, :3] = contrast[:, None, None] * matrix
+    out[:, :, 3] = (0.5 - 0.5 * contrast + brightness)[:, None]
+    return out.reshape(count, 12)
+
+
+def _hue(angle: Array) -> Array:
+    """Rotations of RGB around the grey axis (Rodrigues): ``(N, 3, 3)``."""
+    x, y, z = _GREY_AXIS
+    cross = np.array(((0, -z, y), (z, 0, -x), (-y, x, 0)))
+    sin, cos = np.sin(angle)[:, None, None], np.cos(angle)[:, None, None]
+    return np.asarray(cos * np.eye(3) + sin * cross + (1 - cos) * np.outer(_GREY_AXIS, _GREY_AXIS))
+
+
+def _cutout(strength: Strength, u: Array, size: int) -> Array:
+    """A box y0, x0, y1, x1 in output pixels, or an empty one."""
+    height = size * strength.cutout_side * (0.3 + 0.7 * u[:, 1])
+    width = size * strength.cutout_side * (0.3 + 0.7 * u[:, 2])
+    y, x = u[:, 3] * size - height / 2, u[:, 4] * size - width / 2
+    box = np.stack((y, x, y + height, x + width), axis=1)
+    box = np.clip(np.floor(box), 0, size)
+    return np.where((u[:, 0] < strength.cutout)[:, None], box, 0)

@@ -1,0 +1,83 @@
+"""What lies where in a photo cache: file (path, size, time) -> content -> slot of pixels, or why there is none."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.ops.contract import Array
+from core.storage import write_file
+
+VERSION: Final = 1
+"""Raised when decoding changes, so that old pixels are not used."""
+NO_PHOTO: Final = -1
+
+
+def file_key(path: str, size: int, modified: int) -> bytes:
+    """16 bytes that change when the file at `path` does."""
+    return blake2b(f"{path}\0{size}\0{modified}".encode(errors="surrogateescape"), digest_size=16).digest()
+
+
+@final
+@dataclass(slots=True)
+class CacheIndex:
+    """photos: name of the file with the pixels; files: file key to content key; slots: content key to
+    slot, or NO_PHOTO; reasons: content key to why it is no photo; used: slots that are filled."""
+
+    photos: str
+    files: dict[bytes, bytes] = field(default_factory=dict)
+    slots: dict[bytes, int] = field(default_factory=dict)
+    reasons: dict[bytes, str] = field(default_factory=dict)
+    used: int = 0
+
+
+def read_index(path: Path, side: int) -> CacheIndex | None:
+    """The index on disk, or None where there is none that fits: then the cache is made anew."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            head = json.loads(arrays["head"].tobytes())
+            if head["version"] != VERSION or head["side"] != side:
+                return None
+            index = CacheIndex(head["photos"], used=head["used"])
+            contents = [row.tobytes() for row in arrays["contents"]]
+            index.slots = dict(zip(contents, arrays["slots"].tolist(), strict=True))
+            index.reasons = {bytes.fromhex(key): reason for key, reason in head["reasons"].items()}
+            files = [row.tobytes() for row in arrays["files"]]
+            index.files = dict(zip(files, (contents[at] for at in arrays["content_of"]), strict=True))
+    except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile):
+        return None
+    return index
+
+
+def write_index(path: Path, index: CacheIndex, side: int) -> None:
+    """Replace the index on disk, whole or not at all. Raises StorageError."""
+    place = {key: at for at, key in enumerate(index.slots)}
+    head: dict[str, Any] = {
+        "version": VERSION,
+        "side": side,
+        "photos": index.photos,
+        "used": index.used,
+        "reasons": {key.hex(): reason for key, reason in index.reasons.items()},
+    }
+    content_of = (place[key] for key in index.files.values())
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        head=np.frombuffer(json.dumps(head).encode(), np.uint8),
+        files=_keys(index.files, 16),
+        content_of=np.fromiter(content_of, np.int64, len(index.files)),
+        contents=_keys(index.slots, 32),
+        slots=np.fromiter(index.slots.values(), np.int64, len(index.slots)),
+    )
+    write_file(path, buffer.getvalue())
+
+
+def _keys(keyed: dict[bytes, Any], width: int) -> Array:
+    return np.frombuffer(b"".join(keyed), np.uint8).reshape(-1, width)

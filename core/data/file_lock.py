@@ -1,0 +1,47 @@
+"""A lock between processes that the operating system takes back when its holder dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+POLL_SECONDS: Final = 0.1
+
+
+@contextmanager
+def locked(path: Path, while_waiting: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of a file; while another process holds it, call `while_waiting` (which may raise)."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        while not _try_lock(handle):
+            while_waiting()
+            time.sleep(POLL_SECONDS)
+        yield
+    finally:
+        os.close(handle)  # gives the lock back
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(handle: int) -> bool:
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,165 @@
+"""A folder of photos to a `Dataset`: sub-folders are classes, also crop/condition, also below train, val and test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from core.data.dataset import SPLIT_NAMES, UNSPLIT, Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
+from core.data.photo import UNREADABLE
+from core.data.table import Table
+from core.errors import DataError
+
+ENDINGS: Final = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+NOT_PHOTOS: Final = ("__macosx",)
+"""Folders that archives leave behind (hidden ones, with a leading dot, are passed over as well)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The photos directly in one folder: names of folders below the root, and sorted file names."""
+
+    folder: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def open_folder(
+    root: Path,
+    *,
+    where: Sequence[str] = (),
+    progress: ReportProgress | None = None,
+    cancelled: IsCancelled | None = None,
+) -> Dataset:
+    """Photos below `root`, listed in sorted order and not decoded.
+
+    The class is the folder's name, or ``crop/condition`` where folders nest. Photos in folders deeper
+    than that belong to the class above them. `where` filters on crop, condition, label or split.
+    Raises DataError; Cancelled when `cancelled` says so.
+    """
+    skipped: list[Skipped] = []
+    found: list[_Found] = []
+    count = 0
+    for item in _walk(root, skipped):
+        if cancelled is not None and cancelled():
+            raise Cancelled("Listing the photos was stopped.")
+        found.append(item)
+        count += len(item.names)
+        if progress is not None:
+            progress(count, 0)
+    if not count:
+        raise DataError(
+            f"There are no photos in {root}. Put each class of photos into a folder of its own below it "
+            f"({', '.join(e[1:].upper() for e in ENDINGS[:2] + ENDINGS[4:6])} and others are read)."
+        )
+    table = Table(str(root.absolute()))
+    table.skipped = skipped
+    _label(table, found, _filters(where))
+    if not len(table):
+        raise DataError(_unlabelled(root, where))
+    if progress is not None:
+        progress(len(table), len(table))
+    return table.finish()
+
+
+def _walk(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
+    """Folders in sorted order, each visited once however links lead to it."""
+    seen: set[tuple[int, int]] = set()
+    stack: list[tuple[str, ...]] = [()]
+    while stack:
+        parts = stack.pop()
+        folder = os.path.join(root, *parts)
+        try:
+            state = os.stat(folder)
+            if (state.st_dev, state.st_ino) in seen:
+                continue
+            seen.add((state.st_dev, state.st_ino))
+            names, folders = _list(folder, parts, skipped)
+        except OSError as error:
+            raise DataError(
+                f"The folder {folder} cannot be read: {error.strerror or error}. "
+                "Give yourself the right to read it, or move it out of the photos."
+            ) from error
+        if names:
+            yield _Found(parts, tuple(names))
+        stack.extend((*parts, name) for name in reversed(folders))
+
+
+def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[list[str], list[str]]:
+    """Sorted names of photos and of folders to visit."""
+    names, folders = [], []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.lower() in NOT_PHOTOS:
+                continue
+            ending = os.path.splitext(entry.name)[1].lower()
+            if ending in ENDINGS and not entry.is_dir():
+                names.append(entry.name)
+            elif ending in UNREADABLE and not entry.is_dir():
+                reason = f"{UNREADABLE[ending]} photos are not read; save the photo as JPEG or PNG."
+                skipped.append(Skipped("/".join((*parts, entry.name)), reason))
+            elif entry.is_dir():
+                folders.append(entry.name)
+    return sorted(names), sorted(folders)
+
+
+def _label(table: Table, found: Sequence[_Found], filters: Sequence[tuple[str, str]]) -> None:
+    """Give each folder its class and split and add its photos to the table."""
+    start = _shared(found)
+    split_level = _has_splits([f.folder[start:] for f in found])
+    first = start + split_level
+    nested = all(len(f.folder) != first + 1 for f in found)
+    for item in found:
+        levels = item.folder[first : first + 1 + nested]
+        if not levels:
+            reason = "The photo lies beside the class folders and so has no class."
+            table.skipped += [Skipped("/".join((*item.folder, name)), reason) for name in item.names]
+            continue
+        split = SPLIT_NAMES[item.folder[start].lower()] if split_level else UNSPLIT
+        label = "/".join(levels)
+        facts = {"crop": levels[0] if nested else "", "condition": levels[-1], "label": label}
+        facts["split"] = item.folder[start].lower() if split_level else ""
+        if any(facts.get(name) != value for name, value in filters):
+            continue
+        for name in item.names:
+            table.append("/".join((*item.folder, name)), label, split)
+
+
+def _shared(found: Sequence[_Found]) -> int:
+    """How many outer folders hold everything and say nothing: as long as more than crop/condition is left."""
+    folders = [f.folder for f in found]
+    start = 0
+    while all(len(f) > start + 1 for f in folders) and len({f[start] for f in folders}) == 1:
+        rest = [f[start + 1 :] for f in folders]
+        if not _has_splits(rest) and max(len(f) for f in rest) < 2:
+            break
+        if _has_splits([f[start:] for f in folders]):
+            break
+        start += 1
+    return start
+
+
+def _has_splits(folders: Sequence[tuple[str, ...]]) -> bool:
+    """True if the outermost folders are train (and val, test), whatever people call them."""
+    outer = {f[0].lower() for f in folders if f}
+    return bool(outer) and outer <= SPLIT_NAMES.keys() and any(SPLIT_NAMES[name] == 0 for name in outer)
+
+
+def _filters(where: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [(name.strip(), value.strip()) for name, _, value in (w.partition("=") for w in where)]
+    for name, _ in pairs:
+        if name not in ("crop", "condition", "label", "split"):
+            raise DataError(f"--where: photos in folders have crop, condition, label and split, but no {name!r}.")
+    return pairs
+
+
+def _unlabelled(root: Path, where: Sequence[str]) -> str:
+    if where:
+        return f"No photo below {root} has {' and '.join(where)}."
+    return (
+        f"The photos in {root} lie side by side and have no class. "
+        "Put the photos of each class into a folder with the class's name."
+    )

@@ -1,0 +1,127 @@
+"""What a photo file says of itself before it is decoded: its kind, size, and whether it is whole."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, final
+
+from core.ops.contract import Array
+
+_JPEG_SIZE: Final = frozenset((*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)))
+"""JPEG markers that carry the size (start of frame)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Header:
+    """kind: the format; width, height: pixels before rotation; alpha: may be transparent; cut: the end is missing."""
+
+    kind: str
+    width: int
+    height: int
+    alpha: bool = False
+    cut: bool = False
+
+
+def read_header(data: Array) -> Header | None:
+    """The header of an encoded photo's bytes, or None where it is no known format or a broken one."""
+    view = data.data
+    head = bytes(view[:64])
+    try:
+        if head.startswith(b"\xff\xd8"):
+            return _jpeg(view)
+        if head.startswith(b"\x89PNG\r\n\x1a\n"):
+            return _png(view)
+        if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+            return _webp(view)
+        if head[:6] in (b"GIF87a", b"GIF89a"):
+            width, height = struct.unpack_from("<HH", head, 6)
+            return Header("GIF", width, height, alpha=False)
+        if head[:2] == b"BM":
+            return _bmp(view)
+        if head[:4] in (b"II*\0", b"MM\0*"):
+            return _tiff(view)
+        if head[4:8] == b"ftyp":
+            return Header("AVIF" if head[8:12] in (b"avif", b"avis") else "HEIC", 0, 0)
+    except (struct.error, IndexError):
+        return None
+    return None
+
+
+def _jpeg(view: memoryview) -> Header | None:
+    """Walk the segments to the frame's size, then look for the end marker after the scan's start."""
+    width = height = 0
+    at = 2
+    while True:
+        if view[at] != 0xFF:
+            return None
+        marker = view[at + 1]
+        if marker == 0xFF:  # fill byte
+            at += 1
+            continue
+        if marker == 0xD9:
+            return None
+        (length,) = struct.unpack_from(">H", view, at + 2)
+        if marker in _JPEG_SIZE:
+            height, width = struct.unpack_from(">HH", view, at + 5)
+        if marker == 0xDA:
+            # within a scan 0xFF is always followed by 0 or a restart marker, so this is the true end
+            cut = bytes(view[at:]).find(b"\xff\xd9") < 0
+            return Header("JPEG", width, height, cut=cut) if width and height else None
+        at += 2 + length
+
+
+def _png(view: memoryview) -> Header | None:
+    if bytes(view[12:16]) != b"IHDR":
+        return None
+    width, height, _, colour = struct.unpack_from(">IIBB", view, 16)
+    alpha = colour in (4, 6)
+    at = 8
+    while at + 12 <= len(view):
+        (length,) = struct.unpack_from(">I", view, at)
+        name = bytes(view[at + 4 : at + 8])
+        alpha |= name == b"tRNS"
+        if name == b"IEND":
+            return Header("PNG", width, height, alpha)
+        at += 12 + length
+    return Header("PNG", width, height, alpha, cut=True)
+
+
+def _webp(view: memoryview) -> Header | None:
+    (size,) = struct.unpack_from("<I", view, 4)
+    cut = size + 8 > len(view)
+    kind = bytes(view[12:16])
+    if kind == b"VP8 ":
+        width, height = struct.unpack_from("<HH", view, 26)
+        return Header("WebP", width & 0x3FFF, height & 0x3FFF, cut=cut)
+    if kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", view, 21)
+        return Header("WebP", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, bool(bits >> 28 & 1), cut)
+    if kind == b"VP8X":
+        width = int.from_bytes(view[24:27], "little") + 1
+        height = int.from_bytes(view[27:30], "little") + 1
+        return Header("WebP", width, height, bool(view[20] & 0x10), cut)
+    return None
+
+
+def _bmp(view: memoryview) -> Header:
+    (size,) = struct.unpack_from("<I", view, 2)
+    width, height = struct.unpack_from("<ii", view, 18)
+    return Header("BMP", abs(width), abs(height), cut=size > len(view))
+
+
+def _tiff(view: memoryview) -> Header | None:
+    """Size from the first directory (tags 256 and 257); the file is cut if that lies beyond its end."""
+    order = "<" if view[0] == 0x49 else ">"
+    (first,) = struct.unpack_from(order + "I", view, 4)
+    if first + 2 > len(view):
+        return Header("TIFF", 0, 0, cut=True)
+    (count,) = struct.unpack_from(order + "H", view, first)
+    found = {}
+    for entry in range(first + 2, first + 2 + 12 * count, 12):
+        tag, kind = struct.unpack_from(order + "HH", view, entry)
+        (value,) = struct.unpack_from(order + ("H" if kind == 3 else "I"), view, entry + 8)
+        found[tag] = value
+    alpha = found.get(277, 3) in (2, 4) and found.get(262) in (1, 2)
+    return Header("TIFF", found[256], found[257], alpha) if 256 in found and 257 in found else None

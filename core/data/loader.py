@@ -1,0 +1,167 @@
+"""Batches of photos: order a pure function of seed and epoch, gathered ahead of the trainer."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final, final
+
+import numpy as np
+
+from core.data.augment import draw_rows, evaluation_rows
+from core.data.philox import uniforms
+from core.device import PhotoBatch
+from core.ops.contract import Array
+
+SAMPLING: Final = {"natural": 1.0, "sqrt": 0.5, "balanced": 0.0}
+"""How often a class of n photos is drawn: as n to this power."""
+_ORDER: Final = 0x4F524452
+AHEAD: Final = 4
+"""Batches gathered ahead."""
+
+
+@final
+class Loader:
+    """Gives the batches of an epoch.
+
+    photos: uint8 ``(slots, side, side, 3)``, as a rule the cache's; slots: int64 ``(N,)`` where each of
+    the N photos of this split lies; labels: int32 ``(N,)``. Training shuffles, augments and drops the
+    last batch where it is not full (unless it is the only one), so that all steps are alike; otherwise
+    photos come in order, plain, and none is left out. With `resident` the photos lie on the device
+    already (`Plan.keep_photos(photos)`) and batches carry their slots in `index`.
+    """
+
+    def __init__(
+        self,
+        photos: Array,
+        slots: Array,
+        labels: Array,
+        *,
+        batch: int,
+        size: int,
+        training: bool,
+        augment: str = "none",
+        sampling: str = "natural",
+        seed: int = 0,
+        resident: bool = False,
+    ) -> None:
+        self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
+        self.batch, self.size, self.training = batch, size, training
+        self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
+        self.wait_seconds = 0.0
+        """Time the taker of batches has waited for them, in all."""
+
+    @property
+    def steps(self) -> int:
+        """Batches of an epoch."""
+        count = len(self.slots)
+        return max(count // self.batch, 1) if self.training else -(-count // self.batch)
+
+    def order(self, epoch: int) -> Array:
+        """The photos of an epoch, as numbers into `slots`, int64 ``(N,)``."""
+        if not self.training:
+            return np.arange(len(self.slots))
+        return epoch_order(self.labels, self.sampling, self.seed, epoch)
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[PhotoBatch]:
+        """The batches of an epoch from number `first` on, the same as if the earlier ones had been taken."""
+        ready: queue.Queue[PhotoBatch | BaseException | None] = queue.Queue(AHEAD)
+        stop = threading.Event()
+        thread = threading.Thread(target=self._work, args=(epoch, first, ready, stop), name="loader", daemon=True)
+        thread.start()
+        try:
+            while True:
+                begun = time.perf_counter()
+                item = ready.get()
+                self.wait_seconds += time.perf_counter() - begun
+                if item is None:
+                    return
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            stop.set()
+            while thread.is_alive():
+                _drain(ready)
+                thread.join(0.01)
+
+    def _work(
+        self, epoch: int, first: int, ready: queue.Queue[PhotoBatch | BaseException | None], stop: threading.Event
+    ) -> None:
+        try:
+            order = self.order(epoch)
+            times = occurrences(order)
+            for step in range(first, self.steps):
+                if stop.is_set():
+                    return
+                part = slice(step * self.batch, (step + 1) * self.batch)
+                ready.put(self.gather(epoch, order[part], times[part]))
+            ready.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again where the batches are taken
+            ready.put(error)
+
+    def gather(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
+        """One batch: photo numbers and how often each came before in the epoch."""
+        slots = self.slots[chosen]
+        source = int(self.photos.shape[1])
+        if self.training:
+            rows = draw_rows(self.augment, self.seed, epoch, chosen, source, self.size, times)
+        else:
+            rows = evaluation_rows(len(chosen), source, self.size)
+        if self.resident:
+            return PhotoBatch(None, rows, self.labels[chosen], slots.astype(np.int32))
+        return PhotoBatch(np.take(self.photos, slots, axis=0, mode="clip"), rows, self.labels[chosen])
+
+
+def epoch_order(labels: Array, sampling: str, seed: int, epoch: int) -> Array:
+    """Shuffled photo numbers, int64 ``(N,)``; where classes are not drawn naturally, rare photos come repeatedly.
+
+    Each class gets its quota of the N places, and its photos take turns in them, so that within an
+    epoch no photo of a class comes twice more often than another.
+    """
+    count = len(labels)
+    numbers = np.arange(count)
+    keys = uniforms(2, numbers, np.zeros(count, np.int64), epoch, (seed, _ORDER))
+    shuffled = np.argsort(keys[:, 0], kind="stable")
+    power = SAMPLING[sampling]
+    if power == 1.0:
+        return shuffled
+    chosen = np.empty(count, np.int64)
+    at = 0
+    for label, quota in zip(*_quotas(labels, power), strict=True):
+        members = shuffled[labels[shuffled] == label]
+        chosen[at : at + quota] = np.resize(members, quota)
+        at += quota
+    return chosen[np.argsort(keys[:, 1], kind="stable")]
+
+
+def occurrences(order: Array) -> Array:
+    """How often each entry came before in `order`, int64."""
+    by_photo = np.argsort(order, kind="stable")
+    ordered = order[by_photo]
+    new = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(order) else np.empty(0, np.int64)
+    starts = np.repeat(new, np.diff(np.r_[new, len(order)]))
+    times = np.empty(len(order), np.int64)
+    times[by_photo] = np.arange(len(order)) - starts
+    return times
+
+
+def _quotas(labels: Array, power: float) -> tuple[Array, Array]:
+    """Classes present and how many of the N places each gets (largest remainders get what is left)."""
+    classes, counts = np.unique(labels, return_counts=True)
+    share = counts.astype(np.float64) ** power
+    exact = share / share.sum() * len(labels)
+    quotas = np.floor(exact).astype(np.int64)
+    left = len(labels) - int(quotas.sum())
+    quotas[np.argsort(quotas - exact, kind="stable")[:left]] += 1
+    return classes, quotas
+
+
+def _drain(ready: queue.Queue[PhotoBatch | BaseException | None]) -> None:
+    try:
+        while True:
+            ready.get_nowait()
+    except queue.Empty:
+        return

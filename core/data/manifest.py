@@ -1,0 +1,169 @@
+"""A CSV manifest to a `Dataset`, read row by row: a million rows in bounded memory."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, final
+
+from core.data.dataset import SPLIT_NAMES, UNSPLIT, Cancelled, Dataset, IsCancelled, ReportProgress
+from core.data.table import Table
+from core.data.texts import ERRORS
+from core.errors import DataError
+
+PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
+LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
+"""Taken, in this order, where there are no two columns crop and condition."""
+
+REPORT_EVERY: Final = 10_000
+MOST_FIELD: Final = 1 << 20
+"""Longest field of a row, characters; a longer one is a quote that was never closed."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Which field of a row is what; -1 where there is no such column."""
+
+    path: int
+    labels: tuple[int, ...]
+    split: int
+    group: int
+    where: tuple[tuple[int, str], ...]
+    extra: tuple[int, ...]
+
+
+def open_manifest(
+    path: Path,
+    *,
+    label: str = "",
+    where: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    progress: ReportProgress | None = None,
+    cancelled: IsCancelled | None = None,
+) -> Dataset:
+    """Photos of a CSV file with a heading line; paths are relative to the file's folder.
+
+    The class is ``crop/condition``, or the column `label`. Columns ``split`` and ``group`` are honoured.
+    `where` keeps rows with ``column=value`` (every one must hold); `columns` are kept as they stand.
+    Raises DataError; Cancelled when `cancelled` says so.
+    """
+    try:
+        with path.open("r", encoding="utf-8-sig", errors=ERRORS, newline="") as file:
+            return _read(file, path, label, where, columns, progress, cancelled)
+    except OSError as error:
+        raise DataError(f"The manifest {path} cannot be read: {error.strerror or error}.") from error
+    except csv.Error as error:
+        raise DataError(f"The manifest {path} is no sound CSV file: {error}. Save it again as CSV (UTF-8).") from error
+
+
+def _read(
+    file: IO[str],
+    path: Path,
+    label: str,
+    where: Sequence[str],
+    columns: Sequence[str],
+    progress: ReportProgress | None,
+    cancelled: IsCancelled | None,
+) -> Dataset:
+    rows = _rows(file, path)
+    heading = next(rows)
+    at = _find_columns(heading, path, label, where, columns)
+    table = Table(str(path.parent.absolute()), columns, grouped=at.group >= 0)
+    for line, row in enumerate(rows, 2):
+        if line % REPORT_EVERY == 0:
+            if cancelled is not None and cancelled():
+                raise Cancelled("Reading the manifest was stopped.")
+            if progress is not None:
+                progress(len(table), 0)
+        if not row:
+            continue
+        if len(row) != len(heading):
+            raise DataError(
+                f"Line {line} of {path} has {len(row)} fields where the heading has {len(heading)}. "
+                "Put quotes around fields that contain the separator."
+            )
+        if any(row[column].strip() != value for column, value in at.where):
+            continue
+        _append(table, row, at, line, path)
+    if not len(table):
+        raise DataError(_nothing(path, where))
+    if progress is not None:
+        progress(len(table), len(table))
+    return table.finish()
+
+
+def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
+    """The fields of each line; the separator is the one that the heading line has most of."""
+    first = file.readline()
+    if not first.strip():
+        raise DataError(f"The manifest {path} is empty. Its first line names the columns, such as path,label.")
+    if "\0" in first:
+        raise DataError(f"{path} is no text file. A manifest is a CSV file (UTF-8) whose first line names the columns.")
+    file.seek(0)
+    separator = max(",;\t", key=first.count)
+    csv.field_size_limit(MOST_FIELD)
+    return csv.reader(file, delimiter=separator, strict=True)
+
+
+def _find_columns(
+    heading: list[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str]
+) -> _Columns:
+    names = [name.strip() for name in heading]
+    lower = [name.lower() for name in names]
+
+    def find(name: str) -> int:
+        return names.index(name) if name in names else lower.index(name.lower()) if name.lower() in lower else -1
+
+    def require(name: str, option: str) -> int:
+        if find(name) < 0:
+            raise DataError(f"{option}: {path} has no column {name!r}; its columns are {', '.join(names)}.")
+        return find(name)
+
+    paths = [find(name) for name in PATH_COLUMNS if find(name) >= 0]
+    if not paths:
+        raise DataError(f"{path} has no column path; its columns are {', '.join(names)}.")
+    if label:
+        labels: tuple[int, ...] = (require(label, "--label"),)
+    elif find("crop") >= 0 and find("condition") >= 0:
+        labels = (find("crop"), find("condition"))
+    else:
+        labels = tuple(find(name) for name in LABEL_COLUMNS if find(name) >= 0)[:1]
+    if not labels:
+        raise DataError(
+            f"{path} has no column with the class; its columns are {', '.join(names)}. "
+            "Name the one that holds it with --label COLUMN."
+        )
+    filters = [w.partition("=") for w in where]
+    return _Columns(
+        path=paths[0],
+        labels=labels,
+        split=find("split"),
+        group=find("group"),
+        where=tuple((require(name.strip(), "--where"), value.strip()) for name, _, value in filters),
+        extra=tuple(require(name, "columns") for name in columns),
+    )
+
+
+def _append(table: Table, row: list[str], at: _Columns, line: int, path: Path) -> None:
+    file = row[at.path].strip().replace("\\", "/")
+    parts = [row[column].strip() for column in at.labels]
+    if not file or not all(parts):
+        missing = "path" if not file else "class"
+        raise DataError(f"Line {line} of {path} has no {missing}. Fill it in, or remove the line.")
+    split = UNSPLIT
+    said = row[at.split].strip().lower() if at.split >= 0 else ""
+    if said:
+        if said not in SPLIT_NAMES:
+            raise DataError(f"Line {line} of {path}: the split {said!r} is none of train, val and test.")
+        split = SPLIT_NAMES[said]
+    group = row[at.group].strip() if at.group >= 0 else ""
+    table.append(file, "/".join(parts), split, group, [row[column] for column in at.extra])
+
+
+def _nothing(path: Path, where: Sequence[str]) -> str:
+    if where:
+        return f"No row of {path} has {' and '.join(where)}. Look at the values in those columns."
+    return f"The manifest {path} has no rows below its heading."

@@ -1,0 +1,129 @@
+"""From a configuration to photos that can be trained on: opened, decoded, grouped and split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, final
+
+import numpy as np
+
+from core.config import RunConfig
+from core.data.cache import PhotoCache, open_cache
+from core.data.dataset import SPLITS, TRAIN, UNSPLIT, Dataset, IsCancelled, ReportProgress, reasons
+from core.data.source import open_dataset
+from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
+from core.data.split_file import read_split
+from core.errors import DataError
+from core.ops.contract import Array
+
+ReportStage: TypeAlias = Callable[[str, int, int], None]
+"""Told (stage, done, total): stage "scan" or "cache"; total 0 where it is not known."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PhotoSet:
+    """Everything a run needs to know of its photos.
+
+    splits: int8 ``(N,)`` by row of `dataset`, UNSPLIT where the photo cannot be used; groups: int32
+    ``(N,)``; leak: held-out photos with a sibling in training, as split; random_leak: what a split of
+    single photos would have leaked; fingerprint: changes with the data; warnings: sentences for the user.
+    """
+
+    dataset: Dataset
+    cache: PhotoCache
+    splits: Array
+    groups: Array
+    leak: Leak
+    random_leak: Leak
+    fingerprint: str
+    warnings: tuple[str, ...]
+
+    def rows(self, split: int) -> Array:
+        """Rows of a split (TRAIN, VALIDATION, TEST) whose photos can be used, int64."""
+        return np.flatnonzero(self.splits == split)
+
+
+def cache_side(image_size: int) -> int:
+    """Side of the cached photos for a network that sees `image_size` pixels."""
+    return image_size
+
+
+def prepare_photos(
+    config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None
+) -> PhotoSet:
+    """Scan, decode, group and split as `config` says. Raises DataError, StorageError or Cancelled."""
+    dataset = open_dataset(config, _stage(report, "scan"), cancelled)
+    cache = open_cache(
+        dataset,
+        cache_side(config.image_size),
+        folder=config.cache,
+        threads=config.threads,
+        progress=_stage(report, "cache"),
+        cancelled=cancelled,
+    )
+    _require_photos(dataset, cache)
+    groups = dataset.groups if dataset.groups is not None else np.arange(len(dataset), dtype=np.int32)
+    splits = _split(config, dataset, cache, groups)
+    used = cache.kept
+    leak = measure_leak(splits[used], groups[used])
+    random_leak = random_split_leak(splits[used], dataset.labels[used], groups[used], config.seed)
+    warnings = _warnings(dataset, cache, splits, leak)
+    return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings)
+
+
+def _stage(report: ReportStage | None, stage: str) -> ReportProgress | None:
+    if report is None:
+        return None
+    return lambda done, total: report(stage, done, total)
+
+
+def _require_photos(dataset: Dataset, cache: PhotoCache) -> None:
+    if not len(cache.kept):
+        raise DataError(f"None of the {len(dataset)} photos can be used: {reasons(cache.skipped)}.")
+    left = np.bincount(dataset.labels[cache.kept], minlength=len(dataset.classes))
+    empty = [name for name, count in zip(dataset.classes, left, strict=True) if not count]
+    if empty:
+        raise DataError(
+            f"No photo of {', '.join(empty)} can be used: {reasons(cache.skipped)}. "
+            "Repair the photos, or take the class out."
+        )
+
+
+def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array) -> Array:
+    used = cache.kept
+    splits = np.full(len(dataset), UNSPLIT, np.int8)
+    if config.split:
+        splits[used] = read_split(Path(config.split), dataset, cache)[used]
+    else:
+        numbers = np.unique(groups[used], return_inverse=True)[1]
+        splits[used] = complete_splits(
+            dataset.splits[used], dataset.labels[used], numbers, config.seed, config.validation, config.test
+        )
+    for split, name in enumerate(SPLITS[:2]):
+        if not np.any(splits == split):
+            raise DataError(f"No photo is left for {name}. Add photos, or change the shares or the split.")
+    taught = np.bincount(dataset.labels[splits == TRAIN], minlength=len(dataset.classes))
+    missing = [name for name, count in zip(dataset.classes, taught, strict=True) if not count]
+    if missing:
+        raise DataError(f"The training split has no photo of {', '.join(missing)}. Change the split, or add photos.")
+    return splits
+
+
+def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak) -> tuple[str, ...]:
+    said = []
+    if cache.skipped:
+        said.append(f"{len(cache.skipped)} photos are left out: {reasons(cache.skipped)}.")
+    if leak.leaked:
+        said.append(
+            f"{leak.leaked} of {leak.held_out} held-out photos have a photo of the same group in training: "
+            "the accuracy measured on them is too good."
+        )
+    for split, name in ((1, "validation"), (2, "test")):
+        there = np.bincount(dataset.labels[splits == split], minlength=len(dataset.classes))
+        missing = [label for label, count in zip(dataset.classes, there, strict=True) if not count]
+        if missing and there.any():
+            said.append(f"The {name} split has no photo of {', '.join(missing)}.")
+    return tuple(said)

@@ -1,0 +1,51 @@
+"""Where photos come from: a folder or a manifest, as the configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.config import RunConfig
+from core.data.dataset import Dataset, IsCancelled, ReportProgress
+from core.data.folder import open_folder
+from core.data.manifest import open_manifest
+from core.errors import DataError
+
+
+def open_dataset(
+    config: RunConfig, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
+) -> Dataset:
+    """The photos that `config` names, with at least two classes. Raises DataError or Cancelled."""
+    dataset = open_photos(config.data, config.label, config.where, progress, cancelled)
+    if len(dataset.classes) < 2:
+        raise DataError(
+            f"All {len(dataset)} photos have the one class {dataset.classes[0]!r}. There must be two classes or more: "
+            "add photos of another class (healthy leaves, for example)."
+        )
+    return dataset
+
+
+def open_photos(
+    data: str,
+    label: str = "",
+    where: Sequence[str] = (),
+    progress: ReportProgress | None = None,
+    cancelled: IsCancelled | None = None,
+) -> Dataset:
+    """The photos of a folder or manifest, of one class or more. Raises DataError or Cancelled."""
+    if not data:
+        raise DataError("No photos were named. Give a folder of photos or a CSV manifest with --data.")
+    path = Path(data).expanduser()
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except OSError as error:
+        raise DataError(f"{data} cannot be read: {error.strerror or error}.") from error
+    except ValueError:
+        raise DataError(f"{data!r} is no name of a file or folder.") from None
+    if not exists:
+        raise DataError(f"{data} does not exist. Check the name, or mount the disk it is on.")
+    if not is_folder:
+        return open_manifest(path, label=label, where=where, progress=progress, cancelled=cancelled)
+    if label:
+        raise DataError("--label names a column of a manifest, and the photos are in a folder: leave it out.")
+    return open_folder(path, where=where, progress=progress, cancelled=cancelled)

@@ -1,0 +1,121 @@
+"""Groups of photos to train, validation and test: by seed, within each class, no group in two splits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION
+from core.ops.contract import Array
+
+
+def split_by_group(labels: Array, groups: Array, seed: int, validation: float, test: float) -> Array:
+    """Splits int8 ``(N,)`` with about the given shares of photos in every class.
+
+    A group with photos of several classes goes as a whole with the class it has most of. Within a class
+    the groups come in random order, and each goes where it brings the shares closest to their aims.
+    Every class of three groups or more has photos in every split that has a share.
+    """
+    homes = _home_class(labels, groups)
+    splits_of_group = np.zeros(len(homes), np.int8)
+    sizes = np.bincount(groups, minlength=len(homes))
+    shares = np.array([1 - validation - test, validation, test])
+    for label in np.unique(homes[homes >= 0]):
+        members = np.flatnonzero(homes == label)
+        order = np.random.Generator(np.random.Philox(key=[seed, int(label)])).permutation(len(members))
+        members = members[order]
+        splits_of_group[members] = _share_out(sizes[members], shares)
+    return splits_of_group[groups]
+
+
+def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, validation: float, test: float) -> Array:
+    """Splits where the source gave some: its own stay, rows without one are split by group.
+
+    Where it names a test but no validation split, that is taken from its training photos; a test split
+    that it does not have is not made up from photos it calls training or validation photos.
+    """
+    if np.all(splits == UNSPLIT):
+        return split_by_group(labels, groups, seed, validation, test)
+    done = splits.copy()
+    loose = np.flatnonzero(splits == UNSPLIT)
+    if len(loose):
+        done[loose] = _follow(splits, groups, loose, split_by_group(labels, groups, seed, validation, test))
+    if not np.any(done == VALIDATION):
+        train = np.flatnonzero(done == TRAIN)
+        part = split_by_group(labels[train], _renumber(groups[train]), seed, validation, 0.0)
+        done[train] = part
+    return done
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """photos: in all; held_out: those in validation and test; leaked: held-out photos whose group is also
+    in training."""
+
+    photos: int
+    held_out: int
+    leaked: int
+
+
+def measure_leak(splits: Array, groups: Array) -> Leak:
+    """How many held-out photos have a photo of the same group in training."""
+    held_out = (splits == VALIDATION) | (splits == TEST)
+    trained = np.zeros(int(groups.max(initial=-1)) + 1, bool)
+    trained[groups[splits == TRAIN]] = True
+    return Leak(len(splits), int(held_out.sum()), int(trained[groups[held_out]].sum()))
+
+
+def random_split_leak(splits: Array, labels: Array, groups: Array, seed: int) -> Leak:
+    """What a split of single photos would have leaked, with as many of each class in each split as `splits` has."""
+    shuffled = splits.copy()
+    random = np.random.Generator(np.random.Philox(key=[seed, 2**32]))
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        shuffled[rows] = splits[rows][random.permutation(len(rows))]
+    return measure_leak(shuffled, groups)
+
+
+def _home_class(labels: Array, groups: Array) -> Array:
+    """The class each group has most photos of (the first of equals), -1 for numbers nobody has."""
+    count = int(groups.max(initial=-1)) + 1
+    classes = int(labels.max(initial=0)) + 1
+    pairs, sizes = np.unique(groups.astype(np.int64) * classes + labels, return_counts=True)
+    order = np.lexsort((pairs, -sizes))
+    homes = np.full(count, -1, np.int64)
+    owners, first = np.unique(pairs[order] // classes, return_index=True)
+    homes[owners] = pairs[order][first] % classes
+    return homes
+
+
+def _share_out(sizes: Array, shares: Array) -> Array:
+    """A split for each group in turn: where it brings the counts closest to their aims."""
+    aims = [float(a) for a in shares * sizes.sum()]
+    have = [0.0, 0.0, 0.0]
+    wanted = [s for s in (TRAIN, VALIDATION, TEST) if aims[s] > 0]
+    out = np.empty(len(sizes), np.int8)
+    empty = list(wanted)
+    for at, size in enumerate(sizes.tolist()):
+        left = len(sizes) - at
+        options = empty if empty and left <= len(empty) else wanted
+        best = min(options, key=lambda s: (abs(have[s] + size - aims[s]) - abs(have[s] - aims[s]), have[s] / aims[s]))
+        out[at] = best
+        have[best] += size
+        if best in empty:
+            empty.remove(best)
+    return out
+
+
+def _follow(splits: Array, groups: Array, loose: Array, proposed: Array) -> Array:
+    """Loose rows join their group where it has a split already, else take the proposed one."""
+    known = np.full(int(groups.max(initial=-1)) + 1, UNSPLIT, np.int8)
+    given = splits != UNSPLIT
+    known[groups[given]] = splits[given]
+    own = known[groups[loose]]
+    return np.where(own == UNSPLIT, proposed[loose], own)
+
+
+def _renumber(groups: Array) -> Array:
+    return np.unique(groups, return_inverse=True)[1]
