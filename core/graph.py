@@ -130,7 +130,7 @@ def from_json(text: str) -> Graph:
     try:
         raw = json.loads(text)
         return Graph(str(raw["name"]), tuple(_read_node(n) for n in raw["nodes"]), str(raw["output"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelFileError(f"The network description in this file cannot be read ({error}).") from error
 
 

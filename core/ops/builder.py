@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import final
+from typing import Final, final
 
 from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Attribute, Attributes, Graph, Node, Shape
+from core.ops.photo import photo_shape
 from core.ops.table import OPS
 
-MAX_ELEMENTS = 1 << 31
+MAX_ELEMENTS: Final = 1 << 31
 """No array of a network may have more elements: a crafted header must not take the memory."""
+MAX_NODES: Final = 4096
+"""No network may have more nodes; MobileNetV2 has 153."""
 
 
 @final
@@ -19,8 +22,7 @@ class Builder:
 
     def __init__(self, name: str, photo_shape: Shape, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         self.name = name
-        photo = MappingProxyType[str, Attribute]({"mean": mean, "std": std})
-        self._nodes: dict[str, Node] = {PHOTO: Node(PHOTO, "photo", (), photo_shape, photo)}
+        self._nodes: dict[str, Node] = {PHOTO: photo_node(photo_shape, {"mean": mean, "std": std})}
 
     def add(self, op: str, name: str, *inputs: str, **attributes: Attribute) -> str:
         """Append one node. Raises ValueError with a sentence where op, attributes or shapes do not fit."""
@@ -34,6 +36,13 @@ class Builder:
 
     def graph(self, output: str) -> Graph:
         return Graph(self.name, tuple(self._nodes.values()), output)
+
+
+def photo_node(shape: Shape, attributes: Attributes) -> Node:
+    """The first node of a graph. Raises ValueError where mean, deviation and shape do not fit."""
+    if set(attributes) != {"mean", "std"}:
+        raise ValueError("A photo has the attributes mean and std, and no others.")
+    return Node(PHOTO, "photo", (), photo_shape(attributes, shape), MappingProxyType(dict(attributes)))
 
 
 def make_node(
@@ -51,8 +60,11 @@ def make_node(
         raise ValueError(f"{op} {name!r} uses {missing}, which do not stand before it.")
     filled = MappingProxyType({**rule.defaults, **attributes})
     shapes = [known[i].shape if i in known else () for i in inputs]
-    shape = rule.shape(filled, shapes)
-    parameters = rule.parameters(filled, shapes)
+    try:
+        shape = rule.shape(filled, shapes)
+        parameters = rule.parameters(filled, shapes)
+    except ValueError as error:
+        raise ValueError(f"{op} {name!r}: {error}") from error
     for candidate in (shape, *(p.shape for p in parameters)):
         size = 1
         for side in candidate:
@@ -65,13 +77,16 @@ def make_node(
 
 
 def check(graph: Graph) -> Graph:
-    """The same graph if every node agrees with its op's rules. Raises ModelFileError."""
+    """The same graph, its attributes complete, if every node agrees with its op's rules. Raises ModelFileError."""
     if not graph.nodes or graph.nodes[0].op != "photo" or graph.nodes[0].name != PHOTO:
         raise ModelFileError("The network in this file does not start with a photo.")
-    known = {PHOTO: graph.nodes[0]}
+    if len(graph.nodes) > MAX_NODES:
+        raise ModelFileError(f"The network in this file has {len(graph.nodes)} nodes; at most {MAX_NODES} are read.")
+    known: dict[str, Node] = {}
     try:
+        known[PHOTO] = photo_node(graph.nodes[0].shape, graph.nodes[0].attributes)
         for node in graph.nodes[1:]:
-            if node.name in known:
+            if node.name in known or node.name == LABEL:
                 raise ValueError(f"There are two nodes named {node.name!r}.")
             made = make_node(node.op, node.name, node.inputs, node.attributes, known)
             if (made.shape, made.parameters) != (node.shape, node.parameters):
@@ -81,7 +96,7 @@ def check(graph: Graph) -> Graph:
         raise ModelFileError(f"The network in this file is not valid: {error}") from error
     if graph.output not in known:
         raise ModelFileError(f"The network in this file has no node {graph.output!r}.")
-    return graph
+    return Graph(graph.name, tuple(known.values()), graph.output)
 
 
 def with_loss(graph: Graph, label_smoothing: float, class_weights: tuple[float, ...]) -> Graph:

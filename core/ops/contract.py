@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, TypeAlias, final
 
-import numpy as np
 import numpy.typing as npt
 
 from core.graph import Attributes, Parameter, Shape
@@ -89,4 +89,4 @@ class Op:
 
 def volume(shape: Shape) -> int:
     """Number of elements of a shape."""
-    return int(np.prod(shape, dtype=np.int64)) if shape else 1
+    return prod(shape)

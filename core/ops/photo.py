@@ -12,8 +12,11 @@ from typing import Final
 import numpy as np
 
 from core.graph import Attributes, Shape
+from core.ops.attributes import read_numbers
 from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
 
+MAX_SIDE: Final = 1 << 14
+"""Largest side of a network's photo, pixels."""
 ROW: Final = 32
 AFFINE: Final = slice(0, 6)
 """Source pixel of output pixel (x, y): ``sx = a0 x + a1 y + a2``, ``sy = a3 x + a4 y + a5``.
@@ -26,6 +29,8 @@ BLUR_RADIUS: Final = 19
 """Distance of those neighbours, in source pixels along the source axes."""
 CUTOUT: Final = slice(20, 24)
 """Box y0, x0, y1, x1 in output pixels (end excluded) set to the mean, which is 0 after normalising."""
+GREY: Final = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in the one channel of a grey network (ITU-R BT.601)."""
 
 
 def identity_rows(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
@@ -40,8 +45,11 @@ def identity_rows(count: int, source: tuple[int, int], size: tuple[int, int]) ->
 def transform(
     photos: Array, rows: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
 ) -> Array:
-    """Photos uint8 ``(N, H, W, 3)`` and rows ``(N, ROW)`` to normalised float32 ``(N, *size, 3)``."""
-    out = np.empty((len(photos), *size, 3), np.float32)
+    """Photos uint8 ``(N, H, W, 3)`` and rows ``(N, ROW)`` to normalised float32 ``(N, *size, channels)``.
+
+    A network of one channel (one mean and deviation) sees `GREY` of the clipped colours.
+    """
+    out = np.empty((len(photos), *size, len(mean)), np.float32)
     y, x = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float32)
     for n, row in enumerate(np.asarray(rows, np.float32)):
         a = row[AFFINE]
@@ -56,6 +64,8 @@ def transform(
             rgb = (1 - 4 * row[BLUR]) * rgb + row[BLUR] * around
         colour = row[COLOUR].reshape(3, 4)
         rgb = np.clip(rgb @ colour[:, :3].T + colour[:, 3], 0.0, 1.0)
+        if len(mean) == 1:
+            rgb = rgb @ np.array(GREY, np.float32)[:, None]
         rgb = (rgb - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
         y0, x0, y1, x1 = (int(v) for v in row[CUTOUT])
         rgb[max(y0, 0) : max(y1, 0), max(x0, 0) : max(x1, 0)] = 0
@@ -74,6 +84,16 @@ def _sample(photo: Array, sx: Array, sy: Array) -> Array:
     top = p[y0, x0] * (1 - fx) + p[y0, x1] * fx
     bottom = p[y1, x0] * (1 - fx) + p[y1, x1] * fx
     return np.asarray(top * (1 - fy) + bottom * fy, np.float32)
+
+
+def photo_shape(attributes: Attributes, shape: Shape) -> Shape:
+    """`shape` if a network can start with it: (height, width, 3 or 1), a mean and a deviation per channel."""
+    mean, std = read_numbers(attributes, "mean"), read_numbers(attributes, "std")
+    if len(shape) != 3 or not all(1 <= side <= MAX_SIDE for side in shape[:2]) or shape[2] not in (1, 3):
+        raise ValueError(f"A photo has a height, a width and 3 channels, or 1 if grey, not {shape}.")
+    if len(mean) != shape[2] or len(std) != shape[2] or min(std) <= 0:
+        raise ValueError(f"A photo of {shape[2]} channels needs as many means and positive deviations.")
+    return shape
 
 
 def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
