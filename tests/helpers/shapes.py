@@ -24,6 +24,7 @@ from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.registry import Case
 from core.ops.table import OPS
+from tests.helpers.noise import integers, noise
 
 MODE = Mode(training=True, seed=7, step=3, photo0=2)
 """What all cases run with, unless a test asks for inference."""
@@ -71,12 +72,9 @@ def solve(case, seed=0, mode=MODE):
     result = rule.forward(case.attributes, inputs, parameters, mode)
     out, dy = result.output, exact["dy"]
     if case.activation:
+        given = {**given, "dy": smooth_gradient(case, out, given["dy"])}
         after = OPS[case.activation].forward({}, [out], {}, mode)
-        bends = (0.0, 6.0) if case.activation == "relu6" else (0.0,)
-        scale = np.abs(out).max()
-        smooth = np.all([np.abs(out - bend) > KINK * scale for bend in bends], axis=0)
-        given = {**given, "dy": given["dy"] * smooth}
-        dy = OPS[case.activation].backward({}, [out], {}, after, dy * smooth, mode).inputs[0]
+        dy = OPS[case.activation].backward({}, [out], {}, after, given["dy"].astype(np.float64), mode).inputs[0]
         out = after.output
     got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
     wanted = {"out": out} | {f"d{n}": g for n, g in zip(names, got.inputs, strict=False) if g is not None}
@@ -84,21 +82,33 @@ def solve(case, seed=0, mode=MODE):
     return Problem(case, given, wanted)
 
 
+def smooth_gradient(case, before, dy):
+    """`dy`, but 0 where the value before the activation lies on a bend of it."""
+    bends = {"relu": (0.0,), "relu6": (0.0, 6.0)}.get(case.activation, ())
+    away = [np.abs(before - bend) > KINK * np.abs(before).max() for bend in bends]
+    return np.where(np.all(away, axis=0), dy, 0).astype(dy.dtype) if bends else dy
+
+
 def arrays(case, seed=0):
-    """Float32 inputs, parameters and ``dy`` of a case."""
-    rng = np.random.default_rng([seed, case.batch, *case.output])
+    """Float32 inputs, parameters and ``dy`` of a case: evenly spread, of variance 1 (parameters 1 / fan-in)."""
+    name = f"{case.op} {label(case)} {seed}"
+
+    def draw(what, shape, spread=1.0):
+        return noise(f"{name} {what}", shape) * (spread * 3**0.5)
+
     given = {}
     for i, shape in enumerate(case.inputs):
-        x = rng.normal(size=(case.batch, *shape)) * (5 if "relu6" in (case.op, case.activation) else 1)
+        x = draw(f"x{i}", (case.batch, *shape), 5.0 if "relu6" in (case.op, case.activation) else 1.0)
         # Pools see equal values side by side, as after a ReLU: the tie must go to the first.
         given["x" if i == 0 else f"x{i + 1}"] = np.maximum(x, -0.5) if case.op == "max_pool" else x
     for p in _node(case.op, case.inputs, case.attributes).parameters:
-        spread = (1 / max(p.fan_in, 1)) ** 0.5
-        given[p.role] = rng.uniform(0.5, 2.0, p.shape) if p.role == "running_var" else rng.normal(0, spread, p.shape)
-    dy = np.ones((case.batch, 1)) if case.op == "softmax_cross_entropy" else rng.normal(size=(case.batch, *case.output))
-    made = {k: np.ascontiguousarray(v, np.float32) for k, v in {**given, "dy": dy}.items()}
+        drawn = draw(p.role, p.shape, max(p.fan_in, 1) ** -0.5)
+        given[p.role] = 1 + drawn / 2 if p.role == "running_var" else drawn
+    out = (case.batch, *case.output)
+    given["dy"] = np.ones(out) if case.op == "softmax_cross_entropy" else draw("dy", out)
+    made = {k: np.ascontiguousarray(v, np.float32) for k, v in given.items()}
     if case.op == "softmax_cross_entropy":
-        made["labels"] = rng.integers(-1, case.inputs[0][0], case.batch).astype(np.int32)
+        made["labels"] = integers(f"{name} labels", case.batch, -1, case.inputs[0][0])
         made["labels"][0] = case.inputs[0][0] - 1
     return made
 

@@ -1,0 +1,254 @@
+"""Writes models.npz: PyTorch's logits, gradients and losses, in float64, for every network. Run by hand, with torch:
+
+    python -m tests.golden.make_models
+
+The networks are written out again here, with torchvision's names and structure.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from core.models.weights import to_torch
+from core.ops.photo import GREY
+from tests.helpers.golden import (
+    FOLDER,
+    LOGITS,
+    OPTIMIZERS,
+    TRAINING,
+    digest,
+    graph_of,
+    labels_of,
+    photos_of,
+    weights_of,
+)
+
+STEPS = 10
+
+
+def convolve(name, norm, *args, **kwargs):
+    """Named layers: convolution and, if wanted, its batch norm."""
+    layers = [(name, nn.Conv2d(*args, bias=not norm, **kwargs))]
+    return [*layers, (f"{name}_bn", nn.BatchNorm2d(args[1]))] if norm else layers
+
+
+class Fire(nn.Module):
+    def __init__(self, channels, squeeze, expand, norm):
+        super().__init__()
+        self.squeeze = nn.Conv2d(channels, squeeze, 1, bias=not norm)
+        self.expand1x1 = nn.Conv2d(squeeze, expand, 1, bias=not norm)
+        self.expand3x3 = nn.Conv2d(squeeze, expand, 3, padding=1, bias=not norm)
+        for name in ("squeeze", "expand1x1", "expand3x3"):
+            out = getattr(self, name).out_channels
+            setattr(self, f"{name}_bn", nn.BatchNorm2d(out) if norm else nn.Identity())
+
+    def forward(self, x):
+        x = F.relu(self.squeeze_bn(self.squeeze(x)))
+        one, three = self.expand1x1_bn(self.expand1x1(x)), self.expand3x3_bn(self.expand3x3(x))
+        return torch.cat([F.relu(one), F.relu(three)], 1)
+
+
+class SqueezeNet(nn.Module):
+    def __init__(self, version, classes, norm):
+        super().__init__()
+        first = (96, 7) if version == "1_0" else (64, 3)
+        rows = {
+            "1_0": ("P", (16, 64), (16, 64), (32, 128), "P", (32, 128), (48, 192), (48, 192), (64, 256), "P", (64, 256)),
+            "1_1": ("P", (16, 64), (16, 64), "P", (32, 128), (32, 128), "P", (48, 192), (48, 192), (64, 256), (64, 256)),
+        }[version]
+        layers = [*convolve("0", norm, 3, *first, stride=2), ("1", nn.ReLU())]
+        channels = first[0]
+        for i, row in enumerate(rows, 2):
+            if row == "P":
+                layers.append((str(i), nn.MaxPool2d(3, 2, ceil_mode=True)))
+            else:
+                layers.append((str(i), Fire(channels, *row, norm)))
+                channels = 2 * row[1]
+        self.features = nn.Sequential(OrderedDict(layers))
+        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Conv2d(512, classes, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+
+    def forward(self, x):
+        return self.classifier(self.features(x)).flatten(1)
+
+
+class SamePad(nn.Module):
+    """TensorFlow's "same" padding for a kernel of 3."""
+
+    def __init__(self, stride):
+        super().__init__()
+        self.stride = stride
+
+    def forward(self, x):
+        pads = []
+        for size in (x.shape[3], x.shape[2]):
+            total = max((-(-size // self.stride) - 1) * self.stride + 3 - size, 0)
+            pads += [total // 2, total - total // 2]
+        return F.pad(x, pads)
+
+
+def conv_norm_relu6(inputs, outputs, kernel, stride, groups, tensorflow):
+    even = 0 if tensorflow and kernel == 3 else (kernel - 1) // 2
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, even, groups=groups, bias=False)
+    layers = OrderedDict([("0", conv), ("1", nn.BatchNorm2d(outputs)), ("2", nn.ReLU6())])
+    if tensorflow and kernel == 3:
+        layers = OrderedDict([("pad", SamePad(stride)), *layers.items()])
+    return nn.Sequential(layers)
+
+
+class InvertedResidual(nn.Module):
+    def __init__(self, inputs, outputs, stride, expansion, tensorflow):
+        super().__init__()
+        wide = inputs * expansion
+        layers = [conv_norm_relu6(inputs, wide, 1, 1, 1, tensorflow)] if expansion > 1 else []
+        layers.append(conv_norm_relu6(wide, wide, 3, stride, wide, tensorflow))
+        self.conv = nn.Sequential(*layers, nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+        self.skip = stride == 1 and inputs == outputs
+
+    def forward(self, x):
+        return x + self.conv(x) if self.skip else self.conv(x)
+
+
+class MobileNetV2(nn.Module):
+    def __init__(self, classes, tensorflow):
+        super().__init__()
+        layers, channels = [conv_norm_relu6(3, 32, 3, 2, 1, tensorflow)], 32
+        for expansion, out, blocks, stride in (
+            (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+        ):  # fmt: skip
+            for block in range(blocks):
+                layers.append(InvertedResidual(channels, out, stride if block == 0 else 1, expansion, tensorflow))
+                channels = out
+        layers.append(conv_norm_relu6(channels, 1280, 1, 1, 1, tensorflow))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(1280, classes))
+
+    def forward(self, x):
+        return self.classifier(self.features(x).mean((2, 3)))
+
+
+class Cnn(nn.Module):
+    def __init__(self, padding, size, classes):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 8, 5, padding=padding), nn.Conv2d(8, 8, 5, padding=padding)
+        self.dense1 = nn.Linear(8 * ((size + 4 * (padding - 2)) // 2) ** 2, 128)
+        self.dense2 = nn.Linear(128, classes)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
+        return self.dense2(F.relu(self.dense1(x.flatten(1))))
+
+
+class Mlp(nn.Module):
+    def __init__(self, size, classes, activation):
+        super().__init__()
+        self.dense1, self.dense2, self.activation = nn.Linear(size * size, 500), nn.Linear(500, classes), activation
+
+    def forward(self, x):
+        return self.dense2(self.activation(self.dense1(x.flatten(1))))
+
+
+def module(name, classes=10, image_size=224):
+    """The torch module behind a golden name, with the golden weights, in float64."""
+    if name.startswith("squeezenet"):
+        made = SqueezeNet(name[10:13], classes, name.endswith("_bn"))
+    elif name.startswith("mobilenetv2"):
+        made = MobileNetV2(classes, name.endswith("tensorflow"))
+    elif name.startswith("cnn"):
+        made = Cnn(4 if name.endswith("full") else 2, image_size, classes)
+    else:
+        made = Mlp(image_size, classes, torch.sigmoid if name.endswith("sigmoid") else F.relu)
+    graph = graph_of(name, classes, **(TRAINING[name] if classes == 10 else {}))
+    state = {k: torch.tensor(v) for k, v in to_torch(graph, weights_of(graph)).items()}
+    missing = made.load_state_dict(state, strict=False)
+    assert not missing.unexpected_keys, missing.unexpected_keys
+    assert all(key.endswith("num_batches_tracked") for key in missing.missing_keys), missing.missing_keys
+    return made.double(), graph
+
+
+def normalised(photos, graph):
+    x = photos / 255.0
+    photo = graph.nodes[0]
+    if graph.photo_shape[-1] == 1:
+        x = (x @ np.array(GREY))[..., None]
+    x = (x - np.array(photo.attributes["mean"])) / np.array(photo.attributes["std"])
+    return torch.tensor(x).movedim(-1, 1)
+
+
+def make_logits(name):
+    net, graph = module(name, 1000)
+    with torch.no_grad():
+        logits = net.eval()(normalised(photos_of(2, 224), graph))
+    return {f"{name}/logits224": logits.numpy().astype(np.float32)}
+
+
+def make_training(name):
+    size = TRAINING[name]["image_size"]
+    net, graph = module(name, image_size=size)
+    x, labels = normalised(photos_of(4, size), graph), torch.tensor(labels_of(4, 10)).long()
+    with torch.no_grad():
+        made = {"logits": net.eval()(x).numpy()}
+    loss = F.cross_entropy(net.train()(x), labels)
+    loss.backward()
+    made["loss"] = loss.detach().numpy()
+    engine = {k: graph.parameters()[k].shape for k in graph.parameters()}
+    for key, parameter in net.named_parameters():
+        made[f"gradient/{key}"] = digest(as_ours(graph, key, parameter.grad.numpy(), engine))
+    made |= {f"updated/{k}": digest(b.numpy()) for k, b in net.named_buffers() if "running" in k}
+    return {f"{name}/{k}": v for k, v in made.items()} | make_losses(name, x, labels, size)
+
+
+def as_ours(graph, key, array, shapes):
+    """One array in the engine's layout: the one rule of `core.models.weights`, written again."""
+    if array.ndim == 4:
+        return array.transpose(0, 2, 3, 1)
+    node = next(n for n in graph.nodes if key.startswith(f"{n.name}.") and n.parameters)
+    before = graph.node(node.inputs[0])
+    if array.ndim == 2 and before.op == "flatten":
+        height, width, channels = graph.node(before.inputs[0]).shape
+        array = array.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).reshape(array.shape)
+    assert array.shape == shapes[key], key
+    return array
+
+
+def make_losses(name, x, labels, size):
+    made = {}
+    for kind, (ours, rate) in OPTIMIZERS.items():
+        net, graph = module(name, image_size=size)
+        decays = {k: p.decay for k, p in graph.parameters().items()}
+        groups = [
+            {"params": [p for k, p in net.named_parameters() if decays[k]], "weight_decay": ours.weight_decay},
+            {"params": [p for k, p in net.named_parameters() if not decays[k]], "weight_decay": 0.0},
+        ]
+        if kind == "sgd":
+            optimizer = torch.optim.SGD(groups, rate, ours.momentum, nesterov=ours.nesterov)
+        else:
+            made_by = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
+            optimizer = made_by(groups, rate, (ours.beta1, ours.beta2), ours.epsilon)
+        losses = []
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(net.train()(x), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        made[f"{name}/losses/{kind}"] = np.array(losses)
+    return made
+
+
+def main():
+    made = {}
+    for name in LOGITS:
+        made |= make_logits(name)
+    for name in TRAINING:
+        made |= make_training(name)
+        print(name, *(f"{k} {np.round(made[f'{name}/losses/{k}'], 4)}" for k in OPTIMIZERS), sep="\n  ")
+    np.savez_compressed(FOLDER / "models.npz", **made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""A plan that walks the NumPy references: slow, without device, and the judge of trainers and plans."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from core.device import KernelTime, Memory, Plan, StepResult
+from core.graph import PHOTO
+from core.ops import photo, update
+from core.ops.contract import Mode
+from core.ops.network import forward, loss_and_gradients
+from core.program import lay_out_parameters, lower
+
+
+class ReferencePlan(Plan):
+    """Float32, one thread, everything allocated anew each step."""
+
+    def __init__(self, graph, *, batch, training, optimizer, outputs=(), frozen=(), seed=0):
+        self.graph, self.batch, self.training = graph, batch, training
+        self.program = lower(graph, training, outputs)
+        self.layout = lay_out_parameters(graph)
+        self.memory = Memory(4 * self.layout.size, 4 * self.layout.trained, 8 * self.layout.trained, 0, 0, 0)
+        self._optimizer, self._outputs, self._frozen, self._seed = optimizer, tuple(outputs), set(frozen), seed
+        self._weights = {n: np.zeros(p.shape, np.float32) for n, p in graph.parameters().items()}
+        self._gradient = np.zeros(self.layout.trained, np.float32)
+        self._parts = 0
+        self._step = 0
+        self._state = update.initial_state(optimizer, self._gradient)
+        self._decayed = np.zeros(self.layout.trained, bool)
+        for first, end in self.layout.decayed:
+            self._decayed[first:end] = True
+
+    def load(self, weights):
+        assert set(weights) == set(self._weights)
+        self._weights = {name: np.array(weights[name], np.float32) for name in self._weights}
+        if "average" in self._state:
+            self._state["average"] = self._flat(self._weights)
+
+    def weights(self):
+        return {name: array.copy() for name, array in self._weights.items()}
+
+    def state(self):
+        return {**{n: a.copy() for n, a in self._state.items()}, "step": np.array(self._step, np.int64)}
+
+    def load_state(self, state):
+        self._step = int(state["step"])
+        self._state = {name: np.array(state[name], np.float32) for name in self._state}
+
+    def predict(self, batch):
+        values = forward(self.graph, self._weights, self._photos(batch), Mode())
+        return {"logits": values[self.graph.output], **{name: values[name] for name in self._outputs}}
+
+    def gradient(self, batch, accumulate=False):
+        mode = Mode(True, self._seed, self._step, 0)
+        photos = self._photos(batch)
+        with np.errstate(all="ignore"):
+            trace = loss_and_gradients(self.graph, self._weights, photos, batch.labels, mode)
+        flat = self._flat(trace.gradients)
+        self._gradient = self._gradient + flat if accumulate else flat
+        self._parts = self._parts + 1 if accumulate else 1
+        self._weights |= trace.updated
+        with np.errstate(all="ignore"):
+            norm = update.gradient_norm(self._gradient / self._parts)
+        return StepResult(trace.loss, trace.correct, len(batch.labels), norm)
+
+    def gradients(self):
+        return {n: self._gradient[o : o + int(np.prod(s))].reshape(s).copy()
+                for n, (o, s) in self.layout.offsets.items() if o < self.layout.trained}
+
+    def update(self, learning_rate):
+        self._step += 1
+        flat, self._state = update.update(
+            self._optimizer, self._flat(self._weights), self._gradient / np.float32(self._parts), self._state,
+            self._decayed, learning_rate, self._step,
+        )
+        for name, (first, shape) in self.layout.offsets.items():
+            if first < self.layout.trained and name not in self._frozen:
+                self._weights[name] = flat[first : first + int(np.prod(shape))].reshape(shape)
+
+    def train_step(self, batch, learning_rate):
+        result = self.gradient(batch)
+        self.update(learning_rate)
+        return result
+
+    def keep_photos(self, photos):
+        return False
+
+    def time_kernels(self, batch):
+        begin = time.perf_counter()
+        if not self.training:
+            self.predict(batch)
+        return [KernelTime("all", "forward", "reference", 1000 * (time.perf_counter() - begin), 0, 0, 0.0)]
+
+    def kernels(self):
+        return [(step.node, "forward", "reference") for step in self.program.steps]
+
+    def close(self):
+        pass
+
+    def _photos(self, batch):
+        node = self.graph.node(PHOTO)
+        height, width, _ = node.shape
+        return photo.transform(batch.photos, batch.rows, (height, width), node.attributes["mean"],
+                               node.attributes["std"])
+
+    def _flat(self, arrays):
+        flat = np.zeros(self.layout.trained, np.float32)
+        for name, (first, shape) in self.layout.offsets.items():
+            if first < self.layout.trained and name in arrays:
+                flat[first : first + int(np.prod(shape))] = np.asarray(arrays[name]).ravel()
+        return flat
