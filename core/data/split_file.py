@@ -23,7 +23,7 @@ def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, 
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(("path", "label", "group", "split", "sha256"))
-    for row in np.flatnonzero(splits != UNSPLIT):
+    for row in np.flatnonzero(splits != UNSPLIT).tolist():
         group = f"g{groups[row]}" if names is None else names[groups[row]]
         content = cache.content[row].tobytes().hex()
         rows.writerow((dataset.paths[row], dataset.label(row), group, SPLITS[splits[row]], content))

@@ -1,0 +1,122 @@
+"""A demo set of made-up leaf photos, so that the program works before the user has any photos.
+
+It is a demo: what a network learns from drawings says nothing about real leaves, and the folder says so.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+
+from core.data.dataset import ReportProgress
+from core.data.leaf_drawing import CONDITIONS, LeafPhoto, draw_leaf
+from core.errors import DataError
+from core.ops.contract import Array
+from core.storage import storage_error, write_file
+
+VERSION: Final = 1
+VIEWS: Final = 2
+"""Photos of each leaf. They are one group: a split that tears them apart measures memory, not skill."""
+MANIFEST: Final = "manifest.csv"
+README: Final = "README.md"
+_SHARES: Final = (0.70, 0.15, 0.15)
+_ABOUT: Final = """# Demo photos of LeafClinic
+
+These {count} photos are DRAWN BY A PROGRAM. No such plant exists. They show that the program works and
+what it does; a model trained on them knows nothing of real leaves. Never use it on a crop.
+
+Classes: {classes}; {each} photos each, {side} pixels a side, {views} views of every leaf (one group).
+`manifest.csv` has path, label, group, split, and the true areas of leaf and lesion in pixels.
+Generator version {version}, seed {seed}.
+"""
+
+
+def write_demo(
+    folder: Path, photos_per_class: int = 240, side: int = 160, seed: int = 0, progress: ReportProgress | None = None
+) -> Path:
+    """Write the demo set into `folder` (its own; made if need be) and give its manifest's path.
+
+    A folder that holds just this set already is left as it is. Raises DataError for a folder with
+    anything else in it, StorageError.
+    """
+    about = _ABOUT.format(
+        count=photos_per_class * len(CONDITIONS), classes=", ".join(CONDITIONS), each=photos_per_class, side=side,
+        views=VIEWS, version=VERSION, seed=seed,
+    )  # fmt: skip
+    manifest = folder / MANIFEST
+    try:
+        if _is_there(folder, about):
+            return manifest
+        shutil.rmtree(folder, ignore_errors=True)  # an unfinished or other demo set, and nothing else
+        for condition in CONDITIONS:
+            (folder / condition).mkdir(parents=True, exist_ok=True)
+        (folder / README).write_text(about, "utf-8")
+        rows: list[tuple[str, ...]] = [("path", "label", "group", "split", "leaf_pixels", "lesion_pixels")]
+        for done, row in enumerate(_write_photos(folder, photos_per_class, side, seed), 1):
+            rows.append(row)
+            if progress is not None and done % 16 == 0:
+                progress(done, photos_per_class * len(CONDITIONS))
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        write_file(manifest, text.getvalue())
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    return manifest
+
+
+def _is_there(folder: Path, about: str) -> bool:
+    """True if just this set is whole in the folder; raises DataError if something else is."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return False
+    readme = folder / README
+    said = readme.read_text("utf-8", "replace") if readme.is_file() else ""
+    strangers = {p.name for p in folder.iterdir()} - {MANIFEST, README, *CONDITIONS}
+    if not said.startswith(_ABOUT.splitlines()[0]) or strangers:
+        raise DataError(f"{folder} holds other files. Choose a new folder for the demo photos.")
+    return said == about and (folder / MANIFEST).is_file()
+
+
+def _write_photos(folder: Path, each: int, side: int, seed: int) -> Iterator[tuple[str, ...]]:
+    """Draw in threads (OpenCV and NumPy let them run side by side), give the manifest's rows in order."""
+    numbers = [(condition, number) for condition in CONDITIONS for number in range(each)]
+    with ThreadPoolExecutor(os.cpu_count() or 1, "draw") as pool:
+        for start in range(0, len(numbers), 64):
+            part = numbers[start : start + 64]
+            yield from pool.map(lambda job: _write_photo(folder, job[0], job[1], each, side, seed), part)
+
+
+def _write_photo(folder: Path, condition: str, number: int, each: int, side: int, seed: int) -> tuple[str, ...]:
+    leaf, view = divmod(number, VIEWS)
+    photo = draw_leaf(condition, seed, leaf, view, side)
+    path = f"{condition}/{number:05d}.jpg"
+    (folder / path).write_bytes(encode_jpeg(photo.rgb, quality=92))
+    split = _split_of(leaf, -(-each // VIEWS))
+    areas = (str(int(photo.leaf.sum())), str(int(photo.lesion.sum())))
+    return (path, condition, f"{condition}-{leaf:05d}", split, *areas)
+
+
+def _split_of(leaf: int, leaves: int) -> str:
+    """Leaves are drawn independently, so the first 70 % are as good a training split as any."""
+    if leaf < round(_SHARES[0] * leaves):
+        return "train"
+    return "val" if leaf < round((_SHARES[0] + _SHARES[1]) * leaves) else "test"
+
+
+def encode_jpeg(rgb: Array, quality: int) -> bytes:
+    """An RGB photo uint8 ``(H, W, 3)`` as a JPEG file's bytes."""
+    done, data = cv2.imencode(".jpg", np.ascontiguousarray(rgb[..., ::-1]), (cv2.IMWRITE_JPEG_QUALITY, quality))
+    if not done:
+        raise ValueError(f"no JPEG can be made of an array of shape {rgb.shape}")
+    return bytes(data.tobytes())
+
+
+__all__ = ["CONDITIONS", "LeafPhoto", "draw_leaf", "encode_jpeg", "write_demo"]
