@@ -104,7 +104,7 @@ class Warned:
 @final
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """How it ended: "completed", "stopped" (resumable) or "early" (patience). Test figures where there is a test split."""
+    """How it ended: "completed", "stopped" (resumable) or "early" (patience). Test figures where there is a test."""
 
     reason: str
     step: int

@@ -1,0 +1,161 @@
+"""What the command lines share: options made from the rows of RunConfig, errors as sentences, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, Final
+
+from core.config import RunConfig, from_dict, settings, to_dict
+from core.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_STOPPED,
+    ConfigError,
+    InputError,
+    LeafClinicError,
+    Problem,
+)
+from core.training.presets import PRESETS
+
+OPTION_NAMES: Final = {"start": "from"}
+"""Fields whose option has another name; `from` is a word of Python's own."""
+
+CHANGEABLE: Final = frozenset({
+    "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify",
+})
+"""What a resumed run may do otherwise than the run began; anything else would be another run."""
+
+TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> None:
+    """One option for every field of RunConfig, grouped as its rows say (only the fields `only` where given).
+
+    Values stay text here: `read_settings` converts them, so that all mistakes are told at once.
+    """
+    made: dict[str, Any] = {}
+    for name, (entry, row) in settings().items():
+        if only and name not in only:
+            continue
+        if row.group not in made:
+            made[row.group] = parser.add_argument_group(row.group)
+        group = made[row.group]
+        default = entry.default
+        help_text = row.help.replace("%", "%%") + _default_text(default)
+        flag = "--" + OPTION_NAMES.get(name, name).replace("_", "-")
+        more: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "metavar": _metavar(row.choices, default)}
+        if isinstance(default, bool):
+            group.add_argument(flag, nargs="?", const="true", help=help_text, **more)
+            group.add_argument("--no-" + flag[2:], action="store_const", const="false", dest=name,
+                               default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        else:
+            group.add_argument(flag, action="append" if isinstance(default, tuple) else "store", help=help_text, **more)
+
+
+def read_settings(arguments: argparse.Namespace, found: list[Problem]) -> dict[str, Any]:
+    """The settings that were given as options, as values of their kinds; mistakes are added to `found`."""
+    chosen = {}
+    for name, (entry, _) in settings().items():
+        text = getattr(arguments, name, None)
+        if text is None:
+            continue
+        try:
+            chosen[name] = _convert(text, entry.default)
+        except (ValueError, KeyError):
+            kinds = {bool: "true or false", int: "a whole number", float: "a number"}
+            found.append(Problem(OPTION_NAMES.get(name, name), f"{text!r} is not {kinds[type(entry.default)]}."))
+    return chosen
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Settings from a TOML file, flat or in tables named like the groups. Raises InputError."""
+    try:
+        raw = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"The settings in {path} cannot be read: {error}.") from error
+    flat: dict[str, Any] = {}
+    for key, value in raw.items():
+        flat.update(value if isinstance(value, dict) else {key: value})
+    return {("start" if key == "from" else key.replace("-", "_")): value for key, value in flat.items()}
+
+
+def merge_settings(options: Mapping[str, Any], file: Mapping[str, Any], found: list[Problem]) -> RunConfig:
+    """Preset, then file, then options, the later winning. Raises ConfigError listing everything wrong."""
+    preset = str(options.get("preset", file.get("preset", "")))
+    recipe: Mapping[str, Any] = {}
+    if preset in PRESETS:
+        recipe = PRESETS[preset].values
+    elif preset:
+        found.append(Problem("preset", f"{preset!r} is not one of {', '.join(PRESETS)}."))
+    try:
+        config = from_dict({**recipe, **file, **options})
+    except ConfigError as error:
+        found.extend(error.problems)
+        config = RunConfig()
+    if found:
+        raise ConfigError([Problem(OPTION_NAMES.get(p.field, p.field), p.message) for p in found])
+    return config
+
+
+def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[Problem]) -> RunConfig:
+    """The configuration of a resumed run. Raises ConfigError where a change would make it another run."""
+    same = to_dict(config)
+    for name in changes:
+        if name not in CHANGEABLE and changes[name] != same[name]:
+            found.append(Problem(OPTION_NAMES.get(name, name),
+                                 f"cannot change when a run is resumed (it is {same[name]!r}). Start a new run."))
+    if found:
+        raise ConfigError(found)
+    return from_dict({**same, **changes})
+
+
+def run_command(work: Callable[[], int]) -> int:
+    """Run a command line's work; failures it understands become a sentence and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # file names need not be valid text
+    try:
+        return work()
+    except ConfigError as error:
+        sys.stderr.write(f"These options are not possible:\n{error}\n")
+        return error.exit_code
+    except LeafClinicError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except MemoryError:
+        sys.stderr.write("The memory of this machine is not enough. Try a smaller --batch-size or --image-size.\n")
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        sys.stderr.write("\nStopped.\n")
+        return EXIT_STOPPED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nobody to tell
+        return EXIT_DONE
+
+
+def _convert(text: Any, default: Any) -> Any:
+    if isinstance(default, bool):
+        return TRUTHS[text.lower()]
+    if isinstance(default, tuple):
+        return tuple(text)
+    return type(default)(text)
+
+
+def _metavar(choices: Sequence[str], default: Any) -> str:
+    if choices:
+        return "{" + ",".join(choices) + "}"
+    names: dict[type, str] = {bool: "yes|no", int: "N", float: "X", tuple: "COLUMN=VALUE"}
+    return names.get(type(default), "TEXT")
+
+
+def _default_text(default: Any) -> str:
+    if default is MISSING or default in ("", ()):
+        return ""
+    shown = {True: "yes", False: "no"}[default] if isinstance(default, bool) else default
+    return f" (default: {shown})"

@@ -1,0 +1,108 @@
+"""``python -m core.diagnose MODEL PHOTO...``: the likeliest classes of each photo, as text, JSON lines or CSV."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from core.command_line import add_settings, merge_settings, read_settings, run_command
+from core.data.folder import ENDINGS
+from core.diagnosis.model_file import read_model
+from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
+from core.errors import EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
+
+BATCH = 16
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done (also where some photos could not be read), 2 wrong input, 1 anything else."""
+    return run_command(lambda: diagnose(sys.argv[1:] if argv is None else argv))
+
+
+def diagnose(argv: Sequence[str]) -> int:
+    arguments, unknown = make_parser().parse_known_args(argv)
+    found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    config = merge_settings(read_settings(arguments, found), {}, found)
+    paths = list(find_photos(arguments.photos))
+    model = read_model(Path(arguments.model))
+    predictor = Predictor(
+        model, device=choose_device(config.device), batch=min(BATCH, len(paths)), threads=config.threads
+    )
+    show = {"json": show_json, "csv": show_csv, "text": show_text}
+    try:
+        read = show["json" if arguments.json else "csv" if arguments.csv else "text"](predictor.diagnose(paths))
+    finally:
+        predictor.close()
+    return EXIT_DONE if read else EXIT_WRONG_INPUT
+
+
+def find_photos(named: Iterable[str]) -> Iterator[str]:
+    """The files named, and all photos below the folders named, in sorted order. Raises DataError."""
+    for name in named:
+        if not os.path.isdir(name):
+            yield name
+            continue
+        inside = sorted(
+            os.path.join(folder, file)
+            for folder, _, files in os.walk(name)
+            for file in files
+            if file.lower().endswith(ENDINGS)
+        )
+        if not inside:
+            raise DataError(f"There are no photos in {name}.")
+        yield from inside
+
+
+def show_json(diagnoses: Iterable[Diagnosis]) -> int:
+    """One object per photo and line; the number of photos that could be read."""
+    read = 0
+    for d in diagnoses:
+        top = [{"label": g.label, "probability": g.probability} for g in d.top]
+        answer = {"path": d.path, "verdict": d.verdict, "top": top, "milliseconds": round(d.milliseconds, 3)}
+        print(json.dumps({"path": d.path, "error": d.error} if d.error else answer, ensure_ascii=False), flush=True)
+        read += not d.error
+    return read
+
+
+def show_csv(diagnoses: Iterable[Diagnosis]) -> int:
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
+    out.writerow(["path", "verdict", *names, "milliseconds", "error"])
+    read = 0
+    for d in diagnoses:
+        guesses = [cell for g in d.top for cell in (g.label, f"{g.probability:.6f}")]
+        guesses += [""] * (2 * TOP - len(guesses))
+        out.writerow([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error])
+        read += not d.error
+    return read
+
+
+def show_text(diagnoses: Iterable[Diagnosis]) -> int:
+    read = 0
+    for d in diagnoses:
+        guesses = ", ".join(f"{g.label} {100 * g.probability:.1f} %" for g in d.top)
+        print(f"{d.path}: {d.error or guesses}", flush=True)
+        read += not d.error
+    return read
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m core.diagnose", allow_abbrev=False,
+        description="Say for each photo which classes it likeliest shows. Nothing leaves this computer.",
+    )
+    parser.add_argument("model", metavar="MODEL", help="model file, or run folder (its best model)")
+    parser.add_argument("photos", metavar="PHOTO", nargs="+", help="photo files, or folders of photos")
+    parser.add_argument("--json", action="store_true", help="one JSON object per photo and line")
+    parser.add_argument("--csv", action="store_true", help="a table with a line per photo")
+    add_settings(parser, only=("device", "threads"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

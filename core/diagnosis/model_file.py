@@ -1,0 +1,157 @@
+"""One file that is all diagnosis needs: weights, network, class names, preprocessing and how good it was.
+
+Everything in the header is checked against the weights that came with it; a header alone is not trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.errors import ModelFileError
+from core.graph import Graph, from_json, to_json
+from core.ops.builder import check
+from core.ops.contract import Array, volume
+from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
+
+VERSION: Final = 1
+BEST: Final = "best.safetensors"
+"""The model file's name in a run folder."""
+
+MAX_SIDE: Final = 4096
+MAX_VALUES: Final = 1 << 27
+"""Largest photo side and largest activation of one photo (512 MB): a crafted graph must not take the memory."""
+
+EXTRA: Final = "extra/"
+"""Prefix of arrays that are not weights, such as statistics for the rejection of unknown photos."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A trained network and what must be known to use it.
+
+    weights: float32 by full parameter name, batch norm not folded. classes: names in the order of the logits.
+    source_side: side of the square (`core.data.photo`) that is scaled to the network's photo, pixels.
+    temperature: logits are divided by it before the softmax. figures: what it reached, by name ("test_accuracy").
+    sections: further JSON objects by name ("rejection", "thresholds"); extra: further arrays by name.
+    """
+
+    graph: Graph
+    weights: Mapping[str, Array]
+    classes: tuple[str, ...]
+    source_side: int
+    temperature: float = 1.0
+    data_hash: str = ""
+    licence: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the network's photo, pixels."""
+        height, width, _ = self.graph.photo_shape
+        return height, width
+
+    @property
+    def parameters(self) -> int:
+        return sum(array.size for array in self.weights.values())
+
+
+def write_model(path: Path, model: ModelFile) -> None:
+    """Write atomically. Raises StorageError."""
+    photo = model.graph.nodes[0]
+    header = {
+        "graph": json.loads(to_json(model.graph)),
+        "classes": list(model.classes),
+        "preprocessing": {
+            "square": model.source_side, "size": list(model.size), "mean": list(_floats(photo.attributes["mean"])),
+            "std": list(_floats(photo.attributes["std"])), "layout": "NHWC", "colour": "RGB", "range": "0..1",
+        },
+        "temperature": model.temperature,
+        "data_hash": model.data_hash,
+        "licence": model.licence,
+        "figures": dict(model.figures),
+        "sections": dict(model.sections),
+    }
+    arrays = {**model.weights, **{EXTRA + name: array for name, array in model.extra.items()}}
+    write_tensor_file(path, "model", VERSION, header, arrays)
+
+
+def find_model(path: Path) -> Path:
+    """The model file itself, also where a run folder was named."""
+    return path / BEST if path.is_dir() else path
+
+
+def read_model(path: Path) -> ModelFile:
+    """Read and check a model file or the best model of a run folder. Raises ModelFileError."""
+    path = find_model(path)
+    file = read_tensor_file(path, "model", VERSION)
+    try:
+        return _checked(file)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path} has a header that cannot be read ({error}).") from error
+
+
+def _checked(file: TensorFile) -> ModelFile:
+    header = file.header
+    graph = check(from_json(json.dumps(header["graph"])))
+    classes = tuple(str(name) for name in header["classes"])
+    weights = {n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)}
+    extra = {n.removeprefix(EXTRA): a for n, a in file.tensors.items() if n.startswith(EXTRA)}
+    _check_sizes(graph)
+    _check_weights(graph, weights)
+    if len(graph.node(graph.output).shape) != 1 or not len(set(classes)) == len(classes) == graph.classes:
+        raise ModelFileError(f"The file names {len(set(classes))} classes, its network tells {graph.classes} apart.")
+    temperature = float(header["temperature"])
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ModelFileError(f"The file's temperature {temperature} is not a positive number.")
+    source_side = int(header["preprocessing"]["square"])
+    if not 1 <= source_side <= MAX_SIDE:
+        raise ModelFileError(f"The file wants photos of {source_side} pixels; that cannot be.")
+    return ModelFile(
+        graph, weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
+        {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra,
+    )
+
+
+def _check_sizes(graph: Graph) -> None:
+    if len(graph.photo_shape) != 3 or graph.photo_shape[2] not in (1, 3) or max(graph.photo_shape) > MAX_SIDE:
+        raise ModelFileError(f"The network wants photos of shape {graph.photo_shape}; that cannot be.")
+    photo = graph.nodes[0].attributes
+    mean, std, channels = _floats(photo["mean"]), _floats(photo["std"]), graph.photo_shape[2]
+    finite = all(math.isfinite(v) for v in (*mean, *std))
+    if len(mean) != channels or len(std) != channels or not finite or min(std) <= 0:
+        raise ModelFileError("The file's mean and deviation of colours make no sense.")
+    for node in graph.nodes:
+        if volume(node.shape) > MAX_VALUES:
+            raise ModelFileError(f"The layer {node.name!r} would need {volume(node.shape)} values a photo; too many.")
+
+
+def _check_weights(graph: Graph, weights: Mapping[str, Array]) -> None:
+    wanted = graph.parameters()
+    found = [f"{name} is missing" for name in wanted if name not in weights]
+    found += [f"{name} belongs to no layer" for name in weights if name not in wanted]
+    for name, parameter in wanted.items():
+        array = weights.get(name)
+        if array is None:
+            continue
+        if array.shape != parameter.shape or array.dtype != np.float32:
+            found.append(f"{name} is {array.dtype} {array.shape} instead of float32 {parameter.shape}")
+        elif not np.isfinite(array).all():
+            found.append(f"{name} holds values that are not numbers")
+    if found:
+        raise ModelFileError("The weights do not fit the network: " + "; ".join(found[:5]) + ".")
+
+
+def _floats(value: Any) -> tuple[float, ...]:
+    return tuple(float(v) for v in value)

@@ -1,0 +1,121 @@
+"""From photos to diagnoses: a model file on a device, photo by photo or in batches."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.data.augment import evaluation_rows
+from core.data.photo import PhotoError, read_photo, square
+from core.device import PhotoBatch, Plan
+from core.diagnosis.figures import softmax
+from core.diagnosis.model_file import ModelFile
+from core.ops.contract import Array
+from core.plan import compile_plan, cuda_problem
+from core.program import fold_batch_norm, fold_weights
+
+TOP: Final = 3
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A class and its calibrated probability, 0..1."""
+
+    label: str
+    probability: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is said of one photo: the verdict and the likeliest classes, or why it could not be read.
+
+    milliseconds: reading, decoding and the photo's share of its batch.
+    """
+
+    path: str
+    verdict: str = ""
+    top: tuple[Guess, ...] = ()
+    milliseconds: float = 0.0
+    error: str = ""
+
+
+@final
+class Predictor:
+    """A model loaded on a device. `batch` is the most photos at once; close it to give the memory back."""
+
+    def __init__(
+        self, model: ModelFile, *, device: str = "cpu", batch: int = 1, threads: int = 0, outputs: Sequence[str] = ()
+    ) -> None:
+        self.model, self.batch = model, batch
+        self.plan: Plan = compile_plan(
+            fold_batch_norm(model.graph), device=device, batch=batch, threads=threads, outputs=outputs
+        )
+        self.plan.load(fold_weights(model.graph, model.weights))
+
+    def predict(self, photos: Array) -> dict[str, Array]:
+        """Outputs of squares uint8 ``(N, side, side, 3)``: "logits" ``(N, classes)``, temperature not applied, ...
+
+        Any side is taken; `model.source_side` is the one that training saw.
+        """
+        rows = evaluation_rows(len(photos), photos.shape[1], self.model.size[0])
+        parts = []
+        for first in range(0, len(photos), self.batch):
+            part = slice(first, first + self.batch)
+            labels = np.full(len(rows[part]), -1, np.int32)
+            parts.append(self.plan.predict(PhotoBatch(np.ascontiguousarray(photos[part]), rows[part], labels)))
+        return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+    def probabilities(self, photos: Array) -> Array:
+        """Calibrated probabilities, float64 ``(N, classes)``."""
+        return softmax(self.predict(photos)["logits"], self.model.temperature)
+
+    def diagnose(self, paths: Iterable[str]) -> Iterator[Diagnosis]:
+        """One diagnosis per photo file, in order, batch by batch; a photo that cannot be read says why."""
+        paths = iter(paths)
+        while chunk := list(itertools.islice(paths, self.batch)):
+            yield from self._diagnose(chunk)
+
+    def diagnose_photo(self, rgb: Array, name: str = "") -> Diagnosis:
+        """Diagnosis of a decoded photo, uint8 RGB ``(height, width, 3)``, such as a pasted picture."""
+        begin = time.perf_counter()
+        probabilities = self.probabilities(square(rgb, self.model.source_side)[None])
+        return self._word(name, probabilities[0], 1000 * (time.perf_counter() - begin))
+
+    def close(self) -> None:
+        self.plan.close()
+
+    def _diagnose(self, paths: Sequence[str]) -> Iterator[Diagnosis]:
+        found: list[Diagnosis | float] = []
+        photos = []
+        for path in paths:
+            begin = time.perf_counter()
+            try:
+                photos.append(read_photo(path, self.model.source_side))
+            except PhotoError as error:
+                found.append(Diagnosis(path, error=str(error)))
+                continue
+            found.append(1000 * (time.perf_counter() - begin))
+        begin = time.perf_counter()
+        answers = iter(self.probabilities(np.stack(photos)) if photos else ())
+        share = 1000 * (time.perf_counter() - begin) / max(len(photos), 1)
+        for path, item in zip(paths, found, strict=True):
+            yield item if isinstance(item, Diagnosis) else self._word(path, next(answers), item + share)
+
+    def _word(self, path: str, probabilities: Array, milliseconds: float) -> Diagnosis:
+        order = np.argsort(-probabilities, kind="stable")[:TOP]
+        top = tuple(Guess(self.model.classes[i], float(probabilities[i])) for i in order)
+        return Diagnosis(path, top[0].label, top, milliseconds)
+
+
+def choose_device(wanted: str) -> str:
+    """ "cpu" or "cuda": "auto" takes CUDA where it can be opened."""
+    if wanted != "auto":
+        return wanted
+    return "cuda" if cuda_problem() is None else "cpu"

@@ -1,0 +1,48 @@
+"""Files written whole or not at all, and appended lines that survive a crash."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from core.errors import StorageError
+
+TEMPORARY: Final = ".writing"
+"""Suffix of a file that is not finished; a crash may leave one, nobody reads it."""
+
+
+def write_file(path: Path, content: bytes | str) -> None:
+    """Replace `path` by `content`: temporary file, fsync, rename, fsync of the folder.
+
+    At any moment a reader finds the old file or the new one, also after a crash. Raises StorageError.
+    """
+    raw = content.encode("utf-8") if isinstance(content, str) else content
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        with temporary.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise storage_error(path, error) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within the folder last. Windows needs and allows no such call."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def storage_error(path: Path, error: OSError) -> StorageError:
+    """The sentence for a write that failed."""
+    reason = error.strerror or str(error)
+    return StorageError(f"{path} could not be written: {reason}. Make room or choose another folder.")

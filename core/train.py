@@ -1,0 +1,154 @@
+"""``python -m core.train``: photos in, a model file out. Parses, calls, prints; nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from core.command_line import (
+    add_settings,
+    change_settings,
+    merge_settings,
+    read_settings,
+    read_toml,
+    run_command,
+)
+from core.config import RunConfig
+from core.data.places import user_cache_folder
+from core.data.preparation import cache_side
+from core.data.source import open_dataset
+from core.data.synthetic import write_demo
+from core.errors import EXIT_DONE, EXIT_STOPPED, LeafClinicError, Problem
+from core.models import build
+from core.training.commands import Commands
+from core.training.dry_run import describe_memory, describe_network
+from core.training.events import Progress, RunFailed, RunFinished
+from core.training.presets import PRESETS
+from core.training.run_folder import open_run
+from core.training.setup import AUTO_BATCH, VALIDATION_BATCH, choose_device, compile_training
+from core.training.terminal import JsonReader, TerminalReader
+from core.training.trainer import Trainer
+from core.training.validation import compile_inference
+
+DEMO: Final = "demo-photos"
+
+Reader = JsonReader | TerminalReader
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 1 anything else."""
+    return run_command(lambda: train(sys.argv[1:] if argv is None else argv))
+
+
+def train(argv: Sequence[str]) -> int:
+    """Train as the arguments say. Raises LeafClinicError."""
+    arguments, unknown = make_parser().parse_known_args(argv)
+    found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    config = configure(arguments, found)
+    reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())
+    if arguments.demo:
+        config = replace(config, data=str(make_demo(config, reader)))
+    if arguments.dry_run:
+        print(dry_run(config))
+        return EXIT_DONE
+    trainer = Trainer(config, resume=bool(arguments.resume), overwrite=arguments.overwrite)
+    return follow(trainer, reader, arguments.json)
+
+
+def follow(trainer: Trainer, reader: Reader, tell_failure: bool) -> int:
+    """Show a run's events to its end; the first Ctrl-C stops it cleanly, the second at once."""
+    commands = Commands()
+    signal.signal(signal.SIGINT, _stopper(commands))
+    signal.signal(signal.SIGTERM, _stopper(commands))
+    code = EXIT_DONE
+    try:
+        for event in trainer.run(commands):
+            reader.show(event)
+            if isinstance(event, RunFinished) and event.reason == "stopped":
+                code = EXIT_STOPPED
+    except LeafClinicError as error:
+        if tell_failure:
+            reader.show(RunFailed(str(error), traceback.format_exc(), error.exit_code))
+        raise
+    return code
+
+
+def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
+    """The run's settings from all sources. Raises ConfigError with everything that is wrong."""
+    options = read_settings(arguments, found)
+    if arguments.resume:
+        _, config = open_run(Path(arguments.resume))
+        return replace(change_settings(config, options, found), out=arguments.resume)
+    file = read_toml(Path(arguments.config)) if arguments.config else {}
+    data = options.get("data", file.get("data", ""))
+    if not data and not arguments.demo:
+        found.append(Problem("data", "names no photos. Give a folder of photos or a CSV manifest, or take --demo."))
+    if data and arguments.demo:
+        found.append(Problem("demo", "brings its own photos: leave out --data or --demo."))
+    config = merge_settings(options, file, found)
+    name = f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.model}"
+    data = os.path.abspath(os.path.expanduser(config.data)) if config.data else ""
+    return replace(config, data=data, out=config.out or name)
+
+
+def make_demo(config: RunConfig, reader: Reader) -> Path:
+    """The built-in demo photos, drawn into the cache folder if they are not there yet."""
+    home = Path(config.cache).expanduser() if config.cache else user_cache_folder()
+    return write_demo(home.absolute() / DEMO, progress=lambda done, total: reader.show(Progress("demo", done, total)))
+
+
+def dry_run(config: RunConfig) -> str:
+    """The network's table and the memory of the run; only the photos' names are looked at."""
+    device, _ = choose_device(config.device)
+    classes = open_dataset(config).classes
+    graph = build(config.model, len(classes), config.image_size, config.dropout)
+    batch = config.batch_size or AUTO_BATCH[device]
+    weights = () if config.class_weights == "none" else (1.0,) * len(classes)
+    training = compile_training(config, graph, device, batch, weights)
+    validation = compile_inference(graph, device, VALIDATION_BATCH[device], config.threads)
+    photo_bytes = 3 * cache_side(config.image_size) ** 2
+    memory = describe_memory(training.memory, validation.memory, photo_bytes, batch)
+    return (f"{config.model} for {len(classes)} classes on {device}, batches of {batch}\n\n"
+            f"{describe_network(training)}\n\n{memory}")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    recipes = "\n".join(f"  {name:12} {preset.idea}" for name, preset in PRESETS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m core.train",
+        description="Learn leaf diseases from a folder of photos (each class in a folder) or a CSV manifest.",
+        epilog=f"presets:\n{recipes}\n\nexit codes: 0 done, 2 wrong input, 3 stopped and resumable, 1 anything else",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE.toml", default="", help="settings from a TOML file; options win")
+    parser.add_argument("--resume", metavar="RUN", default="", help="continue the run in this folder, exactly")
+    parser.add_argument("--demo", action="store_true", help="train on the built-in demo photos (drawn, not real)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an earlier run in the run folder")
+    parser.add_argument("--dry-run", action="store_true", help="print network, work and memory, and do not train")
+    parser.add_argument("--json", action="store_true", help="write every event as one line of JSON")
+    add_settings(parser)
+    return parser
+
+
+def _stopper(commands: Commands) -> Callable[[int, FrameType | None], None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if commands.stopped():
+            os._exit(EXIT_STOPPED)  # at once: the last checkpoint is whole on the disk
+        commands.stop()
+        sys.stderr.write("\nStopping after this step and saving. Once more to stop at once.\n")
+
+    return stop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""A run's network and memory, told before it starts: layer, shape, parameters, work and kernel."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import fields
+
+from core.data.loader import AHEAD
+from core.device import Memory, Plan
+
+
+def describe_network(plan: Plan) -> str:
+    """The table of a plan's steps, one line each, for one photo forward; kernels of all directions."""
+    kernels: dict[str, list[str]] = defaultdict(list)
+    for layer, _, kernel in plan.kernels():
+        if kernel not in kernels[layer]:
+            kernels[layer].append(kernel)
+    rows = [("layer", "op", "shape", "parameters", "MFLOP", "kB", "kernel")]
+    flops = parameters = moved = 0
+    for step in plan.program.steps:
+        owned = sum(p.size for p in step.parameters)
+        flops, parameters, moved = flops + step.cost.flops, parameters + owned, moved + step.cost.bytes
+        op = step.op + (f"+{step.activation}" if step.activation else "")
+        shape = "x".join(str(side) for side in step.output.shape) or "1"
+        rows.append((step.node, op, shape, f"{owned:,}", f"{step.cost.flops / 1e6:.2f}",
+                     f"{step.cost.bytes / 1e3:.0f}", ", ".join(kernels[step.node])))
+    rows.append(("all", "", "", f"{parameters:,}", f"{flops / 1e6:.2f}", f"{moved / 1e3:.0f}", ""))
+    return align_columns(rows, right=(3, 4, 5))
+
+
+def describe_memory(training: Memory, validation: Memory, photo_bytes: int, batch: int) -> str:
+    """What the run will take, by purpose. `photo_bytes`: one decoded photo; the loader holds some batches ahead."""
+    rows = [(f"training: {f.name}", getattr(training, f.name)) for f in fields(Memory)]
+    rows.append(("validation plan", validation.total))
+    rows.append(("photos gathered ahead", (AHEAD + 2) * batch * photo_bytes))
+    total = sum(size for _, size in rows)
+    lines = [(name, f"{size / 2**20:.2f} MB") for name, size in (*rows, ("memory of the run", total))]
+    return align_columns(lines, right=(1,))
+
+
+def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
+    """Rows as text in columns, those numbered in `right` to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

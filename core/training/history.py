@@ -1,0 +1,55 @@
+"""The curves of a run, gathered from its events: plain numbers for the report and the window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+from core.training.events import EpochDone, Event, KernelTimes, RunFinished, RunStarted, StepDone, from_line
+
+
+@final
+@dataclass(slots=True)
+class History:
+    """What a run has said so far. A resumed run repeats nothing: its log was cut at the checkpoint."""
+
+    started: RunStarted | None = None
+    steps: list[StepDone] = field(default_factory=list)
+    epochs: list[EpochDone] = field(default_factory=list)
+    kernels: KernelTimes | None = None
+    finished: RunFinished | None = None
+
+    def add(self, event: Event) -> None:
+        match event:
+            case RunStarted():
+                self.started = event
+            case StepDone():
+                self.steps.append(event)
+            case EpochDone():
+                self.epochs.append(event)
+            case KernelTimes():
+                self.kernels = event
+            case RunFinished():
+                self.finished = event
+
+    @property
+    def best(self) -> EpochDone | None:
+        """The epoch whose weights were kept."""
+        marked = [epoch for epoch in self.epochs if epoch.best]
+        return marked[-1] if marked else None
+
+    def waiting_share(self) -> float:
+        """Share of the steps' time in which the trainer waited for photos."""
+        total = sum(step.seconds for step in self.steps)
+        return sum(step.wait_seconds for step in self.steps) / total if total else 0.0
+
+
+def read_history(path: Path) -> History:
+    """The history in an ``events.jsonl``; a last line that a crash cut short is left out."""
+    history = History()
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                history.add(from_line(line))
+    return history

@@ -1,0 +1,53 @@
+"""Named recipes: values that differ from the defaults of RunConfig, with what they reach and where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A recipe by name. `idea` is one line for --help and the window."""
+
+    idea: str
+    values: Mapping[str, Any]
+
+
+PRESETS: Final[Mapping[str, Preset]] = {
+    "demo": Preset(
+        "the built-in demo set in about a minute on two cores",
+        {
+            "model": "squeezenet1_1_bn", "image_size": 64, "epochs": 12, "batch_size": 16, "optimizer": "adamw",
+            "learning_rate": 3e-3, "weight_decay": 1e-3, "dropout": 0.2, "augment": "light", "schedule": "one_cycle",
+            "warmup": 0.2,
+        },
+    ),
+    "tomato-cpu": Preset(
+        "ten tomato conditions from scratch in under 20 minutes on two cores",
+        {
+            "model": "squeezenet1_1_bn", "image_size": 128, "epochs": 16, "batch_size": 32, "optimizer": "sgd",
+            "learning_rate": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.2,
+            "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.05,
+        },
+    ),
+    "gpu": Preset(
+        "from scratch on a GPU: full photo size, mixed precision, long",
+        {
+            "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 60, "batch_size": 128, "optimizer": "sgd",
+            "learning_rate": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.2,
+            "augment": "strong", "schedule": "one_cycle", "warmup": 0.15, "label_smoothing": 0.1,
+            "sampling": "balanced", "precision": "mixed", "device": "cuda", "average": 0.999,
+        },
+    ),
+    "paper": Preset(
+        "SqueezeNet 1.0 as the paper trains it: SGD 0.04, momentum 0.9, weight decay 0.0002, falling rate",
+        {
+            "model": "squeezenet1_0", "image_size": 224, "epochs": 60, "batch_size": 32, "optimizer": "sgd",
+            "learning_rate": 0.04, "momentum": 0.9, "nesterov": False, "weight_decay": 2e-4, "dropout": 0.5,
+            "augment": "light", "schedule": "inverse", "warmup": 0.0, "decay": 1e-4,
+        },
+    ),
+}

@@ -1,0 +1,158 @@
+"""A run is a folder: what was asked, what happened, the checkpoints, the model and the report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final, final
+
+from core import __version__
+from core.config import RunConfig, from_dict, to_dict
+from core.diagnosis.figures import Figures
+from core.diagnosis.model_file import BEST
+from core.errors import DataError, InputError, LeafClinicError
+from core.storage import TEMPORARY, storage_error, write_file
+from core.training.checkpoint import LAST, PREVIOUS
+from core.training.events import EpochDone, Event, to_line
+
+CONFIG: Final = "config.json"
+EVENTS: Final = "events.jsonl"
+METRICS: Final = "metrics.csv"
+SPLIT: Final = "split.csv"
+CONFUSION: Final = "confusion.csv"
+REPORT: Final = "report.html"
+FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, CONFUSION, REPORT, LAST, PREVIOUS, BEST)
+"""Every file a run writes; overwriting a run removes these and nothing else."""
+
+COLUMNS: Final = (
+    "epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
+    "best", "seconds", "photos_per_second", "memory_bytes",
+)
+
+
+@final
+class RunFolder:
+    """The folder of one run, open for writing. Writing raises StorageError, and the run stays resumable."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._logs: dict[str, IO[bytes]] = {}
+
+    def log(self, event: Event) -> None:
+        """Append the event to events.jsonl, and an epoch's row to metrics.csv."""
+        self._append(EVENTS, to_line(event) + "\n")
+        if isinstance(event, EpochDone):
+            self._append(METRICS, _csv([[getattr(event, name) for name in COLUMNS]]))
+
+    def sync(self) -> dict[str, int]:
+        """Bytes of each log, all of them on the disk."""
+        sizes = {}
+        for name in (EVENTS, METRICS):
+            file = self._open(name)
+            try:
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError as error:
+                raise storage_error(self.path / name, error) from error
+            sizes[name] = file.tell()
+        return sizes
+
+    def cut(self, sizes: Mapping[str, int]) -> None:
+        """Cut what the logs say about steps after a checkpoint (all of it where `sizes` is empty)."""
+        self.close()
+        for name in (EVENTS, METRICS):
+            path = self.path / name
+            if path.exists() and path.stat().st_size > sizes.get(name, 0):
+                os.truncate(path, sizes.get(name, 0))
+
+    def write(self, name: str, content: str) -> Path:
+        """Write one of `FILES` whole."""
+        write_file(self.path / name, content)
+        return self.path / name
+
+    def write_confusion(self, figures: Figures) -> None:
+        """confusion.csv: one row per true class, one column per class said."""
+        rows: list[list[Any]] = [["true \\ said", *figures.classes]]
+        rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=True)]
+        self.write(CONFUSION, _csv(rows))
+
+    def close(self) -> None:
+        for file in self._logs.values():
+            file.close()
+        self._logs.clear()
+
+    def _open(self, name: str) -> IO[bytes]:
+        if name not in self._logs:
+            path = self.path / name
+            try:
+                self._logs[name] = path.open("ab")
+                if name == METRICS and self._logs[name].tell() == 0:
+                    self._logs[name].write(_csv([COLUMNS]).encode())
+            except OSError as error:
+                raise storage_error(path, error) from error
+        return self._logs[name]
+
+    def _append(self, name: str, text: str) -> None:
+        try:
+            file = self._open(name)
+            file.write(text.encode("utf-8", "backslashreplace"))  # file names that are no UTF-8 stay valid JSON
+            file.flush()
+        except OSError as error:
+            raise storage_error(self.path / name, error) from error
+
+
+def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFolder:
+    """A new run's folder with its config.json. Raises InputError where another run would be touched."""
+    check_new_run(path, config, overwrite)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for name in FILES if overwrite else ():
+            (path / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
+    folder = RunFolder(path)
+    folder.write(CONFIG, json.dumps({"version": __version__, **to_dict(config)}, indent=1, ensure_ascii=False))
+    return folder
+
+
+def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> None:
+    """Raise InputError where a new run must not be written to `path`."""
+    data = Path(config.data).resolve()
+    if data.is_dir() and (path.resolve() == data or data in path.resolve().parents):
+        raise InputError(f"The run folder {path} would lie within the photos. Choose another with --out.")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file. Name a new folder with --out.")
+    if path.is_dir() and not overwrite:
+        if (path / CONFIG).exists():
+            raise InputError(
+                f"{path} holds a run already. Continue it with --resume {path}, replace it with --overwrite, "
+                "or choose another folder with --out."
+            )
+        if any(path.iterdir()):
+            raise InputError(f"{path} is not empty. Choose a new folder with --out.")
+
+
+def open_run(path: Path) -> tuple[RunFolder, RunConfig]:
+    """An earlier run's folder and configuration, for resuming. Raises DataError with a sentence."""
+    file = path / CONFIG
+    if not file.is_file():
+        raise DataError(f"There is no run to continue in {path}: it has no {CONFIG}. Start it anew with --out {path}.")
+    try:
+        values = json.loads(file.read_text("utf-8"))
+        values.pop("version", None)
+        config = from_dict(values)
+    except (OSError, ValueError, AttributeError, LeafClinicError) as error:
+        raise DataError(f"{file} cannot be read ({error}). The run cannot be continued.") from error
+    for leftover in path.glob("*" + TEMPORARY):
+        leftover.unlink(missing_ok=True)
+    return RunFolder(path), config
+
+
+def _csv(rows: Any) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()

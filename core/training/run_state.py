@@ -1,0 +1,67 @@
+"""Where a run stands: everything besides weights and optimizer state that the next step depends on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+from core.device import StepResult
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Counts since the start, sums since the epoch began, and the best epoch so far.
+
+    There is no generator state in it: shuffling, augmentation and dropout are functions of seed,
+    epoch, step and photo. An epoch whose steps are all done but which is not validated yet has
+    `step_in_epoch` at its end.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    step_in_epoch: int = 0
+    loss_sum: float = 0.0
+    correct: int = 0
+    photos: int = 0
+    epoch_seconds: float = 0.0
+    seconds: float = 0.0
+    best_epoch: int = -1
+    best_accuracy: float = -1.0
+    best_loss: float = float("inf")
+
+    def after_step(self, result: StepResult, seconds: float) -> RunState:
+        return replace(
+            self,
+            step=self.step + 1,
+            step_in_epoch=self.step_in_epoch + 1,
+            loss_sum=self.loss_sum + result.loss * result.photos,
+            correct=self.correct + result.correct,
+            photos=self.photos + result.photos,
+            epoch_seconds=self.epoch_seconds + seconds,
+            seconds=self.seconds + seconds,
+        )
+
+    def is_better(self, accuracy: float, loss: float) -> bool:
+        """Higher accuracy is better; where equal, lower loss."""
+        return (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
+
+    def after_epoch(self, accuracy: float, loss: float, seconds: float) -> RunState:
+        """The start of the next epoch, with the best so far brought up to date."""
+        best = RunState(best_epoch=self.best_epoch, best_accuracy=self.best_accuracy, best_loss=self.best_loss)
+        if self.is_better(accuracy, loss):
+            best = RunState(best_epoch=self.epoch, best_accuracy=accuracy, best_loss=loss)
+        return replace(best, step=self.step, epoch=self.epoch + 1, seconds=self.seconds + seconds)
+
+    @property
+    def train_loss(self) -> float:
+        return self.loss_sum / max(self.photos, 1)
+
+    @property
+    def train_accuracy(self) -> float:
+        return self.correct / max(self.photos, 1)
+
+    @property
+    def stale_epochs(self) -> int:
+        """Finished epochs since the best one."""
+        return self.epoch - 1 - self.best_epoch

@@ -1,0 +1,180 @@
+"""What stands between a configuration and the first step: photos, network, plans, loaders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+
+from core.config import RunConfig
+from core.data.dataset import TEST, TRAIN, VALIDATION
+from core.data.loader import Loader
+from core.data.preparation import PhotoSet, prepare_photos
+from core.device import Plan
+from core.diagnosis.model_file import read_model
+from core.errors import ConfigError, Problem
+from core.graph import Graph
+from core.models import build, initial_weights
+from core.ops.builder import with_loss
+from core.ops.contract import Array
+from core.optim.settings import optimizer_of
+from core.plan import compile_plan, cuda_problem
+from core.training.commands import Commands
+from core.training.events import Progress
+from core.training.relay import Relay
+from core.training.validation import Validator, compile_inference
+
+AUTO_BATCH: Final = {"cpu": 32, "cuda": 128}
+"""What `batch_size` 0 takes. On the CPU larger batches gain nothing, each photo being walked alone."""
+
+VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
+
+LAST_BLOCKS: Final = 4
+"""Layers with weights that "last" trains besides the classifier: SqueezeNet's last fire module and one more."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Setup:
+    """A run that is ready for its first step. `graph` ends with the logits; the plan's own has the loss too."""
+
+    config: RunConfig
+    photos: PhotoSet
+    fingerprint: str
+    graph: Graph
+    device: str
+    plan: Plan
+    validator: Validator
+    train: Loader
+    validation: Loader
+    test: Loader | None
+    warnings: tuple[str, ...]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.photos.dataset.classes
+
+    def close(self) -> None:
+        self.plan.close()
+        self.validator.plan.close()
+
+
+def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, Setup]:
+    """Scan and decode the photos, compile the plans, put the first weights in; tells its progress."""
+    device, note = choose_device(config.device)
+    photos = yield from Relay(lambda report, cancelled: prepare_photos(config, report, cancelled), commands).wait()
+    classes = photos.dataset.classes
+    graph = build(config.model, len(classes), config.image_size, config.dropout)
+    batch = config.batch_size or AUTO_BATCH[device]
+    yield Progress("compile", 0, 2)
+    plan = compile_training(config, graph, device, batch, class_weights(config, photos))
+    yield Progress("compile", 1, 2)
+    validator = Validator(graph, compile_inference(graph, device, VALIDATION_BATCH[device], config.threads), classes)
+    yield Progress("compile", 2, 2)
+    plan.load(first_weights(config, graph))
+    resident = plan.keep_photos(photos.cache.photos)
+    return Setup(
+        config=config,
+        photos=photos,
+        fingerprint=fingerprint(photos),
+        graph=graph,
+        device=device,
+        plan=plan,
+        validator=validator,
+        train=_loader(config, photos, TRAIN, batch, resident),
+        validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
+        test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
+        warnings=(*note, *photos.warnings),
+    )
+
+
+def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:
+    """The device taken and, where "auto" could not take the GPU, a sentence that says why."""
+    if wanted != "auto":
+        return wanted, ()
+    problem = cuda_problem()
+    return ("cuda", ()) if problem is None else ("cpu", (f"Training on the CPU. {problem}",))
+
+
+def compile_training(
+    config: RunConfig, graph: Graph, device: str, batch: int, weights_of_classes: tuple[float, ...]
+) -> Plan:
+    """The training plan of a run; its batch is one of the `accumulate` parts of a step."""
+    return compile_plan(
+        with_loss(graph, config.label_smoothing, weights_of_classes),
+        device=device, batch=max(batch // config.accumulate, 1), training=True, precision=config.precision,
+        algorithm=config.algorithm, optimizer=optimizer_of(config), frozen=frozen_parameters(config, graph),
+        seed=config.seed, threads=config.threads, verify=config.verify,
+    )
+
+
+def class_weights(config: RunConfig, photos: PhotoSet) -> tuple[float, ...]:
+    """Weight of each class in the loss, 1 on average over the training photos; empty for none."""
+    if config.class_weights == "none":
+        return ()
+    power = {"balanced": 1.0, "sqrt": 0.5}[config.class_weights]
+    labels = photos.dataset.labels[photos.rows(TRAIN)]
+    counts = np.bincount(labels, minlength=len(photos.dataset.classes)).astype(np.float64)
+    weights = counts**-power
+    weights *= counts.sum() / (counts * weights).sum()
+    return tuple(float(w) for w in weights)
+
+
+def first_weights(config: RunConfig, graph: Graph) -> dict[str, Array]:
+    """Weights by seed, and over them those of the model file to start from, except its last layer's.
+
+    Raises ConfigError where the file is of another network.
+    """
+    weights = initial_weights(graph, config.seed)
+    if not config.start:
+        return weights
+    model = read_model(Path(config.start))
+    head = head_parameters(graph)
+    fits = {n for n, a in model.weights.items() if n in weights and a.shape == weights[n].shape}
+    missing = sorted(set(weights) - fits - head)
+    if missing:
+        raise ConfigError([Problem("start", f"{config.start} holds {model.graph.name}, which does not fit "
+                                            f"{config.model}: {missing[0]} is not in it or has another shape.")])
+    return {**weights, **{name: model.weights[name] for name in fits}}
+
+
+def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
+    """Parameters that keep their values, as `train_layers` says."""
+    if config.train_layers == "all":
+        return ()
+    learning = head_parameters(graph, 1 if config.train_layers == "head" else 1 + LAST_BLOCKS)
+    return tuple(name for name in graph.parameters() if name not in learning)
+
+
+def head_parameters(graph: Graph, layers: int = 1) -> set[str]:
+    """Parameters of the last `layers` layers that have any."""
+    owners = [node for node in graph.nodes if node.parameters][-layers:]
+    return {f"{node.name}.{p.role}" for node in owners for p in node.parameters}
+
+
+def fingerprint(photos: PhotoSet) -> str:
+    """Identity of the photos and of their split."""
+    splits = photos.splits[photos.cache.kept]
+    return hashlib.sha256(photos.fingerprint.encode() + splits.tobytes()).hexdigest()
+
+
+def _loader(config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool) -> Loader:
+    rows = photos.rows(split)
+    return Loader(
+        photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch,
+        size=config.image_size, training=split == TRAIN, augment=config.augment, sampling=config.sampling,
+        seed=config.seed, resident=resident,
+    )
+
+
+def changed_photos(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> str:
+    """What became of the photos, in words, from (path, content) then and now."""
+    old, new = dict(before), dict(now)
+    gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())
+    altered = sum(old[path] != new[path] for path in old.keys() & new.keys())
+    parts = [f"{n} {word}" for n, word in ((gone, "are gone"), (added, "are new"), (altered, "were altered")) if n]
+    return ", ".join(parts) or "their classes or their split changed"

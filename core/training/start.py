@@ -1,0 +1,77 @@
+"""A run's folder and the state it starts from: the first step, or the last checkpoint."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from core.data.split_file import write_split
+from core.errors import DataError, ModelFileError
+from core.training.checkpoint import Checkpoint, load_checkpoint
+from core.training.run_folder import SPLIT, RunFolder, create_run, open_run
+from core.training.run_state import RunState
+from core.training.setup import Setup, changed_photos
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The open folder, where the run stands, and what the user should know."""
+
+    folder: RunFolder
+    state: RunState
+    warnings: tuple[str, ...]
+
+
+def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Started:
+    """Make the run's folder, or put the plan where the last checkpoint of an earlier run was.
+
+    Raises DataError where the photos changed, ModelFileError where no checkpoint is whole.
+    """
+    if not resume:
+        folder = create_run(path, setup.config, overwrite)
+        _write_split(setup, path)
+        return Started(folder, RunState(), ())
+    folder, _ = open_run(path)
+    checkpoint, note = load_checkpoint(path)
+    if checkpoint is None:
+        folder.cut({})
+        if not (path / SPLIT).exists():
+            _write_split(setup, path)
+        return Started(folder, RunState(), ("No checkpoint was written yet: the run starts at its first step.",))
+    _check_same(setup, path, checkpoint)
+    setup.plan.load(checkpoint.weights)
+    setup.plan.load_state(checkpoint.optimizer)
+    folder.cut(checkpoint.logs)
+    return Started(folder, checkpoint.state, (note,) if note else ())
+
+
+def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
+    if checkpoint.fingerprint != setup.fingerprint:
+        change = changed_photos(_written_photos(path / SPLIT), _present_photos(setup))
+        raise DataError(
+            f"The photos are not those that the run {path} began with: {change}. Put them back as they were, "
+            f"or start a new run from its weights with --from {path}."
+        )
+    wanted = {name: parameter.shape for name, parameter in setup.graph.parameters().items()}
+    if {name: array.shape for name, array in checkpoint.weights.items()} != wanted:
+        raise ModelFileError(f"The checkpoint in {path} is of another network than its config.json says.")
+
+
+def _write_split(setup: Setup, path: Path) -> None:
+    photos = setup.photos
+    write_split(path / SPLIT, photos.dataset, photos.cache, photos.splits, photos.groups)
+
+
+def _written_photos(path: Path) -> list[tuple[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return [(row["path"], row["sha256"]) for row in csv.DictReader(file)]
+
+
+def _present_photos(setup: Setup) -> list[tuple[str, str]]:
+    dataset, cache = setup.photos.dataset, setup.photos.cache
+    return [(dataset.paths[row], cache.content[row].tobytes().hex()) for row in cache.kept]

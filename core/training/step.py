@@ -1,0 +1,81 @@
+"""One optimizer step, in parts where the batch is accumulated, and what to say when it breaks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from core.device import Optimizer, PhotoBatch, Plan, StepResult
+from core.errors import TrainingDiverged
+from core.graph import Graph
+from core.plan import compile_plan
+
+
+def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float) -> StepResult:
+    """Gradient over the batch (in parts of the plan's batch), then the update, unless something is not finite.
+
+    The weights are only changed by a finite gradient: `is_finite` of the result says whether they were.
+    """
+    count = len(batch.labels)
+    loss, correct, norm = 0.0, 0, 0.0
+    for first in range(0, count, plan.batch):
+        part = cut_batch(batch, first, first + plan.batch)
+        result = plan.gradient(part, accumulate=first > 0)
+        loss += result.loss * result.photos / count
+        correct += result.correct
+        norm = result.gradient_norm
+    done = StepResult(loss, correct, count, norm)
+    if is_finite(done):
+        plan.update(learning_rate)
+    return done
+
+
+def is_finite(result: StepResult) -> bool:
+    return math.isfinite(result.loss) and math.isfinite(result.gradient_norm)
+
+
+def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
+    """Photos `first` to `end` (excluded) of a batch."""
+    if first == 0 and end >= len(batch.labels):
+        return batch
+    part = slice(first, end)
+    return replace(
+        batch,
+        photos=None if batch.photos is None else batch.photos[part],
+        rows=batch.rows[part],
+        labels=batch.labels[part],
+        index=None if batch.index is None else batch.index[part],
+    )
+
+
+def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiverged:
+    """The error that says where it broke and what is left."""
+    what = f"The loss is {loss}" if not math.isfinite(loss) else "The gradient is not finite"
+    kept = f"The checkpoint {checkpoint} from before is kept. " if checkpoint else ""
+    return TrainingDiverged(
+        f"{what} at step {step}; the first values that are not numbers come from the layer {layer!r}. {kept}"
+        "Try a lower --learning-rate, a longer --warmup or --clip-norm 1."
+    )
+
+
+def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str) -> str:
+    """The first layer whose output on this batch is not finite, else the one whose gradient is not.
+
+    The forward walk is done again with a plan that returns the output of every layer.
+    """
+    names = [node.name for node in graph.nodes[1:]]
+    probe = compile_plan(graph, device=device, batch=plan.batch, outputs=names, optimizer=Optimizer())
+    try:
+        probe.load(plan.weights())
+        for first in range(0, len(batch.labels), plan.batch):
+            values = probe.predict(cut_batch(batch, first, first + plan.batch))
+            for name in names:
+                if name in values and not np.isfinite(values[name]).all():
+                    return name
+    finally:
+        probe.close()
+    gradients = plan.gradients()
+    broken = [name for name, array in gradients.items() if not np.isfinite(array).all()]
+    return broken[-1].rpartition(".")[0] if broken else "loss"

@@ -1,0 +1,166 @@
+"""A run as it is read in a terminal: one bar that moves, plain lines where nobody watches, or JSON lines."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Final, TextIO, final
+
+from core.training.events import (
+    CheckpointSaved,
+    EpochDone,
+    Event,
+    KernelTimes,
+    Progress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StepDone,
+    Warned,
+    to_line,
+)
+
+STAGES: Final = {
+    "demo": "Drawing demo photos",
+    "scan": "Looking for photos",
+    "cache": "Decoding photos",
+    "compile": "Compiling kernels",
+    "validate": "Judging on validation photos",
+    "validation": "Judging on validation photos",
+    "test": "Judging on test photos",
+}
+SMOOTHING: Final = 0.95
+"""Loss and accuracy in the bar are running means over about 20 steps."""
+REDRAW_SECONDS: Final = 0.1
+PLAIN_SECONDS: Final = 10.0
+"""A bar ten times a second; where it is no terminal, a line every ten seconds."""
+
+
+@final
+class JsonReader:
+    """Every event as one line of JSON."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, event: Event) -> None:
+        self._stream.write(to_line(event) + "\n")
+        self._stream.flush()
+
+
+@final
+class TerminalReader:
+    """Sentences and a bar for a person."""
+
+    def __init__(self, stream: TextIO, moving: bool) -> None:
+        self._stream = stream
+        self._moving = moving
+        self._drawn = False
+        self._last = 0.0
+        self._started: RunStarted | None = None
+        self._begin = 0.0
+        self._loss = self._accuracy = self._rate = float("nan")
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Progress():
+                self._passing(describe_progress(event), event.total > 0 and event.done >= event.total)
+            case RunStarted():
+                self._started, self._begin = event, time.monotonic()
+                self._line(describe_start(event))
+            case StepDone():
+                self._step(event)
+            case EpochDone():
+                self._line(describe_epoch(event, self._started.epochs if self._started else 0))
+            case RunFinished():
+                self._line(describe_end(event))
+            case Warned():
+                self._line(f"Note: {event.message}")
+            case RunFailed():
+                self._line(event.message)
+            case CheckpointSaved() | KernelTimes():
+                pass
+
+    def _step(self, event: StepDone) -> None:
+        keep = SMOOTHING if self._loss == self._loss else 0.0
+        self._loss = keep * self._loss + (1 - keep) * event.loss if keep else event.loss
+        self._accuracy = keep * self._accuracy + (1 - keep) * event.accuracy if keep else event.accuracy
+        rate = event.photos / max(event.seconds, 1e-9)
+        self._rate = keep * self._rate + (1 - keep) * rate if keep else rate
+        if self._started is not None:
+            self._passing(self._bar(event, self._started), False)
+
+    def _bar(self, event: StepDone, run: RunStarted) -> str:
+        total = run.epochs * run.steps_per_epoch
+        here = event.step - event.epoch * run.steps_per_epoch
+        left = (time.monotonic() - self._begin) / max(event.step - run.step, 1) * (total - event.step)
+        filled = round(20 * here / max(run.steps_per_epoch, 1))
+        return (
+            f"epoch {event.epoch + 1}/{run.epochs} [{'#' * filled}{'.' * (20 - filled)}] "
+            f"{here}/{run.steps_per_epoch} loss {self._loss:.3f} accuracy {100 * self._accuracy:.1f} % "
+            f"{self._rate:.0f} photos/s {describe_seconds(left)} left"
+        )
+
+    def _passing(self, text: str, final: bool) -> None:
+        """Text that the next one replaces in a terminal, and that is shown seldom elsewhere."""
+        now = time.monotonic()
+        if not final and now - self._last < (REDRAW_SECONDS if self._moving else PLAIN_SECONDS):
+            return
+        self._last = now
+        if self._moving:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write("\r\x1b[2K" + text[:width])
+            self._stream.flush()
+            self._drawn = True
+        else:
+            self._line(text)
+
+    def _line(self, text: str) -> None:
+        if self._drawn:
+            self._stream.write("\r\x1b[2K")
+            self._drawn = False
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+def describe_progress(event: Progress) -> str:
+    stage = STAGES.get(event.stage, event.stage)
+    return f"{stage}: {event.done}" + (f" of {event.total}" if event.total else "")
+
+
+def describe_start(event: RunStarted) -> str:
+    return (
+        f"{event.model} on {event.device}, {len(event.classes)} classes, {event.train_photos} training, "
+        f"{event.validation_photos} validation and {event.test_photos} test photos, "
+        f"{event.memory_bytes / 2**20:.0f} MB. Run folder: {event.folder}"
+        + (f". Continuing after step {event.step}." if event.step else "")
+    )
+
+
+def describe_epoch(event: EpochDone, epochs: int) -> str:
+    return (
+        f"epoch {event.epoch + 1}/{epochs}: loss {event.train_loss:.3f}, accuracy {100 * event.train_accuracy:.1f} %, "
+        f"validation loss {event.validation_loss:.3f}, accuracy {100 * event.validation_accuracy:.1f} %"
+        f"{' (best so far)' if event.best else ''}, {event.photos_per_second:.0f} photos/s"
+    )
+
+
+def describe_end(event: RunFinished) -> str:
+    ends = {"completed": "Done", "early": "Done early, nothing got better any more", "stopped": "Stopped and saved"}
+    lines = [f"{ends[event.reason]} after {describe_seconds(event.seconds)} of training, {event.step} steps."]
+    if event.best_epoch >= 0:
+        lines.append(f"Best epoch {event.best_epoch + 1}: {100 * event.best_accuracy:.1f} % of the validation photos.")
+    if event.test_accuracy is not None:
+        lines.append(f"On the test photos, never seen in training: {100 * event.test_accuracy:.1f} %.")
+    if event.model_path:
+        lines.append(f"Model file: {event.model_path}")
+    if event.report_path:
+        lines.append(f"Report: {event.report_path}")
+    return "\n".join(lines)
+
+
+def describe_seconds(seconds: float) -> str:
+    """1:05 or 2:03:09."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

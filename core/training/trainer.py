@@ -1,0 +1,232 @@
+"""The training loop: it yields what happens as events, and can be stopped, paused and resumed exactly.
+
+    set up -> for every epoch: steps, validation, checkpoint -> test of the best weights, report
+
+A resumed run continues with the same bits: weights, optimizer state and position come from the
+checkpoint, everything else is a function of seed, epoch, step and photo.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+
+from core.config import RunConfig, to_dict
+from core.data.dataset import Cancelled
+from core.device import PhotoBatch
+from core.diagnosis.figures import Figures
+from core.diagnosis.model_file import BEST
+from core.errors import LeafClinicError, StorageError
+from core.optim.schedule import learning_rate
+from core.training.checkpoint import LAST, Checkpoint, save_checkpoint
+from core.training.commands import Commands
+from core.training.events import (
+    CheckpointSaved,
+    EpochDone,
+    Event,
+    KernelTimes,
+    Progress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StepDone,
+    Warned,
+)
+from core.training.finish import finish_run, save_best
+from core.training.run_folder import RunFolder, check_new_run
+from core.training.run_state import RunState
+from core.training.setup import Setup, set_up
+from core.training.start import Started, start_run
+from core.training.step import cut_batch, diverged, find_broken_layer, is_finite, take_step
+from core.training.validation import average_weights
+
+LEAST_TIMING_STEPS: Final = 50
+"""Kernels are timed once an epoch, but not more often than this: a timed step costs about two."""
+
+
+@final
+class Trainer:
+    """One run, new or resumed.
+
+    config: sound settings (`core.config.problems` is empty), with `out` named. resume: continue the
+    run in that folder. overwrite: replace an earlier run there.
+    """
+
+    def __init__(self, config: RunConfig, *, resume: bool = False, overwrite: bool = False) -> None:
+        self.config = config
+        self._resume, self._overwrite = resume, overwrite
+        self._path = Path(config.out)
+
+    def run(self, commands: Commands | None = None) -> Iterator[Event]:
+        """Events until the run has ended. Raises LeafClinicError, after it was written to the log.
+
+        Stopped by `commands`, it saves and ends with RunFinished; before the first step there is nothing to save.
+        """
+        commands = commands or Commands()
+        if not self._resume:
+            check_new_run(self._path, self.config, self._overwrite)
+        try:
+            setup = yield from set_up(self.config, commands)
+        except Cancelled:
+            yield RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
+            return
+        folder: RunFolder | None = None
+        try:
+            started = start_run(setup, self._path, self._resume, self._overwrite)
+            folder = started.folder
+            for event in _Run(setup, started, commands).events():
+                if not isinstance(event, Progress):
+                    folder.log(event)
+                yield event
+        except LeafClinicError as error:
+            if folder is not None:
+                with suppress(StorageError):
+                    folder.log(RunFailed(str(error), traceback.format_exc(), error.exit_code))
+            raise
+        finally:
+            if folder is not None:
+                folder.close()
+            setup.close()
+
+
+@final
+class _Run:
+    """The state of one run while it goes on."""
+
+    def __init__(self, setup: Setup, started: Started, commands: Commands) -> None:
+        self.setup, self.folder, self.commands = setup, started.folder, commands
+        self.state = started.state
+        self._notes = (*setup.warnings, *started.warnings)
+        self._config = setup.config
+        self._per_epoch = setup.train.steps
+        self._saved_at = time.monotonic()
+        self._batch: PhotoBatch | None = None
+
+    def events(self) -> Generator[Event, None, None]:
+        yield self._started()
+        for note in self._notes:
+            yield Warned(note)
+        reason = yield from self._epochs()
+        if reason == "stopped":
+            yield self._save()
+            best = str(self.folder.path / BEST) if self.state.best_epoch >= 0 else ""
+            yield self._finished(reason, None, best, "")
+            return
+        ended = yield from finish_run(self.setup, self.folder, self.state, self.commands)
+        yield self._finished(reason, ended.test_accuracy, str(ended.model), str(ended.report))
+
+    def _epochs(self) -> Generator[Event, None, str]:
+        """All epochs that are left; how it ended: "completed", "early" or "stopped"."""
+        config = self._config
+        while self.state.epoch < config.epochs and not self._is_late():
+            if config.patience and self.state.epoch > 0 and self.state.stale_epochs >= config.patience:
+                return "early"
+            if not (yield from self._steps()):
+                return "stopped"
+            begin = time.monotonic()
+            weights = average_weights(self.setup.plan)
+            figures = yield from self.setup.validator.judge("validate", weights, self.setup.validation, self.commands)
+            if figures is None:
+                return "stopped"
+            yield from self._end_epoch(figures, time.monotonic() - begin)
+        return "completed"
+
+    def _steps(self) -> Generator[Event, None, bool]:
+        """The steps of the epoch that are left; False if the run was stopped."""
+        loader = self.setup.train
+        batches = loader.batches(self.state.epoch, self.state.step_in_epoch)
+        waited = loader.wait_seconds
+        begin = time.monotonic()
+        try:
+            for batch in batches:
+                yield from self._step(batch, begin, loader.wait_seconds - waited)
+                if self._is_late():
+                    return True
+                if time.monotonic() - self._saved_at >= self._config.checkpoint_seconds:
+                    yield self._save()
+                self.commands.wait_while_paused()
+                if self.commands.stopped():
+                    return False
+                waited, begin = loader.wait_seconds, time.monotonic()
+        finally:
+            batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
+        return True
+
+    def _step(self, batch: PhotoBatch, begin: float, waited: float) -> Generator[Event, None, None]:
+        config, plan, before = self._config, self.setup.plan, self.state
+        rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
+        result = take_step(plan, batch, rate)
+        if not is_finite(result):
+            layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device)
+            kept = str(self.folder.path / LAST) if (self.folder.path / LAST).exists() else ""
+            raise diverged(before.step, result.loss, layer, kept)
+        seconds = time.monotonic() - begin
+        self.state = before.after_step(result, seconds)
+        accuracy = result.correct / result.photos
+        yield StepDone(
+            self.state.step, before.epoch, result.loss, accuracy, rate, result.photos, seconds, waited
+        )
+        every = config.time_every or max(self._per_epoch, LEAST_TIMING_STEPS)
+        if before.step % every == every // 2:
+            yield KernelTimes(self.state.step, tuple(plan.time_kernels(cut_batch(batch, 0, plan.batch))))
+
+    def _schedule_step(self) -> int:
+        """The step as the schedule counts it: under a time limit the share of time used, if that is further on."""
+        config, total = self._config, self._config.epochs * self._per_epoch
+        if not config.minutes:
+            return self.state.step
+        return max(self.state.step, min(int(self.state.seconds / (60 * config.minutes) * total), total - 1))
+
+    def _is_late(self) -> bool:
+        return bool(self._config.minutes) and self.state.seconds >= 60 * self._config.minutes
+
+    def _end_epoch(self, figures: Figures, seconds: float) -> Generator[Event, None, None]:
+        state = self.state
+        best = state.is_better(figures.accuracy, figures.loss)
+        self.state = state.after_epoch(figures.accuracy, figures.loss, seconds)
+        if best:
+            save_best(self.setup, self.folder, figures, state.epoch)
+        yield EpochDone(
+            state.epoch, state.step, state.train_loss, state.train_accuracy, figures.loss, figures.accuracy, best,
+            figures.confusion, state.epoch_seconds + seconds, state.photos / max(state.epoch_seconds, 1e-9),
+            self.setup.plan.memory.total,
+        )
+        yield self._save(best)
+
+    def _save(self, best: bool = False) -> CheckpointSaved:
+        """Write the checkpoint; the logs are on the disk before it is. Refuses weights that are not numbers."""
+        setup, state = self.setup, self.state
+        weights = setup.plan.weights()
+        for name, array in weights.items():
+            if not np.isfinite(array).all():
+                raise diverged(state.step, float("nan"), name.rpartition(".")[0], str(self.folder.path / LAST))
+        checkpoint = Checkpoint(
+            to_dict(self._config), setup.classes, setup.fingerprint, state, self.folder.sync(), weights,
+            setup.plan.state(),
+        )
+        path = save_checkpoint(self.folder.path, checkpoint)
+        self._saved_at = time.monotonic()
+        return CheckpointSaved(state.step, str(path), best)
+
+    def _started(self) -> RunStarted:
+        setup, config = self.setup, self._config
+        kernels = tuple(sorted({kernel for _, _, kernel in setup.plan.kernels()}))
+        return RunStarted(
+            str(self.folder.path), config.model, setup.device, setup.classes, len(setup.train.labels),
+            len(setup.validation.labels), 0 if setup.test is None else len(setup.test.labels), config.epochs,
+            self._per_epoch, self.state.step, setup.plan.memory.total, kernels,
+        )
+
+    def _finished(self, reason: str, test_accuracy: float | None, model: str, report: str) -> RunFinished:
+        state: RunState = self.state
+        return RunFinished(
+            reason, state.step, state.best_epoch, max(state.best_accuracy, 0.0), test_accuracy, model, report,
+            state.seconds,
+        )
+

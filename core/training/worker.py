@@ -1,0 +1,83 @@
+"""The training process of the window: commands come in as lines on stdin, events go out as JSON lines on stdout.
+
+The first line is a JSON object ``{"config": {...}, "resume": false, "overwrite": false}``; then come
+``pause``, ``resume`` and ``stop``. The end of stdin means the window is gone: the run saves and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import TextIO
+
+from core.config import from_dict
+from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_STOPPED, EXIT_WRONG_INPUT, LeafClinicError
+from core.training.commands import Commands
+from core.training.events import Event, RunFailed, RunFinished, to_line
+from core.training.trainer import Trainer
+
+
+def main() -> int:
+    """Run one training; the exit code is that of the command line."""
+    events = _own_stdout()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the window's affair
+
+    def tell(event: Event) -> None:
+        events.write(to_line(event) + "\n")
+        events.flush()
+
+    try:
+        return serve(sys.stdin, tell)
+    except LeafClinicError as error:
+        tell(RunFailed(str(error), traceback.format_exc(), error.exit_code))
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the window must learn of every failure
+        tell(RunFailed(f"{type(error).__name__}: {error}", traceback.format_exc(), EXIT_FAILED))
+        return EXIT_FAILED
+
+
+def serve(lines: TextIO, tell: Callable[[Event], None]) -> int:
+    """Read the first line, train, obey the others. Raises LeafClinicError."""
+    first = lines.readline()
+    if not first.strip():
+        return EXIT_WRONG_INPUT
+    asked = json.loads(first)
+    commands = Commands()
+    threading.Thread(target=_obey, args=(lines, commands), daemon=True).start()
+    trainer = Trainer(
+        from_dict(asked["config"]), resume=bool(asked.get("resume")), overwrite=bool(asked.get("overwrite"))
+    )
+    code = EXIT_DONE
+    for event in trainer.run(commands):
+        tell(event)
+        if isinstance(event, RunFinished) and event.reason == "stopped":
+            code = EXIT_STOPPED
+    return code
+
+
+def _obey(lines: TextIO, commands: Commands) -> None:
+    for line in lines:
+        match line.strip():
+            case "pause":
+                commands.pause()
+            case "resume":
+                commands.resume()
+            case "stop":
+                commands.stop()
+    commands.stop()
+
+
+def _own_stdout() -> TextIO:
+    """Stdout for events alone: whatever a library prints goes to stderr."""
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
+    os.dup2(2, 1)
+    return events
+
+
+if __name__ == "__main__":
+    sys.exit(main())
