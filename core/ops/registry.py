@@ -22,6 +22,8 @@ LADDER: Final = (
     "winograd",
     "fft",
     "tiled",
+    "tiled_vectorised",
+    "double_buffered",
     "tensor_core",
     "fused",
 )

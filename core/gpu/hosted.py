@@ -1,0 +1,75 @@
+"""Launches teaching kernels on arrays of a dict: host arrays travel to the device and back, device arrays stay.
+
+A launcher is `launch(case, arrays)` on device arrays. `hosted` makes of it the `run` of a table row,
+so that tests hand in NumPy arrays and the laboratory device arrays, and both go the same way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from core.gpu.cuda import cuda
+from core.ops.registry import Case
+
+Arrays: TypeAlias = dict[str, Any]
+Launcher: TypeAlias = Callable[[Case, Arrays], None]
+
+SIMULATED: Final = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+"""Kernels run as plain Python, one thread each, 0.35 ms a thread (Numba's CUDA simulator)."""
+
+THREADS: Final = 32 if SIMULATED else 256
+"""Threads of a block of a one-dimensional kernel; the simulator pays for idle threads too."""
+
+SHARED_BYTES: Final = 48 * 1024
+"""Shared memory a block may have on every GPU without asking for more."""
+
+
+def blocks(count: int, each: int = THREADS) -> int:
+    """Blocks needed for `count` items, at least one."""
+    return max(1, -(-count // each))
+
+
+def hosted(launch: Launcher, *writes: str) -> Launcher:
+    """`launch` for arrays of either place; the host arrays named in `writes` are copied back."""
+
+    def run(case: Case, arrays: Arrays) -> None:
+        if not any(isinstance(value, np.ndarray) for value in arrays.values()):
+            launch(case, arrays)
+            return
+        device = {name: _to_device(value) for name, value in arrays.items()}
+        launch(case, device)
+        for name in writes:
+            if name in arrays:
+                arrays[name][...] = device[name].copy_to_host().reshape(arrays[name].shape)
+
+    return run
+
+
+def _to_device(value: Any) -> Any:
+    return cuda.to_device(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+
+
+def scratch(arrays: Arrays, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+    """A device array of this shape, kept in `arrays` so that a second run allocates nothing."""
+    name = f"scratch {name}"
+    found = arrays.get(name)
+    if found is None or found.shape != shape:
+        arrays[name] = found = cuda.device_array(shape, dtype)
+    return found
+
+
+def flat(array: Any) -> Any:
+    """The same memory as one dimension."""
+    return array.reshape(array.size)
+
+
+def zeros(arrays: Arrays, name: str, size: int) -> Any:
+    """A device vector of zeros, kept in `arrays`: the bias of a layer that has none."""
+    name = f"zeros {name}"
+    if name not in arrays:
+        arrays[name] = cuda.to_device(np.zeros(size, np.float32))
+    return arrays[name]

@@ -1,0 +1,31 @@
+"""Types of kernel arguments. Numba compiles from them (`core.gpu.resources`), readers learn shapes from them.
+
+All arrays are C-contiguous, float32 unless the name says otherwise, channels last. A Python number
+passed at launch is an int64 or a float64, hence `Int` and `Float`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from core.gpu.cuda import types
+
+float32 = types.float32
+float64 = types.float64
+int32 = types.int32
+int64 = types.int64
+uint32 = types.uint32
+
+if TYPE_CHECKING:
+    Batch = Filters = Cube = Matrix = Vector = Labels = Any
+    Float = float
+    Int = int
+    Pair = tuple[int, int]
+else:
+    Batch = float32[:, :, :, ::1]  # (N, H, W, C)
+    Filters = float32[:, :, :, ::1]  # (O, KH, KW, C)
+    Cube = float32[:, :, ::1]  # (slices, rows, columns)
+    Matrix = float32[:, ::1]  # (rows, columns)
+    Vector = float32[::1]
+    Labels = int32[::1]
+    Float = float64
+    Int = int64
+    Pair = types.UniTuple(int64, 2)  # (vertical, horizontal)

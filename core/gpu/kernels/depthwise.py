@@ -1,0 +1,185 @@
+"""Depthwise convolution: every channel has its own small filter, so there is next to nothing to reuse but pixels.
+
+- naive:  one thread per element of the result
+- shared: (gradient of the filters) 32 channels x 8 lines of threads a block sum slices of the pixels
+- tiled:  (forward) a thread keeps a strip of four outputs and the filter's row in registers: each pixel it
+          loads serves up to three outputs of a 3x3; neighbouring threads have neighbouring channels
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.gpu.cuda import cuda
+from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32
+from core.gpu.kernels.conv2d import geometry, refuse_fused
+from core.gpu.kernels.reduction import COLUMNS, ROWS, launch_sum_columns, sum_columns_naive, sum_slices
+from core.gpu.hosted import THREADS, Arrays, blocks, flat, scratch, zeros
+from core.ops.registry import Case
+
+STRIP: Final = 4
+"""Outputs of a thread of the tiled 3x3, side by side."""
+SEEN: Final = STRIP + 2
+"""Pixels of a row that such a strip sees."""
+SLICE_PIXELS: Final = 2048
+
+
+@cuda.jit
+def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair):
+    """One thread per output."""
+    i = cuda.grid(1)
+    if i >= out.size:
+        return
+    channels = out.shape[3]
+    c, column = i % channels, i // channels % out.shape[2]
+    row, n = i // (channels * out.shape[2]) % out.shape[1], i // (channels * out.shape[2] * out.shape[1])
+    total = bias[c]
+    for ky in range(weight.shape[1]):
+        y = row * stride[0] - pad[0] + ky
+        if 0 <= y < x.shape[1]:
+            for kx in range(weight.shape[2]):
+                z = column * stride[1] - pad[1] + kx
+                if 0 <= z < x.shape[2]:
+                    total += x[n, y, z, c] * weight[c, ky, kx, 0]
+    out[n, row, column, c] = total
+
+
+@cuda.jit
+def tiled_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, pad: Pair):
+    """3x3 with stride 1; grid (channels / 32, strips of a photo, photos), block (32, 8)."""
+    c = cuda.blockIdx.x * COLUMNS + cuda.threadIdx.x
+    strips = (out.shape[2] + STRIP - 1) // STRIP
+    strip = cuda.blockIdx.y * ROWS + cuda.threadIdx.y
+    row = strip // strips
+    column = strip % strips * STRIP
+    n = cuda.blockIdx.z
+    if c >= out.shape[3] or row >= out.shape[1]:
+        return
+    total = cuda.local.array(STRIP, float32)
+    for p in range(STRIP):
+        total[p] = bias[c]
+    seen = cuda.local.array(SEEN, float32)
+    for ky in range(3):
+        y = row - pad[0] + ky
+        if 0 <= y < x.shape[1]:
+            for p in range(SEEN):
+                z = column - pad[1] + p
+                seen[p] = x[n, y, z, c] if 0 <= z < x.shape[2] else float32(0)
+            for kx in range(3):
+                w = weight[c, ky, kx, 0]
+                for p in range(STRIP):
+                    total[p] += seen[p + kx] * w
+    for p in range(STRIP):
+        if column + p < out.shape[2]:
+            out[n, row, column + p, c] = total[p]
+
+
+@cuda.jit
+def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair):
+    """One thread per input element gathers from every window that saw it."""
+    i = cuda.grid(1)
+    if i >= dx.size:
+        return
+    channels = dx.shape[3]
+    c, z = i % channels, i // channels % dx.shape[2]
+    y, n = i // (channels * dx.shape[2]) % dx.shape[1], i // (channels * dx.shape[2] * dx.shape[1])
+    total = float32(0)
+    for ky in range(weight.shape[1]):
+        row, rest = (y + pad[0] - ky) // stride[0], (y + pad[0] - ky) % stride[0]
+        if rest == 0 and 0 <= row < dy.shape[1]:
+            for kx in range(weight.shape[2]):
+                column, rest = (z + pad[1] - kx) // stride[1], (z + pad[1] - kx) % stride[1]
+                if rest == 0 and 0 <= column < dy.shape[2]:
+                    total += dy[n, row, column, c] * weight[c, ky, kx, 0]
+    dx[n, y, z, c] = total
+
+
+@cuda.jit
+def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair):
+    """One thread per weight walks all pixels."""
+    i = cuda.grid(1)
+    if i >= dweight.size:
+        return
+    c, tap = i // (dweight.shape[1] * dweight.shape[2]), i % (dweight.shape[1] * dweight.shape[2])
+    ky, kx = tap // dweight.shape[2], tap % dweight.shape[2]
+    total = float32(0)
+    for n in range(dy.shape[0]):
+        for row in range(dy.shape[1]):
+            y = row * stride[0] - pad[0] + ky
+            if 0 <= y < x.shape[1]:
+                for column in range(dy.shape[2]):
+                    z = column * stride[1] - pad[1] + kx
+                    if 0 <= z < x.shape[2]:
+                        total += dy[n, row, column, c] * x[n, y, z, c]
+    dweight[c, ky, kx, 0] = total
+
+
+@cuda.jit
+def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps: Int, stride: Pair, pad: Pair):
+    """Grid (channels / 32, taps, slices of pixels): parts (slices, C taps)."""
+    sums = cuda.shared.array((ROWS, COLUMNS), float32)
+    lane = cuda.threadIdx.x
+    line = cuda.threadIdx.y
+    c = cuda.blockIdx.x * COLUMNS + lane
+    ky, kx = cuda.blockIdx.y // width, cuda.blockIdx.y % width
+    rows, columns = dy.shape[1], dy.shape[2]
+    first = cuda.blockIdx.z * SLICE_PIXELS
+    total = float32(0)
+    if c < dy.shape[3]:
+        for pixel in range(first + line, min(first + SLICE_PIXELS, dy.shape[0] * rows * columns), ROWS):
+            n, row, column = pixel // (rows * columns), pixel // columns % rows, pixel % columns
+            y = row * stride[0] - pad[0] + ky
+            z = column * stride[1] - pad[1] + kx
+            if 0 <= y < x.shape[1] and 0 <= z < x.shape[2]:
+                total += dy[n, row, column, c] * x[n, y, z, c]
+    sums[line, lane] = total
+    cuda.syncthreads()  # every line's sum stands
+    if line == 0 and c < dy.shape[3]:
+        for other in range(1, ROWS):
+            total += sums[other, lane]
+        parts[cuda.blockIdx.z, c * taps + cuda.blockIdx.y] = total
+
+
+def refuse_tiled(case: Case) -> str | None:
+    if case.attributes["kernel"] != (3, 3) or case.attributes["stride"] != (1, 1):
+        return "The tiled rung is made for 3x3 with stride 1."
+    return refuse_fused(case)
+
+
+def launch_naive_forward(case: Case, arrays: Arrays) -> None:
+    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
+    bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
+    naive_forward[blocks(out.size), THREADS](x, weight, bias, out, *geometry(case))
+
+
+def launch_tiled_forward(case: Case, arrays: Arrays) -> None:
+    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
+    bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
+    strips = out.shape[1] * blocks(out.shape[2], STRIP)
+    grid = (blocks(out.shape[3], COLUMNS), blocks(strips, ROWS), out.shape[0])
+    tiled_forward[grid, (COLUMNS, ROWS)](x, weight, bias, out, geometry(case)[1])
+
+
+def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:
+    dx = arrays["dx"]
+    naive_backward_input[blocks(dx.size), THREADS](arrays["dy"], arrays["weight"], dx, *geometry(case))
+
+
+def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
+    dy, dweight = arrays["dy"], arrays["dweight"]
+    naive_backward_weight[blocks(dweight.size), THREADS](arrays["x"], dy, dweight, *geometry(case))
+    if "dbias" in arrays:
+        sum_columns_naive[blocks(dy.shape[3]), THREADS](dy.reshape(dy.size // dy.shape[3], dy.shape[3]), arrays["dbias"])
+
+
+def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
+    dy, dweight = arrays["dy"], arrays["dweight"]
+    channels, height, width, _ = dweight.shape
+    slices = blocks(dy.size // channels, SLICE_PIXELS)
+    parts = scratch(arrays, "depthwise slices", (slices, dweight.size))
+    grid = (blocks(channels, COLUMNS), height * width, slices)
+    block = (COLUMNS, ROWS)
+    shared_backward_weight[grid, block](arrays["x"], dy, parts, width, height * width, *geometry(case))
+    sum_slices[blocks(dweight.size), THREADS](parts, flat(dweight))
+    if "dbias" in arrays:
+        launch_sum_columns(arrays, dy.reshape(dy.size // channels, channels), arrays["dbias"])

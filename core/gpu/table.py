@@ -1,0 +1,184 @@
+"""All CUDA kernels, lowest rung first: what the tests, the laboratory, the benchmarks and `choose` read.
+
+Roles of the arrays: `x` (`x2`, `x3` ...), `labels`, parameters by role, `dy` and what it becomes: `dx`
+(`dx2` ...), `dweight`, `dbias`; `out` is the result, and an input of the activations' gradients. `mode`
+(`core.ops.contract.Mode`) is read by dropout and batch norm. Arrays may lie on the host or the device.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.gpu.kernels import (
+    batch_norm,
+    conv2d,
+    conv2d_im2col,
+    conv2d_shared,
+    dense,
+    depthwise,
+    dropout,
+    elementwise,
+    matmul,
+    pool,
+    softmax,
+    update,
+)
+from core.gpu.kernels.conv2d import refuse_fused
+from core.gpu.hosted import Launcher, hosted
+from core.ops.registry import Kernel, Refusal, Table, Tolerance
+
+EXACT: Final = Tolerance(1e-5)
+LONG_SUMS: Final = Tolerance(1e-4)
+"""Sums over all pixels of a batch, in float32: the naive rung adds them one after the other."""
+
+
+def row(
+    op: str, direction: str, algorithm: str, launch: Launcher, writes: str, idea: str,
+    refuses: Refusal = refuse_fused, tolerance: Tolerance = EXACT,
+) -> Kernel:
+    """One row; `writes` names the results, separated by blanks."""
+    return Kernel(op, direction, "cuda", algorithm, hosted(launch, *writes.split()), idea, tolerance, refuses)
+
+
+CONVOLUTION: Final = (
+    row("conv2d", "forward", "naive", conv2d.launch_naive_forward, "out",
+        "one thread per output, straight from global memory"),
+    row("conv2d", "forward", "shared", conv2d_shared.launch_shared_forward, "out",
+        "8 x 8 pixels of 32 filters a block; input tile and filters in shared memory", conv2d_shared.refuse),
+    row("conv2d", "forward", "im2col", conv2d_im2col.launch_im2col_forward, "out",
+        "windows unfolded into a matrix, then a tiled product", conv2d_im2col.refuse),
+    row("conv2d", "backward_input", "naive", conv2d.launch_naive_backward_input, "dx",
+        "one thread per input gathers from every window that saw it"),
+    row("conv2d", "backward_input", "shared", conv2d_shared.launch_shared_backward_input, "dx",
+        "the forward walk over dy with the filters turned around", conv2d_shared.refuse),
+    row("conv2d", "backward_input", "im2col", conv2d_im2col.launch_im2col_backward_input, "dx",
+        "tiled product, then windows folded back", conv2d_im2col.refuse),
+    row("conv2d", "backward_weight", "naive", conv2d.launch_naive_backward_weight, "dweight dbias",
+        "one thread per weight walks all pixels of all photos", refuse_fused, LONG_SUMS),
+    row("conv2d", "backward_weight", "shared", conv2d_shared.launch_shared_backward_weight, "dweight dbias",
+        "16 x 16 tiles of pixels by channels, slices of the pixels added in order", conv2d_shared.refuse, LONG_SUMS),
+    row("conv2d", "backward_weight", "im2col", conv2d_im2col.launch_im2col_backward_weight, "dweight dbias",
+        "dy transposed times the unfolded windows", conv2d_im2col.refuse, LONG_SUMS),
+)  # fmt: skip
+
+DEPTHWISE: Final = (
+    row("depthwise_conv2d", "forward", "naive", depthwise.launch_naive_forward, "out", "one thread per output"),
+    row("depthwise_conv2d", "forward", "tiled", depthwise.launch_tiled_forward, "out",
+        "a strip of four outputs in registers: every pixel loaded serves three taps", depthwise.refuse_tiled),
+    row("depthwise_conv2d", "backward_input", "naive", depthwise.launch_naive_backward_input, "dx",
+        "one thread per input gathers from every window that saw it"),
+    row("depthwise_conv2d", "backward_weight", "naive", depthwise.launch_naive_backward_weight, "dweight dbias",
+        "one thread per weight walks all pixels", refuse_fused, LONG_SUMS),
+    row("depthwise_conv2d", "backward_weight", "shared", depthwise.launch_shared_backward_weight, "dweight dbias",
+        "slices of the pixels meet in shared memory", refuse_fused, LONG_SUMS),
+)  # fmt: skip
+
+DENSE: Final = (
+    row("dense", "forward", "naive", dense.launch_naive_forward, "out", "one thread per output"),
+    row("dense", "forward", "shared", dense.launch_shared_forward, "out", "tiled product"),
+    row("dense", "backward_input", "naive", dense.launch_naive_backward_input, "dx", "one thread per input"),
+    row("dense", "backward_input", "shared", dense.launch_shared_backward_input, "dx", "tiled product"),
+    row("dense", "backward_weight", "naive", dense.launch_naive_backward_weight, "dweight dbias",
+        "one thread per weight", refuse_fused, LONG_SUMS),
+    row("dense", "backward_weight", "shared", dense.launch_shared_backward_weight, "dweight dbias",
+        "tiled product of the transposed dy", refuse_fused, LONG_SUMS),
+)  # fmt: skip
+
+POOLS: Final = (
+    row("max_pool", "forward", "naive", pool.launch_naive_max_forward, "out", "one thread per output"),
+    row("max_pool", "forward", "vectorised", pool.launch_vectorised_max_forward, "out",
+        "four channels a thread, 16-byte accesses", pool.refuse_odd_channels),
+    row("max_pool", "backward_input", "naive", pool.launch_naive_max_backward, "dx",
+        "one thread per input asks its windows whether it won"),
+    row("avg_pool", "forward", "naive", pool.launch_naive_avg_forward, "out", "one thread per output"),
+    row("avg_pool", "backward_input", "naive", pool.launch_naive_avg_backward, "dx", "one thread per input"),
+    row("global_avg_pool", "forward", "naive", pool.launch_naive_global_forward, "out",
+        "one thread per channel walks the photo"),
+    row("global_avg_pool", "forward", "shared", pool.launch_shared_global_forward, "out",
+        "eight lines of threads a photo meet in shared memory"),
+    row("global_avg_pool", "backward_input", "naive", pool.launch_naive_global_backward, "dx", "one thread per input"),
+)  # fmt: skip
+
+ELEMENTWISE: Final = tuple(
+    row(op, direction, algorithm, launch(kernel, each), writes, idea)
+    for op, direction, writes, launch, kernels in (
+        ("relu", "forward", "out", elementwise.launch_forward,
+         (elementwise.naive_relu, elementwise.vectorised_relu)),
+        ("relu", "backward_input", "dx", elementwise.launch_backward,
+         (elementwise.naive_relu_slope, elementwise.vectorised_relu_slope)),
+        ("relu6", "forward", "out", elementwise.launch_forward,
+         (elementwise.naive_relu6, elementwise.vectorised_relu6)),
+        ("relu6", "backward_input", "dx", elementwise.launch_backward,
+         (elementwise.naive_relu6_slope, elementwise.vectorised_relu6_slope)),
+        ("sigmoid", "forward", "out", elementwise.launch_forward,
+         (elementwise.naive_sigmoid, elementwise.vectorised_sigmoid)),
+        ("sigmoid", "backward_input", "dx", elementwise.launch_backward,
+         (elementwise.naive_sigmoid_slope, elementwise.vectorised_sigmoid_slope)),
+        ("add", "forward", "out", elementwise.launch_add,
+         (elementwise.naive_add, elementwise.vectorised_add)),
+    )
+    for algorithm, kernel, each, idea in (
+        ("naive", kernels[0], 1, "one thread per element"),
+        ("vectorised", kernels[1], elementwise.ELEMENTS, "four elements a thread, 16-byte accesses"),
+    )
+)  # fmt: skip
+
+JOINS: Final = (
+    row("add", "backward_input", "naive", elementwise.launch_add_backward, "dx dx2", "two copies"),
+    row("concat", "forward", "naive", elementwise.launch_concat, "out", "one copy per input"),
+    row("concat", "backward_input", "naive", elementwise.launch_concat_backward, "dx dx2 dx3 dx4",
+        "one copy per input"),
+    row("dropout", "forward", "naive", dropout.launch_naive("x", "out"), "out",
+        "one thread per element computes its own random bits"),
+    row("dropout", "backward_input", "naive", dropout.launch_naive("dy", "dx"), "dx",
+        "the same bits again: no mask is stored"),
+)  # fmt: skip
+
+SOFTMAX: Final = (
+    row("softmax", "forward", "naive", softmax.launch_naive_forward, "out", "one thread per row"),
+    row("softmax", "forward", "shared", softmax.launch_shared_forward, "out", "one warp per row"),
+    row("softmax", "backward_input", "naive", softmax.launch_naive_backward, "dx", "one thread per row"),
+    row("softmax", "backward_input", "shared", softmax.launch_shared_backward, "dx", "one warp per row"),
+    row("softmax_cross_entropy", "forward", "naive", softmax.launch_naive_loss_forward, "out", "one thread per photo"),
+    row("softmax_cross_entropy", "forward", "shared", softmax.launch_shared_loss_forward, "out", "one warp per photo"),
+    row("softmax_cross_entropy", "backward_input", "naive", softmax.launch_naive_loss_backward, "dx",
+        "one thread per photo"),
+)  # fmt: skip
+
+BATCH_NORM: Final = (
+    row("batch_norm", "forward", "naive", batch_norm.launch_naive_forward, "out running_mean running_var",
+        "one thread per channel walks all pixels", refuse_fused, LONG_SUMS),
+    row("batch_norm", "forward", "shared", batch_norm.launch_shared_forward, "out running_mean running_var",
+        "slices of the pixels meet in shared memory", refuse_fused, LONG_SUMS),
+    row("batch_norm", "backward_input", "naive", batch_norm.launch_backward_input(False), "dx",
+        "one thread per channel for the sums, one per element for dx", refuse_fused, LONG_SUMS),
+    row("batch_norm", "backward_input", "shared", batch_norm.launch_backward_input(True), "dx",
+        "sums in slices, one thread per element for dx", refuse_fused, LONG_SUMS),
+    row("batch_norm", "backward_weight", "naive", batch_norm.launch_backward_weight(False), "dweight dbias",
+        "one thread per channel", refuse_fused, LONG_SUMS),
+    row("batch_norm", "backward_weight", "shared", batch_norm.launch_backward_weight(True), "dweight dbias",
+        "sums in slices", refuse_fused, LONG_SUMS),
+)  # fmt: skip
+
+UPDATES: Final = tuple(
+    row(op, "update", "naive", update.launch_naive, "weights momentum first second average", "one thread per weight")
+    for op in ("sgd", "adam", "adamw")
+)
+
+PRODUCT: Final = (
+    row("matmul", "forward", "naive", matmul.launch_naive, "out", "one thread per element"),
+    row("matmul", "forward", "shared", matmul.launch_tiles(matmul.shared, matmul.SIDE), "out",
+        "16 x 16 tiles in shared memory"),
+    row("matmul", "forward", "tiled", matmul.launch_tiles(matmul.tiled, matmul.TILE), "out",
+        "128 x 128 a block, 8 x 8 sums a thread in registers"),
+    row("matmul", "forward", "tiled_vectorised", matmul.launch_flat(matmul.tiled_vectorised), "out",
+        "the same with 16-byte accesses", matmul.refuse_unaligned),
+    row("matmul", "forward", "double_buffered", matmul.launch_flat(matmul.double_buffered), "out",
+        "the next tile travels while this one is multiplied", matmul.refuse_unaligned),
+)  # fmt: skip
+
+TEACHING: Final = (
+    *CONVOLUTION, *DEPTHWISE, *DENSE, *POOLS, *ELEMENTWISE, *JOINS, *SOFTMAX, *BATCH_NORM, *UPDATES, *PRODUCT,
+)  # fmt: skip
+
+TABLE: Final = Table(TEACHING)

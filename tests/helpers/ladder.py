@@ -1,0 +1,110 @@
+"""Holds every row of the teaching ladder against the float64 reference, on a GPU or in Numba's CUDA simulator.
+
+    NUMBA_ENABLE_CUDASIM=1 python -m tests.helpers.ladder 700 conv2d dense
+
+prints one line of JSON per row and case: its key, the case, the relative error and the tolerance.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+
+from core.gpu.table import TEACHING
+from core.ops.registry import Case
+from core.ops.update import Optimizer, initial_state, update
+from tests.helpers.compare import poisoned, relative_error
+from tests.helpers.shapes import MODE, cases, label, solve
+
+OPTIMIZERS = {
+    "sgd": Optimizer("sgd", nesterov=True, weight_decay=0.01, average=0.99),
+    "adam": Optimizer("adam", weight_decay=0.01, clip_norm=0.5),
+    "adamw": Optimizer("adamw", weight_decay=0.1, average=0.9),
+}
+PRODUCTS = ((5, 7, 3), (33, 9, 65), (1, 1, 1), (130, 12, 4))
+"""(M, K, N) of matrix products: odd, one element, and one that the 16-byte loads take."""
+
+
+def check(op, limit):
+    """(row, case text, relative error) of every row of an op and every case of up to `limit` elements."""
+    if op in OPTIMIZERS:
+        yield from _check_update(op)
+    elif op == "matmul":
+        yield from _check_product()
+    else:
+        for case in {label(c): c for c in (replace(c, activation="") for c in cases(op))}.values():
+            if _elements(case) <= limit:
+                yield from _check_case(op, case)
+
+
+def _elements(case):
+    sides = [case.output, *case.inputs]
+    return case.batch * max(int(np.prod(s)) for s in sides)
+
+
+def _check_case(op, case):
+    problem = solve(case)
+    for row in _rows(op):
+        if row.refuses(case) is not None:
+            continue
+        arrays = {name: value.copy() for name, value in problem.given.items()} | {"mode": MODE}
+        results = [name for name in problem.wanted if _belongs(name, row.direction)]
+        for name in results:
+            if name not in arrays:
+                arrays[name] = poisoned(problem.wanted[name].shape)
+        if row.direction != "forward" and op in ("relu", "relu6", "sigmoid", "softmax"):
+            arrays["out"] = problem.wanted["out"].astype(np.float32)
+        row.run(case, arrays)
+        assert results, f"{row.key} has no result to compare"
+        errors = [relative_error(arrays[name], problem.wanted[name]) for name in results]
+        yield row, label(case), max(errors)
+
+
+def _belongs(name, direction):
+    if direction == "backward_input":
+        return name in ("dx", "dx2", "dx3", "dx4")
+    if direction == "backward_weight":
+        return name in ("dweight", "dbias")
+    return name == "out" or name.startswith("running")
+
+
+def _rows(op):
+    return [row for row in TEACHING if row.op == op]
+
+
+def _check_update(op):
+    optimizer = OPTIMIZERS[op]
+    rng = np.random.default_rng(3)
+    weights, gradient = (rng.normal(size=97).astype(np.float32) for _ in range(2))
+    decayed = np.arange(97) < 50
+    state = {k: np.abs(rng.normal(size=97)).astype(np.float32) for k in initial_state(optimizer, weights)}
+    exact = (weights.astype(np.float64), gradient.astype(np.float64), {k: v.astype(np.float64) for k, v in state.items()})
+    wanted, moved = update(optimizer, *exact, decayed, 0.01, 3)
+    for row in _rows(op):
+        arrays = {"weights": weights.copy(), "gradient": gradient, "decayed": decayed.astype(np.float32)}
+        arrays |= {k: v.copy() for k, v in state.items()}
+        arrays |= {"optimizer": optimizer, "learning_rate": 0.01, "step": 3}
+        row.run(Case(op, {}, ((97,),), (97,), 1), arrays)
+        errors = [relative_error(arrays[k], v) for k, v in {"weights": wanted, **moved}.items()]
+        yield row, "97 weights", max(errors)
+
+
+def _check_product():
+    rng = np.random.default_rng(5)
+    for m, k, n in PRODUCTS:
+        case = Case("matmul", {}, ((m, k), (k, n)), (m, n), 1)
+        x, x2 = (rng.normal(size=shape).astype(np.float32) for shape in case.inputs)
+        for row in _rows("matmul"):
+            if row.refuses(case) is None:
+                arrays = {"x": x, "x2": x2, "out": poisoned((m, n))}
+                row.run(case, arrays)
+                yield row, f"{m}x{k}x{n}", relative_error(arrays["out"], x.astype(np.float64) @ x2)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        for row, text, error in check(name, int(sys.argv[1])):
+            print(json.dumps({"key": row.key, "case": text, "error": error, "tolerance": row.tolerance.relative}))
