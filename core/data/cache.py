@@ -24,7 +24,7 @@ import numpy as np
 from core.data.cache_index import NO_PHOTO, CacheIndex, file_key, read_index, write_index
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
 from core.data.file_lock import locked
-from core.data.photo import PhotoError, content_key, decode_square, long_path, read_bytes
+from core.data.photo import PhotoError, check, content_key, decode_checked, long_path, read_bytes
 from core.data.places import user_cache_folder
 from core.errors import DataError, StorageError
 from core.ops.contract import Array
@@ -44,12 +44,14 @@ class PhotoCache:
 
     photos: read-only uint8 ``(slots, side, side, 3)`` RGB on the disk, mapped; slots: int64 ``(N,)``,
     the slot of each row of the dataset, -1 where it cannot be used (equal files share one); content:
-    uint8 ``(N, 32)`` SHA-256 of each file, zero where it could not be read; skipped: rows without a photo.
+    uint8 ``(N, 32)`` SHA-256 of each file, zero where it could not be read; sizes: int32 ``(N, 2)`` width
+    and height of each file's photo, zero where there is none; skipped: rows without a photo.
     """
 
     photos: Array
     slots: Array
     content: Array
+    sizes: Array
     skipped: tuple[Skipped, ...]
 
     @property
@@ -125,6 +127,7 @@ class _Decoded:
     content: bytes
     pixels: Array | None
     reason: str
+    size: tuple[int, int] = (0, 0)
     lasting: bool = True
 
 
@@ -217,7 +220,7 @@ class _Store:
                 assert item.pixels is not None
                 file.write(item.pixels.data.cast("B"))
                 index.slots[item.content] = index.used
-                index.used += 1
+                index.sizes.append(item.size)
         index.files[key] = item.content
 
     def _save(self, file: BinaryIO) -> None:
@@ -250,6 +253,7 @@ class _Store:
         """The dataset's photos as they lie in the file."""
         slots = np.full(len(dataset), NO_PHOTO, np.int64)
         content = np.zeros((len(dataset), 32), np.uint8)
+        sizes = np.zeros((len(dataset), 2), np.int32)
         skipped = list(dataset.skipped)
         for row, key in enumerate(self.keys):
             found = None if key is None else self.index.files.get(key)
@@ -260,11 +264,13 @@ class _Store:
             content[row] = np.frombuffer(found, np.uint8)
             if slots[row] == NO_PHOTO:
                 skipped.append(Skipped(dataset.paths[row], self.index.reasons[found]))
+            else:
+                sizes[row] = self.index.sizes[slots[row]]
         shape = (self.index.used, self.side, self.side, 3)
         if not self.index.used:
-            return PhotoCache(np.empty(shape, np.uint8), slots, content, tuple(skipped))
+            return PhotoCache(np.empty(shape, np.uint8), slots, content, sizes, tuple(skipped))
         photos = np.memmap(self.home / self.index.photos, np.uint8, "r", shape=shape)
-        return PhotoCache(photos, slots, content, tuple(skipped))
+        return PhotoCache(photos, slots, content, sizes, tuple(skipped))
 
 
 def _is_at_least(path: Path, size: int) -> bool:
@@ -306,6 +312,7 @@ def _decode_one(row: int, path: str, side: int, known: dict[bytes, int]) -> _Dec
     if content in known:
         return _Decoded(row, content, None, "")
     try:
-        return _Decoded(row, content, decode_square(data, side), "")
+        header = check(data)
+        return _Decoded(row, content, decode_checked(data, header, side), "", (header.width, header.height))
     except PhotoError as error:
         return _Decoded(row, content, None, str(error))

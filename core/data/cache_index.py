@@ -29,13 +29,19 @@ def file_key(path: str, size: int, modified: int) -> bytes:
 @dataclass(slots=True)
 class CacheIndex:
     """photos: name of the file with the pixels; files: file key to content key; slots: content key to
-    slot, or NO_PHOTO; reasons: content key to why it is no photo; used: slots that are filled."""
+    slot, or NO_PHOTO; sizes: width and height of the photo in each slot, as its file has it; reasons:
+    content key to why it is no photo."""
 
     photos: str
     files: dict[bytes, bytes] = field(default_factory=dict)
     slots: dict[bytes, int] = field(default_factory=dict)
     reasons: dict[bytes, str] = field(default_factory=dict)
-    used: int = 0
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def used(self) -> int:
+        """Slots that are filled."""
+        return len(self.sizes)
 
 
 def read_index(path: Path, side: int) -> CacheIndex | None:
@@ -45,9 +51,10 @@ def read_index(path: Path, side: int) -> CacheIndex | None:
             head = json.loads(arrays["head"].tobytes())
             if head["version"] != VERSION or head["side"] != side:
                 return None
-            index = CacheIndex(head["photos"], used=head["used"])
+            index = CacheIndex(head["photos"])
             contents = [row.tobytes() for row in arrays["contents"]]
             index.slots = dict(zip(contents, arrays["slots"].tolist(), strict=True))
+            index.sizes = [(int(width), int(height)) for width, height in arrays["sizes"]]
             index.reasons = {bytes.fromhex(key): reason for key, reason in head["reasons"].items()}
             files = [row.tobytes() for row in arrays["files"]]
             index.files = dict(zip(files, (contents[at] for at in arrays["content_of"]), strict=True))
@@ -63,7 +70,6 @@ def write_index(path: Path, index: CacheIndex, side: int) -> None:
         "version": VERSION,
         "side": side,
         "photos": index.photos,
-        "used": index.used,
         "reasons": {key.hex(): reason for key, reason in index.reasons.items()},
     }
     content_of = (place[key] for key in index.files.values())
@@ -73,6 +79,7 @@ def write_index(path: Path, index: CacheIndex, side: int) -> None:
         head=np.frombuffer(json.dumps(head).encode(), np.uint8),
         files=_keys(index.files, 16),
         content_of=np.fromiter(content_of, np.int64, len(index.files)),
+        sizes=np.array(index.sizes, np.int32).reshape(-1, 2),
         contents=_keys(index.slots, 32),
         slots=np.fromiter(index.slots.values(), np.int64, len(index.slots)),
     )

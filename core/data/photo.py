@@ -64,13 +64,17 @@ def content_key(data: Array) -> bytes:
 
 def decode_square(data: Array, side: int) -> Array:
     """The centred square of an encoded photo, uint8 RGB ``(side, side, 3)``. Raises PhotoError."""
-    header = _check(data)
+    return decode_checked(data, check(data), side)
+
+
+def decode_checked(data: Array, header: Header, side: int) -> Array:
+    """`decode_square` where `check` was asked already."""
     return square(_decode(data, header, side), side)
 
 
 def decode(data: Array) -> Array:
     """A whole encoded photo, uint8 RGB ``(height, width, 3)``. Raises PhotoError."""
-    return _decode(data, _check(data), 0)
+    return _decode(data, check(data), 0)
 
 
 def square(rgb: Array, side: int) -> Array:
@@ -93,7 +97,8 @@ def long_path(path: str) -> str:
     return "\\\\?\\UNC" + full[1:] if full.startswith("\\\\") else "\\\\?\\" + full
 
 
-def _check(data: Array) -> Header:
+def check(data: Array) -> Header:
+    """The header of a photo that may be decoded. Raises PhotoError."""
     header = read_header(data)
     if header is None:
         raise PhotoError("The file is not a photo that can be read (JPEG, PNG, WebP, TIFF, BMP or GIF).")

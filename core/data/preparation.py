@@ -12,6 +12,7 @@ import numpy as np
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import SPLITS, TRAIN, UNSPLIT, Dataset, IsCancelled, ReportProgress, reasons
+from core.data.near_copies import Pair, find_pairs, join_pairs, take_prints
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
 from core.data.split_file import read_split
@@ -19,7 +20,7 @@ from core.errors import DataError
 from core.ops.contract import Array
 
 ReportStage: TypeAlias = Callable[[str, int, int], None]
-"""Told (stage, done, total): stage "scan" or "cache"; total 0 where it is not known."""
+"""Told (stage, done, total): stage "scan", "cache" or "copies"; total 0 where it is not known."""
 
 
 @final
@@ -65,13 +66,25 @@ def prepare_photos(
         cancelled=cancelled,
     )
     _require_photos(dataset, cache)
-    groups = dataset.groups if dataset.groups is not None else np.arange(len(dataset), dtype=np.int32)
+    groups = dataset.groups
+    if groups is None:
+        groups = group_copies(cache, _stage(report, "copies"), cancelled)
     splits = _split(config, dataset, cache, groups)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])
     random_leak = random_split_leak(splits[used], dataset.labels[used], groups[used], config.seed)
     warnings = _warnings(dataset, cache, splits, leak)
     return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings)
+
+
+def group_copies(
+    cache: PhotoCache, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
+) -> Array:
+    """Groups int32 ``(N,)`` of photos that show one picture; photos that cannot be used are each alone."""
+    kept = cache.kept
+    pairs = find_pairs(take_prints(cache.photos, cache.slots[kept], progress, cancelled), cache.content[kept])
+    rows = [Pair(int(kept[p.first]), int(kept[p.second]), p.likeness) for p in pairs]
+    return join_pairs(len(cache.slots), rows)
 
 
 def _stage(report: ReportStage | None, stage: str) -> ReportProgress | None:
