@@ -1,0 +1,1 @@
+"""The window: Qt lives only here, over core's plain data."""

@@ -1,0 +1,137 @@
+"""Every action of the program, each with its text, its shortcut and its tip, in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final, final
+
+from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtWidgets import QMainWindow
+
+from app.translation import tr
+
+Keys = QKeySequence.StandardKey
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What can be done; who does it is wired in `application.py`."""
+
+    open_folder: QAction
+    open_manifest: QAction
+    open_demo: QAction
+    quit: QAction
+    undo: QAction
+    redo: QAction
+    exclude: QAction
+    include: QAction
+    start: QAction
+    pause: QAction
+    go_on: QAction
+    stop: QAction
+    diagnose_photos: QAction
+    diagnose_folder: QAction
+    paste: QAction
+    camera: QAction
+    choose_model: QAction
+    export_csv: QAction
+    export_html: QAction
+    go_dataset: QAction
+    go_train: QAction
+    go_diagnose: QAction
+    go_kernels: QAction
+    theme_system: QAction
+    theme_light: QAction
+    theme_dark: QAction
+    language_system: QAction
+    language_en: QAction
+    language_vi: QAction
+    open_log: QAction
+    about: QAction
+
+
+def _rows() -> dict[str, tuple[str, object, str]]:
+    """Field to (text, shortcut, tip)."""
+    return {
+        "open_folder": (tr("&Open folder…"), Keys.Open, tr("A folder whose sub-folders are the classes")),
+        "open_manifest": (tr("Open &manifest…"), "Ctrl+Shift+O", tr("A CSV file with a path and a class a line")),
+        "open_demo": (tr("Open the &demo photos"), "Ctrl+Shift+D", tr("Drawn leaves to try everything with")),
+        "quit": (tr("&Quit"), "Ctrl+Q", tr("End LeafClinic")),
+        "undo": (tr("&Undo"), Keys.Undo, tr("Take the last change back")),
+        "redo": (tr("&Redo"), "Ctrl+Shift+Z", tr("Do it again after all")),
+        "exclude": (tr("E&xclude photos"), "Del", tr("Leave the selected photos out of training")),
+        "include": (tr("&Include photos again"), "Ctrl+Del", tr("Use the selected photos after all")),
+        "start": (tr("&Start training"), "Ctrl+R", tr("Train with these settings")),
+        "pause": (tr("&Pause"), "Ctrl+P", tr("Hold the training; the computer is free meanwhile")),
+        "go_on": (tr("&Go on"), "Ctrl+G", tr("Continue after the pause")),
+        "stop": (tr("S&top"), "Ctrl+.", tr("Save and end; the run can be continued later")),
+        "diagnose_photos": (tr("Diagnose &photos…"), "Ctrl+D", tr("Choose photos of leaves")),
+        "diagnose_folder": (tr("Diagnose a &folder…"), "Ctrl+Shift+F", tr("All photos of a folder")),
+        "paste": (tr("P&aste a picture"), Keys.Paste, tr("Diagnose the picture in the clipboard")),
+        "camera": (tr("Take a photo with the &camera…"), "Ctrl+K", tr("Diagnose a leaf held to the camera")),
+        "choose_model": (tr("Choose the &model…"), "Ctrl+M", tr("The model file to diagnose with")),
+        "export_csv": (tr("Export &CSV…"), "Ctrl+E", tr("All results as a table")),
+        "export_html": (tr("Export &report…"), "Ctrl+Shift+E", tr("All results with pictures, as one HTML page")),
+        "go_dataset": (tr("&Dataset"), "Ctrl+1", tr("Photos, classes, health, split")),
+        "go_train": (tr("&Train"), "Ctrl+2", tr("Settings, live curves, kernels, runs")),
+        "go_diagnose": (tr("D&iagnose"), "Ctrl+3", tr("What do these leaves have?")),
+        "go_kernels": (tr("&Kernels"), "Ctrl+4", tr("Every kernel, proved and measured")),
+        "theme_system": (tr("As the &system"), None, tr("Light or dark as the system says")),
+        "theme_light": (tr("&Light"), None, tr("Always light")),
+        "theme_dark": (tr("&Dark"), None, tr("Always dark")),
+        "language_system": (tr("Language of the system"), None, tr("Takes effect at the next start")),
+        "language_en": ("English", None, tr("Takes effect at the next start")),
+        "language_vi": ("Tiếng Việt", None, tr("Takes effect at the next start")),
+        "open_log": (tr("Open the &log"), None, tr("What the program wrote down")),
+        "about": (tr("&About LeafClinic"), "F1", tr("Version, privacy, licence")),
+    }
+
+
+GROUPS: Final = (
+    ("go_dataset", "go_train", "go_diagnose", "go_kernels"),
+    ("theme_system", "theme_light", "theme_dark"),
+    ("language_system", "language_en", "language_vi"),
+)
+MENUS: Final = {
+    "&File": ("open_folder", "open_manifest", "open_demo", "", "export_csv", "export_html", "", "quit"),
+    "&Edit": ("undo", "redo", "", "exclude", "include", "", "paste"),
+    "&Training": ("start", "pause", "go_on", "stop"),
+    "&Diagnosis": ("diagnose_photos", "diagnose_folder", "paste", "camera", "", "choose_model"),
+    "&View": (*GROUPS[0], "", *GROUPS[1], "", *GROUPS[2]),
+    "&Help": ("open_log", "about"),
+}
+
+
+def build_actions(window: QMainWindow) -> Actions:
+    """All actions, known to the window so that their shortcuts work in every place."""
+    made = {}
+    for name, (text, keys, tip) in _rows().items():
+        action = QAction(text, window)
+        action.setObjectName(name)
+        action.setToolTip(tip)
+        action.setStatusTip(tip)
+        if keys is not None:
+            action.setShortcut(QKeySequence(keys))  # type: ignore[call-overload]
+        window.addAction(action)
+        made[name] = action
+    for names in GROUPS:
+        group = QActionGroup(window)
+        for name in names:
+            made[name].setCheckable(True)
+            group.addAction(made[name])
+    return Actions(**made)
+
+
+def build_menus(window: QMainWindow, actions: Actions) -> None:
+    for title, names in MENUS.items():
+        menu = window.menuBar().addMenu(tr(title))
+        for name in names:
+            if name:
+                menu.addAction(getattr(actions, name))
+            else:
+                menu.addSeparator()
+
+
+def all_actions(actions: Actions) -> list[QAction]:
+    return [getattr(actions, f.name) for f in fields(actions)]

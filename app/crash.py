@@ -1,0 +1,80 @@
+"""Unexpected errors: one dialog with a sentence, the whole story in the log, and the program goes on."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import platform
+import sys
+import threading
+import traceback
+from logging.handlers import RotatingFileHandler
+from types import TracebackType
+from typing import IO, Final, final
+
+from PySide6 import __version__ as qt_version
+from PySide6.QtCore import QObject, Signal
+
+from app import paths
+from core import __version__
+from core.errors import LeafClinicError
+
+LOG_BYTES: Final = 1_000_000
+log = logging.getLogger("app")
+
+
+@final
+class CrashReporter(QObject):
+    """Catches what no slot caught. `reported(sentence, details)` asks the window for a dialog."""
+
+    reported = Signal(str, str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        place = paths.folder("logs")
+        self._handler = RotatingFileHandler(
+            place / "leafclinic.log", maxBytes=LOG_BYTES, backupCount=2, encoding="utf-8"
+        )
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.getLogger().addHandler(self._handler)
+        self._fault: IO[str] = open(place / "crash.log", "a", encoding="utf-8")  # noqa: SIM115 (lives as long as we do)
+        self._before = (sys.excepthook, threading.excepthook)
+
+    def install(self) -> None:
+        """Take over the hooks of the main thread, of other threads, and of the interpreter's own crashes."""
+        sys.excepthook = self._on_error
+        threading.excepthook = self._on_thread_error
+        if not faulthandler.is_enabled():
+            faulthandler.enable(self._fault)
+
+    def remove(self) -> None:
+        """Put everything back, for a program that goes on after the window (tests)."""
+        sys.excepthook, threading.excepthook = self._before
+        logging.getLogger().removeHandler(self._handler)
+        self._handler.close()
+        self._fault.close()
+
+    def _on_error(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            self._before[0](kind, error, trace)
+            return
+        details = describe(error, trace)
+        log.error("unexpected error\n%s", details)
+        self.reported.emit(sentence(error), details)
+
+    def _on_thread_error(self, given: threading.ExceptHookArgs) -> None:
+        if given.exc_value is not None:
+            self._on_error(given.exc_type, given.exc_value, given.exc_traceback)
+
+
+def sentence(error: BaseException) -> str:
+    """What a person reads first: our own errors as they are, others named."""
+    if isinstance(error, LeafClinicError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def describe(error: BaseException, trace: TracebackType | None) -> str:
+    """What a developer needs: versions and the trace."""
+    versions = f"LeafClinic {__version__}, Python {platform.python_version()}, Qt {qt_version}, {platform.platform()}"
+    return versions + "\n\n" + "".join(traceback.format_exception(type(error), error, trace))

@@ -1,0 +1,67 @@
+"""One window per user: a second start hands its paths to the first and ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Final, final
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtNetwork import QLocalServer, QLocalSocket
+
+from app import paths
+
+LONGEST: Final = 1_000_000
+"""Bytes a second start may hand over; more is not ours."""
+WAIT_MS: Final = 1000
+
+
+def server_name() -> str:
+    """One name per user and data folder."""
+    return "leafclinic-" + hashlib.sha256(str(paths.home()).encode()).hexdigest()[:16]
+
+
+def hand_over(given: Sequence[str]) -> bool:
+    """Give the paths to a window that is open already; False if there is none."""
+    socket = QLocalSocket()
+    socket.connectToServer(server_name())
+    if not socket.waitForConnected(WAIT_MS):
+        return False
+    socket.write(json.dumps(list(given)).encode() + b"\n")
+    socket.waitForBytesWritten(WAIT_MS)
+    socket.disconnectFromServer()
+    return True
+
+
+@final
+class FirstInstance(QObject):
+    """Listens for later starts; `asked(list)` carries their paths and means: come to the front."""
+
+    asked = Signal(list)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._server = QLocalServer(self)
+        self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        self._server.newConnection.connect(self._on_connection)
+        if not self._server.listen(server_name()):
+            QLocalServer.removeServer(server_name())  # left behind by a crash: nobody answered `hand_over`
+            self._server.listen(server_name())
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _on_connection(self) -> None:
+        socket = self._server.nextPendingConnection()
+        socket.readyRead.connect(lambda: self._on_data(socket))
+        socket.disconnected.connect(socket.deleteLater)
+        if socket.bytesAvailable():
+            self._on_data(socket)
+
+    def _on_data(self, socket: QLocalSocket) -> None:
+        if socket.bytesAvailable() > LONGEST:
+            socket.abort()
+        elif socket.canReadLine():
+            given = json.loads(bytes(socket.readLine().data()))
+            self.asked.emit([p for p in given if isinstance(p, str)])

@@ -1,0 +1,192 @@
+"""The frame of the program: side bar, places, menus, status bar. What things do is wired in `application.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, final
+
+from PySide6.QtCore import QByteArray, QMimeData, QSize, Qt, Signal
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QLabel,
+    QMainWindow,
+    QMessageBox,
+    QStackedWidget,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app import resources
+from app.actions import Actions, build_actions, build_menus
+from app.theme import Theme
+from app.translation import tr
+from app.widgets.status import StatusLine
+
+PLACES: Final = ("dataset", "train", "diagnose", "kernels")
+SIDE_WIDTH: Final = 184
+FIRST_SIZE: Final = QSize(1280, 820)
+LEAST_SIZE: Final = QSize(960, 620)
+
+
+@final
+class MainWindow(QMainWindow):
+    """Places are made when they are first visited, so that the window is there at once.
+
+    Signals: `dropped(list)` paths that fell on the window, `closing()` when it may close for good.
+    """
+
+    dropped = Signal(list)
+    closing = Signal()
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.setWindowTitle("LeafClinic")
+        self.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
+        self.setMinimumSize(LEAST_SIZE)
+        self.resize(FIRST_SIZE)
+        self.setAcceptDrops(True)
+        self._theme = theme
+        self._make: Mapping[str, Callable[[], QWidget]] = {}
+        self._made: dict[str, QWidget] = {}
+        self._may_close: Callable[[], bool] = lambda: True
+        self.actions_ = build_actions(self)
+        build_menus(self, self.actions_)
+        self.stack = QStackedWidget()
+        self.status = StatusLine()
+        self.setStatusBar(self.status)
+        self._buttons: dict[str, QToolButton] = {}
+        centre = QWidget()
+        layout = QHBoxLayout(centre)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self._side_bar(self.actions_))
+        layout.addWidget(self.stack, 1)
+        self.setCentralWidget(centre)
+        theme.changed.connect(self._draw_icons)
+        self._draw_icons()
+
+    def set_places(self, make: Mapping[str, Callable[[], QWidget]]) -> None:
+        """How each of `PLACES` is made on its first visit."""
+        self._make = make
+
+    def set_close_question(self, may_close: Callable[[], bool]) -> None:
+        """Asked before the window closes; False keeps it open."""
+        self._may_close = may_close
+
+    def place(self, name: str) -> QWidget:
+        """A place, made now if nobody was there yet."""
+        if name not in self._made:
+            self._made[name] = self._make[name]()
+            self._made[name].setObjectName(f"place_{name}")
+            self.stack.addWidget(self._made[name])
+        return self._made[name]
+
+    def go(self, name: str) -> QWidget:
+        """Show a place."""
+        place = self.place(name)
+        self.stack.setCurrentWidget(place)
+        getattr(self.actions_, f"go_{name}").setChecked(True)
+        return place
+
+    def _side_bar(self, actions: Actions) -> QWidget:
+        side = QWidget()
+        side.setObjectName("sidebar")
+        side.setFixedWidth(SIDE_WIDTH)
+        side.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
+        layout = QVBoxLayout(side)
+        layout.setContentsMargins(12, 16, 12, 14)
+        layout.setSpacing(4)
+        sign = QLabel()
+        sign.setPixmap(resources.pixmap("leafclinic", "", 56))
+        sign.setScaledContents(True)
+        sign.setFixedSize(28, 28)
+        name = QLabel("LeafClinic")
+        name.setObjectName("brand")
+        head = QHBoxLayout()
+        head.setContentsMargins(4, 0, 0, 10)
+        head.addWidget(sign)
+        head.addWidget(name, 1)
+        layout.addLayout(head)
+        for place in PLACES:
+            layout.addWidget(self._place_button(place, actions))
+        layout.addStretch(1)
+        promise = QLabel(tr("Nothing leaves\nthis computer."))
+        promise.setObjectName("privacy")
+        promise.setContentsMargins(6, 0, 0, 0)
+        layout.addWidget(promise)
+        return side
+
+    def _place_button(self, place: str, actions: Actions) -> QToolButton:
+        action = getattr(actions, f"go_{place}")
+        button = QToolButton()
+        button.setObjectName(f"button_{place}")
+        button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        button.setCheckable(True)
+        button.setText("  " + action.text().replace("&", ""))
+        button.setAccessibleName(action.text().replace("&", ""))
+        button.setToolTip(f"{action.toolTip()} ({action.shortcut().toString()})")
+        button.setIconSize(QSize(20, 20))
+        button.setFixedSize(SIDE_WIDTH - 24, 40)
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        button.clicked.connect(action.trigger)
+        action.triggered.connect(lambda: self.go(place))
+        action.toggled.connect(button.setChecked)
+        self._buttons[place] = button
+        return button
+
+    def _draw_icons(self) -> None:
+        colours = self._theme.colours
+        for place, button in self._buttons.items():
+            button.setIcon(resources.icon(place, colours.muted, colours.accent))
+
+    def remember(self) -> QByteArray:
+        return self.saveGeometry()
+
+    def bring_to_front(self) -> None:
+        """A second start asked for us."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+
+    def show_error(self, sentence: str, details: str) -> None:
+        """One dialog with a sentence and a button that copies the whole story."""
+        box = QMessageBox(QMessageBox.Icon.Warning, "LeafClinic", tr("Something went wrong."), parent=self)
+        box.setObjectName("error_dialog")
+        box.setInformativeText(sentence + "\n\n" + tr("The program goes on. The log has the details."))
+        copy = box.addButton(tr("Copy details"), QMessageBox.ButtonRole.ActionRole)
+        copy.clicked.disconnect()
+        copy.clicked.connect(lambda: _to_clipboard(f"{sentence}\n\n{details}"))
+        box.addButton(QMessageBox.StandardButton.Ok)
+        box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        box.open()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802 (Qt's names here and below)
+        if dropped_paths(event.mimeData()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802
+        found = dropped_paths(event.mimeData())
+        if found:
+            event.acceptProposedAction()
+            self.dropped.emit(found)
+
+    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802
+        if self._may_close():
+            self.closing.emit()
+            event.accept()
+        else:
+            event.ignore()
+
+
+def dropped_paths(data: QMimeData) -> list[str]:
+    """Files and folders on this computer; links from a browser are left out."""
+    return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
+
+
+def _to_clipboard(text: str) -> None:
+    from PySide6.QtWidgets import QApplication
+
+    QApplication.clipboard().setText(text)

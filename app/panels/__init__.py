@@ -1,0 +1,1 @@
+"""The four places of the window: widgets without logic."""

@@ -1,0 +1,1 @@
+"""The place of the photos: classes, health, split, augmentation, and the grid."""

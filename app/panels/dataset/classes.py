@@ -1,0 +1,91 @@
+"""The classes with their counts; selecting some shows only their photos; rename by F2 or double click."""
+
+from __future__ import annotations
+
+from typing import final
+
+from PySide6.QtCore import Signal
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QVBoxLayout, QWidget
+
+from app.project import Table
+from app.theme import Theme
+from app.translation import tr
+from app.viewmodels.confusion import readable
+from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
+from app.widgets.bar_delegate import BarDelegate
+from app.widgets.parts import button, label, row
+
+FEW = 20
+"""Photos below which a class can hardly be learned or measured."""
+
+
+@final
+class ClassesPane(QWidget):
+    """`chosen(list)` class names to show (empty: all), `renamed(old, new)`."""
+
+    chosen = Signal(list)
+    renamed = Signal(str, str)
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.model = RowsModel([
+            Column(tr("Class"), lambda c: readable(c[0]), tip=lambda c: c[0]),
+            Column(tr("Photos"), lambda c: f"{c[1]:,}", lambda c: c[1]),
+        ], self)  # fmt: skip
+        self.table, _ = sorted_view(self.model, tr("Classes"), stretch=0)
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self._bars = BarDelegate(theme)
+        self.table.setItemDelegateForColumn(1, self._bars)
+        self.table.horizontalHeader().setSectionResizeMode(1, self.table.horizontalHeader().ResizeMode.Fixed)
+        self.table.setColumnWidth(1, 104)
+        self.table.selectionModel().selectionChanged.connect(lambda *_: self.chosen.emit(self.selected()))
+        self.table.doubleClicked.connect(lambda _: self._on_rename())
+        QShortcut(QKeySequence("F2"), self.table, activated=self._on_rename)
+        self.balance = label("", "muted", wrap=True)
+        self._rename = button(tr("Rename…"), self._on_rename, tip=tr("Rename the selected class (F2)"))
+        self._all = button(tr("Show all"), self.table.clearSelection, "flat")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addWidget(self.balance)
+        layout.addWidget(self.table, 1)
+        layout.addLayout(row(self._rename, None, self._all))
+
+    def show_table(self, table: Table) -> None:
+        """Counts of the photos in use; classes that an edit emptied are gone."""
+        before = self.selected()
+        counts = table.counts()
+        rows = [(name, int(n)) for name, n in zip(table.classes, counts, strict=True)
+                if n or name in table.dataset.classes]  # fmt: skip
+        self._bars.highest = float(max((n for _, n in rows), default=1))
+        if [r for r in self.model.rows] != sorted(rows):
+            self.model.show_rows(sorted(rows))
+        self.balance.setText(balance_text(rows))
+        if before != self.selected():
+            self.chosen.emit(self.selected())
+
+    def selected(self) -> list[str]:
+        return [index.data(ROW)[0] for index in self.table.selectionModel().selectedRows()]
+
+    def _on_rename(self) -> None:
+        names = self.selected()
+        if len(names) == 1:
+            text = tr("New name of “{name}” (an existing name joins the two):", name=names[0])
+            new, fine = QInputDialog.getText(self, tr("Rename class"), text, text=names[0])
+            if fine:
+                self.renamed.emit(names[0], new)
+
+
+def balance_text(rows: list[tuple[str, int]]) -> str:
+    """What the counts mean for training, in a sentence."""
+    used = sorted(n for _, n in rows if n)
+    if len(used) < 2:
+        return tr("Training needs two classes or more.")
+    few = [readable(name) for name, n in rows if 0 < n < FEW]
+    if few:
+        return tr("Very few photos: {names}. Numbers for these classes mean little.", names=", ".join(few[:3]))
+    ratio = used[-1] / used[0]
+    if ratio > 3:
+        text = tr("The largest class has {ratio} times the photos of the smallest: the setting “Sampling” helps.")
+        return text.format(ratio=f"{ratio:.1f}")
+    return tr("The classes are well balanced.")

@@ -1,0 +1,245 @@
+"""The Dataset place: open photos, see what is in them, put right what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QInputDialog,
+    QLabel,
+    QLineEdit,
+    QProgressBar,
+    QStackedLayout,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.actions import Actions
+from app.panels.dataset.classes import ClassesPane
+from app.settings import Settings
+from app.theme import Theme
+from app.translation import count, tr
+from app.viewmodels.confusion import readable
+from app.viewmodels.document import Document
+from app.viewmodels.photos import PhotoModel
+from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.notice import Notice
+from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
+from app.widgets.photo_grid import PhotoGrid
+from app.widgets.photo_view import PhotoDialog
+from core.ops.contract import Array
+
+SEARCH_MS: Final = 150
+"""Typing is over when nothing came for so long; filtering 50,000 paths takes 30 ms."""
+
+
+@final
+class DatasetPanel(QWidget):
+    """Left: classes, health, split, augmentation. Right: the photos of what is chosen on the left."""
+
+    def __init__(
+        self, document: Document, actions: Actions, thumbnails: Thumbnails, settings: Settings, theme: Theme
+    ) -> None:
+        super().__init__()
+        self._document, self._actions, self._theme = document, actions, theme
+        self._listed: Array | None = None
+        self.notice = Notice(theme)
+        self.classes = ClassesPane(theme)
+        self.photos = PhotoModel()
+        self.grid = PhotoGrid(theme, thumbnails, tr("Photos"))
+        self.grid.setModel(self.photos)
+        self.shown = label("", "muted")
+        self.search = QLineEdit()
+        self.search.setPlaceholderText(tr("Search in names and folders"))
+        self.search.setAccessibleName(tr("Search photos"))
+        self.search.setClearButtonEnabled(True)
+        self.which = QComboBox()
+        self.which.setAccessibleName(tr("Which photos"))
+        for name, text in (("all", tr("All photos")), ("used", tr("In use")), ("excluded", tr("Left out"))):
+            self.which.addItem(text, name)
+        self._typing = QTimer(self, singleShot=True, interval=SEARCH_MS)
+        self._typing.timeout.connect(self.refresh)
+        self._lay_out(actions, theme, settings)
+        self._connect()
+        self._on_changed()
+
+    def _lay_out(self, actions: Actions, theme: Theme, settings: Settings) -> None:
+        self.side = QTabWidget()
+        self.side.setDocumentMode(True)
+        self.side.setFixedWidth(344)
+        self.side.addTab(self.classes, tr("Classes"))
+        self._move = button(tr("Move to class…"), self._on_move, tip=tr("Give the selected photos another class"))
+        undo, redo = action_button(actions.undo, theme, "undo"), action_button(actions.redo, theme, "redo")
+        bar = row(self.search, self.which, action_button(actions.exclude, theme, "exclude"), self._move, undo, redo)
+        right = QVBoxLayout()
+        right.setSpacing(8)
+        right.addLayout(bar)
+        right.addWidget(self.shown)
+        right.addWidget(self.grid, 1)
+        body = QWidget()
+        columns = QHBoxLayout(body)
+        columns.setContentsMargins(0, 0, 0, 0)
+        columns.setSpacing(16)
+        columns.addWidget(self.side)
+        columns.addLayout(right, 1)
+        self.empty = EmptyPlace(
+            theme, "dataset", tr("No photos yet"),
+            tr("Drop a folder here, or open one. Its sub-folders are the classes: one for each disease and one for "
+               "healthy leaves. Your files are only read, never changed."),
+            action_button(actions.open_folder, theme, "folder", primary=True), action_button(actions.open_demo, theme),
+        )  # fmt: skip
+        self._recent(settings)
+        self.stack = QStackedLayout()
+        for page in (self.empty, self._waiting(), body):
+            self.stack.addWidget(page)
+        self.head = header(tr("Dataset"), "", action_button(actions.open_folder, theme, "folder"))
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
+        layout.setSpacing(GAP)
+        layout.addWidget(self.head)
+        layout.addWidget(self.notice)
+        layout.addLayout(self.stack, 1)
+
+    def _waiting(self) -> QWidget:
+        page = QWidget()
+        layout = QVBoxLayout(page)
+        layout.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.busy = label("", "heading")
+        self.bar = QProgressBar()
+        self.bar.setFixedWidth(320)
+        self.bar.setTextVisible(False)
+        self.bar.setAccessibleName(tr("Progress of the scan"))
+        self.cancel = button(tr("Cancel"), self._on_cancel)
+        for widget in (self.busy, self.bar, self.cancel):
+            layout.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
+        return page
+
+    def _recent(self, settings: Settings) -> None:
+        holder = self.empty.layout()
+        known = settings.recent()
+        if known:
+            holder.addSpacing(16)
+            holder.addWidget(label(tr("Opened before"), "caption"), 0, Qt.AlignmentFlag.AlignHCenter)
+        for path in known[:4]:
+            made = button(Path(path).name, lambda p=path: self._document.open(p), "flat", path)
+            holder.addWidget(made, 0, Qt.AlignmentFlag.AlignHCenter)
+
+    def _connect(self) -> None:
+        document = self._document
+        document.opening.connect(self._on_opening)
+        document.progress.connect(self._on_progress)
+        document.failed.connect(self._on_failed)
+        document.changed.connect(self._on_changed)
+        self.classes.chosen.connect(lambda _: self._on_filter())
+        self.classes.renamed.connect(document.rename)
+        self.search.textChanged.connect(lambda _: self._typing.start())
+        self.which.currentIndexChanged.connect(lambda _: self._on_filter())
+        self.grid.opened.connect(self._on_opened_photo)
+        self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
+        self.grid.installEventFilter(self)
+        self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
+        self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))
+        self._on_selection()
+
+    def selection(self) -> Array:
+        """Rows of the table that are selected in the grid, or all shown where none is."""
+        return self.photos.rows[self.grid.selected_rows()]
+
+    def show_rows(self, rows: Array, what: str) -> None:
+        """Show these photos (a list of the health report, a cell of the confusion matrix) until the filter changes."""
+        self._listed = np.asarray(rows, np.int64)
+        self.refresh()
+        self.shown.setText(f"{what}: " + count(len(rows), "{n} photo", "{n} photos"))
+
+    def refresh(self) -> None:
+        """Fill the grid with what the filters leave."""
+        table = self._document.table
+        if table is None:
+            return
+        keep = np.ones(len(table.dataset), bool)
+        if self._listed is not None:
+            keep[:] = False
+            keep[self._listed] = True
+        names = self.classes.selected()
+        if names and self._listed is None:
+            keep &= np.isin(table.labels, [table.classes.index(name) for name in names])
+        which = self.which.currentData()
+        if which != "all":
+            keep &= table.excluded == (which == "excluded")
+        wanted = self.search.text().strip().casefold()
+        if wanted:
+            keep &= np.fromiter((wanted in path.casefold() for path in table.dataset.paths), bool, len(keep))
+        rows = np.flatnonzero(keep)
+        self.photos.show(table, rows)
+        self.shown.setText(count(len(rows), "{n} photo", "{n} photos"))
+
+    def _on_filter(self) -> None:
+        self._listed = None
+        self.refresh()
+
+    def _on_changed(self) -> None:
+        table = self._document.table
+        subtitle = self.head.findChild(QLabel, "subtitle")
+        if table is None:
+            self.stack.setCurrentIndex(1 if self._document.loading else 0)
+            subtitle.setText(tr("Open the photos that a network shall learn from."))
+            return
+        self.stack.setCurrentIndex(2)
+        used, classes = int((~table.excluded).sum()), int((table.counts() > 0).sum())
+        subtitle.setText(f"{self._document.source} – " + count(used, "{n} photo in use", "{n} photos in use")
+                         + ", " + count(classes, "{n} class", "{n} classes"))  # fmt: skip
+        self.classes.show_table(table)
+        self.refresh()
+
+    def _on_opening(self, source: str) -> None:
+        self.notice.hide()
+        self._listed = None
+        self.busy.setText(tr("Looking through {name}…", name=Path(source).name))
+        self.bar.setRange(0, 0)
+        self.stack.setCurrentIndex(1)
+
+    def _on_progress(self, done: int, total: int) -> None:
+        self.bar.setRange(0, total)
+        self.bar.setValue(done)
+        self.busy.setText(count(done, "{n} photo found…", "{n} photos found…"))
+
+    def _on_cancel(self) -> None:
+        self._document.cancel()
+        self._on_changed()
+
+    def _on_failed(self, message: str, details: str) -> None:
+        self._on_changed()
+        self.notice.alarm(message, details)
+
+    def _on_selection(self) -> None:
+        some = bool(self.grid.selectionModel().hasSelection())
+        self._move.setEnabled(some)
+        self._actions.exclude.setEnabled(some)
+        self._actions.include.setEnabled(some)
+
+    def _on_move(self) -> None:
+        table = self._document.table
+        if table is not None and len(self.selection()):
+            text = tr("Class (a new name makes a new class):")
+            name, fine = QInputDialog.getItem(self, tr("Move to class"), text, sorted(table.classes))
+            if fine:
+                self._document.move(self.selection(), name)
+
+    def _on_opened_photo(self, at: int) -> None:
+        table = self._document.table
+        if table is not None:
+            row_ = int(self.photos.rows[at])
+            dialog = PhotoDialog(self, table.dataset.path(row_), readable(table.label(row_)))
+            dialog.open()
+
+    def eventFilter(self, watched: object, event: QEvent) -> bool:  # noqa: N802 (Qt's name)
+        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
+            return False
+        return super().eventFilter(watched, event)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""The place where a network learns: settings, live curves, kernels, confusion, runs."""

@@ -1,0 +1,64 @@
+"""What the network takes for what: the matrix of the last epoch; a cell opens its photos."""
+
+from __future__ import annotations
+
+from typing import final
+
+from PySide6.QtCore import QModelIndex, Signal
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedLayout, QTableView, QVBoxLayout, QWidget
+
+from app.theme import Theme
+from app.translation import tr
+from app.viewmodels.confusion import ConfusionModel
+from app.viewmodels.run_view import RunView
+from app.widgets.parts import EmptyPlace, label
+
+
+@final
+class ConfusionPane(QWidget):
+    """`cell_opened(truth, said)` with two class names, by double click or Enter."""
+
+    cell_opened = Signal(str, str)
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.model = ConfusionModel(theme)
+        self.table = QTableView()
+        self.table.setModel(self.model)
+        self.table.setAccessibleName(tr("Confusion matrix: true classes down, answers across"))
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.table.horizontalHeader().setMinimumSectionSize(46)
+        self.table.verticalHeader().setDefaultSectionSize(30)
+        self.table.activated.connect(self._on_activated)
+        self._title = label("", "muted")
+        inside = QWidget()
+        inner = QVBoxLayout(inside)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.addWidget(self._title)
+        inner.addWidget(self.table, 1)
+        inner.addWidget(label(tr("Rows are the true classes, columns what the network said. "
+                                 "Double click a cell to see its photos."), "caption"))  # fmt: skip
+        self._stack = QStackedLayout()
+        self._stack.addWidget(EmptyPlace(theme, "check", tr("No epoch is finished yet"),
+                                         tr("After each epoch the validation photos are counted here: "
+                                            "true class against answer.")))  # fmt: skip
+        self._stack.addWidget(inside)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addLayout(self._stack)
+        theme.changed.connect(self.table.viewport().update)
+
+    def show_run(self, view: RunView) -> None:
+        if view.epoch is None or view.started is None:
+            self._stack.setCurrentIndex(0)
+            return
+        if view.epoch.confusion != self.model.counts:
+            self.model.show_matrix(view.started.classes, view.epoch.confusion)
+        text = tr("Validation photos after epoch {epoch}: {share} right")
+        self._title.setText(text.format(epoch=view.epoch.epoch + 1, share=f"{view.epoch.validation_accuracy:.1%}"))
+        self._stack.setCurrentIndex(1)
+
+    def _on_activated(self, index: QModelIndex) -> None:
+        self.cell_opened.emit(self.model.classes[index.row()], self.model.classes[index.column()])

@@ -1,0 +1,92 @@
+"""The live curves: loss, accuracy, learning rate; export and zoom for all three."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import final
+
+from PySide6.QtWidgets import QFileDialog, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+
+from app.theme import Theme
+from app.translation import tr
+from app.viewmodels.run_view import Curve, RunView
+from app.widgets.curve_plot import CurvePlot
+from app.widgets.parts import EmptyPlace, button, card, label, row
+
+
+@final
+class CurvesPane(QWidget):
+    """Three plots over the same epochs; earlier runs can be laid over them."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self.plots = {
+            "loss": CurvePlot(theme, tr("Loss")),
+            "accuracy": CurvePlot(theme, tr("Accuracy")),
+            "rate": CurvePlot(theme, tr("Learning rate")),
+        }
+        self._over: dict[str, RunView] = {}
+        first = self.plots["loss"].plot
+        for plot in self.plots.values():
+            plot.plot.setXLink(first)
+        split = QSplitter()
+        for name in ("loss", "accuracy"):
+            frame, inside = card()
+            inside.addWidget(self.plots[name])
+            split.addWidget(frame)
+        split.setHandleWidth(12)
+        split.setChildrenCollapsible(False)
+        frame, inside = card()
+        inside.addWidget(self.plots["rate"])
+        hint = label(tr("Drag moves, the wheel zooms, a name hides its curve."), "caption")
+        reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Undo all zooming"))
+        export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
+        page = QWidget()
+        layout = QVBoxLayout(page)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addWidget(split, 3)
+        layout.addWidget(frame, 2)
+        layout.addLayout(row(hint, None, reset, export))
+        self._stack = QStackedLayout()
+        self._stack.addWidget(EmptyPlace(theme, "train", tr("Nothing is trained yet"),
+                                         tr("Choose the settings on the left and press “Start training”. "
+                                            "Loss and accuracy are drawn here while the network learns.")))  # fmt: skip
+        self._stack.addWidget(page)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 8, 0, 0)
+        outer.addLayout(self._stack)
+
+    def show_run(self, view: RunView) -> None:
+        """Bring the plots up to date with the run and the ones laid over it."""
+        self._stack.setCurrentIndex(1 if view.started is not None or self._over else 0)
+        for what, plot in self.plots.items():
+            curves = view.curves(what)
+            for name, other in self._over.items():
+                last = other.curves(what)[-1]
+                curves.append(Curve(name, last.x, last.y))
+            plot.show_curves(curves)
+
+    def lay_over(self, runs: dict[str, RunView]) -> None:
+        """Earlier runs by name, drawn with their validation curve."""
+        self._over = runs
+
+    def reset_zoom(self) -> None:
+        for plot in self.plots.values():
+            plot.reset_zoom()
+
+    def export(self, path: Path) -> list[Path]:
+        """One file per plot, named after the given one; gives what was written."""
+        written = []
+        for name, plot in self.plots.items():
+            place = path.with_name(f"{path.stem}-{name}{path.suffix}")
+            plot.export(place)
+            written.append(place)
+        return written
+
+    def _on_export(self) -> None:
+        kinds = "PNG (*.png);;SVG (*.svg);;CSV (*.csv)"
+        name, kind = QFileDialog.getSaveFileName(self, tr("Export curves"), "curves.png", kinds)
+        if name:
+            path = Path(name)
+            self.export(path if path.suffix else path.with_suffix(kind.split("*")[1].rstrip(")")))

@@ -1,0 +1,95 @@
+"""Where a training step spends its time: stacked bars per layer, and every kernel in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import pyqtgraph as pg
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QSplitter, QStackedLayout, QVBoxLayout, QWidget
+
+from app.theme import Theme
+from app.translation import tr
+from app.viewmodels import kernel_times
+from app.viewmodels.table import RowsModel, sorted_view
+from app.widgets.parts import EmptyPlace, card, label, row
+from core.device import KernelTime
+
+
+@final
+class KernelTimesPane(QWidget):
+    """Bars and table of the step that was timed last."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._times: Sequence[KernelTime] = ()
+        self.model = RowsModel(kernel_times.columns(), self)
+        self.table, _ = sorted_view(self.model, tr("Kernel times"), stretch=2)
+        self.plot = pg.PlotWidget()
+        self.plot.setAccessibleName(tr("Time per layer"))
+        self.plot.setMenuEnabled(False)
+        self.plot.hideButtons()
+        self.plot.setMouseEnabled(x=False, y=True)
+        self.plot.invertY(True)
+        self.plot.setLabel("bottom", tr("milliseconds"))
+        self._legend = row()
+        self._total = label("", "muted")
+        frame, inside = card()
+        head = row(label(tr("Time per layer"), "heading"), self._total, None)
+        head.addLayout(self._legend)
+        inside.addLayout(head)
+        inside.addWidget(self.plot, 1)
+        split = QSplitter()
+        split.addWidget(frame)
+        split.addWidget(self.table)
+        split.setSizes([500, 560])
+        split.setHandleWidth(12)
+        split.setChildrenCollapsible(False)
+        self._stack = QStackedLayout()
+        empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
+                           tr("In every epoch one step is run with each kernel timed. It appears here."))
+        self._stack.addWidget(empty)
+        self._stack.addWidget(split)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addLayout(self._stack)
+        theme.changed.connect(self._draw)
+
+    def show_times(self, times: Sequence[KernelTime]) -> None:
+        if times is self._times:
+            return
+        self._times = times
+        self.model.show_rows(kernel_times.timed(times))
+        self._stack.setCurrentIndex(1 if times else 0)
+        self._draw()
+
+    def _draw(self) -> None:
+        self.plot.clear()
+        while self._legend.count():
+            self._legend.takeAt(0).widget().deleteLater()
+        colours = self._theme.colours
+        self.plot.setBackground(colours.surface)
+        for side in ("left", "bottom"):
+            self.plot.getAxis(side).setPen(pg.mkPen(colours.border))
+            self.plot.getAxis(side).setTextPen(pg.mkPen(colours.muted))
+        if not self._times:
+            return
+        layers, bars = kernel_times.stacks(self._times)
+        start = [0.0] * len(layers)
+        for at, (direction, widths) in enumerate(bars.items()):
+            colour = colours.curves[at % len(colours.curves)]
+            self.plot.addItem(pg.BarGraphItem(
+                x0=start, width=widths, y=list(range(len(layers))), height=0.72,
+                brush=QColor(colour), pen=pg.mkPen(colours.surface),
+            ))  # fmt: skip
+            start = [a + b for a, b in zip(start, widths, strict=True)]
+            name = label(f"■ {tr(direction.replace('_', ' '))}")
+            name.setStyleSheet(f"color: {colour};")
+            self._legend.addWidget(name)
+        self.plot.getAxis("left").setTicks([list(enumerate(layers))])
+        self.plot.setLimits(yMin=-1, yMax=len(layers))
+        self.plot.setYRange(-0.6, min(len(layers), 24) - 0.4, padding=0)
+        self.plot.setXRange(0, max(start) * 1.03, padding=0)
+        self._total.setText(tr("one step: {total} ms in kernels", total=f"{sum(start):.1f}"))

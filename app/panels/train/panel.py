@@ -1,0 +1,226 @@
+"""The Train place: settings on the left; figures, curves, kernels, confusion and runs on the right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, final
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QTabWidget, QVBoxLayout, QWidget
+
+from app.actions import Actions
+from app.panels.train.confusion import ConfusionPane
+from app.panels.train.curves import CurvesPane
+from app.panels.train.kernels import KernelTimesPane
+from app.panels.train.runs import RunsPane
+from app.panels.train.setup import SetupPane
+from app.settings import Settings
+from app.theme import Theme
+from app.training.session import Failure, State
+from app.translation import tr
+from app.viewmodels.run_list import RunSummary, read_run
+from app.viewmodels.training import TrainingModel
+from app.widgets.notice import Notice
+from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row
+
+REDRAW_MS: Final = 100
+"""One timer draws everything ten times a second at most, and only what is seen."""
+
+
+@final
+class TrainPanel(QWidget):
+    """Signals: `resume_asked(folder)`, `diagnose_asked(model file)`, `cell_opened(truth, said)`."""
+
+    resume_asked = Signal(str)
+    diagnose_asked = Signal(str)
+    cell_opened = Signal(str, str)
+
+    def __init__(
+        self, model: TrainingModel, actions: Actions, settings: Settings, theme: Theme, runs: Callable[[], Path]
+    ) -> None:
+        super().__init__()
+        self._model = model
+        self.setup = SetupPane(settings)
+        self.curves = CurvesPane(theme)
+        self.kernels = KernelTimesPane(theme)
+        self.confusion = ConfusionPane(theme)
+        self.runs = RunsPane(theme, runs)
+        self.notice = Notice(theme)
+        self.figures = {
+            "epoch": Figure(tr("epoch")),
+            "loss": Figure(tr("loss of this step")),
+            "best": Figure(tr("best validation accuracy")),
+            "speed": Figure(tr("photos per second")),
+            "left": Figure(tr("time left")),
+        }
+        self.progress = QProgressBar()
+        self.progress.setTextVisible(False)
+        self.progress.setAccessibleName(tr("Progress of the run"))
+        self.stage = QLabel()
+        self.stage.setProperty("role", "muted")
+        self._buttons(actions, theme)
+        self._lay_out()
+        self._timer = QTimer(self)
+        self._timer.setInterval(REDRAW_MS)
+        self._timer.timeout.connect(self.redraw)
+        model.changed.connect(self._on_changed)
+        model.session.state_changed.connect(self._on_state)
+        model.session.failed.connect(self._on_failed)
+        self.runs.resume_asked.connect(self.resume_asked)
+        self.runs.diagnose_asked.connect(self.diagnose_asked)
+        self.runs.chosen_over.connect(self._on_lay_over)
+        self.confusion.cell_opened.connect(self.cell_opened)
+        self._on_state(model.session.state)
+        self.redraw()
+
+    def _buttons(self, actions: Actions, theme: Theme) -> None:
+        self.start = action_button(actions.start, theme, "play", primary=True)
+        self.pause = action_button(actions.pause, theme, "pause")
+        self.go_on = action_button(actions.go_on, theme, "resume")
+        self.stop = action_button(actions.stop, theme, "stop")
+
+    def _lay_out(self) -> None:
+        self.tabs = QTabWidget()
+        self.tabs.setDocumentMode(True)
+        for pane, name in (
+            (self.curves, tr("Curves")), (self.kernels, tr("Kernels")),
+            (self.confusion, tr("Confusion")), (self.runs, tr("Runs")),
+        ):  # fmt: skip
+            self.tabs.addTab(pane, name)
+        self.tabs.currentChanged.connect(lambda _: self.redraw())
+        right = QVBoxLayout()
+        right.setSpacing(GAP)
+        right.addLayout(row(*self.figures.values(), spacing=GAP))
+        right.addWidget(self.progress)
+        right.addWidget(self.stage)
+        right.addWidget(self.tabs, 1)
+        body = QHBoxLayout()
+        body.setSpacing(16)
+        body.addWidget(self.setup)
+        body.addLayout(right, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
+        layout.setSpacing(GAP)
+        buttons: list[QPushButton] = [self.start, self.pause, self.go_on, self.stop]
+        layout.addWidget(header(tr("Train"), tr("Teach a network your classes, on this computer."), *buttons))
+        layout.addWidget(self.notice)
+        layout.addLayout(body, 1)
+
+    def redraw(self) -> None:
+        """Bring what is visible up to date with the run."""
+        view = self._model.view
+        self._timer.stop()
+        if not self.isVisible():
+            return
+        view.dirty = False
+        self._show_figures()
+        shown = self.tabs.currentWidget()
+        if shown is self.curves:
+            self.curves.show_run(view)
+        elif shown is self.kernels:
+            self.kernels.show_times(view.kernels)
+        elif shown is self.confusion:
+            self.confusion.show_run(view)
+
+    def showEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
+        QTimer.singleShot(0, self, self.redraw)
+
+    def _show_figures(self) -> None:
+        view = self._model.view
+        started = view.started
+        if started is not None:
+            at = view.epoch.epoch + 2 if view.epoch else 1
+            self.figures["epoch"].show_value(f"{min(at, started.epochs)} / {started.epochs}")
+        self.figures["loss"].show_value(number(view.loss, "{:.3f}"))
+        self.figures["best"].show_value(number(view.best, "{:.1%}"))
+        self.figures["speed"].show_value(number(view.photos_per_second, "{:,.1f}"))
+        running = self._model.session.busy
+        self.figures["left"].show_value(duration(view.seconds_left) if running else "–")
+        self.progress.setMaximum(max(view.total_steps, 1))
+        self.progress.setValue(view.step if started else 0)
+        self.stage.setText(self._stage())
+        self.stage.setVisible(bool(self.stage.text()))
+        self.progress.setVisible(running)
+
+    def _stage(self) -> str:
+        view, state = self._model.view, self._model.session.state
+        if view.finished is not None and state is State.IDLE:
+            return ""
+        if state is State.PAUSED:
+            return tr("Paused. The device is kept; “Go on” continues at once.")
+        if state is State.STOPPING:
+            return tr("Stopping: saving a checkpoint…")
+        if view.progress is not None and state is State.RUNNING:
+            return stage_text(view.progress.stage, view.progress.done, view.progress.total)
+        if view.started and state is State.RUNNING:
+            text = tr("{train} photos to learn from, {validation} to check with, on {device}.")
+            return text.format(
+                train=f"{view.started.train_photos:,}", validation=f"{view.started.validation_photos:,}",
+                device=view.started.device,
+            )  # fmt: skip
+        return tr("Starting the training process…") if state is State.RUNNING else ""
+
+    def _on_changed(self) -> None:
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def _on_state(self, state: State) -> None:
+        self.setup.form.setEnabled(state is State.IDLE)
+        if state is State.IDLE:
+            self.runs.refresh()
+            self._tell_end()
+        else:
+            self.notice.hide()
+        self.redraw()
+
+    def _tell_end(self) -> None:
+        end = self._model.view.finished
+        if end is None:
+            return
+        if end.reason == "stopped":
+            self.notice.tell(tr("Stopped and saved. “Runs” continues it where it stood."))
+            return
+        text = tr("Finished: {best} of the validation photos right, after epoch {epoch}.")
+        said = text.format(best=f"{end.best_accuracy:.1%}", epoch=end.best_epoch + 1)
+        if end.test_accuracy is not None:
+            said += " " + tr("On the test photos, which it never saw: {test}.", test=f"{end.test_accuracy:.1%}")
+        self.notice.tell(said, tr("Diagnose with it"), lambda: self.diagnose_asked.emit(end.model_path))
+
+    def _on_failed(self, failure: Failure) -> None:
+        again = (tr("Resume"), lambda: self.resume_asked.emit(failure.folder)) if failure.folder else ("", None)
+        self.notice.alarm(failure.message, failure.details, *again)
+
+    def _on_lay_over(self, runs: list[RunSummary]) -> None:
+        self.curves.lay_over({run.name: read_run(Path(run.folder)) for run in runs})
+        self.tabs.setCurrentWidget(self.curves)
+
+    def set_focus(self) -> None:
+        """Where the keyboard starts in this place."""
+        self.setup.form.setFocus(Qt.FocusReason.OtherFocusReason)
+
+
+def number(value: float, form: str) -> str:
+    return form.format(value) if math.isfinite(value) else "–"
+
+
+def duration(seconds: float) -> str:
+    """A time for people: "45 s", "12 min", "3 h 20 min"."""
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 90:
+        return tr("{n} s", n=round(seconds))
+    minutes = round(seconds / 60)
+    return tr("{n} min", n=minutes) if minutes < 90 else tr("{h} h {m} min", h=minutes // 60, m=minutes % 60)
+
+
+def stage_text(stage: str, done: int, total: int) -> str:
+    """What the run does before it trains."""
+    known = {
+        "scan": tr("Looking through the photos"),
+        "cache": tr("Decoding the photos once"),
+        "compile": tr("Preparing the kernels"),
+    }
+    text = known.get(stage, tr(stage.capitalize()))
+    return f"{text}: {done:,} / {total:,}" if total else f"{text}…"

@@ -1,0 +1,86 @@
+"""Earlier runs: continue one, lay its curves over the present ones, diagnose with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import final
+
+from PySide6.QtCore import QUrl, Signal
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QAbstractItemView, QStackedLayout, QVBoxLayout, QWidget
+
+from app.theme import Theme
+from app.translation import tr
+from app.viewmodels.run_list import RunSummary, list_runs
+from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
+from app.widgets.parts import EmptyPlace, button, row
+
+
+@final
+class RunsPane(QWidget):
+    """`chosen_over(list)` the runs to lay over; `resume_asked` a folder; `diagnose_asked` a model file."""
+
+    chosen_over = Signal(list)
+    resume_asked = Signal(str)
+    diagnose_asked = Signal(str)
+
+    def __init__(self, theme: Theme, place: Callable[[], Path]) -> None:
+        super().__init__()
+        self._place = place
+        self.model = RowsModel(_columns(), self)
+        self.table, _ = sorted_view(self.model, tr("Runs"), stretch=0)
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
+        self._resume = button(tr("Continue this run"), lambda: self.resume_asked.emit(self._one().folder))
+        self._diagnose = button(tr("Diagnose with it"), lambda: self.diagnose_asked.emit(self._one().model_path))
+        self._over = button(tr("Lay curves over"), lambda: self.chosen_over.emit(self.selected_runs()))
+        self._show = button(tr("Open folder"), self._on_show, "flat")
+        inside = QWidget()
+        inner = QVBoxLayout(inside)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.addWidget(self.table, 1)
+        inner.addLayout(row(self._resume, self._diagnose, self._over, None, self._show))
+        self._stack = QStackedLayout()
+        self._stack.addWidget(EmptyPlace(theme, "train", tr("No runs yet"),
+                                         tr("Every training is kept as a run. It can be continued, compared and "
+                                            "used for diagnoses from here.")))  # fmt: skip
+        self._stack.addWidget(inside)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addLayout(self._stack)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the runs' folder again."""
+        runs = list_runs(self._place())
+        self.model.show_rows(runs)
+        self._stack.setCurrentIndex(1 if runs else 0)
+        self._on_selection()
+
+    def selected_runs(self) -> list[RunSummary]:
+        return [index.data(ROW) for index in self.table.selectionModel().selectedRows()]
+
+    def _one(self) -> RunSummary:
+        return self.selected_runs()[0]
+
+    def _on_selection(self) -> None:
+        runs: Sequence[RunSummary] = self.selected_runs()
+        self._resume.setEnabled(len(runs) == 1 and not runs[0].finished)
+        self._diagnose.setEnabled(len(runs) == 1 and bool(runs[0].model_path))
+        self._over.setEnabled(bool(runs))
+        self._show.setEnabled(len(runs) == 1)
+
+    def _on_show(self) -> None:
+        QDesktopServices.openUrl(QUrl.fromLocalFile(self._one().folder))
+
+
+def _columns() -> list[Column]:
+    return [
+        Column(tr("Run"), lambda r: r.name),
+        Column(tr("Network"), lambda r: r.model),
+        Column(tr("Epochs"), lambda r: f"{r.epochs_done} / {r.epochs}", lambda r: r.epochs_done, right=True),
+        Column(tr("Best validation"), lambda r: "–" if r.accuracy is None else f"{r.accuracy:.1%}",
+               lambda r: r.accuracy or 0.0, right=True),
+        Column(tr("State"), lambda r: tr("finished") if r.finished else tr("can be continued")),
+    ]  # fmt: skip

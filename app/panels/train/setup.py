@@ -1,0 +1,102 @@
+"""What to train: the form, its problems, and the memory the run will need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import final
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QButtonGroup, QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
+
+from app.settings import Settings
+from app.translation import tr
+from app.widgets.parts import label, row
+from app.widgets.run_form import RunForm
+from core.config import RunConfig, from_dict
+from core.errors import ConfigError, Problem
+from core.training.presets import PRESETS
+
+WIDTH = 330
+
+
+@final
+class SetupPane(QFrame):
+    """The left column of the place. `edited` after every change of a field."""
+
+    edited = Signal()
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.setProperty("role", "card")
+        self.setFixedWidth(WIDTH)
+        self._settings = settings
+        self.form = RunForm({name: preset.values for name, preset in PRESETS.items()})
+        self.form.changed.connect(self._on_edited)
+        self.data = label("", "muted", wrap=True)
+        self.others = label("", "problem", wrap=True)
+        self.others.hide()
+        self.memory = label("", "caption", wrap=True)
+        self._switch = QButtonGroup(self)
+        buttons: list[QWidget] = []
+        for name, text in (("simple", tr("Simple")), ("expert", tr("Expert"))):
+            made = QPushButton(text)
+            made.setCheckable(True)
+            made.setObjectName(f"mode_{name}")
+            made.setProperty("role", "switch")
+            self._switch.addButton(made)
+            buttons.append(made)
+        expert = settings.flag("expert")
+        self._switch.buttons()[int(expert)].setChecked(True)
+        self.form.set_expert(expert)
+        self._switch.buttonToggled.connect(self._on_mode)
+        self._lay_out(buttons)
+
+    def _lay_out(self, buttons: list[QWidget]) -> None:
+        scroll = QScrollArea()
+        scroll.setWidget(self.form)
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 12, 8, 12)
+        layout.addLayout(row(label(tr("Settings"), "heading"), None, *buttons, spacing=0))
+        layout.addWidget(self.data)
+        layout.addWidget(scroll, 1)
+        layout.addWidget(self.others)
+        layout.addWidget(self.memory)
+
+    def show_data(self, data: str) -> None:
+        text = tr("Photos: {name}", name=Path(data).name) if data else tr("No photos yet: open a folder under Dataset.")
+        self.data.setText(text)
+        self.data.setToolTip(data)
+
+    def config(self, data: str, out: str = "") -> RunConfig | None:
+        """The configuration in the form, or None with the problems shown at their fields."""
+        try:
+            config = from_dict({**self.form.values(), "data": data, "out": out})
+        except ConfigError as error:
+            self.show_problems(error.problems)
+            return None
+        self.show_problems([])
+        return config
+
+    def show_problems(self, problems: list[Problem] | tuple[Problem, ...]) -> None:
+        rest = self.form.show_problems(problems)
+        texts = [f"{tr(self._caption(p.field))}: {p.message}" for p in rest]
+        self.others.setText("\n".join(texts))
+        self.others.setVisible(bool(texts))
+
+    def show_memory(self, text: str) -> None:
+        self.memory.setText(text)
+
+    def _caption(self, name: str) -> str:
+        return self.form.fields[name].row.label if name in self.form.fields else name
+
+    def _on_mode(self, button: QPushButton, checked: bool) -> None:
+        if checked:
+            expert = button.objectName() == "mode_expert"
+            self._settings.set("expert", expert)
+            self.form.set_expert(expert)
+
+    def _on_edited(self) -> None:
+        self.config("")
+        self.edited.emit()

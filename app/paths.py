@@ -1,0 +1,29 @@
+"""Where the program keeps its own files: settings, projects, logs, runs. Never in a folder of photos."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from PySide6.QtCore import QSettings, QStandardPaths
+
+
+def home() -> Path:
+    """The program's data folder; the environment variable LEAFCLINIC_HOME moves it (tests, portable use)."""
+    chosen = os.environ.get("LEAFCLINIC_HOME")
+    if chosen:
+        return Path(chosen)
+    place = QStandardPaths.StandardLocation.GenericDataLocation
+    return Path(QStandardPaths.writableLocation(place)) / "leafclinic"
+
+
+def folder(name: str) -> Path:
+    """`home()/name`, made when missing."""
+    path = home() / name
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def settings_store() -> QSettings:
+    """Window state and preferences, in one readable file in the data folder."""
+    return QSettings(str(folder("settings") / "leafclinic.ini"), QSettings.Format.IniFormat)

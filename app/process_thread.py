@@ -1,0 +1,134 @@
+"""A thread that owns one child process and hands its lines to the window in bundles."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO, Final, final
+
+from PySide6.QtCore import QObject, QThread, Signal
+
+from app.processes.entry import environment
+
+FRAME_MS: Final = 33
+"""Least time between two bundles: redrawing more than 30 times a second shows nobody anything."""
+TAIL: Final = 4000
+"""Characters of the process's error output kept for the report of a failure."""
+
+
+@final
+class ProcessThread(QThread):
+    """No event loop runs in here: `run` returns when the process has ended, and there is nothing to quit.
+
+    Signals: `bundle` carries what `read` made of the lines, in order; `ended` the exit code (negative: killed by
+    that signal) and the tail of the error output. Both leave from `run`, so Qt queues them to the window's thread.
+    """
+
+    bundle = Signal(list)
+    ended = Signal(int, str)
+
+    def __init__(
+        self, command: Sequence[str], read: Callable[[str], Any], parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._command, self._read = list(command), read
+        self._lock = threading.Lock()
+        self._waiting: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    def send(self, line: str) -> None:
+        """Write one line to the process. Lines are short and few in flight, so a pipe's buffer holds them."""
+        with self._lock:
+            if self._process is None:
+                self._waiting.append(line)
+            else:
+                self._write(line)
+
+    def end_input(self) -> None:
+        """Close the process's input: it finishes what it does and ends."""
+        with self._lock:
+            if self._process is not None and self._process.stdin is not None:
+                _close(self._process.stdin)
+
+    def kill(self) -> None:
+        """End the process at once. Only for what need not be saved."""
+        with self._lock:
+            self._killed = True
+            if self._process is not None:
+                self._process.kill()
+
+    def run(self) -> None:
+        with tempfile.TemporaryFile() as errors:
+            try:
+                process = self._open(errors)
+            except OSError as error:
+                self.ended.emit(127, str(error))
+                return
+            lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+            reader = threading.Thread(target=_read_lines, args=(process.stdout, lines), daemon=True)
+            reader.start()
+            self._relay(lines)
+            reader.join()
+            code = process.wait()
+            self.end_input()
+            errors.seek(0)
+            self.ended.emit(code, errors.read().decode("utf-8", "replace")[-TAIL:])
+
+    def _open(self, errors: BinaryIO) -> subprocess.Popen[bytes]:
+        flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+        process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment(),
+            creationflags=flags,
+        )
+        with self._lock:
+            self._process = process
+            for line in self._waiting:
+                self._write(line)
+            if self._killed:
+                process.kill()
+        return process
+
+    def _relay(self, lines: queue.SimpleQueue[str | None]) -> None:
+        open_ = True
+        while open_:
+            taken = [lines.get()]
+            while not lines.empty():
+                taken.append(lines.get())
+            open_ = taken[-1] is not None
+            found = [self._read(line) for line in taken if line]
+            found = [item for item in found if item is not None]
+            if found:
+                self.bundle.emit(found)
+            if open_:
+                self.msleep(FRAME_MS)
+
+    def _write(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            return  # the process has ended; `ended` says so
+
+
+def _read_lines(stream: BinaryIO, lines: queue.SimpleQueue[str | None]) -> None:
+    for line in stream:
+        lines.put(line.decode("utf-8", "replace").strip())
+    stream.close()
+    lines.put(None)
+
+
+def _close(stream: Any) -> None:
+    try:
+        stream.close()
+    except OSError:
+        return  # the process had gone already

@@ -1,0 +1,1 @@
+"""What runs outside the window's process."""

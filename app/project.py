@@ -1,0 +1,134 @@
+"""A folder of photos with what was changed about it: kept beside the program's own data, never in the folder. No Qt."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+
+from core.data.dataset import SPLITS, Dataset
+from core.ops.contract import Array
+from core.storage import write_file
+
+FILE: Final = "project.json"
+MANIFEST: Final = "manifest.csv"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What was changed, by path and name: it survives photos that come and go. `names` maps old to new classes."""
+
+    excluded: tuple[str, ...] = ()
+    moved: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Table:
+    """The photos as they stand after all edits.
+
+    dataset: as opened; classes: names now (a class emptied by a rename stays, without photos); labels: int32
+    ``(N,)`` into `classes`; excluded: bool ``(N,)``.
+    """
+
+    dataset: Dataset
+    classes: list[str]
+    labels: Array
+    excluded: Array
+
+    def counts(self) -> Array:
+        """Photos in use per class, int64 ``(classes,)``."""
+        return np.bincount(self.labels[~self.excluded], minlength=len(self.classes))
+
+    def code(self, name: str) -> int:
+        """The number of a class, made new if there is none of that name."""
+        if name not in self.classes:
+            self.classes.append(name)
+        return self.classes.index(name)
+
+    def label(self, row: int) -> str:
+        return self.classes[int(self.labels[row])]
+
+    @property
+    def edited(self) -> bool:
+        return bool(self.excluded.any() or self.classes != list(self.dataset.classes)
+                    or np.any(self.labels != self.dataset.labels))  # fmt: skip
+
+
+def project_folder(home: Path, source: str) -> Path:
+    """Where the project of a photo folder lies: one place per absolute path."""
+    full = os.path.abspath(source)
+    return home / f"{Path(full).name or 'photos'}-{hashlib.sha256(full.encode('utf-8', 'replace')).hexdigest()[:12]}"
+
+
+def read_edits(folder: Path) -> Edits:
+    """What was changed earlier; nothing where there is no file."""
+    path = folder / FILE
+    if not path.is_file():
+        return Edits()
+    raw = json.loads(path.read_text("utf-8"))
+    return Edits(tuple(raw["excluded"]), dict(raw["moved"]), dict(raw["names"]))
+
+
+def write_edits(folder: Path, source: str, edits: Edits) -> None:
+    """Raises StorageError."""
+    write_file(folder / FILE, json.dumps({"source": source, **asdict(edits)}, indent=1, ensure_ascii=True))
+
+
+def apply_edits(dataset: Dataset, edits: Edits) -> Table:
+    """The photos after the edits; edits of photos that have gone do nothing."""
+    table = Table(dataset, list(dataset.classes), dataset.labels.copy(), np.zeros(len(dataset), bool))
+    for old, new in edits.names.items():
+        if old in dataset.classes and old != new:
+            table.labels[dataset.labels == dataset.classes.index(old)] = table.code(new)
+    wanted = set(edits.excluded) | set(edits.moved)
+    for row, path in enumerate(dataset.paths) if wanted else ():
+        if path in wanted:
+            table.excluded[row] = path in edits.excluded
+            if path in edits.moved:
+                table.labels[row] = table.code(edits.moved[path])
+    return table
+
+
+def collect_edits(table: Table, names: dict[str, str]) -> Edits:
+    """The edits that make `table` out of its dataset, given the classes renamed as a whole."""
+    dataset = table.dataset
+    plain = apply_edits(dataset, Edits(names=names))
+    names_now, names_plain = np.array(table.classes, object), np.array(plain.classes, object)
+    moved = np.flatnonzero(names_now[table.labels] != names_plain[plain.labels])
+    return Edits(
+        excluded=tuple(dataset.paths[row] for row in np.flatnonzero(table.excluded)),
+        moved={dataset.paths[row]: table.label(row) for row in moved},
+        names=dict(names),
+    )
+
+
+def write_manifest(folder: Path, table: Table, rows: Sequence[int] | Array | None = None) -> Path:
+    """The photos in use as a CSV manifest that training reads; paths relative to the project's folder.
+
+    Groups and splits that the source gave are handed on. Raises StorageError.
+    """
+    dataset, text = table.dataset, io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    grouped = dataset.groups is not None and dataset.group_names is not None
+    writer.writerow(["path", "label", "split", *(["group"] if grouped else [])])
+    for row in np.flatnonzero(~table.excluded) if rows is None else rows:
+        split = int(dataset.splits[row])
+        values = [os.path.relpath(dataset.path(row), folder).replace(os.sep, "/"), table.label(row)]
+        values.append(SPLITS[split] if split >= 0 else "")
+        if grouped:
+            values.append(dataset.group_names[int(dataset.groups[row])])  # type: ignore[index]
+        writer.writerow(values)
+    path = folder / MANIFEST
+    write_file(path, text.getvalue().encode("utf-8", "surrogateescape"))
+    return path

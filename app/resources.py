@@ -1,0 +1,63 @@
+"""The only door to the files of `resources/`: names inside it, never paths outside."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QIcon, QPainter, QPixmap
+from PySide6.QtSvg import QSvgRenderer
+
+ICON_SIZES: Final = (16, 20, 24, 32, 48, 64)
+"""Pixmaps an icon carries; 64 serves a 32-pixel icon on a display of twice the density."""
+
+
+def data(name: str) -> bytes:
+    """Bytes of a file in `resources/`. Raises ValueError for a name that leaves the folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{name!r} lies outside the program's resources")
+    return files("resources").joinpath(*path.parts).read_bytes()
+
+
+def text(name: str) -> str:
+    return data(name).decode("utf-8")
+
+
+def place(name: str) -> str:
+    """Path of a folder of `resources/`, for style sheets, which read files themselves."""
+    return str(files("resources").joinpath(name)).replace("\\", "/")
+
+
+@cache
+def table(name: str) -> Any:
+    """A JSON file, read once."""
+    return json.loads(data(name))
+
+
+@cache
+def icon(name: str, colour: str, active: str = "") -> QIcon:
+    """The drawing `icons/<name>.svg` in one colour, and in a second one where it is switched on."""
+    found = QIcon()
+    drawing = text(f"icons/{name}.svg")
+    for state, shade in ((QIcon.State.Off, colour), (QIcon.State.On, active or colour)):
+        for size in ICON_SIZES:
+            found.addPixmap(_render(drawing.replace("currentColor", shade), size), QIcon.Mode.Normal, state)
+    return found
+
+
+def pixmap(name: str, colour: str, size: int) -> QPixmap:
+    return _render(text(f"icons/{name}.svg").replace("currentColor", colour), size)
+
+
+def _render(drawing: str, size: int) -> QPixmap:
+    image = QPixmap(size, size)
+    image.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(image)
+    QSvgRenderer(drawing.encode()).render(painter, QRectF(0, 0, size, size))
+    painter.end()
+    return image

@@ -1,0 +1,106 @@
+"""Light and dark: one set of colours each, for Qt's palette, the style sheet and the plots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QColor, QPalette
+from PySide6.QtWidgets import QApplication
+
+from app import resources
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """Names say the use. Text on its ground has a contrast of 4.5 : 1 or better."""
+
+    window: str
+    surface: str
+    raised: str
+    border: str
+    text: str
+    muted: str
+    accent: str
+    on_accent: str
+    accent_soft: str
+    danger: str
+    warning: str
+    curves: tuple[str, ...]
+
+
+# Curves after Okabe and Ito (2008), told apart with every common colour blindness; the dark set is lightened.
+LIGHT: Final = Colours(
+    window="#f4f6f3", surface="#ffffff", raised="#eef2ec", border="#d5dcd2", text="#1c2620", muted="#58655c",
+    accent="#2a7a4b", on_accent="#ffffff", accent_soft="#dcefe2", danger="#b3261e", warning="#8a5a00",
+    curves=("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#3d3d3d", "#e69f00"),
+)
+DARK: Final = Colours(
+    window="#141a17", surface="#1c2420", raised="#26302b", border="#36423b", text="#e6ece8", muted="#9fb0a6",
+    accent="#5fc48a", on_accent="#0c1f15", accent_soft="#20402f", danger="#ff8a80", warning="#f0c060",
+    curves=("#56b4e9", "#ff9d5c", "#3fd0a4", "#e6a3c8", "#f0e442", "#8fb4ff", "#d0d0d0", "#e69f00"),
+)
+
+
+@final
+class Theme(QObject):
+    """Applies the colours and follows the system unless a side is forced. `changed` comes after the colours do."""
+
+    changed = Signal()
+
+    def __init__(self, application: QApplication) -> None:
+        super().__init__(application)
+        self._application = application
+        self._wanted = "system"
+        self.colours = LIGHT
+        application.setStyle("Fusion")
+        application.styleHints().colorSchemeChanged.connect(self._on_scheme_changed)
+
+    def set(self, wanted: str) -> None:
+        """"system", "light" or "dark"."""
+        self._wanted = wanted
+        schemes = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}
+        self._application.styleHints().setColorScheme(schemes.get(wanted, Qt.ColorScheme.Unknown))
+        self._apply()
+
+    @property
+    def dark(self) -> bool:
+        if self._wanted != "system":
+            return self._wanted == "dark"
+        return self._application.styleHints().colorScheme() == Qt.ColorScheme.Dark
+
+    def _on_scheme_changed(self) -> None:
+        self._apply()
+
+    def _apply(self) -> None:
+        self.colours = DARK if self.dark else LIGHT
+        self._application.setPalette(palette(self.colours))
+        self._application.setStyleSheet(stylesheet(self.colours))
+        self.changed.emit()
+
+
+def palette(colours: Colours) -> QPalette:
+    role = QPalette.ColorRole
+    made = QPalette(QColor(colours.raised), QColor(colours.window))
+    for where, colour in {
+        role.Window: colours.window, role.Base: colours.surface, role.AlternateBase: colours.raised,
+        role.Button: colours.raised, role.Text: colours.text, role.WindowText: colours.text,
+        role.ButtonText: colours.text, role.Highlight: colours.accent, role.HighlightedText: colours.on_accent,
+        role.PlaceholderText: colours.muted, role.ToolTipBase: colours.raised, role.ToolTipText: colours.text,
+        role.Link: colours.accent, role.Accent: colours.accent, role.Mid: colours.border, role.Dark: colours.border,
+    }.items():
+        made.setColor(where, QColor(colour))
+    for where in (role.Text, role.WindowText, role.ButtonText):
+        made.setColor(QPalette.ColorGroup.Disabled, where, QColor(colours.border).darker(115))
+    return made
+
+
+def stylesheet(colours: Colours) -> str:
+    """`resources/style.qss` with the colours filled in for `@name`."""
+    sheet = resources.text("style.qss")
+    names = sorted((n for n in Colours.__slots__ if n != "curves"), key=len, reverse=True)
+    for name in names:
+        sheet = sheet.replace(f"@{name}", getattr(colours, name))
+    return sheet.replace("@icons", resources.place("icons"))

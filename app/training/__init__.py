@@ -1,0 +1,1 @@
+"""The training process, seen from the window."""

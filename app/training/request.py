@@ -1,0 +1,26 @@
+"""The first line the training process is given: new settings, or an earlier run's to go on with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from core.config import RunConfig, from_dict, to_dict
+from core.errors import InputError
+
+
+def start_request(config: RunConfig) -> str:
+    """Begin a new run in the folder `config.out`."""
+    return json.dumps({"config": to_dict(config), "resume": False, "overwrite": False})
+
+
+def resume_request(folder: Path) -> str:
+    """Go on with the run in a folder, where its last checkpoint stands. Raises InputError."""
+    try:
+        values = json.loads((folder / "config.json").read_text("utf-8"))
+        values.pop("version", None)
+        config = replace(from_dict(values), out=str(folder))
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(f"The run in {folder} cannot be continued: its settings cannot be read ({error}).") from error
+    return json.dumps({"config": to_dict(config), "resume": True, "overwrite": False})

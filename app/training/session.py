@@ -1,0 +1,154 @@
+"""The state of training as the window knows it: one run at a time, in a process of its own."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from PySide6.QtCore import QObject, Signal
+
+from app.process_thread import ProcessThread
+from app.training.thread import read_event
+from app.translation import tr
+from core.training.events import CheckpointSaved, RunFailed, RunFinished, RunStarted
+
+log = logging.getLogger(__name__)
+
+PATIENCE_MS: Final = 20_000
+"""How long `shutdown` waits for the last checkpoint; writing one takes well under a second."""
+
+
+class State(enum.Enum):
+    IDLE = "idle"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a run broke off: a sentence, details for the log, and the folder to resume from ("" if there is none)."""
+
+    message: str
+    details: str
+    folder: str
+
+
+@final
+class TrainingSession(QObject):
+    """IDLE -> RUNNING <-> PAUSED -> STOPPING -> IDLE; whatever ends the process leads back to IDLE.
+
+    Signals: `state_changed(State)`, `events(list)` in order, `failed(Failure)` after the state is IDLE again.
+    """
+
+    state_changed = Signal(object)
+    events = Signal(list)
+    failed = Signal(object)
+
+    def __init__(self, command: Sequence[str], parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.state = State.IDLE
+        self.folder = ""
+        self._command = list(command)
+        self._thread: ProcessThread | None = None
+        self._finished: RunFinished | None = None
+        self._failure: RunFailed | None = None
+        self._resumable = False
+
+    @property
+    def busy(self) -> bool:
+        return self.state is not State.IDLE
+
+    @property
+    def pid(self) -> int:
+        """Process number of the run, 0 when there is none."""
+        return self._thread.pid if self._thread else 0
+
+    def start(self, request: str, folder: str = "") -> None:
+        """Start the training process with its first line; `folder` is the run to be continued, if any."""
+        if self.busy:
+            raise RuntimeError(f"cannot start while {self.state.value}")
+        self.folder, self._resumable = folder, bool(folder)
+        self._finished = self._failure = None
+        self._thread = ProcessThread(self._command, read_event, self)
+        self._thread.send(request)
+        self._thread.bundle.connect(self._on_bundle)
+        self._thread.ended.connect(self._on_ended)
+        self._set(State.RUNNING)
+        self._thread.start()
+
+    def pause(self) -> None:
+        if self.state is State.RUNNING and self._thread:
+            self._thread.send("pause")
+            self._set(State.PAUSED)
+
+    def resume(self) -> None:
+        if self.state is State.PAUSED and self._thread:
+            self._thread.send("resume")
+            self._set(State.RUNNING)
+
+    def stop(self) -> None:
+        """Ask for a checkpoint and the end; `state_changed(IDLE)` comes when the process has gone."""
+        if self.state in (State.RUNNING, State.PAUSED) and self._thread:
+            self._set(State.STOPPING)
+            self._thread.send("stop")
+
+    def shutdown(self) -> None:
+        """At the program's end: wait for the last checkpoint, then for the thread; nothing is left behind."""
+        thread = self._thread
+        if thread is None:
+            return
+        self.stop()
+        if not thread.wait(PATIENCE_MS):
+            thread.kill()
+            thread.wait()
+
+    def _on_bundle(self, bundle: list[Any]) -> None:
+        for event in bundle:
+            if isinstance(event, RunStarted):
+                self.folder = event.folder
+            elif isinstance(event, CheckpointSaved):
+                self._resumable = True
+            elif isinstance(event, RunFinished):
+                self._finished = event
+            elif isinstance(event, RunFailed):
+                self._failure = event
+        self.events.emit(bundle)
+
+    def _on_ended(self, code: int, errors: str) -> None:
+        assert self._thread is not None
+        self._thread.wait()
+        self._thread.deleteLater()
+        self._thread = None
+        self._set(State.IDLE)
+        if self._failure is not None:
+            self._fail(self._failure.message, self._failure.details)
+        elif self._finished is None:
+            self._fail(death(code), errors)
+
+    def _fail(self, message: str, details: str) -> None:
+        log.error("training failed: %s\n%s", message, details)
+        folder = self.folder if self._resumable and Path(self.folder).is_dir() else ""
+        self.failed.emit(Failure(message, details, folder))
+
+    def _set(self, state: State) -> None:
+        self.state = state
+        self.state_changed.emit(state)
+
+
+def death(code: int) -> str:
+    """Why a process ended that did not say so itself, as a sentence."""
+    if code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137):
+        return tr(
+            "The training process was killed. This happens when the computer runs out of memory, or when someone "
+            "ends it by hand. Nothing up to the last checkpoint is lost."
+        )
+    if code < 0:
+        return tr("The training process crashed (signal {number}). The window and your run are unharmed.", number=-code)
+    return tr("The training process ended without a result (code {number}).", number=code)

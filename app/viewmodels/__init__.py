@@ -1,0 +1,1 @@
+"""Core's plain data as Qt sees it."""

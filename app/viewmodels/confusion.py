@@ -1,0 +1,82 @@
+"""The confusion matrix of an epoch as a table: true classes down, what the network said across."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
+from PySide6.QtGui import QColor
+
+from app.theme import Theme
+from app.translation import tr
+
+NOWHERE = QModelIndex()
+
+
+@final
+class ConfusionModel(QAbstractTableModel):
+    """Counts; the shade of a cell is its share of the true class. Right answers and mistakes differ in colour."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.classes: tuple[str, ...] = ()
+        self.counts: tuple[tuple[int, ...], ...] = ()
+
+    def show_matrix(self, classes: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
+        same = tuple(classes) == self.classes and len(counts) == len(self.counts)
+        if not same:
+            self.beginResetModel()
+        self.classes, self.counts = tuple(classes), tuple(tuple(row) for row in counts)
+        if not same:
+            self.endResetModel()
+        elif counts:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(counts) - 1, len(counts) - 1))
+
+    def rowCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802 (Qt's names here and below)
+        return 0 if parent.isValid() else len(self.counts)
+
+    def columnCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802
+        return self.rowCount(parent)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802
+        if section >= len(self.classes):
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
+            return readable(self.classes[section])
+        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Vertical:
+            return self._recall(section)
+        return None
+
+    def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        truth, said = index.row(), index.column()
+        count = self.counts[truth][said]
+        share = count / max(sum(self.counts[truth]), 1)
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return str(count) if count else ""
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return Qt.AlignmentFlag.AlignCenter
+            case Qt.ItemDataRole.BackgroundRole:
+                return self._shade(share, truth == said) if count else None
+            case Qt.ItemDataRole.ToolTipRole | Qt.ItemDataRole.AccessibleTextRole:
+                names = readable(self.classes[truth]), readable(self.classes[said])
+                said_so = tr("{count} photos of {truth}: the network said {said}")
+                return said_so.format(count=count, truth=names[0], said=names[1])
+        return None
+
+    def _shade(self, share: float, right: bool) -> QColor:
+        colour = QColor(self._theme.colours.accent if right else self._theme.colours.danger)
+        colour.setAlphaF(0.12 + 0.55 * share)
+        return colour
+
+    def _recall(self, truth: int) -> str:
+        total = sum(self.counts[truth])
+        share = self.counts[truth][truth] / total if total else 0.0
+        return tr("{share} of {count} photos found", share=f"{share:.1%}", count=total)
+
+
+def readable(name: str) -> str:
+    """A class name for people: "tomato/early_blight" becomes "tomato · early blight"."""
+    return name.replace("_", " ").replace("/", " · ")

@@ -1,0 +1,60 @@
+"""The times of one step's kernels as table columns and as stacked bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from app.translation import tr
+from app.viewmodels.table import Column
+from core.device import KernelTime
+
+DIRECTIONS: Final = ("forward", "backward_input", "backward_weight", "update")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TimedKernel:
+    """A kernel's time and its share of the step."""
+
+    time: KernelTime
+    share: float
+
+    @property
+    def gflops(self) -> float:
+        return self.time.flops / self.time.milliseconds / 1e6 if self.time.milliseconds > 0 else 0.0
+
+    @property
+    def of_peak(self) -> float:
+        """How near to what this device could do at best, 0 to 1."""
+        return self.time.floor_ms / self.time.milliseconds if self.time.milliseconds > 0 else 0.0
+
+
+def timed(times: Sequence[KernelTime]) -> list[TimedKernel]:
+    whole = sum(t.milliseconds for t in times) or 1.0
+    return [TimedKernel(t, t.milliseconds / whole) for t in times]
+
+
+def columns() -> list[Column]:
+    return [
+        Column(tr("Layer"), lambda k: k.time.layer),
+        Column(tr("Direction"), lambda k: tr(k.time.direction.replace("_", " "))),
+        Column(tr("Kernel"), lambda k: k.time.kernel),
+        Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
+        Column(tr("Share"), lambda k: f"{k.share:.1%}", lambda k: k.share, right=True),
+        Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}", lambda k: k.gflops, right=True),
+        Column(tr("Of peak"), lambda k: f"{k.of_peak:.0%}", lambda k: k.of_peak, right=True),
+    ]
+
+
+def stacks(times: Sequence[KernelTime]) -> tuple[list[str], dict[str, list[float]]]:
+    """Layers in order, and per direction the milliseconds of each layer."""
+    layers = list(dict.fromkeys(t.layer for t in times))
+    place = {layer: at for at, layer in enumerate(layers)}
+    directions = list(dict.fromkeys([d for d in DIRECTIONS if any(t.direction == d for t in times)]
+                                    + [t.direction for t in times]))  # fmt: skip
+    bars = {direction: [0.0] * len(layers) for direction in directions}
+    for t in times:
+        bars[t.direction][place[t.layer]] += t.milliseconds
+    return layers, bars

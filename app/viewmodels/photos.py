@@ -1,0 +1,54 @@
+"""Photos as a Qt list: rows of the open table that pass the filter, whatever their number."""
+
+from __future__ import annotations
+
+from typing import Any, Final, final
+
+import numpy as np
+from PySide6.QtCore import QAbstractListModel, QModelIndex, Qt
+
+from app.project import Table
+from app.viewmodels.confusion import readable
+from core.ops.contract import Array
+
+PATH: Final = Qt.ItemDataRole.UserRole
+EXCLUDED: Final = Qt.ItemDataRole.UserRole + 1
+MARK: Final = Qt.ItemDataRole.UserRole + 2
+NOWHERE = QModelIndex()
+
+
+@final
+class PhotoModel(QAbstractListModel):
+    """`rows` are rows of the table. `marks` are short texts on top of photos (a probability, a reason)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: Table | None = None
+        self.rows: Array = np.empty(0, np.int64)
+        self._marks: dict[int, str] = {}
+
+    def show(self, table: Table | None, rows: Array, marks: dict[int, str] | None = None) -> None:
+        same = table is self.table and len(rows) == len(self.rows) and bool(np.array_equal(rows, self.rows))
+        if same and not marks and not self._marks:
+            self.dataChanged.emit(self.index(0), self.index(max(len(rows) - 1, 0)))
+            return
+        self.beginResetModel()
+        self.table, self.rows, self._marks = table, rows, marks or {}
+        self.endResetModel()
+
+    def rowCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802 (Qt's name)
+        return 0 if parent.isValid() else len(self.rows)
+
+    def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        assert self.table is not None
+        row = int(self.rows[index.row()])
+        match role:
+            case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole:
+                return readable(self.table.label(row))
+            case Qt.ItemDataRole.ToolTipRole:
+                return f"{self.table.dataset.paths[row]}\n{readable(self.table.label(row))}"
+        if role == PATH:
+            return self.table.dataset.path(row)
+        if role == EXCLUDED:
+            return bool(self.table.excluded[row])
+        return self._marks.get(row) if role == MARK else None

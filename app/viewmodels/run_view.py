@@ -1,0 +1,143 @@
+"""One run as the plots and figures see it: events in, arrays out; no Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from app.viewmodels.series import Floats, Series
+from core.device import KernelTime
+from core.training.events import (
+    CheckpointSaved,
+    EpochDone,
+    KernelTimes,
+    Progress,
+    RunFinished,
+    RunStarted,
+    StepDone,
+    Warned,
+)
+
+RECENT: Final = 50
+"""Steps over which speed is averaged: long enough to be calm, short enough to notice a change."""
+
+STEP, LOSS, ACCURACY, RATE, SECONDS, PHOTOS = range(6)
+EPOCH_STEP, TRAIN_LOSS, TRAIN_ACCURACY, VALIDATION_LOSS, VALIDATION_ACCURACY, EPOCH_SECONDS = range(6)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line of a plot: x in epochs."""
+
+    name: str
+    x: Floats
+    y: Floats
+
+
+@final
+class RunView:
+    """The history of one run. `dirty` is set by every event and cleared by whoever draws."""
+
+    def __init__(self) -> None:
+        self.started: RunStarted | None = None
+        self.finished: RunFinished | None = None
+        self.progress: Progress | None = None
+        self.epoch: EpochDone | None = None
+        self.kernels: tuple[KernelTime, ...] = ()
+        self.warnings: list[str] = []
+        self.checkpoint = ""
+        self.dirty = True
+        self._steps = Series(6)
+        self._epochs = Series(6)
+
+    def read(self, events: Iterable[Any]) -> None:
+        """Take in events in order."""
+        for event in events:
+            self._read(event)
+        self.dirty = True
+
+    def _read(self, event: Any) -> None:
+        match event:
+            case StepDone():
+                self._steps.add(
+                    event.step, event.loss, event.accuracy, event.learning_rate, event.seconds, event.photos
+                )
+            case EpochDone():
+                self.epoch = event
+                self._epochs.add(
+                    event.step, event.train_loss, event.train_accuracy, event.validation_loss,
+                    event.validation_accuracy, event.seconds,
+                )  # fmt: skip
+            case KernelTimes():
+                self.kernels = event.times
+            case Progress():
+                self.progress = event
+            case RunStarted():
+                self.started, self.progress, self.finished = event, None, None
+                self._steps.cut(STEP, event.step)
+                self._epochs.cut(EPOCH_STEP, event.step)
+            case CheckpointSaved():
+                self.checkpoint = event.path
+            case RunFinished():
+                self.finished = event
+            case Warned():
+                self.warnings.append(event.message)
+            case _:
+                return
+
+    def curves(self, what: str) -> list[Curve]:
+        """Lines for "loss", "accuracy" or "rate"."""
+        step, epoch = self._scale(self._steps.column(STEP)), self._scale(self._epochs.column(EPOCH_STEP))
+        if what == "rate":
+            return [Curve("learning rate", step, self._steps.column(RATE))]
+        first, each = (LOSS, (TRAIN_LOSS, VALIDATION_LOSS))
+        if what == "accuracy":
+            first, each = (ACCURACY, (TRAIN_ACCURACY, VALIDATION_ACCURACY))
+        return [
+            Curve("each step", step, self._steps.column(first)),
+            Curve("training", epoch, self._epochs.column(each[0])),
+            Curve("validation", epoch, self._epochs.column(each[1])),
+        ]
+
+    @property
+    def step(self) -> int:
+        done = self._steps.last(STEP)
+        return int(done) if done == done else (self.started.step if self.started else 0)
+
+    @property
+    def total_steps(self) -> int:
+        return self.started.epochs * self.started.steps_per_epoch if self.started else 0
+
+    @property
+    def loss(self) -> float:
+        return self._steps.last(LOSS)
+
+    @property
+    def photos_per_second(self) -> float:
+        seconds = float(self._steps.column(SECONDS)[-RECENT:].sum())
+        return float(self._steps.column(PHOTOS)[-RECENT:].sum()) / seconds if seconds > 0 else float("nan")
+
+    @property
+    def seconds_left(self) -> float:
+        """Estimate: the steps to come at the recent speed, plus what an epoch takes beyond its steps."""
+        if self.started is None or not len(self._steps):
+            return float("nan")
+        a_step = float(np.mean(self._steps.column(SECONDS)[-RECENT:]))
+        left = max(self.total_steps - self.step, 0)
+        beyond = 0.0
+        if len(self._epochs):
+            beyond = max(self._epochs.last(EPOCH_SECONDS) - a_step * self.started.steps_per_epoch, 0.0)
+        return left * a_step + beyond * left / max(self.started.steps_per_epoch, 1)
+
+    @property
+    def best(self) -> float:
+        """Best validation accuracy so far, NaN before the first epoch."""
+        column = self._epochs.column(VALIDATION_ACCURACY)
+        return float(column.max()) if len(column) else float("nan")
+
+    def _scale(self, steps: Floats) -> Floats:
+        return steps / max(self.started.steps_per_epoch, 1) if self.started else steps

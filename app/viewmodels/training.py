@@ -1,0 +1,48 @@
+"""The run in the window: its session, its history, and what the panels read from them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, final
+
+from PySide6.QtCore import QObject, Signal
+
+from app.training.session import TrainingSession
+from app.viewmodels.run_list import read_run
+from app.viewmodels.run_view import RunView
+
+
+@final
+class TrainingModel(QObject):
+    """Owns the view of the present run. `changed` says that something arrived; drawing waits for its own timer."""
+
+    changed = Signal()
+
+    def __init__(self, session: TrainingSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.session = session
+        self.view = RunView()
+        session.events.connect(self._on_events)
+
+    def start(self, request: str) -> None:
+        """A new run, as the training process's first line asks for it."""
+        self.view = RunView()
+        self.changed.emit()
+        self.session.start(request)
+
+    def resume(self, folder: Path, request: str) -> None:
+        """Go on with an earlier run; its curves so far come from its log."""
+        self.view = read_run(folder)
+        self.view.finished = None
+        self.changed.emit()
+        self.session.start(request, str(folder))
+
+    def _on_events(self, bundle: list[Any]) -> None:
+        self.view.read(bundle)
+        self.changed.emit()
+
+
+def new_run_folder(place: Path, model: str) -> Path:
+    """A name that sorts by time and says the network."""
+    return place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}"

@@ -1,0 +1,156 @@
+"""The small pieces every panel is made of: labels, buttons, cards, headers, empty places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app import resources
+from app.theme import Theme
+
+GAP = 12
+MARGIN = 20
+
+
+def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
+    """A text with a role of the style sheet ("title", "muted", "problem" ...)."""
+    made = QLabel(text)
+    if role:
+        made.setProperty("role", role)
+    made.setWordWrap(wrap)
+    return made
+
+
+def card(*, role: str = "card") -> tuple[QFrame, QVBoxLayout]:
+    """A framed surface and the layout inside it."""
+    frame = QFrame()
+    frame.setProperty("role", role)
+    layout = QVBoxLayout(frame)
+    layout.setContentsMargins(14, 12, 14, 12)
+    layout.setSpacing(8)
+    return frame, layout
+
+
+def row(*widgets: QWidget | None, spacing: int = 8) -> QHBoxLayout:
+    """Widgets side by side; None is a stretch."""
+    layout = QHBoxLayout()
+    layout.setContentsMargins(0, 0, 0, 0)
+    layout.setSpacing(spacing)
+    for widget in widgets:
+        if widget is None:
+            layout.addStretch(1)
+        else:
+            layout.addWidget(widget)
+    return layout
+
+
+def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool = False) -> QPushButton:
+    """A button that is an action: same text, tip, state and effect, with its shortcut in the tip."""
+    button = QPushButton()
+    button.setProperty("role", "primary" if primary else "")
+    button.setIconSize(QSize(16, 16))
+
+    def refresh() -> None:
+        keys = action.shortcut().toString()
+        button.setText(action.text().replace("&", "").rstrip("…"))
+        button.setToolTip(f"{action.toolTip()} ({keys})" if keys else action.toolTip())
+        button.setAccessibleName(button.text())
+        button.setEnabled(action.isEnabled())
+        button.setVisible(action.isVisible())
+        if icon:
+            colours = theme.colours
+            shade = colours.on_accent if primary and action.isEnabled() else colours.text
+            button.setIcon(resources.icon(icon, shade if action.isEnabled() else colours.muted))
+
+    action.changed.connect(refresh)
+    theme.changed.connect(refresh)
+    button.clicked.connect(action.trigger)
+    refresh()
+    return button
+
+
+def button(text: str, clicked: Callable[[], object], role: str = "", tip: str = "") -> QPushButton:
+    made = QPushButton(text)
+    made.setProperty("role", role)
+    made.setToolTip(tip)
+    made.setAccessibleName(text)
+    made.clicked.connect(lambda: clicked())
+    return made
+
+
+def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
+    """A panel's head: what it is for on the left, its actions on the right."""
+    head = QWidget()
+    layout = QHBoxLayout(head)
+    layout.setContentsMargins(0, 0, 0, 0)
+    texts = QVBoxLayout()
+    texts.setSpacing(2)
+    texts.addWidget(label(title, "title"))
+    under = label(subtitle, "subtitle")
+    under.setObjectName("subtitle")
+    under.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+    texts.addWidget(under)
+    layout.addLayout(texts, 1)
+    for widget in widgets:
+        layout.addWidget(widget, 0, Qt.AlignmentFlag.AlignBottom)
+    return head
+
+
+@final
+class Figure(QFrame):
+    """One number with its name underneath."""
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("role", "card")
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 9, 14, 9)
+        layout.setSpacing(0)
+        self._name = name
+        self.value = label("–", "figure")
+        layout.addWidget(self.value)
+        layout.addWidget(label(name, "caption"))
+
+    def show_value(self, text: str) -> None:
+        if text != self.value.text():
+            self.value.setText(text)
+            self.setAccessibleName(f"{self._name}: {text}")
+
+
+@final
+class EmptyPlace(QWidget):
+    """What stands where nothing is yet: a drawing, what this place is, and what to do."""
+
+    def __init__(self, theme: Theme, icon: str, title: str, text: str, *widgets: QWidget) -> None:
+        super().__init__()
+        self._theme, self._icon = theme, icon
+        layout = QVBoxLayout(self)
+        layout.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        layout.setSpacing(10)
+        self._drawing = QLabel()
+        layout.addWidget(self._drawing, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addWidget(label(title, "heading"), 0, Qt.AlignmentFlag.AlignHCenter)
+        self.text = label(text, "muted", wrap=True)
+        self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        self.text.setFixedWidth(440)
+        layout.addWidget(self.text, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addSpacing(4)
+        holder = row(None, *widgets, None)
+        layout.addLayout(holder)
+        theme.changed.connect(self._draw)
+        self._draw()
+
+    def _draw(self) -> None:
+        self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56))

@@ -1,0 +1,91 @@
+"""One photo, as large as its place allows, with a class map over it if there is one."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import numpy as np
+from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtGui import QImage, QPainter, QPaintEvent, QPixmap
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
+
+from app.viewmodels.thumbnails import decode
+from app.widgets.parts import label
+from core.ops.contract import Array
+
+LARGE: Final = 900
+
+# Viridis-like ramp from transparent over yellow to red: bright where the map is high. RGB at 0, 1/2 and 1.
+RAMP: Final = np.array(((70, 30, 110), (225, 90, 60), (250, 235, 90)), np.float32)
+
+
+@final
+class PhotoView(QWidget):
+    """A square photo; `show_map` lays a map in 0..1 over it with the given strength."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.setAccessibleName(name)
+        self.setMinimumSize(160, 160)
+        self._photo = QPixmap()
+        self._map = QPixmap()
+        self.strength = 0.0
+
+    def show_photo(self, photo: QImage) -> None:
+        self._photo, self._map = QPixmap.fromImage(photo), QPixmap()
+        self.update()
+
+    def show_map(self, values: Array | None) -> None:
+        """A map float ``(h, w)`` in 0..1 over the photo's square; None for none."""
+        self._map = QPixmap() if values is None else QPixmap.fromImage(coloured(values))
+        self.update()
+
+    def set_strength(self, strength: float) -> None:
+        self.strength = strength
+        self.update()
+
+    def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
+        return QSize(320, 320)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
+        side = min(self.width(), self.height())
+        place = QRect((self.width() - side) // 2, (self.height() - side) // 2, side, side)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
+        if not self._photo.isNull():
+            painter.drawPixmap(place, self._photo)
+        if not self._map.isNull() and self.strength > 0:
+            painter.setOpacity(self.strength)
+            painter.drawPixmap(place, self._map)
+
+
+def coloured(values: Array) -> QImage:
+    """A map in 0..1 as a colour picture; low values are nearly transparent."""
+    v = np.clip(np.asarray(values, np.float32), 0.0, 1.0)[..., None]
+    rgb = np.where(v < 0.5, RAMP[0] + 2 * v * (RAMP[1] - RAMP[0]), RAMP[1] + (2 * v - 1) * (RAMP[2] - RAMP[1]))
+    alpha = 255 * np.sqrt(v)
+    picture = np.ascontiguousarray(np.concatenate([rgb, alpha], axis=2).astype(np.uint8))
+    height, width = picture.shape[:2]
+    return QImage(picture.tobytes(), width, height, 4 * width, QImage.Format.Format_RGBA8888).copy()
+
+
+@final
+class PhotoDialog(QDialog):
+    """A photo large, with its class and its file."""
+
+    def __init__(self, parent: QWidget, path: str, title: str) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(title)
+        self.resize(640, 720)
+        view = PhotoView(title)
+        view.show_photo(decode(path, LARGE))
+        where = label(path, "caption", wrap=True)
+        where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
+        buttons.rejected.connect(self.reject)
+        layout = QVBoxLayout(self)
+        layout.addWidget(label(title, "heading"))
+        layout.addWidget(view, 1)
+        layout.addWidget(where)
+        layout.addWidget(buttons)

@@ -1,0 +1,176 @@
+"""The form of a run, made from the rows of RunConfig; problems stand at the field they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, final
+
+from PySide6.QtCore import QSignalBlocker, Signal
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QFormLayout,
+    QLabel,
+    QLineEdit,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.translation import tr
+from app.widgets.parts import label
+from core.config import RunConfig, Setting, settings, to_dict
+from core.errors import Problem
+
+GIVEN: Final = ("data", "out")
+"""Fields the window fills in by itself: the open project and a new run folder."""
+
+
+@final
+class Field:
+    """One row: its editor, how to read and write it, and the place of its problem."""
+
+    def __init__(self, name: str, row: Setting, default: Any, choices: Sequence[str]) -> None:
+        self.name, self.row, self._kind = name, row, type(default)
+        self.editor: QWidget
+        self.editor, self._get, self._set, changed = _editor(row, default, choices)
+        self.changed = changed
+        self.editor.setObjectName(f"field_{name}")
+        self.editor.setAccessibleName(tr(row.label))
+        self.editor.setAccessibleDescription(tr(row.help))
+        self.editor.setToolTip(tr(row.help))
+        self.caption = QLabel(tr(row.label))
+        self.caption.setBuddy(self.editor)
+        self.caption.setToolTip(tr(row.help))
+        self.problem = label("", "problem", wrap=True)
+        self.problem.hide()
+        self.place = QWidget()
+        layout = QVBoxLayout(self.place)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(2)
+        layout.addWidget(self.editor)
+        layout.addWidget(self.problem)
+
+    def value(self) -> Any:
+        """The value; a text that is no number stays a text, and the list of problems says so."""
+        raw = self._get()
+        if self._kind is float:
+            try:
+                return float(raw.replace(",", "."))
+            except ValueError:
+                return raw
+        return tuple(raw.split()) if self._kind is tuple else raw
+
+    def set_value(self, value: Any) -> None:
+        with QSignalBlocker(self.editor):
+            if isinstance(value, tuple | list):
+                value = " ".join(value)
+            self._set(f"{value:g}" if isinstance(value, float) else value)
+
+    def show_problem(self, text: str) -> None:
+        self.problem.setText(text)
+        self.problem.setVisible(bool(text))
+        self.editor.setProperty("wrong", bool(text))
+        self.editor.style().polish(self.editor)
+
+
+@final
+class RunForm(QWidget):
+    """All settings of a run; `changed` after any edit. Simple shows what a newcomer needs, expert everything."""
+
+    changed = Signal()
+
+    def __init__(self, presets: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        super().__init__()
+        self._presets = dict(presets or {})
+        self.fields: dict[str, Field] = {}
+        self._groups: dict[str, QLabel] = {}
+        self._layout = QFormLayout(self)
+        self._layout.setContentsMargins(0, 0, 8, 0)
+        self._layout.setVerticalSpacing(8)
+        self._layout.setHorizontalSpacing(12)
+        self._layout.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        for name, (field, row) in settings().items():
+            if name not in GIVEN:
+                self._add(name, row, field.default)
+        self.set_expert(False)
+
+    def _add(self, name: str, row: Setting, default: Any) -> None:
+        if row.group not in self._groups:
+            heading = label(tr(row.group.capitalize()), "heading")
+            heading.setContentsMargins(0, 8, 0, 0)
+            self._groups[row.group] = heading
+            self._layout.addRow(heading)
+        choices = ("", *self._presets) if name == "preset" and self._presets else row.choices
+        field = Field(name, row, default, choices)
+        field.set_value(default)
+        field.changed(self._on_changed if name != "preset" else self._on_preset)
+        self._layout.addRow(field.caption, field.place)
+        self.fields[name] = field
+
+    def set_expert(self, expert: bool) -> None:
+        shown = set()
+        for field in self.fields.values():
+            visible = expert or not field.row.expert
+            self._layout.setRowVisible(field.place, visible)
+            shown |= {field.row.group} if visible else set()
+        for group, heading in self._groups.items():
+            self._layout.setRowVisible(heading, expert and group in shown)
+
+    def values(self) -> dict[str, Any]:
+        """Field name to value; what is not a number where one belongs is a text."""
+        return {name: field.value() for name, field in self.fields.items()}
+
+    def set_values(self, config: RunConfig) -> None:
+        for name, value in to_dict(config).items():
+            if name in self.fields:
+                self.fields[name].set_value(value)
+        self.changed.emit()
+
+    def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:
+        """Mark the fields; gives back the problems that belong to no visible field."""
+        texts: dict[str, str] = {}
+        for problem in problems:
+            texts.setdefault(problem.field, problem.message)
+        for name, field in self.fields.items():
+            field.show_problem(texts.get(name, ""))
+        return [p for p in problems if p.field not in self.fields or not self.is_visible(p.field)]
+
+    def is_visible(self, name: str) -> bool:
+        return self._layout.isRowVisible(self.fields[name].place)
+
+    def _on_preset(self) -> None:
+        for name, value in self._presets.get(self.fields["preset"].value(), {}).items():
+            if name in self.fields:
+                self.fields[name].set_value(value)
+        self.changed.emit()
+
+    def _on_changed(self) -> None:
+        self.changed.emit()
+
+
+Editor = tuple[QWidget, Callable[[], Any], Callable[[Any], object], Callable[[Callable[[], None]], object]]
+
+
+def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
+    """(widget, read, write, how to hear of changes) for one row."""
+    if isinstance(default, bool):
+        box = QCheckBox()
+        return box, box.isChecked, box.setChecked, lambda slot: box.toggled.connect(lambda _: slot())
+    if choices:
+        combo = QComboBox()
+        for choice in choices:
+            combo.addItem(tr(choice) if choice else tr("(none)"), choice)
+        return (
+            combo,
+            combo.currentData,
+            lambda value: combo.setCurrentIndex(combo.findData(value)),
+            lambda slot: combo.currentIndexChanged.connect(lambda _: slot()),
+        )
+    if isinstance(default, int):
+        spin = QSpinBox()
+        spin.setRange(int(row.low or 0), int(row.high if row.high is not None else 10**9))
+        spin.setGroupSeparatorShown(True)
+        return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
+    line = QLineEdit()
+    return line, line.text, lambda v: line.setText(str(v)), lambda slot: line.textChanged.connect(lambda _: slot())

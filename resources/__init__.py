@@ -1,0 +1,1 @@
+"""Icons, disease cards, translations and the shipped model; read through `app.resources`."""
