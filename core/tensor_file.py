@@ -38,7 +38,7 @@ class TensorFile:
 
 def write_tensor_file(path: Path, kind: str, version: int, header: Mapping[str, Any], tensors: Tensors) -> None:
     """Write atomically. Raises StorageError."""
-    dense = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    dense = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     text = json.dumps(header, ensure_ascii=False, sort_keys=True)
     metadata = {"kind": kind, "version": str(version), "header": text, "checksum": _checksum(text, dense)}
     write_file(path, save(dense, metadata=metadata))
@@ -82,7 +82,7 @@ def _check_kind(path: Path, metadata: Mapping[str, str], kind: str, version: int
 def _checksum(header: str, tensors: Tensors) -> str:
     digest = hashlib.sha256(header.encode("utf-8"))
     for name in sorted(tensors):
-        array = np.ascontiguousarray(tensors[name])
+        array = np.asarray(tensors[name], order="C")
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
         digest.update(array.data if array.size else b"")
     return digest.hexdigest()

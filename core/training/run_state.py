@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Final, final
 
 from core.device import StepResult
+
+CLEARLY: Final = 0.999
+"""A loss that falls by less than a thousandth is no progress: patience would never end."""
 
 
 @final
@@ -43,8 +46,10 @@ class RunState:
         )
 
     def is_better(self, accuracy: float, loss: float) -> bool:
-        """Higher accuracy is better; where equal, lower loss."""
-        return (accuracy, -loss) > (self.best_accuracy, -self.best_loss)
+        """Higher accuracy is better; where equal, a clearly lower loss."""
+        if accuracy == self.best_accuracy:
+            return loss < CLEARLY * self.best_loss
+        return accuracy > self.best_accuracy
 
     def after_epoch(self, accuracy: float, loss: float, seconds: float) -> RunState:
         """The start of the next epoch, with the best so far brought up to date."""

@@ -49,7 +49,8 @@ class ReferencePlan(Plan):
         self._state = {name: np.array(state[name], np.float32) for name in self._state}
 
     def predict(self, batch):
-        values = forward(self.graph, self._weights, self._photos(batch), Mode())
+        with np.errstate(all="ignore"):
+            values = forward(self.graph, self._weights, self._photos(batch), Mode())
         return {"logits": values[self.graph.output], **{name: values[name] for name in self._outputs}}
 
     def gradient(self, batch, accumulate=False):

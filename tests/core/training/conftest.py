@@ -1,0 +1,40 @@
+"""Runs on tiny photos, with a plan made of the NumPy references: no kernel has to be compiled."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.config import RunConfig
+from core.optim.settings import optimizer_of
+from tests.helpers.reference_plan import ReferencePlan
+from tests.helpers.tiny_photos import write_photos
+
+
+@pytest.fixture
+def reference_plans(monkeypatch):
+    """Every plan that the trainer compiles walks the references."""
+
+    def compile_plan(graph, *, batch=1, training=False, optimizer=None, outputs=(), frozen=(), seed=0, **others):
+        return ReferencePlan(
+            graph, batch=batch, training=training, optimizer=optimizer or optimizer_of(RunConfig()), outputs=outputs,
+            frozen=frozen, seed=seed,
+        )
+
+    for module in ("core.training.setup", "core.training.validation", "core.training.step", "core.diagnosis.prediction"):
+        monkeypatch.setattr(f"{module}.compile_plan", compile_plan)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A configuration of a run that takes a second: the small CNN on photos of 16 pixels."""
+    photos = write_photos(tmp_path / "photos")
+
+    def make(name="run", **changes):
+        values = {
+            "data": str(photos), "cache": str(tmp_path / "cache"), "out": str(tmp_path / name), "model": "cnn",
+            "image_size": 16, "epochs": 3, "batch_size": 4, "augment": "light", "device": "cpu", "dropout": 0.2,
+            "learning_rate": 3e-3, "validation": 0.2, "test": 0.2,
+        }
+        return RunConfig(**{**values, **changes})
+
+    return make
