@@ -1,0 +1,99 @@
+"""The model file: all that diagnosis needs comes back, and a crafted one is refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.diagnosis import model_file
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.errors import ModelFileError
+from core.graph import to_json
+from core.models import build, initial_weights
+from core.tensor_file import write_tensor_file
+
+
+@pytest.fixture
+def model():
+    graph = build("cnn", 3, 16)
+    return ModelFile(
+        graph, initial_weights(graph, 0), ("a", "b", "ü"), 16, 1.5, "hash", "MIT", {"test_accuracy": 0.9},
+        {"rejection": {"threshold": 3.5}}, {"means": np.eye(3)},
+    )
+
+
+def header_of(model, **changes):
+    header = {
+        "graph": json.loads(to_json(model.graph)), "classes": list(model.classes), "preprocessing": {"square": 16},
+        "temperature": 1.0, "data_hash": "", "licence": "", "figures": {}, "sections": {},
+    }
+    return {**header, **changes}
+
+
+def write_crafted(path, model, tensors=None, **changes):
+    write_tensor_file(path, "model", model_file.VERSION, header_of(model, **changes), tensors or model.weights)
+
+
+def test_a_model_comes_back_whole(model, tmp_path):
+    write_model(tmp_path / "best.safetensors", model)
+    for place in (tmp_path, tmp_path / "best.safetensors"):
+        got = read_model(place)
+        assert got.graph == model.graph
+        assert got.weights.keys() == model.weights.keys()
+        assert all(got.weights[n].tobytes() == model.weights[n].tobytes() for n in got.weights)
+        assert got.extra["means"].tolist() == np.eye(3).tolist()
+        assert replace(got, weights={}, extra={}) == replace(model, weights={}, extra={})
+
+
+def test_other_classes_than_weights_are_refused(model, tmp_path):
+    for classes in (["a", "b"], ["a", "b", "b"], ["a", "b", "c", "d"]):
+        write_crafted(tmp_path / "x.safetensors", model, classes=classes)
+        with pytest.raises(ModelFileError, match="its network tells 3 apart"):
+            read_model(tmp_path / "x.safetensors")
+
+
+def test_weights_that_do_not_fit_are_named(model, tmp_path):
+    path = tmp_path / "x.safetensors"
+    first = next(iter(model.weights))
+    for tensors, sentence in (
+        ({n: a for n, a in model.weights.items() if n != first}, f"{first} is missing"),
+        ({**model.weights, "more.weight": np.zeros(3, np.float32)}, "more.weight belongs to no layer"),
+        ({**model.weights, first: np.zeros((2, 2), np.float32)}, f"{first} is float32 .2, 2. instead of"),
+        ({**model.weights, first: np.full_like(model.weights[first], np.nan)}, f"{first} holds values that are not"),
+    ):
+        write_crafted(path, model, tensors)
+        with pytest.raises(ModelFileError, match=sentence):
+            read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"temperature": 0}, "temperature"),
+        ({"temperature": float("inf")}, "temperature"),
+        ({"preprocessing": {"square": 1 << 40}}, "photos of"),
+        ({"graph": {}}, "cannot be read"),
+        ({"figures": {"test_accuracy": "good"}}, "header that cannot be read"),
+        ({"sections": 5}, "header that cannot be read"),
+    ],
+)
+def test_a_header_without_sense_is_refused(model, tmp_path, changes, sentence):
+    write_crafted(tmp_path / "x.safetensors", model, **changes)
+    with pytest.raises(ModelFileError, match=sentence):
+        read_model(tmp_path / "x.safetensors")
+
+
+def test_a_network_that_would_take_the_memory_is_refused(model, tmp_path):
+    path = tmp_path / "x.safetensors"
+    side = model_file.MAX_SIDE + 1
+    huge = build("squeezenet1_1", 3, side)
+    write_crafted(path, replace(model, graph=huge, weights=initial_weights(huge, 0)))
+    with pytest.raises(ModelFileError, match=f"photos of shape .{side}"):
+        read_model(path)
+    wide = build("squeezenet1_1", 3, 4096)
+    write_crafted(path, replace(model, graph=wide, weights=initial_weights(wide, 0)))
+    with pytest.raises(ModelFileError, match="too many"):
+        read_model(path)

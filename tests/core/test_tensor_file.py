@@ -1,0 +1,80 @@
+"""Files of arrays: whole or refused, whatever was done to them."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from core.errors import ModelFileError, StorageError
+from core.storage import TEMPORARY, write_file
+from core.tensor_file import read_tensor_file, write_tensor_file
+
+
+@pytest.fixture
+def path(tmp_path):
+    tensors = {"b": np.zeros((0, 3), np.float32), "a": np.arange(6.0).reshape(2, 3), "step": np.array(5, np.int64)}
+    write_tensor_file(tmp_path / "x.safetensors", "model", 1, {"names": ["ä", 1]}, tensors)
+    return tmp_path / "x.safetensors"
+
+
+def test_what_was_written_is_read(path):
+    file = read_tensor_file(path, "model", 1)
+    assert file.header == {"names": ["ä", 1]}
+    assert file.tensors["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert file.tensors["step"].shape == ()
+    assert file.tensors["b"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 8, 60, -1])
+def test_a_cut_file_is_refused(path, cut):
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(ModelFileError, match="cut, altered"):
+        read_tensor_file(path, "model", 1)
+
+
+@pytest.mark.parametrize("at", [20, 150, 230, -30, -1])
+def test_one_altered_byte_is_refused(path, at):
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 0x04
+    path.write_bytes(bytes(raw))
+    with pytest.raises(ModelFileError):
+        read_tensor_file(path, "model", 1)
+
+
+def test_another_kind_or_version_or_program_is_named(path, tmp_path):
+    with pytest.raises(ModelFileError, match="is a LeafClinic model, not a LeafClinic checkpoint"):
+        read_tensor_file(path, "checkpoint", 1)
+    with pytest.raises(ModelFileError, match="version 1; this program reads version 2"):
+        read_tensor_file(path, "model", 2)
+    from safetensors.numpy import save_file
+
+    save_file({"a": np.zeros(3)}, tmp_path / "other.safetensors")
+    with pytest.raises(ModelFileError, match="of another program"):
+        read_tensor_file(tmp_path / "other.safetensors", "model", 1)
+    with pytest.raises(ModelFileError, match="no file"):
+        read_tensor_file(tmp_path / "none.safetensors", "model", 1)
+
+
+def test_a_header_that_promises_terabytes_takes_no_memory(tmp_path):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
+    for size in (len(header), 1 << 60):
+        (tmp_path / "big.safetensors").write_bytes(size.to_bytes(8, "little") + header)
+        with pytest.raises(ModelFileError, match="cut, altered"):
+            read_tensor_file(tmp_path / "big.safetensors", "model", 1)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
+    path = tmp_path / "settings"
+    write_file(path, "old")
+
+    def fail(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match="No space left on device"):
+        write_file(path, "new")
+    assert path.read_text() == "old"
+    assert not list(tmp_path.glob("*" + TEMPORARY))
