@@ -1,0 +1,307 @@
+"""Backward records of every op, in the reverse order of the steps, and the sums of the threads' gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from core.cpu import batch_norm as bn
+from core.cpu import depthwise as dw
+from core.cpu import elementwise as ew
+from core.cpu import loss, matmul, packing, pooling
+from core.cpu import microkernel as mk
+from core.cpu.forward import as_image, depthwise_fields, dropout_settings, pack_depthwise, pool_fields, pool_shares
+from core.cpu.geometry import Buffers, View, gradient_border, input_border
+from core.cpu.gradients import CONVOLUTIONS, Ledger, Target
+from core.cpu.lowering import Frame, convolution_of, map_record, zero_record
+from core.cpu.records import NOWHERE, Address, Record, Space
+from core.program import Program, Step, Value
+
+MASK_FLAGS: Final = {0: 0, 1: mk.MASK, 2: mk.MASK | mk.CAP}
+
+
+def place_buffers(buffers: Buffers, program: Program, wanted: frozenset[str]) -> None:
+    """Give every buffer, and every gradient that is wanted, its border and its place."""
+    borders = {name: (0, 0, 0, 0) for name in buffers.shapes}
+    turned = dict(borders)
+    for step in program.steps:
+        if step.op not in CONVOLUTIONS:
+            continue
+        source, target = (buffers.image(v) for v in (step.inputs[0], step.output))
+        name = step.inputs[0].buffer
+        borders[name] = tuple(map(max, borders[name], input_border(step, source, target)))  # type: ignore[assignment]
+        name = step.output.buffer
+        turned[name] = tuple(map(max, turned[name], gradient_border(step, source, target)))  # type: ignore[assignment]
+    for name in buffers.shapes:
+        buffers.place(name, name, borders[name])
+        if name in wanted:
+            buffers.place(f"d {name}", name, turned[name])
+
+
+def backward_records(frame: Frame, wanted: frozenset[str]) -> list[Record]:
+    """The whole reverse walk. Every step finds the gradient of its output, masked by its fused activation."""
+    ledger = Ledger(frame, wanted)
+    records: list[Record] = []
+    for step in reversed(frame.program.steps):
+        if step.op == "softmax_cross_entropy":
+            records += _cross_entropy(frame, step, ledger)
+        elif step.output.buffer in wanted:
+            before, due = ledger.settle(step)
+            records += before
+            if due:
+                dy, y = frame.d(step.output), frame.x(step.output)
+                records.append(map_record(step.node, "backward_input", ew.COPY, dy, dy, y, clip=due))
+            records += _BACKWARD[step.op](frame, step, ledger)
+    return records
+
+
+def _targets(ledger: Ledger, step: Step, masks: bool = True) -> list[Target | None]:
+    return [ledger.target(step, v, masks) if v.buffer in ledger.wanted else None for v in step.inputs]
+
+
+def _convolve(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    x, dy = frame.x(step.inputs[0]), frame.d(step.output)
+    c = convolution_of(step, frame.image(step.inputs[0]))
+    records: list[Record] = []
+    if frame.trains(step, "weight"):
+        records += matmul.weight_gradient(c, x, dy, frame.private(step, "weight"), step.node)
+    if frame.trains(step, "bias"):
+        records += matmul.bias_gradient(dy, frame.constant([1.0]), frame.private(step, "bias"), step.node)
+    target = _targets(ledger, step)[0]
+    if target is None:
+        return records
+    size = matmul.gradient_panel_floats(c, (x.height, x.width))
+    panel = Address(Space.SHARED, frame.memory(max(size, 1)).ctypes.data)
+    weight = frame.parameter(step, "weight")
+    assert weight is not None
+    flags = MASK_FLAGS[target.clip] | (mk.ACCUMULATE if target.accumulate else 0)
+    mask = target.y if target.clip else None
+    products, packs, empty = matmul.input_gradient(c, dy, target.dx, mask, flags, weight, panel, step.node)
+    frame.packs.extend(packs)
+    records += target.before
+    stride = c.stride
+    for y, x0, height, width in empty:
+        dx, y_at = _phase(target.dx, y, x0, height, width, stride), _phase(target.y, y, x0, height, width, stride)
+        if not target.accumulate:
+            records.append(zero_record(frame, step.node, dx))
+        elif target.clip:
+            records.append(map_record(step.node, "backward_input", ew.COPY, dx, dx, y_at, clip=target.clip))
+    return records + products
+
+
+def _phase(view: View, y: int, x: int, height: int, width: int, stride: tuple[int, int]) -> View:
+    return View(view.at(y, x), height, width, view.channels, view.row * stride[0], view.pixel * stride[1])
+
+
+def _depthwise(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    x, dy = frame.x(step.inputs[0]), frame.d(step.output)
+    records: list[Record] = []
+    if frame.trains(step, "weight") or frame.trains(step, "bias"):
+        spare = Address(Space.SLOT, frame.buffers.reserve(4 * dy.channels * int(np.prod(step.attributes["kernel"]))).bytes)  # type: ignore[arg-type]
+        taps = frame.private(step, "weight") if frame.trains(step, "weight") else spare
+        bias = frame.private(step, "bias") if frame.trains(step, "bias") else NOWHERE
+        fields = depthwise_fields(step, x, dy, taps) | {dw.BIAS: bias}
+        records.append(Record(dw.run_depthwise_weight, fields, 1, step.node, "backward_weight", "fused"))
+    target = _targets(ledger, step)[0]
+    if target is not None:
+        fields = depthwise_fields(step, target.dx, dy, pack_depthwise(frame, step)) | {
+            dw.RELU: target.clip, dw.ACCUMULATE: int(target.accumulate),
+            dw.MASK: target.y.address, dw.MASK_ROW: target.y.row, dw.MASK_PIXEL: target.y.pixel,
+        }  # fmt: skip
+        records += target.before
+        records.append(Record(dw.run_depthwise_input, fields, x.height, step.node, "backward_input", "fused"))
+    return records
+
+
+def _pool(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    target = _targets(ledger, step, masks=False)[0]
+    if target is None:
+        return []
+    dy = frame.d(step.output)
+    fields = pool_fields(step, target.dx, dy) | {pooling.ACCUMULATE: int(target.accumulate)}
+    if step.op == "max_pool":
+        fields[pooling.AUX] = frame.winners[step.node]
+        kernel = pooling.run_max_pool_backward
+    else:
+        fields[pooling.AUX] = pool_shares(frame, step)
+        kernel = pooling.run_avg_pool_backward
+    return [*target.before, Record(kernel, fields, target.dx.height, step.node, "backward_input", "fused")]
+
+
+def _copy(frame: Frame, step: Step, target: Target, dy: View, **more: object) -> list[Record]:
+    record = map_record(
+        step.node, "backward_input", more.pop("mode", ew.COPY), target.dx, dy, target.y,  # type: ignore[arg-type]
+        clip=target.clip, accumulate=target.accumulate, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return [*target.before, record]
+
+
+def _relu(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    """An activation of its own: the mask of its output, then whatever mask its input needs."""
+    target = _targets(ledger, step, masks=False)[0]
+    if target is None:
+        return []
+    dy, y = frame.d(step.output), frame.x(step.output)
+    clip = 1 if step.op == "relu" else 2
+    masked = map_record(step.node, "backward_input", ew.COPY, dy, dy, y, clip=clip)
+    return [masked, *_copy(frame, step, target, dy)]
+
+
+def _sigmoid(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    target = _targets(ledger, step, masks=False)[0]
+    if target is None:
+        return []
+    dy, y = frame.d(step.output), frame.x(step.output)
+    record = map_record(
+        step.node, "backward_input", ew.SIGMOID_GRADIENT, target.dx, dy, y, accumulate=target.accumulate
+    )
+    return [*target.before, record]
+
+
+def _add(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    records: list[Record] = []
+    for value in step.inputs:
+        if value.buffer in ledger.wanted:
+            records += _copy(frame, step, ledger.target(step, value, True), frame.d(step.output))
+    return records
+
+
+def _concat(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    records: list[Record] = []
+    channel = step.output.channel
+    for value in step.inputs:
+        part = Value(step.output.buffer, value.shape, channel)
+        channel += value.shape[-1]
+        if value.buffer in ledger.wanted:
+            records += _copy(frame, step, ledger.target(step, value, True), frame.d(part))
+    return records
+
+
+def _flatten(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    target = _targets(ledger, step)[0]
+    return [] if target is None else _copy(frame, step, target, as_image(frame.d(step.output), target.dx))
+
+
+def _dropout(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    target = _targets(ledger, step)[0]
+    if target is None:
+        return []
+    scale, limit, key = dropout_settings(step)
+    dy = frame.d(step.output)
+    return _copy(frame, step, target, dy, mode=ew.DROPOUT, scale=frame.constant([scale]), shift=limit, key=key)
+
+
+def _softmax(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    target = _targets(ledger, step, masks=False)[0]
+    if target is None:
+        return []
+    y, dy = frame.x(step.output), frame.d(step.output)
+    records = list(target.before)
+    for row in range(y.height):
+        for column in range(y.width):
+            fields: dict[int, int | Address] = {
+                loss.X: y.at(row, column), loss.Y: dy.at(row, column), loss.DX: target.dx.at(row, column),
+                loss.CHANNELS: y.channels, loss.ACCUMULATE: int(target.accumulate),
+            }  # fmt: skip
+            records.append(Record(loss.run_softmax_backward, fields, 1, step.node, "backward_input", "fused"))
+    return records
+
+
+def _cross_entropy(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    value = step.inputs[0]
+    x = frame.x(value)
+    weights = step.attributes["class_weights"] or (1.0,) * x.channels
+    fields: dict[int, int | Address] = {
+        loss.X: x.address, loss.CHANNELS: x.channels,
+        loss.SMOOTHING: frame.constant([float(step.attributes["label_smoothing"])]),  # type: ignore[arg-type]
+        loss.WEIGHTS: frame.constant(weights),  # type: ignore[arg-type]
+    }  # fmt: skip
+    before: tuple[Record, ...] = ()
+    if value.buffer in ledger.wanted:
+        target = ledger.target(step, value, False)
+        before = target.before
+        fields |= {loss.DX: target.dx.address, loss.ACCUMULATE: int(target.accumulate)}
+    return [*before, Record(loss.run_cross_entropy, fields, 1, step.node, "backward_input", "fused")]
+
+
+def _batch_norm(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    x, dy = frame.x(step.inputs[0]), frame.d(step.output)
+    saved, sums = frame.moments[step.node]
+    frozen = bool(step.attributes["frozen"])
+    target = _targets(ledger, step, masks=frozen)[0]
+    if frozen:
+        if target is None:
+            return []
+        scale = saved + 8 * x.channels
+        shift = frame.constant(np.zeros(x.channels, np.float32))
+        return _copy(frame, step, target, dy, mode=ew.AFFINE, scale=scale, shift=shift)
+    factors = Address(Space.SHARED, frame.memory(3 * x.channels).ctypes.data)
+    spare = Address(Space.SHARED, frame.memory(x.channels).ctypes.data)
+    fields: dict[int, int | Address] = {
+        bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
+        bn.CHANNELS: x.channels, bn.DY: dy.address, bn.DY_ROW: dy.row, bn.DY_PIXEL: dy.pixel,
+        bn.SUMS: sums, bn.SAVED: saved, bn.COEFFICIENTS: factors,
+        bn.GAMMA: frame.parameter(step, "weight") or NOWHERE,
+        bn.WEIGHT: frame.private(step, "weight") if frame.trains(step, "weight") else spare,
+        bn.BIAS: frame.private(step, "bias") if frame.trains(step, "bias") else spare,
+    }  # fmt: skip
+    blocks = -(-x.channels // bn.BLOCK)
+    records = [
+        Record(bn.run_gradient_sums, fields, 1, step.node, "backward_weight", "fused"),
+        Record(bn.run_gradient_merge, fields, blocks, step.node, "backward_weight", "fused", once=True),
+    ]
+    if target is not None:
+        records += target.before
+        records.append(
+            map_record(
+                step.node, "backward_input", ew.NORM_GRADIENT, target.dx, dy, x,
+                scale=factors, accumulate=target.accumulate,
+            )
+        )  # fmt: skip
+    return records
+
+
+def sum_records(frame: Frame, add: bool) -> list[Record]:
+    """Records that sum the threads' gradients into the flat one, in the parameters' own order of axes."""
+    records = []
+    for step in frame.program.steps:
+        for parameter in step.parameters:
+            if not frame.trains(step, parameter.role):
+                continue
+            groups, columns = 1, parameter.shape[0]
+            if step.op == "conv2d" and parameter.role == "weight":
+                groups = int(step.attributes["groups"])  # type: ignore[arg-type]
+            columns //= groups
+            rows = parameter.size // parameter.shape[0]
+            start = frame.layout.offsets[f"{step.node}.{parameter.role}"][0]
+            for group in range(groups):
+                offset = 4 * (start + group * rows * columns)
+                fields: dict[int, int | Address] = {
+                    packing.PRIVATE: Address(Space.PRIVATE, offset),
+                    packing.FILTER: Address(Space.SHARED, frame.gradient.ctypes.data + offset),
+                    packing.SUM_ROWS: rows, packing.SUM_N: columns, packing.ADD_TO: int(add),
+                }  # fmt: skip
+                tasks = -(-columns // packing.BLOCK)
+                records.append(Record(packing.run_sum, fields, tasks, step.node, "update", "sum"))
+    return records
+
+
+_BACKWARD: Final[Mapping[str, Callable[[Frame, Step, Ledger], list[Record]]]] = {
+    "conv2d": _convolve,
+    "dense": _convolve,
+    "depthwise_conv2d": _depthwise,
+    "max_pool": _pool,
+    "avg_pool": _pool,
+    "global_avg_pool": _pool,
+    "relu": _relu,
+    "relu6": _relu,
+    "sigmoid": _sigmoid,
+    "softmax": _softmax,
+    "concat": _concat,
+    "add": _add,
+    "batch_norm": _batch_norm,
+    "dropout": _dropout,
+    "flatten": _flatten,
+}

@@ -1,0 +1,143 @@
+"""Batch normalisation: sums per photo, one merge per batch, then a scale and a shift per channel.
+
+Every photo leaves its own sums, and the merge adds them in the photos' order in float64: the same
+bits for any number of threads. Source of the merge: Chan, Golub and LeVeque, 1983.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from core.cpu.memory import floats, words
+
+# Record.
+X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
+DY, DY_ROW, DY_PIXEL = range(7, 10)
+SUMS: int = 10
+"""(photo, 2, C) floats: mean and squared deviations, or the sums of dy and of dy times the normalised x."""
+SAVED: int = 11
+"""(5, C) floats: mean, 1 / deviation, and three coefficients (forward: scale, shift; backward: of dy, x and 1)."""
+WEIGHT, BIAS, MEAN, VARIANCE, SETTINGS = range(12, 17)
+"""Parameters of C floats; SETTINGS: epsilon and momentum. In backward WEIGHT and BIAS are gradients to add to."""
+GAMMA: int = 17
+COEFFICIENTS: int = 18
+"""(3, C) floats that the gradient uses: ``dx = k0 dy + k1 x + k2``."""
+
+# Context.
+COUNT: int = 15
+"""Photos in the batch."""
+
+BLOCK: int = 16
+"""Channels of one task of a merge."""
+
+
+def run_statistics(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Mean and squared deviations of one photo, in one pass shifted by its first pixel. One task."""
+    w = words(record)
+    channels = w[CHANNELS]
+    mean = floats(w[SUMS] + photo * channels * 8, channels)
+    square = floats(w[SUMS] + (photo * 2 + 1) * channels * 4, channels)
+    first = floats(w[X], channels)
+    mean[:] = 0
+    square[:] = 0
+    for y in range(w[HEIGHT]):
+        for x in range(w[WIDTH]):
+            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL], channels)
+            for c in range(channels):
+                d = seen[c] - first[c]
+                mean[c] += d
+                square[c] += d * d
+    count = np.float32(w[HEIGHT] * w[WIDTH])
+    for c in range(channels):
+        square[c] = max(square[c] - mean[c] * (mean[c] / count), np.float32(0))
+        mean[c] = first[c] + mean[c] / count
+
+
+def run_merge(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Statistics of the batch, the running ones, scale and shift. Tasks are blocks of channels."""
+    w = words(record)
+    channels, photos = w[CHANNELS], words(context)[COUNT]
+    settings = floats(w[SETTINGS], 2)
+    sums, saved = floats(w[SUMS], photos * 2 * channels), floats(w[SAVED], 4 * channels)
+    weight, bias = floats(w[WEIGHT], channels), floats(w[BIAS], channels)
+    running_mean, running_var = floats(w[MEAN], channels), floats(w[VARIANCE], channels)
+    part = w[HEIGHT] * w[WIDTH]
+    total = part * photos
+    for c in range(low * BLOCK, min(channels, high * BLOCK)):
+        mean, square = 0.0, 0.0
+        for n in range(photos):
+            mean += float(sums[2 * n * channels + c])
+        mean /= photos
+        for n in range(photos):
+            d = float(sums[2 * n * channels + c]) - mean
+            square += float(sums[(2 * n + 1) * channels + c]) + d * d * part
+        inverse = 1 / sqrt(square / total + settings[0])
+        saved[c] = mean
+        saved[channels + c] = inverse
+        saved[2 * channels + c] = weight[c] * inverse
+        saved[3 * channels + c] = bias[c] - mean * weight[c] * inverse
+        rate = float(settings[1])
+        running_mean[c] = (1 - rate) * running_mean[c] + rate * mean
+        running_var[c] = (1 - rate) * running_var[c] + rate * square / max(total - 1, 1)
+
+
+def run_fix(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Scale and shift from the running statistics. Tasks are blocks of channels."""
+    w = words(record)
+    channels = w[CHANNELS]
+    saved = floats(w[SAVED], 4 * channels)
+    weight, bias = floats(w[WEIGHT], channels), floats(w[BIAS], channels)
+    mean, variance = floats(w[MEAN], channels), floats(w[VARIANCE], channels)
+    epsilon = float(floats(w[SETTINGS], 2)[0])
+    for c in range(low * BLOCK, min(channels, high * BLOCK)):
+        inverse = 1 / sqrt(variance[c] + epsilon)
+        saved[c] = mean[c]
+        saved[channels + c] = inverse
+        saved[2 * channels + c] = weight[c] * inverse
+        saved[3 * channels + c] = bias[c] - mean[c] * weight[c] * inverse
+
+
+def run_gradient_sums(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Sums of dy and of dy times the normalised x of one photo. One task."""
+    w = words(record)
+    channels = w[CHANNELS]
+    plain = floats(w[SUMS] + photo * channels * 8, channels)
+    normal = floats(w[SUMS] + (photo * 2 + 1) * channels * 4, channels)
+    mean, inverse = floats(w[SAVED], channels), floats(w[SAVED] + channels * 4, channels)
+    plain[:] = 0
+    normal[:] = 0
+    for y in range(w[HEIGHT]):
+        for x in range(w[WIDTH]):
+            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL], channels)
+            dy = floats(w[DY] + y * w[DY_ROW] + x * w[DY_PIXEL], channels)
+            for c in range(channels):
+                plain[c] += dy[c]
+                normal[c] += dy[c] * (seen[c] - mean[c])
+    for c in range(channels):
+        normal[c] *= inverse[c]
+
+
+def run_gradient_merge(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Gradients of weight and bias, and the coefficients of dx. Tasks are blocks of channels."""
+    w = words(record)
+    channels, photos = w[CHANNELS], words(context)[COUNT]
+    sums, saved = floats(w[SUMS], photos * 2 * channels), floats(w[SAVED], 4 * channels)
+    weight, bias = floats(w[WEIGHT], channels), floats(w[BIAS], channels)
+    k = floats(w[COEFFICIENTS], 3 * channels)
+    gamma = floats(w[GAMMA], channels)
+    total = w[HEIGHT] * w[WIDTH] * photos
+    for c in range(low * BLOCK, min(channels, high * BLOCK)):
+        plain, normal = 0.0, 0.0
+        for n in range(photos):
+            plain += float(sums[2 * n * channels + c])
+            normal += float(sums[(2 * n + 1) * channels + c])
+        if w[WEIGHT]:
+            weight[c] += normal
+            bias[c] += plain
+        inverse = float(saved[channels + c])
+        scale = gamma[c] * inverse
+        k[c] = scale
+        k[channels + c] = -scale * inverse * normal / total
+        k[2 * channels + c] = -scale * plain / total + scale * inverse * normal / total * saved[c]

@@ -1,0 +1,134 @@
+"""Everything that looks at one element: copy, add, scale and shift, sigmoid, dropout, activations and their gradients."""
+
+from __future__ import annotations
+
+from math import exp
+
+import numpy as np
+from numba import njit, uint32
+
+from core.cpu.memory import floats, words
+
+# Record: out = clip(f(a, b)); gradients: out (+)= f(a, y) where the mask is open.
+MODE, HEIGHT, WIDTH, CHANNELS = range(1, 5)
+OUT, OUT_ROW, OUT_PIXEL = range(5, 8)
+A, A_ROW, A_PIXEL = range(8, 11)
+B, B_ROW, B_PIXEL = range(11, 14)
+SCALE, SHIFT = 14, 15
+"""Addresses of C floats each (AFFINE); of three times C floats (NORM_GRADIENT); of the float 1 / (1 - rate),
+with the threshold as a number in SHIFT (DROPOUT)."""
+RELU: int = 16
+"""1 clips below at 0, 2 also above at 6; in gradients the same for the mask."""
+ACCUMULATE: int = 17
+KEY: int = 18
+
+COPY, ADD, AFFINE, SIGMOID, SIGMOID_GRADIENT, DROPOUT, NORM_GRADIENT = range(7)
+
+# Context.
+SEED, STEP, PHOTO0 = 8, 9, 10
+
+
+def run_map(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Tasks are rows."""
+    w = words(record)
+    for y in range(low, high):
+        for x in range(w[WIDTH]):
+            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
+            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
+            b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
+            _value(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], out, a, b)
+            if w[RELU]:
+                cap = np.float32(6 if w[RELU] == 2 else np.inf)
+                for c in range(len(out)):
+                    v = out[c]
+                    v = np.float32(0) if v < 0 else v
+                    out[c] = cap if v > cap else v
+
+
+def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Tasks are rows. `b` is the output y that a sigmoid needs, or whose activation is the mask."""
+    w = words(record)
+    line = np.empty(w[CHANNELS], np.float32)
+    for y in range(low, high):
+        for x in range(w[WIDTH]):
+            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
+            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
+            b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
+            _value(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], line, a, b)
+            if w[ACCUMULATE]:
+                for c in range(len(line)):
+                    line[c] += out[c]
+            if w[RELU]:
+                cap = np.float32(6 if w[RELU] == 2 else np.inf)
+                for c in range(len(line)):
+                    out[c] = line[c] if b[c] > 0 and b[c] < cap else 0
+            else:
+                for c in range(len(line)):
+                    out[c] = line[c]
+
+
+@njit
+def _value(w, context, photo, element, out, a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    mode = w[MODE]
+    if mode == COPY:
+        for c in range(len(out)):
+            out[c] = a[c]
+    elif mode == ADD:
+        for c in range(len(out)):
+            out[c] = a[c] + b[c]
+    elif mode == AFFINE:
+        scale, shift = floats(w[SCALE], len(out)), floats(w[SHIFT], len(out))
+        for c in range(len(out)):
+            out[c] = a[c] * scale[c] + shift[c]
+    elif mode == SIGMOID:
+        for c in range(len(out)):
+            small = np.float32(exp(-abs(a[c])))
+            out[c] = (np.float32(1) if a[c] >= 0 else small) / (np.float32(1) + small)
+    elif mode == SIGMOID_GRADIENT:
+        for c in range(len(out)):
+            out[c] = a[c] * b[c] * (np.float32(1) - b[c])
+    elif mode == NORM_GRADIENT:
+        k = floats(w[SCALE], 3 * len(out))
+        for c in range(len(out)):
+            out[c] = a[c] * k[c] + b[c] * k[len(out) + c] + k[2 * len(out) + c]
+    else:
+        run = words(context)
+        first = _stream(run[SEED], run[STEP], w[KEY], run[PHOTO0] + photo)
+        second = _mix(uint32(first + uint32(0x9E3779B9)))
+        scale, threshold = floats(w[SCALE], 1)[0], uint32(w[SHIFT])
+        for c in range(len(out)):
+            drawn = _mix(uint32(_mix(uint32(uint32(element + c) ^ first)) + second))
+            out[c] = a[c] * scale if drawn >= threshold else np.float32(0)
+
+
+@njit
+def _mix(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """`core.ops.random.mix` on uint32."""
+    x = uint32(x ^ (x >> uint32(16)))
+    x = uint32(x * uint32(0x7FEB352D))
+    x = uint32(x ^ (x >> uint32(15)))
+    x = uint32(x * uint32(0x846CA68B))
+    return uint32(x ^ (x >> uint32(16)))
+
+
+@njit
+def _stream(seed, step, key, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """First word of `core.ops.random.stream`."""
+    golden = uint32(0x9E3779B9)
+    first = _mix(uint32(golden + uint32(seed)))
+    first = _mix(uint32(first + golden + uint32(step)))
+    first = _mix(uint32(first + golden + uint32(key)))
+    return _mix(uint32(first + golden + uint32(photo)))
+
+
+def run_emit(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Copy a view to row `photo` of a shared array without borders at OUT. Tasks are rows."""
+    w = words(record)
+    size = w[WIDTH] * w[CHANNELS] * 4
+    for y in range(low, high):
+        for x in range(w[WIDTH]):
+            start = w[OUT] + (photo * w[HEIGHT] + y) * size + x * w[CHANNELS] * 4
+            out = floats(start, w[CHANNELS])
+            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
+            for c in range(len(out)):
+                out[c] = a[c]

@@ -1,0 +1,234 @@
+"""Forward records of every op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+
+from core.cpu import batch_norm as bn
+from core.cpu import depthwise as dw
+from core.cpu import elementwise as ew
+from core.cpu import loss, matmul, packing, photo, pooling
+from core.cpu import microkernel as mk
+from core.cpu.geometry import View
+from core.cpu.lowering import CLIPS, Frame, convolution_of, map_record
+from core.cpu.records import NOWHERE, Address, Record, Space
+from core.graph import PHOTO
+from core.ops.avg_pool import divisors
+from core.ops.contract import volume
+from core.ops.random import threshold
+from core.program import Step, Value
+
+TILE_FLAGS: Final = {0: 0, 1: mk.RELU, 2: mk.RELU | mk.CAP}
+
+
+def photo_record(frame: Frame) -> Record:
+    """The transform of uint8 photos into the network's input."""
+    node = frame.program.graph.nodes[0]
+    out = frame.x(frame.program.values[PHOTO])
+    mean, std = (np.asarray(node.attributes[k], np.float64) for k in ("mean", "std"))
+    normal = np.zeros(6, np.float32)
+    normal[: len(mean)], normal[3 : 3 + len(std)] = mean, 1 / std
+    fields: dict[int, int | Address] = {
+        photo.OUT: out.address, photo.OUT_ROW: out.row, photo.HEIGHT: out.height, photo.WIDTH: out.width,
+        photo.CHANNELS: out.channels, photo.NORMAL: frame.constant(normal),
+    }  # fmt: skip
+    return Record(photo.run_photo, fields, out.height, PHOTO, "forward", "fused")
+
+
+def forward_step(frame: Frame, step: Step) -> list[Record]:
+    """Records that compute one step."""
+    return _FORWARD[step.op](frame, step)
+
+
+def _convolve(frame: Frame, step: Step) -> list[Record]:
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    c = convolution_of(step, frame.image(step.inputs[0]))
+    depth = c.kernel[0] * c.kernel[1] * c.depth
+    panel = Address(Space.SHARED, frame.memory(matmul.panel_floats(c.width, c.groups, depth)).ctypes.data)
+    weight = frame.parameter(step, "weight")
+    assert weight is not None
+    frame.packs.extend(matmul.forward_packs(c, weight, panel, step.node))
+    flags = TILE_FLAGS[CLIPS[step.activation]]
+    return matmul.forward_records(c, x, y, panel, frame.parameter(step, "bias"), flags, step.node)
+
+
+def pack_depthwise(frame: Frame, step: Step) -> Address:
+    """The step's filter as (kh, kw, C), packed whenever the weights changed."""
+    kh, kw = step.attributes["kernel"]  # type: ignore[misc]
+    channels, taps = step.output.shape[2], int(kh) * int(kw)  # type: ignore[has-type]
+    panel = Address(Space.SHARED, frame.memory(channels * taps).ctypes.data)
+    weight = frame.parameter(step, "weight")
+    assert weight is not None
+    fields: dict[int, int | Address] = {
+        packing.SOURCE: weight, packing.PANEL: panel, packing.WIDE: channels, packing.VALID: channels,
+        packing.BLOCKS: 1, packing.PART: channels * taps * 4, packing.T1: 1, packing.T2: 1,
+        packing.DEPTH: taps, packing.S_N: taps * 4, packing.S_K: 4,
+    }  # fmt: skip
+    frame.packs.append(Record(packing.run_pack, fields, 1, step.node, "update", "pack"))
+    return panel
+
+
+def depthwise_fields(step: Step, x: View, y: View, taps: Address) -> dict[int, int | Address]:
+    """Fields that all directions of a depthwise convolution share."""
+    (kh, kw), (sh, sw), (top, left, _, _) = (step.attributes[k] for k in ("kernel", "stride", "padding"))  # type: ignore[misc]
+    return {
+        dw.X: x.address, dw.X_ROW: x.row, dw.X_PIXEL: x.pixel, dw.HEIGHT: x.height, dw.WIDTH: x.width,
+        dw.CHANNELS: x.channels, dw.Y: y.address, dw.Y_ROW: y.row, dw.Y_PIXEL: y.pixel,
+        dw.ROWS: y.height, dw.COLUMNS: y.width, dw.KERNEL_Y: kh, dw.KERNEL_X: kw, dw.STRIDE_Y: sh,
+        dw.STRIDE_X: sw, dw.TOP: top, dw.LEFT: left, dw.FILTER: taps,
+    }  # type: ignore[has-type]  # fmt: skip
+
+
+def _depthwise(frame: Frame, step: Step) -> list[Record]:
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    fields = depthwise_fields(step, x, y, pack_depthwise(frame, step))
+    fields |= {dw.BIAS: frame.parameter(step, "bias") or NOWHERE, dw.RELU: CLIPS[step.activation]}
+    return [Record(dw.run_depthwise, fields, y.height, step.node, "forward", "fused")]
+
+
+def pool_fields(step: Step, x: View, y: View) -> dict[int, int | Address]:
+    """Fields that both directions of a pooling share."""
+    if step.op == "global_avg_pool":
+        window = ((x.height, x.width), (1, 1), (0, 0, 0, 0))
+    else:
+        window = tuple(step.attributes[k] for k in ("kernel", "stride", "padding"))  # type: ignore[assignment]
+    (kh, kw), (sh, sw), (top, left, _, _) = window
+    return {
+        pooling.X: x.address, pooling.X_ROW: x.row, pooling.X_PIXEL: x.pixel, pooling.HEIGHT: x.height,
+        pooling.WIDTH: x.width, pooling.CHANNELS: x.channels, pooling.Y: y.address, pooling.Y_ROW: y.row,
+        pooling.Y_PIXEL: y.pixel, pooling.ROWS: y.height, pooling.COLUMNS: y.width, pooling.KERNEL_Y: kh,
+        pooling.KERNEL_X: kw, pooling.STRIDE_Y: sh, pooling.STRIDE_X: sw, pooling.TOP: top, pooling.LEFT: left,
+    }  # fmt: skip
+
+
+def pool_shares(frame: Frame, step: Step) -> Address:
+    """1 / window size of every window of an average pooling."""
+    height, width, _ = frame.image(step.inputs[0])
+    if step.op == "global_avg_pool":
+        return frame.constant([1 / (height * width)])
+    return frame.constant((1 / divisors(step.attributes, height, width)).astype(np.float32).ravel())
+
+
+def _max_pool(frame: Frame, step: Step) -> list[Record]:
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    fields = pool_fields(step, x, y)
+    if frame.program.training:
+        frame.winners[step.node] = frame.buffers.reserve(volume(step.output.shape) * 4)
+        fields[pooling.AUX] = frame.winners[step.node]
+    return [Record(pooling.run_max_pool, fields, y.height, step.node, "forward", "fused")]
+
+
+def _avg_pool(frame: Frame, step: Step) -> list[Record]:
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    fields = pool_fields(step, x, y) | {pooling.AUX: pool_shares(frame, step)}
+    return [Record(pooling.run_avg_pool, fields, y.height, step.node, "forward", "fused")]
+
+
+def _activation(frame: Frame, step: Step) -> list[Record]:
+    mode = ew.SIGMOID if step.op == "sigmoid" else ew.COPY
+    y, x = frame.x(step.output), frame.x(step.inputs[0])
+    return [map_record(step.node, "forward", mode, y, x, clip=CLIPS.get(step.op, 0))]
+
+
+def _add(frame: Frame, step: Step) -> list[Record]:
+    a, b = (frame.x(v) for v in step.inputs)
+    return [map_record(step.node, "forward", ew.ADD, frame.x(step.output), a, b, clip=CLIPS[step.activation])]
+
+
+def _concat(frame: Frame, step: Step) -> list[Record]:
+    records, channel = [], step.output.channel
+    for value in step.inputs:
+        part = Value(step.output.buffer, value.shape, channel)
+        records.append(map_record(step.node, "forward", ew.COPY, frame.x(part), frame.x(value)))
+        channel += value.shape[-1]
+    return records
+
+
+def _flatten(frame: Frame, step: Step) -> list[Record]:
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    return [map_record(step.node, "forward", ew.COPY, as_image(y, x), x)]
+
+
+def as_image(flat: View, image: View) -> View:
+    """A flat view seen with the height and width of an image."""
+    pixel = image.channels * 4
+    return View(flat.address, image.height, image.width, image.channels, image.width * pixel, pixel)
+
+
+def dropout_settings(step: Step) -> tuple[float, int, int]:
+    """(scale, threshold, key) of a dropout."""
+    rate = float(step.attributes["rate"])  # type: ignore[arg-type]
+    return 1 / (1 - rate), threshold(rate), int(step.attributes["key"])  # type: ignore[arg-type]
+
+
+def _dropout(frame: Frame, step: Step) -> list[Record]:
+    scale, limit, key = dropout_settings(step)
+    y, x = frame.x(step.output), frame.x(step.inputs[0])
+    return [map_record(step.node, "forward", ew.DROPOUT, y, x, scale=frame.constant([scale]), shift=limit, key=key)]
+
+
+def _softmax(frame: Frame, step: Step) -> list[Record]:
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    records = []
+    for row in range(x.height):
+        for column in range(x.width):
+            fields = {loss.X: x.at(row, column), loss.Y: y.at(row, column), loss.CHANNELS: x.channels}
+            records.append(Record(loss.run_softmax, fields, 1, step.node, "forward", "fused"))
+    return records
+
+
+def _cross_entropy(frame: Frame, step: Step) -> list[Record]:
+    return []  # one record does forward and backward: core.cpu.backward
+
+
+def _batch_norm(frame: Frame, step: Step) -> list[Record]:
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    channels = x.channels
+    saved = Address(Space.SHARED, frame.memory(4 * channels).ctypes.data)
+    settings = frame.constant([float(step.attributes[k]) for k in ("epsilon", "momentum")])  # type: ignore[arg-type]
+    fields: dict[int, int | Address] = {
+        bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
+        bn.CHANNELS: channels, bn.SAVED: saved, bn.SETTINGS: settings,
+    }  # fmt: skip
+    for name, role in ((bn.WEIGHT, "weight"), (bn.BIAS, "bias"), (bn.MEAN, "running_mean"), (bn.VARIANCE, "running_var")):
+        fields[name] = frame.parameter(step, role) or NOWHERE
+    blocks = -(-channels // bn.BLOCK)
+    scaled = map_record(
+        step.node, "forward", ew.AFFINE, y, x, scale=saved + 8 * channels, shift=saved + 12 * channels,
+        clip=CLIPS[step.activation],
+    )  # fmt: skip
+    if not frame.program.training or step.attributes["frozen"]:
+        frame.packs.append(Record(bn.run_fix, fields, blocks, step.node, "update", "fused"))
+        frame.moments[step.node] = (saved, NOWHERE)
+        return [scaled]
+    sums = Address(Space.SHARED, frame.memory(frame.batch * 2 * channels).ctypes.data)
+    frame.moments[step.node] = (saved, sums)
+    fields[bn.SUMS] = sums
+    return [
+        Record(bn.run_statistics, fields, 1, step.node, "forward", "fused"),
+        Record(bn.run_merge, fields, blocks, step.node, "forward", "fused", once=True),
+        scaled,
+    ]
+
+
+_FORWARD: Final[Mapping[str, Callable[[Frame, Step], list[Record]]]] = {
+    "conv2d": _convolve,
+    "dense": _convolve,
+    "depthwise_conv2d": _depthwise,
+    "max_pool": _max_pool,
+    "avg_pool": _avg_pool,
+    "global_avg_pool": _avg_pool,
+    "relu": _activation,
+    "relu6": _activation,
+    "sigmoid": _activation,
+    "softmax": _softmax,
+    "softmax_cross_entropy": _cross_entropy,
+    "concat": _concat,
+    "add": _add,
+    "batch_norm": _batch_norm,
+    "dropout": _dropout,
+    "flatten": _flatten,
+}

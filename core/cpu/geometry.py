@@ -1,0 +1,147 @@
+"""Where a photo's buffers lie: channels last, with a zero border as wide as any window reaches.
+
+With the border a window never needs a bounds check, and a row of its taps is contiguous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+from core.cpu.memory import LINE, SLACK
+from core.cpu.records import Address, Space
+from core.graph import Shape
+from core.ops.contract import volume
+from core.program import Program, Step, Value
+
+Border: TypeAlias = tuple[int, int, int, int]
+"""Pixels (top, left, bottom, right)."""
+
+INHERITS: Final = ("relu", "relu6", "sigmoid", "dropout")
+"""Ops whose flat output keeps the height and width of a flattened input."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class View:
+    """Channels of a buffer: address of pixel (0, 0), size, and bytes from row to row and pixel to pixel."""
+
+    address: Address
+    height: int
+    width: int
+    channels: int
+    row: int
+    pixel: int
+
+    def at(self, y: int, x: int) -> Address:
+        """Address of a pixel; in the border too."""
+        return self.address + (y * self.row + x * self.pixel)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Taps of a strided window along one axis that reach one phase of the input (`phases`)."""
+
+    first: int
+    count: int
+    tap: int
+    taps: int
+    lowest: int
+
+
+def phases(size: int, kernel: int, stride: int, before: int) -> tuple[Span, ...]:
+    """The gradient of a strided convolution as `stride` plain ones along one axis.
+
+    Input pixels ``first + stride t``, ``t < count`` are reached by the taps ``tap, tap + stride, ...``
+    (`taps` of them); read backwards these meet output pixels ``lowest + t``, ``lowest + t + 1``, ...
+    """
+    spans = []
+    for tap in range(stride):
+        first = (tap - before) % stride
+        count = len(range(first, size, stride))
+        taps = len(range(tap, kernel, stride))
+        if count:
+            spans.append(Span(first, count, tap, taps, (first + before - tap) // stride - (taps - 1)))
+    return tuple(spans)
+
+
+def window_of(step: Step, source: Shape) -> tuple[tuple[int, int], tuple[int, int], Border]:
+    """(kernel, stride, padding) of a step; a dense layer is one window over its whole input `source`."""
+    if step.op == "dense":
+        return (source[0], source[1]), (1, 1), (0, 0, 0, 0)
+    read = step.attributes
+    return read["kernel"], read["stride"], read["padding"]  # type: ignore[return-value]
+
+
+def input_border(step: Step, source: Shape, target: Shape) -> Border:
+    """How far the windows of a convolution reach over its input's edges."""
+    (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, source)
+    bottom = (target[0] - 1) * sh + kh - top - source[0]
+    right = (target[1] - 1) * sw + kw - left - source[1]
+    return top, left, max(bottom, 0), max(right, 0)
+
+
+def gradient_border(step: Step, source: Shape, target: Shape) -> Border:
+    """How far the input gradient of a convolution reaches over its output gradient's edges."""
+    kernel, stride, padding = window_of(step, source)
+    reach = []
+    for axis in (0, 1):
+        spans = [s for s in phases(source[axis], kernel[axis], stride[axis], padding[axis]) if s.taps]
+        before = max((-s.lowest for s in spans), default=0)
+        after = max((s.lowest + s.taps + s.count - 1 - target[axis] for s in spans), default=0)
+        reach.append((max(before, 0), max(after, 0)))
+    return reach[0][0], reach[1][0], reach[0][1], reach[1][1]
+
+
+@final
+class Buffers:
+    """Geometry of all buffers of a program and their places in one photo's memory."""
+
+    def __init__(self, program: Program) -> None:
+        self.shapes = _image_shapes(program)
+        self.bytes = 0
+        self._views: dict[str, View] = {}
+
+    def image(self, value: Value) -> Shape:
+        """(height, width, channels) in which a value lies."""
+        height, width, _ = self.shapes[value.buffer]
+        return height, width, volume(value.shape) // (height * width)
+
+    def place(self, name: str, buffer: str, border: Border) -> None:
+        """Give the forward (`name` = buffer) or gradient array of a buffer its memory."""
+        height, width, channels = self.shapes[buffer]
+        top, left, bottom, right = border
+        pixel, row = channels * 4, (left + width + right) * channels * 4
+        start = self.reserve((top + height + bottom) * row)
+        self._views[name] = View(start + (top * row + left * pixel), height, width, channels, row, pixel)
+
+    def reserve(self, size: int) -> Address:
+        """Memory of a photo; the first bytes after it may be read (`SLACK`)."""
+        start = Address(Space.SLOT, self.bytes)
+        self.bytes += -(-size // LINE) * LINE
+        return start
+
+    def view(self, name: str, value: Value) -> View:
+        """The view of a value in the array that was placed under `name`."""
+        whole = self._views[name]
+        _, _, channels = self.image(value)
+        return View(whole.address + value.channel * 4, whole.height, whole.width, channels, whole.row, whole.pixel)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of one photo, slack included, a multiple of a cache line."""
+        return self.bytes + SLACK
+
+
+def _image_shapes(program: Program) -> Mapping[str, Shape]:
+    """Buffer name to (height, width, channels); flat buffers are one pixel unless they follow a flattened image."""
+    shapes: dict[str, Shape] = {}
+    for name, shape in program.buffers.items():
+        shapes[name] = shape if len(shape) == 3 else (1, 1, volume(shape))
+    for step in program.steps:
+        if step.op in INHERITS and len(step.output.shape) == 1 and step.output.buffer == step.node:
+            height, width, _ = shapes[step.inputs[0].buffer]
+            shapes[step.output.buffer] = (height, width, volume(step.output.shape) // (height * width))
+    return shapes

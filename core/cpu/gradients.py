@@ -1,0 +1,90 @@
+"""Who writes which gradient: first a write, then additions, and the mask of a fused activation with the last of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.cpu.geometry import View
+from core.cpu.lowering import CLIPS, Frame, zero_record
+from core.cpu.records import Record
+from core.program import Step, Value
+
+CONVOLUTIONS: Final = ("conv2d", "dense", "depthwise_conv2d")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a step adds the gradient of one input: `clip` and `y` say which mask it must apply."""
+
+    dx: View
+    accumulate: bool
+    clip: int
+    y: View
+    before: tuple[Record, ...]
+
+
+def wanted_buffers(frame: Frame) -> frozenset[str]:
+    """Buffers whose gradient some trained parameter needs."""
+    wanted: set[str] = set()
+    for step in frame.program.steps:
+        learns = any(frame.trains(step, p.role) for p in step.parameters)
+        if learns or any(v.buffer in wanted for v in step.inputs):
+            wanted.add(step.output.buffer)
+    return frozenset(wanted)
+
+
+@final
+class Ledger:
+    """State of all gradients while the backward records are written, last step first."""
+
+    def __init__(self, frame: Frame, wanted: frozenset[str]) -> None:
+        self.frame, self.wanted = frame, wanted
+        channels = {name: shape[2] for name, shape in frame.buffers.shapes.items()}
+        self._written = {name: np.zeros(count, bool) for name, count in channels.items()}
+        self._masked = {name: np.zeros(count, bool) for name, count in channels.items()}
+        self._clip = {name: np.zeros(count, int) for name, count in channels.items()}
+        self._reads = {name: np.zeros(count, int) for name, count in channels.items()}
+        for step in frame.program.steps:
+            self._clip[step.output.buffer][self._span(step.output)] = CLIPS[step.activation]
+            for value in step.inputs if step.output.buffer in wanted else ():
+                self._reads[value.buffer][self._span(value)] += 1
+
+    def _span(self, value: Value) -> slice:
+        return slice(value.channel, value.channel + self.frame.image(value)[2])
+
+    def target(self, step: Step, value: Value, masks: bool) -> Target:
+        """Where `step` puts the gradient of its input; `masks` says whether its kernel can apply a mask."""
+        span, name = self._span(value), value.buffer
+        written, clip = self._written[name][span], self._clip[name][span]
+        before: tuple[Record, ...] = ()
+        if written.any() and not written.all():
+            before = self._zero_unwritten(step, value)
+        accumulate = bool(written.any())
+        self._written[name][span] = True
+        self._reads[name][span] -= 1
+        last = not self._reads[name][span].any()
+        fused = int(clip[0]) if masks and last and (clip == clip[0]).all() else 0
+        if fused:
+            self._masked[name][span] = True
+        return Target(self.frame.d(value), accumulate, fused, self.frame.x(value), before)
+
+    def _zero_unwritten(self, step: Step, value: Value) -> tuple[Record, ...]:
+        span = self._span(value)
+        records = []
+        for channel in range(span.start, span.stop):
+            if not self._written[value.buffer][channel]:
+                part = Value(value.buffer, (*self.frame.image(value)[:2], 1), channel)
+                records.append(zero_record(self.frame, step.node, self.frame.d(part)))
+        return tuple(records)
+
+    def settle(self, step: Step) -> tuple[tuple[Record, ...], int]:
+        """Before a step's own backward: zeros where nobody contributed, and the clip whose mask is still due."""
+        span, name = self._span(step.output), step.output.buffer
+        before = () if self._written[name][span].all() else self._zero_unwritten(step, step.output)
+        self._written[name][span] = True
+        due = CLIPS[step.activation] if not self._masked[name][span].all() else 0
+        return before, due

@@ -1,0 +1,69 @@
+"""Softmax, and softmax with cross entropy, over the channels of one pixel. Sums are in float64."""
+
+from __future__ import annotations
+
+from math import exp, log
+
+from core.cpu.memory import floats, int32s, words
+
+# Record: X logits or y, Y output or gradient, DX gradient of the input; all C floats.
+X, Y, DX, CHANNELS, ACCUMULATE = range(1, 6)
+SMOOTHING, WEIGHTS = 6, 7
+"""Addresses of one float, and of C class weights."""
+
+# Context.
+LABELS, LOSSES, CORRECT, INVERSE_WEIGHT = 11, 12, 13, 14
+"""int32 labels; float32 loss shares and int32 0 or 1 of every photo; one float: 1 / sum of the labels' weights."""
+
+
+def run_softmax(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """One task."""
+    w = words(record)
+    x, y = floats(w[X], w[CHANNELS]), floats(w[Y], w[CHANNELS])
+    top, total = max(x), 0.0
+    for c in range(len(x)):
+        y[c] = exp(x[c] - top)
+        total += y[c]
+    for c in range(len(x)):
+        y[c] /= total
+
+
+def run_softmax_backward(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """One task: ``dx = y (dy - sum of dy y)``; X is y, Y is dy."""
+    w = words(record)
+    y, dy, dx = floats(w[X], w[CHANNELS]), floats(w[Y], w[CHANNELS]), floats(w[DX], w[CHANNELS])
+    total = 0.0
+    for c in range(len(y)):
+        total += dy[c] * y[c]
+    for c in range(len(y)):
+        dx[c] = y[c] * (dy[c] - total) + (dx[c] if w[ACCUMULATE] else 0.0)
+
+
+def run_cross_entropy(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """One task: the photo's share of the loss, whether it is right, and with DX the gradient of the logits."""
+    w, run = words(record), words(context)
+    x, weights = floats(w[X], w[CHANNELS]), floats(w[WEIGHTS], w[CHANNELS])
+    smoothing, inverse = floats(w[SMOOTHING], 1)[0], floats(run[INVERSE_WEIGHT], 1)[0]
+    label = int32s(run[LABELS] + photo * 4, 1)[0]
+    best, total, finite = 0, 0.0, 0.0
+    for c in range(len(x)):
+        finite += x[c]
+        if x[c] > x[best]:
+            best = c
+    for c in range(len(x)):
+        total += exp(x[c] - x[best])
+    offset = x[best] + log(total)
+    loss, mass = 0.0, 0.0
+    for c in range(len(x)):
+        target = (smoothing / len(x) + (1 - smoothing if c == label else 0.0)) * weights[c] * inverse
+        target = target if label >= 0 else 0.0
+        loss -= target * (x[c] - offset)
+        mass += target
+    if w[DX]:
+        dx = floats(w[DX], w[CHANNELS])
+        for c in range(len(x)):
+            target = (smoothing / len(x) + (1 - smoothing if c == label else 0.0)) * weights[c] * inverse
+            target = target if label >= 0 else 0.0
+            dx[c] = exp(x[c] - offset) * mass - target + (dx[c] if w[ACCUMULATE] else 0.0)
+    floats(run[LOSSES] + photo * 4, 1)[0] = loss + (finite - finite)  # NaN and infinity must show
+    int32s(run[CORRECT] + photo * 4, 1)[0] = 1 if label == best else 0

@@ -1,0 +1,112 @@
+"""What lowering a program to records shares: buffers, parameters, constants and the record of one elementwise step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, final
+
+import numpy as np
+
+from core.cpu import elementwise as ew
+from core.cpu.geometry import Buffers, View, window_of
+from core.cpu.matmul import Convolution
+from core.cpu.memory import F32, aligned
+from core.cpu.records import NOWHERE, Address, Record, Space
+from core.graph import Shape
+from core.program import ParameterLayout, Program, Step, Value
+
+CLIPS: Final = {"": 0, "relu": 1, "relu6": 2}
+"""Activation as the kernels number it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Everything the records of one plan point at.
+
+    `weights`, `gradient`: flat arrays; `arrays` keeps constants, panels and sums alive; `packs` run
+    whenever weights changed; `winners` and `moments` hand a step's saved values to its backward.
+    """
+
+    program: Program
+    layout: ParameterLayout
+    batch: int
+    frozen: frozenset[str]
+    buffers: Buffers
+    weights: F32
+    gradient: F32
+    arrays: list[F32] = field(default_factory=list)
+    packs: list[Record] = field(default_factory=list)
+    winners: dict[str, Address] = field(default_factory=dict)
+    moments: dict[str, tuple[Address, Address]] = field(default_factory=dict)
+
+    def x(self, value: Value) -> View:
+        """Where a forward value lies."""
+        return self.buffers.view(value.buffer, value)
+
+    def d(self, value: Value) -> View:
+        """Where a value's gradient lies."""
+        return self.buffers.view(f"d {value.buffer}", value)
+
+    def parameter(self, step: Step, role: str) -> Address | None:
+        """Address of a parameter, None if the step has none of that role."""
+        found = self.layout.offsets.get(f"{step.node}.{role}")
+        return Address(Space.SHARED, self.weights.ctypes.data + 4 * found[0]) if found else None
+
+    def trains(self, step: Step, role: str) -> bool:
+        """True if the step has the parameter, and it learns."""
+        known = any(p.role == role and p.trained for p in step.parameters)
+        return known and f"{step.node}.{role}" not in self.frozen
+
+    def private(self, step: Step, role: str) -> Address:
+        """Where a thread sums a parameter's gradient."""
+        return Address(Space.PRIVATE, 4 * self.layout.offsets[f"{step.node}.{role}"][0])
+
+    def constant(self, values: Sequence[float] | F32) -> Address:
+        """Floats that stay as they are."""
+        array = self.memory(len(values))
+        array[:] = values
+        return Address(Space.SHARED, array.ctypes.data)
+
+    def memory(self, count: int) -> F32:
+        """A shared zeroed array that lives as long as the plan."""
+        array = aligned(count)
+        self.arrays.append(array)
+        return array
+
+    def image(self, value: Value) -> Shape:
+        """(height, width, channels) of a value."""
+        return self.buffers.image(value)
+
+
+def convolution_of(step: Step, source: Shape) -> Convolution:
+    """The numbers of a conv2d or dense step whose input lies as `source`."""
+    kernel, stride, padding = window_of(step, source)
+    if step.op == "dense":
+        return Convolution(step.output.shape[0], source[2], kernel, stride, padding, 1)
+    return Convolution(step.output.shape[2], source[2], kernel, stride, padding, int(step.attributes["groups"]))  # type: ignore[arg-type]
+
+
+def map_record(
+    layer: str, direction: str, mode: int, out: View, a: View, b: View | None = None, *,
+    scale: Address = NOWHERE, shift: int | Address = 0, clip: int = 0, accumulate: bool = False, key: int = 0,
+) -> Record:  # fmt: skip
+    """One elementwise record; `direction` "forward" is `run_map`, else `run_map_gradient`. `a` may be broadcast."""
+    other = b or a
+    fields: dict[int, int | Address] = {
+        ew.MODE: mode, ew.HEIGHT: out.height, ew.WIDTH: out.width, ew.CHANNELS: out.channels,
+        ew.OUT: out.address, ew.OUT_ROW: out.row, ew.OUT_PIXEL: out.pixel,
+        ew.A: a.address, ew.A_ROW: a.row, ew.A_PIXEL: a.pixel,
+        ew.B: other.address, ew.B_ROW: other.row, ew.B_PIXEL: other.pixel,
+        ew.SCALE: scale, ew.SHIFT: shift, ew.RELU: clip, ew.ACCUMULATE: int(accumulate), ew.KEY: key,
+    }  # fmt: skip
+    kernel = ew.run_map if direction == "forward" else ew.run_map_gradient
+    return Record(kernel, fields, out.height, layer, direction, "fused")
+
+
+def zero_record(frame: Frame, layer: str, out: View) -> Record:
+    """Fill a view with zeros."""
+    zeros = frame.constant(np.zeros(out.channels, np.float32))
+    nothing = View(zeros, out.height, out.width, out.channels, 0, 0)
+    return map_record(layer, "backward_input", ew.COPY, out, nothing)

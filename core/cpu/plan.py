@@ -1,0 +1,291 @@
+"""The plan of the CPU: a program as records, walked photo by photo on every thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+import numpy as np
+
+from core.cpu import batch_norm as bn
+from core.cpu import elementwise as ew
+from core.cpu import loss, packing, photo
+from core.cpu.backward import backward_records, place_buffers, sum_records
+from core.cpu.flatten import spell_out_flatten
+from core.cpu.forward import forward_step, photo_record
+from core.cpu.geometry import Buffers
+from core.cpu.gradients import wanted_buffers
+from core.cpu.lowering import Frame
+from core.cpu.memory import F32, FIELDS, aligned
+from core.cpu.optimizer import CpuOptimizer
+from core.cpu.records import Address, Record, Rows, Space, write_rows
+from core.cpu.timing import time_records
+from core.cpu.walk import photo_walker, split_walker
+from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
+from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileError, OutOfMemory
+from core.graph import Graph
+from core.ops.contract import Array, volume
+from core.ops.photo import ROW
+from core.program import Value, lay_out_parameters, lower
+
+ALGORITHMS: Final = ("auto", "tiled", "fused")
+"""The walk has one kernel for each step; the other rungs of the ladder run in the laboratory."""
+
+
+@final
+class CpuPlan(Plan):
+    """Photos are dealt out to threads by number; each thread sums its own gradient.
+
+    Where batch norm uses the batch's statistics every photo has memory of its own, and the threads
+    meet at each merge of statistics. One photo alone is split inside the kernels.
+    """
+
+    def __init__(
+        self, graph: Graph, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
+        optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (),
+        seed: int = 0, threads: int = 0, verify: bool = False,
+    ) -> None:  # fmt: skip
+        _refuse(precision, algorithm)
+        self.batch, self.training, self._seed, self._verify = batch, training, seed, verify
+        self.threads = threads or os.cpu_count() or 1
+        self.program = spell_out_flatten(lower(graph, training, outputs))
+        self.layout = lay_out_parameters(graph)
+        self._mixes = self.program.uses_batch_statistics()
+        self._slots = batch if self._mixes else min(self.threads, batch)
+        try:
+            self._build(optimizer or Optimizer(), tuple(outputs), frozenset(frozen))
+        except MemoryError as error:
+            raise OutOfMemory(
+                f"This network with {batch} photos at a time needs more memory than there is. "
+                "Use a smaller batch size or photo size."
+            ) from error
+
+    def _build(self, optimizer: Optimizer, outputs: Sequence[str], frozen: frozenset[str]) -> None:
+        self._weights = aligned(self.layout.size)
+        self._gradient = aligned(self.layout.trained if self.training else 0)
+        self._frame = frame = Frame(
+            self.program, self.layout, self.batch, frozen, Buffers(self.program), self._weights, self._gradient
+        )
+        self._emitted: dict[str, Array] = {}
+        self.records = self._write_records(() if self.training else outputs)
+        self._arena = aligned(self._slots * frame.buffers.slot_bytes // 4)
+        private_bytes = 4 * self.layout.trained if self.training else 0
+        self._private = aligned(self.threads * private_bytes // 4)
+        self._slot_space = (self._arena.ctypes.data, frame.buffers.slot_bytes)
+        self._private_space = (self._private.ctypes.data, private_bytes)
+        self._losses, self._correct = np.zeros(self.batch, np.float32), np.zeros(self.batch, np.int32)
+        self._inverse = np.ones(1, np.float32)
+        self._context = np.zeros(FIELDS, np.int64)
+        self._parts = self._photos = 0
+        self._kept: Array | None = None
+        self._rows = self._number(self.records)
+        self._stages = _stages(self.records)
+        self._packs = self._number(frame.packs)
+        if self.training:
+            self._optimizer = CpuOptimizer(optimizer, frame)
+            self._updates = self._number(self._optimizer.records)
+            self._sums = [self._number(self._shared_out(sum_records(frame, add))) for add in (False, True)]
+        self.memory = self._count_memory()
+
+    def _write_records(self, outputs: Sequence[str]) -> list[Record]:
+        frame = self._frame
+        wanted = wanted_buffers(frame) if self.training else frozenset[str]()
+        place_buffers(frame.buffers, self.program, wanted)
+        records = [photo_record(frame)]
+        for step in self.program.steps:
+            records += forward_step(frame, step)
+        if self.training:
+            return records + backward_records(frame, wanted)
+        values = {"logits": self.program.output, **{name: self.program.values[name] for name in outputs}}
+        return records + [self._emit(name, value) for name, value in values.items()]
+
+    def _emit(self, name: str, value: Value) -> Record:
+        x = self._frame.x(value)
+        flat = self._frame.memory(self.batch * volume(value.shape))
+        self._emitted[name] = flat.reshape(self.batch, *value.shape)
+        fields: dict[int, int | Address] = {
+            ew.HEIGHT: x.height, ew.WIDTH: x.width, ew.CHANNELS: x.channels, ew.A: x.address, ew.A_ROW: x.row,
+            ew.A_PIXEL: x.pixel, ew.OUT: flat.ctypes.data,
+        }  # fmt: skip
+        return Record(ew.run_emit, fields, x.height, name, "forward", "fused")
+
+    def _shared_out(self, records: list[Record]) -> list[Record]:
+        """The sums' records with what they need to know about the threads' gradients."""
+        about = {packing.PRIVATE_STRIDE: self._private_space[1], packing.THREADS: self.threads}
+        return [Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name) for r in records]
+
+    def _number(self, records: Sequence[Record]) -> Rows:
+        return write_rows(records, self._slot_space, self._private_space)
+
+    def _count_memory(self) -> Memory:
+        optimizer = self._optimizer.bytes if self.training else 0
+        return Memory(
+            parameters=self._weights.nbytes,
+            gradients=self._gradient.nbytes + self._private.nbytes,
+            optimizer=optimizer,
+            activations=self._arena.nbytes,
+            workspace=sum(array.nbytes for array in self._frame.arrays),
+            photos=0,
+        )
+
+    def load(self, weights: Mapping[str, Array]) -> None:
+        _check_weights(weights, {name: shape for name, (_, shape) in self.layout.offsets.items()})
+        for name, (first, shape) in self.layout.offsets.items():
+            self._weights[first : first + volume(shape)] = np.asarray(weights[name], np.float32).ravel()
+        if self.training:
+            self._optimizer.start_average(self._weights)
+        self._pack()
+
+    def _pack(self) -> None:
+        split_walker()(self._packs.table, 0, len(self._packs.table), self.threads, self._context.ctypes.data, 0)
+
+    def weights(self) -> dict[str, Array]:
+        return self._named(self._weights, self.layout.size)
+
+    def _named(self, flat: F32, end: int) -> dict[str, Array]:
+        return {
+            name: flat[first : first + volume(shape)].reshape(shape).copy()
+            for name, (first, shape) in self.layout.offsets.items()
+            if first < end
+        }
+
+    def state(self) -> dict[str, Array]:
+        return self._optimizer.state()
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        self._optimizer.load_state(state)
+
+    def predict(self, batch: PhotoBatch) -> dict[str, Array]:
+        if self.training:
+            raise InputError("A plan for training does not predict; compile one for inference and load the weights.")
+        count = self._point_at(batch)
+        self._walk(count)
+        return {name: array[:count].copy() for name, array in self._emitted.items()}
+
+    def gradient(self, batch: PhotoBatch, accumulate: bool = False) -> StepResult:
+        if not accumulate:
+            self._parts = self._photos = 0
+        count = self._point_at(batch)
+        self._walk(count)
+        sums = self._sums[int(accumulate)].table
+        split_walker()(sums, 0, len(sums), self.threads, self._context.ctypes.data, 0)
+        split_walker()(self._updates.table, 0, 1, self.threads, self._context.ctypes.data, 0)
+        self._parts, self._photos = self._parts + 1, self._photos + count
+        loss_sum = float(self._losses[:count].sum(dtype=np.float64))
+        return StepResult(loss_sum, int(self._correct[:count].sum()), count, self._optimizer.norm(self._parts))
+
+    def gradients(self) -> dict[str, Array]:
+        return self._named(self._gradient, self.layout.trained)
+
+    def update(self, learning_rate: float) -> None:
+        self._optimizer.prepare(learning_rate, self._parts)
+        split_walker()(self._updates.table, 1, 2, self.threads, self._context.ctypes.data, 0)
+        self._pack()
+
+    def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
+        result = self.gradient(batch)
+        self.update(learning_rate)
+        return result
+
+    def keep_photos(self, photos: Array) -> bool:
+        self._kept = np.ascontiguousarray(photos)  # the CPU reads them where they are, also from a mapped file
+        return True
+
+    def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
+        """Each kernel runs alone over the whole batch; photos beyond a thread's own memory reuse it."""
+        count = self._point_at(batch)
+        self._walk(count)
+        return time_records(self.program, self.records, lambda i: self._run(i, count), count, self.threads)
+
+    def kernels(self) -> list[tuple[str, str, str]]:
+        listed = dict.fromkeys((r.layer, r.direction, r.name) for r in self.records)
+        return list(listed)
+
+    def close(self) -> None:
+        """The arrays go; records with their addresses go with them, so that nothing can be walked any more."""
+        self._stages = []
+        for name in ("_arena", "_private", "_weights", "_gradient", "_frame", "_rows", "_packs", "_kept", "_alive"):
+            self.__dict__.pop(name, None)
+
+    def _walk(self, photos: int) -> None:
+        """All records for the photos the context points at."""
+        for first, last, once in self._stages:
+            self._run_stage(first, last, once, photos)
+
+    def _run(self, index: int, photos: int) -> None:
+        self._run_stage(index, index + 1, self.records[index].once, photos)
+
+    def _run_stage(self, first: int, last: int, once: bool, photos: int) -> None:
+        context, rows = self._context.ctypes.data, self._rows
+        if once or (photos == 1 and not self.training):
+            split_walker()(rows.table, first, last, self.threads, context, 0)
+        else:
+            by_thread = int(not self._mixes)
+            photo_walker()(
+                rows.table, rows.slot_shift, rows.thread_shift, first, last, photos, by_thread, self.threads, context
+            )
+
+    def _point_at(self, batch: PhotoBatch) -> int:
+        """Fill the context for a batch; gives the number of photos."""
+        photos = self._kept if batch.photos is None else np.ascontiguousarray(batch.photos, np.uint8)
+        count = len(batch.rows)
+        if photos is None or photos.ndim != 4 or photos.shape[3] != 3 or not 1 <= count <= self.batch:
+            raise InputError(f"This plan takes 1 to {self.batch} photos of (height, width, 3) uint8 at a time.")
+        rows = np.ascontiguousarray(batch.rows, np.float32)
+        labels = np.ascontiguousarray(batch.labels, np.int32)
+        index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
+        self._alive = (photos, rows, labels, index)
+        c = self._context
+        c[photo.PHOTOS], c[photo.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
+        c[photo.SOURCE_HEIGHT], c[photo.SOURCE_WIDTH] = photos.shape[1:3]
+        c[photo.ROWS], c[photo.INDEX] = rows.ctypes.data, 0 if index is None else index.ctypes.data
+        c[ew.SEED], c[ew.PHOTO0], c[bn.COUNT] = self._seed, self._photos, count
+        if self.training:
+            c[ew.STEP] = self._optimizer.step
+            c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self._losses.ctypes.data
+            c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self._correct.ctypes.data, self._inverse.ctypes.data
+            self._inverse[0] = _inverse_weight(self.program.steps[-1].attributes["class_weights"], labels)
+        return count
+
+
+def _refuse(precision: str, algorithm: str) -> None:
+    if precision != "float32":
+        raise DeviceError(f"The CPU computes in float32; {precision} needs --device cuda.")
+    if algorithm not in ALGORITHMS:
+        raise KernelUnavailable(
+            f"The CPU trains with its tiled kernels only, not {algorithm!r}: use --algorithm auto. "
+            "The other kernels can be run and timed in the laboratory."
+        )
+
+
+def _stages(records: Sequence[Record]) -> list[tuple[int, int, bool]]:
+    """Runs of records (first, last, once): photos are walked through a run without meeting."""
+    stages: list[tuple[int, int, bool]] = []
+    for i, record in enumerate(records):
+        if stages and stages[-1][2] == record.once:
+            stages[-1] = (stages[-1][0], i + 1, record.once)
+        else:
+            stages.append((i, i + 1, record.once))
+    return stages
+
+
+def _inverse_weight(class_weights: object, labels: Array) -> float:
+    """1 / sum of the class weights of the labelled photos, 1 if there are none."""
+    known = labels[labels >= 0]
+    weights = np.asarray(class_weights)
+    total = float(weights[known].sum()) if weights.size else float(len(known))
+    return 1 / total if total > 0 else 1.0
+
+
+def _check_weights(weights: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]) -> None:
+    missing, extra = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
+    wrong = [
+        f"{n} is {tuple(np.shape(weights[n]))} instead of {wanted[n]}"
+        for n in wanted
+        if n in weights and tuple(np.shape(weights[n])) != tuple(wanted[n])
+    ]
+    found = [f"missing {', '.join(missing)}"] if missing else []
+    found += [f"not in the network: {', '.join(extra)}"] if extra else []
+    if found + wrong:
+        raise ModelFileError(f"The weights do not fit the network: {'; '.join(found + wrong)}.")

@@ -1,0 +1,49 @@
+"""Times every kernel of a plan alone, on all threads as in the walk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from core.cpu.records import Record
+from core.device import KernelTime
+from core.program import Program
+
+REPEATS: Final = 3
+"""Each kernel runs so often; the fastest counts, because other programs only ever slow it down."""
+
+PEAK_GFLOPS: Final = 225.0
+"""Of one core, the register tile in a loop (AVX-512, Zen 5): what `floor_ms` divides by."""
+
+BANDWIDTH_GB: Final = 20.0
+"""Of one core, from memory."""
+
+
+def time_records(
+    program: Program, records: Sequence[Record], run: Callable[[int], None], photos: int, threads: int
+) -> list[KernelTime]:
+    """`run(i)` runs record i for all the batch; records of one layer, direction and kernel are added up."""
+    spent: dict[tuple[str, str, str], float] = {}
+    for index, record in enumerate(records):
+        best = min(_seconds(run, index) for _ in range(REPEATS))
+        key = (record.layer, record.direction, record.name)
+        spent[key] = spent.get(key, 0.0) + best
+    cost = {step.node: step.cost for step in program.steps}
+    return [_kernel_time(key, seconds, cost, photos, threads) for key, seconds in spent.items()]
+
+
+def _seconds(run: Callable[[int], None], index: int) -> float:
+    begin = time.perf_counter()
+    run(index)
+    return time.perf_counter() - begin
+
+
+def _kernel_time(
+    key: tuple[str, str, str], seconds: float, cost: Mapping[str, object], photos: int, threads: int
+) -> KernelTime:
+    layer, direction, kernel = key
+    work = cost.get(layer)
+    flops, size = (work.flops * photos, work.bytes * photos) if work is not None else (0, 0)  # type: ignore[attr-defined]
+    floor = max(flops / (PEAK_GFLOPS * 1e6), size / (BANDWIDTH_GB * 1e6)) / threads
+    return KernelTime(layer, direction, kernel, 1e3 * seconds, flops, size, floor)

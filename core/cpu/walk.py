@@ -1,0 +1,76 @@
+"""Walks records: photo by photo on every thread, or one step at a time with its tasks shared out.
+
+Photos and tasks are dealt out by number, never by who is free, so that results depend on the
+thread count only. GNU OpenMP is asked for: it forks and joins in 1.4 us (TBB 7, workqueue 31), and
+workqueue must not be entered from two threads. Without it everything runs on one thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any, Final
+
+import numba
+import numpy as np
+from numba import int64, prange, types
+
+from core.cpu.entry import call
+from core.cpu.level import cached
+from core.cpu.memory import FIELDS
+from core.cpu.tiled import TASKS
+
+ROW_BYTES: Final = FIELDS * 8
+
+
+@functools.cache
+def has_openmp() -> bool:
+    """True where Numba's OpenMP layer can be loaded; it is then the one in use."""
+    try:
+        importlib.import_module("numba.np.ufunc.omppool")
+    except ImportError:
+        return False
+    numba.config.THREADING_LAYER = "omp"
+    return True
+
+
+def walk_photos(table, slot_shift, thread_shift, first, last, photos, by_thread, threads, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Every photo walks records `first` to `last`; thread t has photos ``[N t / T, N (t + 1) / T)``.
+
+    `by_thread` 1: memory of its thread (slot t); 0: memory of its own (slot n).
+    """
+    for t in prange(threads):
+        row = np.empty(FIELDS, np.int64)
+        for n in range(photos * t // threads, photos * (t + 1) // threads):
+            slot = t if by_thread else n
+            for i in range(first, last):
+                for f in range(FIELDS):
+                    row[f] = table[i, f] + slot * slot_shift[i, f] + t * thread_shift[i, f]
+                call(row[0], row.ctypes.data, context, n, 0, row[TASKS])
+
+
+def walk_split(table, first, last, threads, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Records `first` to `last` one after the other, each with its tasks shared out over the threads."""
+    for i in range(first, last):
+        address = table.ctypes.data + i * ROW_BYTES
+        tasks = table[i, TASKS]
+        parts = min(threads, tasks)
+        for t in prange(parts):
+            call(table[i, 0], address, context, photo, tasks * t // parts, tasks * (t + 1) // parts)
+
+
+_TABLE = types.Array(int64, 2, "C")
+
+
+@functools.cache
+def photo_walker() -> Any:
+    """`walk_photos`, compiled."""
+    signature = types.void(_TABLE, _TABLE, _TABLE, *[int64] * 6)
+    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(walk_photos)
+
+
+@functools.cache
+def split_walker() -> Any:
+    """`walk_split`, compiled."""
+    signature = types.void(_TABLE, *[int64] * 5)
+    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(walk_split)
