@@ -26,6 +26,7 @@ from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, S
 from core.data.file_lock import locked
 from core.data.photo import PhotoError, check, content_key, decode_checked, long_path, read_bytes
 from core.data.places import user_cache_folder
+from core.data.texts import readable
 from core.errors import DataError, StorageError
 from core.ops.contract import Array
 from core.storage import storage_error
@@ -258,12 +259,12 @@ class _Store:
         for row, key in enumerate(self.keys):
             found = None if key is None else self.index.files.get(key)
             if found is None:
-                skipped.append(Skipped(dataset.paths[row], self.passing[row]))
+                skipped.append(Skipped(readable(dataset.paths[row]), self.passing[row]))
                 continue
             slots[row] = self.index.slots[found]
             content[row] = np.frombuffer(found, np.uint8)
             if slots[row] == NO_PHOTO:
-                skipped.append(Skipped(dataset.paths[row], self.index.reasons[found]))
+                skipped.append(Skipped(readable(dataset.paths[row]), self.index.reasons[found]))
             else:
                 sizes[row] = self.index.sizes[slots[row]]
         shape = (self.index.used, self.side, self.side, 3)

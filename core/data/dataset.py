@@ -74,7 +74,7 @@ class Dataset:
 
     def path(self, row: int) -> str:
         """The file of a row, as the operating system wants it."""
-        return os.path.join(self.root, *self.paths[row].split("/"))
+        return os.path.join(self.root, self.paths[row])
 
     def label(self, row: int) -> str:
         """The class name of a row."""

@@ -11,6 +11,7 @@ from typing import Final, final
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
 from core.data.photo import UNREADABLE
 from core.data.table import Table
+from core.data.texts import readable
 from core.errors import DataError
 
 ENDINGS: Final = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
@@ -100,7 +101,7 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
                 names.append(entry.name)
             elif ending in UNREADABLE and not entry.is_dir():
                 reason = f"{UNREADABLE[ending]} photos are not read; save the photo as JPEG or PNG."
-                skipped.append(Skipped("/".join((*parts, entry.name)), reason))
+                skipped.append(Skipped(readable("/".join((*parts, entry.name))), reason))
             elif entry.is_dir():
                 folders.append(entry.name)
     return sorted(names), sorted(folders)
@@ -116,7 +117,7 @@ def _label(table: Table, found: Sequence[_Found], filters: Sequence[tuple[str, s
         levels = item.folder[first : first + 1 + nested]
         if not levels:
             reason = "The photo lies beside the class folders and so has no class."
-            table.skipped += [Skipped("/".join((*item.folder, name)), reason) for name in item.names]
+            table.skipped += [Skipped(readable("/".join((*item.folder, name))), reason) for name in item.names]
             continue
         split = SPLIT_NAMES[item.folder[start].lower()] if split_level else UNSPLIT
         label = "/".join(levels)

@@ -99,13 +99,14 @@ def _look(path: str, rgb: Array, size: Array) -> list[Finding]:
     found = []
     width, height = int(size[0]), int(size[1])
     if min(width, height) < TINY:
-        found.append(Finding("tiny", (path,), f"{width} x {height} pixels show few lesions; {TINY} or more are needed."))
+        found.append(Finding("tiny", (path,), f"{width} x {height} pixels show few lesions; {TINY} are needed."))
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-    if np.percentile(grey, 95) < 255 * BRIGHT:
+    levels = np.cumsum(cv2.calcHist([grey], [0], None, [256], [0, 256]).ravel()) / grey.size
+    if levels[int(255 * BRIGHT)] > 0.95:
         found.append(Finding("dark", (path,), "The photo is too dark; take it again in better light."))
     elif sharpness(grey) < SHARP:
-        found.append(Finding("blurred", (path,), "The photo is out of focus; take it again from a little further away."))
-    if (grey > 250).mean() > GLARE:
+        found.append(Finding("blurred", (path,), "The photo is out of focus; take it again from further away."))
+    if 1 - levels[250] > GLARE:
         found.append(Finding("glare", (path,), "Most of the photo is pure white; take it again with less light."))
     return found
 

@@ -150,6 +150,8 @@ def _find_columns(
 def _append(table: Table, row: list[str], at: _Columns, line: int, path: Path) -> None:
     file = row[at.path].strip().replace("\\", "/")
     parts = [row[column].strip() for column in at.labels]
+    if "\0" in file:
+        raise DataError(f"Line {line} of {path} holds a zero byte, so this is no text. Save it again as CSV (UTF-8).")
     if not file or not all(parts):
         missing = "path" if not file else "class"
         raise DataError(f"Line {line} of {path} has no {missing}. Fill it in, or remove the line.")

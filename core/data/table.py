@@ -9,7 +9,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.dataset import Dataset, Skipped
-from core.data.texts import Texts, TextsBuilder, encode
+from core.data.texts import Texts, TextsBuilder, encode, readable
 from core.errors import DataError
 from core.ops.contract import Array
 
@@ -42,6 +42,8 @@ class Table:
                 f"There are more than {MOST_CLASSES} different labels (such as {label!r}), so these are no classes. "
                 "Name the column that holds the class with --label COLUMN."
             )
+        if code == len(self._codes) - 1 and readable(label) != label:
+            raise DataError(f"The class name {readable(label)!r} is no text (UTF-8). Give it another name.")
         self._paths.append(path)
         self._labels.append(code)
         self._splits.append(split)

@@ -72,6 +72,11 @@ class Texts:
         return len(self._block) + int(self._ends.nbytes)
 
 
+def readable(path: str) -> str:
+    """A file name that can be written anywhere: bytes that are no text are shown as question marks."""
+    return path.encode(ENCODING, ERRORS).decode(ENCODING, "replace")
+
+
 @final
 class TextsBuilder:
     """Collects strings for a `Texts`."""

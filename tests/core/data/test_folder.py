@@ -1,0 +1,217 @@
+"""Folders of photos: how classes and splits are read from them, and what lies in the way."""
+
+import os
+import sys
+
+import pytest
+
+from core.config import RunConfig
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled
+from core.data.folder import open_folder
+from core.data.source import open_dataset
+from core.errors import EXIT_WRONG_INPUT, DataError
+
+
+def plant(root, *paths):
+    """Empty files: a scan lists photos and opens none."""
+    for path in paths:
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    return root
+
+
+def labels(dataset):
+    return {path: dataset.label(row) for row, path in enumerate(dataset.paths)}
+
+
+def test_sub_folders_are_classes(tmp_path):
+    dataset = open_folder(plant(tmp_path, "rust/b.jpg", "healthy/a.JPG", "rust/a.webp", "rust/notes.txt"))
+    assert dataset.classes == ("healthy", "rust")
+    assert labels(dataset) == {"healthy/a.JPG": "healthy", "rust/a.webp": "rust", "rust/b.jpg": "rust"}
+    assert dataset.splits.tolist() == [UNSPLIT] * 3
+
+
+def test_nested_folders_are_crop_and_condition(tmp_path):
+    dataset = open_folder(plant(tmp_path, "tomato/rust/a.png", "tomato/healthy/b.png", "bean/rust/c.png"))
+    assert dataset.classes == ("bean/rust", "tomato/healthy", "tomato/rust")
+
+
+def test_folders_below_a_class_belong_to_it(tmp_path):
+    dataset = open_folder(plant(tmp_path, "rust/a.png", "rust/monday/b.png", "healthy/c.png"))
+    assert labels(dataset) == {"healthy/c.png": "healthy", "rust/a.png": "rust", "rust/monday/b.png": "rust"}
+    dataset = open_folder(plant(tmp_path / "deep", "bean/rust/x/a.png", "bean/ok/b.png", "rice/ok/y/z/c.png"))
+    assert dataset.classes == ("bean/ok", "bean/rust", "rice/ok")
+
+
+SPLIT_FOLDERS = [("train", "val", "test"), ("Train", "Valid", "Test"), ("training", "validation", "testing")]
+
+
+@pytest.mark.parametrize("names", SPLIT_FOLDERS)
+@pytest.mark.parametrize("crop", ["", "tomato/"])
+def test_splits_are_read_from_folders(tmp_path, names, crop):
+    train, val, test = names
+    paths = [f"{s}/{crop}{c}/{i}.jpg" for s in names for c in ("a", "b") for i in range(2)]
+    dataset = open_folder(plant(tmp_path, *paths))
+    assert dataset.classes == (f"{crop}a", f"{crop}b")
+    split_of = dict(zip(dataset.paths, dataset.splits.tolist(), strict=True))
+    assert split_of[f"{train}/{crop}a/0.jpg"] == TRAIN
+    assert split_of[f"{val}/{crop}b/1.jpg"] == VALIDATION
+    assert split_of[f"{test}/{crop}a/1.jpg"] == TEST
+
+
+def test_a_class_that_a_split_lacks_is_still_matched_by_name(tmp_path):
+    paths = ["train/a/1.jpg", "train/b/1.jpg", "train/c/1.jpg", "val/c/2.jpg", "val/b/2.jpg"]
+    dataset = open_folder(plant(tmp_path, *paths))
+    assert labels(dataset)["val/b/2.jpg"] == "b"
+    assert dataset.classes == ("a", "b", "c")
+
+
+def test_classes_named_like_splits_are_classes_when_train_is_not_among_them(tmp_path):
+    assert open_folder(plant(tmp_path, "test/a.jpg", "other/b.jpg")).classes == ("other", "test")
+
+
+def test_an_outer_folder_that_holds_everything_says_nothing(tmp_path):
+    paths = [f"Data/PlantSet/{photo}" for photo in ("train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg")]
+    dataset = open_folder(plant(tmp_path, *paths))
+    assert dataset.classes == ("a", "b")
+    assert set(dataset.splits.tolist()) == {TRAIN, VALIDATION}
+    one_crop = open_folder(plant(tmp_path / "x", "tomato/rust/a.jpg", "tomato/healthy/b.jpg"))
+    assert one_crop.classes == ("tomato/healthy", "tomato/rust")
+    wrapped = open_folder(plant(tmp_path / "y", "set/tomato/rust/a.jpg", "set/bean/healthy/b.jpg"))
+    assert wrapped.classes == ("bean/healthy", "tomato/rust")
+
+
+def test_hidden_files_and_archive_leftovers_are_passed_over(tmp_path):
+    plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/.3.jpg", ".cache/c/4.jpg", "__MACOSX/a/5.jpg", "a/._1.jpg", "b/Thumbs.db")
+    assert list(open_folder(tmp_path).paths) == ["a/1.jpg", "b/2.jpg"]
+
+
+def test_photos_without_a_class_and_unread_formats_are_listed(tmp_path):
+    dataset = open_folder(plant(tmp_path, "a/1.jpg", "b/2.jpg", "loose.jpg", "a/phone.HEIC", "b/raw.NEF"))
+    reasons = {s.path: s.reason for s in dataset.skipped}
+    assert set(reasons) == {"loose.jpg", "a/phone.HEIC", "b/raw.NEF"}
+    assert "beside the class folders" in reasons["loose.jpg"]
+    assert "save the photo as JPEG" in reasons["a/phone.HEIC"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_loops_of_links_end_and_each_folder_counts_once(tmp_path):
+    plant(tmp_path, "a/1.jpg", "b/2.jpg")
+    (tmp_path / "a" / "loop").symlink_to(tmp_path)
+    (tmp_path / "b" / "self").symlink_to(tmp_path / "b")
+    (tmp_path / "c").symlink_to(tmp_path / "a")
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    assert list(open_folder(tmp_path).paths) == ["a/1.jpg", "b/2.jpg"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+def test_photos_may_be_reached_by_links(tmp_path):
+    outside = plant(tmp_path / "outside", "x/1.jpg")
+    root = plant(tmp_path / "root", "b/2.jpg")
+    (root / "a").symlink_to(outside / "x")
+    assert open_folder(root).classes == ("a", "b")
+
+
+def test_names_in_any_script_and_long_ones_are_listed(tmp_path):
+    paths = ["больной лист/фото №1.jpg", "健康/葉 (1).png", "🍂/" + "n" * 240 + ".jpg"]
+    dataset = open_folder(plant(tmp_path, *paths))
+    assert sorted(dataset.paths) == sorted(paths)
+    assert os.path.exists(dataset.path(0))
+
+
+def test_a_tree_deeper_than_the_system_opens_by_name_is_refused_with_a_sentence(tmp_path):
+    here = os.getcwd()
+    try:
+        os.chdir(tmp_path)
+        for _ in range(25):
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+        open("leaf.jpg", "w").close()
+    except OSError:
+        pytest.skip("the system does not make such paths at all")
+    finally:
+        os.chdir(here)
+    with pytest.raises(DataError, match="cannot be read"):
+        open_folder(tmp_path)
+
+
+def test_filters_look_at_crop_condition_label_and_split(tmp_path):
+    root = plant(tmp_path, "train/tomato/rust/1.jpg", "train/bean/rust/1.jpg", "val/tomato/ok/1.jpg")
+    assert len(open_folder(root, where=("crop=tomato",))) == 2
+    assert len(open_folder(root, where=("crop=tomato", "split=val"))) == 1
+    assert len(open_folder(root, where=("label=bean/rust",))) == 1
+    with pytest.raises(DataError, match="no 'farm'"):
+        open_folder(root, where=("farm=1",))
+    with pytest.raises(DataError, match="No photo below .* has crop=rice"):
+        open_folder(root, where=("crop=rice",))
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        ([], "There are no photos in .* folder of its own"),
+        (["a/readme.txt", "b/x.pdf"], "There are no photos in"),
+        (["1.jpg", "2.jpg"], "lie side by side and have no class"),
+        (["train/1.jpg", "val/2.jpg"], "have no class"),
+        (["a/1.jpg", "a/2.jpg"], "have the one class 'a'. There must be two"),
+    ],
+)
+def test_folders_that_are_no_classification_are_refused(tmp_path, paths, said):
+    plant(tmp_path, *paths)
+    with pytest.raises(DataError, match=said) as raised:
+        open_dataset(RunConfig(data=str(tmp_path)))
+    assert raised.value.exit_code == EXIT_WRONG_INPUT
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_not_skipped(tmp_path, monkeypatch):
+    plant(tmp_path, "a/1.jpg", "b/2.jpg", "secret/3.jpg")
+    scan = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("secret"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"secret cannot be read: Permission denied. Give yourself the right"):
+        open_folder(tmp_path)
+
+
+@pytest.mark.parametrize("data", ["", "no/such/place", "bad\0name"])
+def test_a_place_that_is_none_is_refused(data):
+    with pytest.raises(DataError, match=r"--data|does not exist|no name"):
+        open_dataset(RunConfig(data=data))
+
+
+def test_a_label_column_makes_no_sense_for_a_folder(tmp_path):
+    plant(tmp_path, "a/1.jpg", "b/1.jpg")
+    with pytest.raises(DataError, match="--label names a column"):
+        open_dataset(RunConfig(data=str(tmp_path), label="x"))
+
+
+def test_listing_reports_and_can_be_stopped(tmp_path):
+    plant(tmp_path, "a/1.jpg", "b/1.jpg")
+    told = []
+    open_folder(tmp_path, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (2, 2)
+    with pytest.raises(Cancelled):
+        open_folder(tmp_path, cancelled=lambda: True)
+
+
+def test_nothing_is_written_among_the_photos(tmp_path):
+    plant(tmp_path, "a/1.jpg", "b/1.jpg")
+    before = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
+    open_dataset(RunConfig(data=str(tmp_path)))
+    assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")
+def test_names_that_are_no_text_are_read_but_make_no_class(tmp_path):
+    plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/\udcff.jpg", "a/\udcfe.heic")
+    dataset = open_folder(tmp_path)
+    assert "a/\udcff.jpg" in list(dataset.paths)
+    assert [s.path for s in dataset.skipped] == ["a/\ufffd.heic"]
+    plant(tmp_path, "c\udcff/1.jpg")
+    with pytest.raises(DataError, match="is no text"):
+        open_folder(tmp_path)

@@ -1,0 +1,190 @@
+"""CSV manifests: what is honoured, what is refused, and how much memory a large one takes."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled
+from core.data.manifest import open_manifest
+from core.errors import EXIT_WRONG_INPUT, DataError
+
+PLAIN = "path,label\na.jpg,rust\nb.jpg,healthy\nc.jpg,rust\n"
+
+
+def write(folder, text, name="manifest.csv"):
+    file = folder / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+def test_classes_are_sorted_names_and_labels_follow_them(tmp_path):
+    dataset = open_manifest(write(tmp_path, PLAIN))
+    assert dataset.classes == ("healthy", "rust")
+    assert dataset.labels.tolist() == [1, 0, 1]
+    assert dataset.labels.dtype == np.int32
+    assert dataset.counts() == {"healthy": 1, "rust": 2}
+    assert dataset.path(0) == str(tmp_path / "a.jpg")
+    assert dataset.groups is None
+    assert dataset.splits.tolist() == [UNSPLIT] * 3
+
+
+def test_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
+    text = "path,label,split\na,blight,train\nb,healthy,train\nc,rust,train\nd,rust,val\ne,healthy,val\n"
+    dataset = open_manifest(write(tmp_path, text))
+    validation = dataset.take(dataset.rows(VALIDATION))
+    assert validation.classes == ("blight", "healthy", "rust")
+    assert [validation.label(i) for i in range(2)] == ["rust", "healthy"]
+
+
+def test_crop_and_condition_make_the_label_unless_a_column_is_named(tmp_path):
+    file = write(tmp_path, "path,crop,condition,kind\na,tomato,rust,x\nb,bean,rust,y\n")
+    assert open_manifest(file).classes == ("bean/rust", "tomato/rust")
+    assert open_manifest(file, label="kind").classes == ("x", "y")
+    assert open_manifest(file, label="KIND").classes == ("x", "y")
+
+
+def test_splits_and_groups_of_the_manifest_are_honoured(tmp_path):
+    text = "path,label,split,group\na,x,Train,g1\nb,y,valid,g2\nc,x,TEST,\nd,y,,g1\ne,y,validation,\n"
+    dataset = open_manifest(write(tmp_path, text))
+    assert dataset.splits.tolist() == [TRAIN, VALIDATION, TEST, UNSPLIT, VALIDATION]
+    groups = dataset.groups
+    assert groups[0] == groups[3]
+    assert len(set(groups.tolist())) == 4, "rows without a group are each alone"
+    assert [dataset.group_names[g] for g in groups[:2]] == ["g1", "g2"]
+
+
+def test_filters_hold_all_at_once(tmp_path):
+    text = "path,crop,condition,setting\na,tomato,rust,lab\nb,tomato,healthy,field\nc,bean,rust,field\n"
+    file = write(tmp_path, text)
+    assert open_manifest(file, where=("crop=tomato",)).classes == ("tomato/healthy", "tomato/rust")
+    both = open_manifest(file, where=("crop=tomato", "setting=field"))
+    assert list(both.paths) == ["b"]
+    with pytest.raises(DataError, match="No row of .* has crop=potato"):
+        open_manifest(file, where=("crop=potato",))
+    with pytest.raises(DataError, match="--where: .* no column 'farm'; its columns are path, crop"):
+        open_manifest(file, where=("farm=one",))
+
+
+def test_further_columns_are_kept_only_when_asked_for(tmp_path):
+    file = write(tmp_path, "path,label,sha256\na,x,11\nb,y,22\n")
+    assert open_manifest(file).columns == {}
+    assert list(open_manifest(file, columns=("sha256",)).columns["sha256"]) == ["11", "22"]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, mark, newline):
+    lines = [("path", "label"), ("ä ö/1.jpg", "rust"), (f'"with{separator}two"', "healthy"), ("b\\c.jpg", "rust")]
+    text = newline.join(separator.join(line) for line in lines) + newline + newline
+    dataset = open_manifest(write(tmp_path, mark + text.encode()))
+    assert list(dataset.paths) == ["ä ö/1.jpg", f"with{separator}two", "b/c.jpg"]
+
+
+def test_paths_may_be_absolute(tmp_path):
+    photo = tmp_path / "elsewhere" / "a.jpg"
+    dataset = open_manifest(write(tmp_path, f"path,label\n{photo.as_posix()},x\n"))
+    assert dataset.path(0) == str(photo)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (b"path,label\n", "no rows below its heading"),
+        (b"name,label\na,b\n", "no column path; its columns are name, label"),
+        (b"path,size\na,3\n", "no column with the class.*--label COLUMN"),
+        (b"path,label\na.jpg,rust,more\n", "Line 2 .* 3 fields where the heading has 2"),
+        (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"),
+        (b"path,label\n,rust\n", "Line 2 .* no path"),
+        (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is none of train, val and test"),
+        (b'path,label\n"a,rust\n', "no sound CSV"),
+        (b"path,label\na.jpg,rust\na.jpg,healthy\n", "two different labels, such as a.jpg"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|no text file"),
+        (b"path,label\na\0b,rust\n", "no sound CSV|holds a zero byte"),
+    ],
+)
+def test_what_is_no_manifest_is_refused_with_what_to_do(tmp_path, text, said):
+    with pytest.raises(DataError, match=said) as raised:
+        open_manifest(write(tmp_path, text))
+    assert raised.value.exit_code == EXIT_WRONG_INPUT
+    assert [p.name for p in tmp_path.iterdir()] == ["manifest.csv"], "nothing is written"
+
+
+def test_a_missing_label_column_is_named(tmp_path):
+    with pytest.raises(DataError, match="--label: .* no column 'disease'; its columns are path, label"):
+        open_manifest(write(tmp_path, PLAIN), label="disease")
+
+
+def test_a_photo_that_stands_twice_with_one_label_counts_once(tmp_path):
+    dataset = open_manifest(write(tmp_path, PLAIN + "a.jpg,rust\n"))
+    assert list(dataset.paths) == ["a.jpg", "b.jpg", "c.jpg"]
+
+
+def test_a_column_of_all_different_values_is_no_class(tmp_path, monkeypatch):
+    monkeypatch.setattr("core.data.table.MOST_CLASSES", 5)
+    text = "path,label\n" + "".join(f"p{i},{i}\n" for i in range(6))
+    with pytest.raises(DataError, match="more than 5 different labels .*--label COLUMN"):
+        open_manifest(write(tmp_path, text))
+
+
+def test_reading_can_be_stopped_and_reports_progress(tmp_path, monkeypatch):
+    monkeypatch.setattr("core.data.manifest.REPORT_EVERY", 2)
+    file = write(tmp_path, "path,label\n" + "".join(f"p{i},x\n" for i in range(9)))
+    told = []
+    open_manifest(file, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (9, 9)
+    assert len(told) > 2
+    with pytest.raises(Cancelled):
+        open_manifest(file, cancelled=lambda: True)
+
+
+MEASURE = """
+import resource, sys
+from pathlib import Path
+from core.data.manifest import open_manifest
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+dataset = open_manifest(Path(sys.argv[1]))
+print(len(dataset), len(dataset.classes), peak() - before, dataset.nbytes)
+"""
+
+
+def peak_of(file):
+    """Rows, classes, growth of the process's largest memory in MB, bytes of the dataset."""
+    done = subprocess.run([sys.executable, "-c", MEASURE, str(file)], capture_output=True, text=True, check=True)
+    rows, classes, grown, held = done.stdout.split()
+    return int(rows), int(classes), float(grown), int(held)
+
+
+def large_manifest(folder, rows):
+    file = folder / "large.csv"
+    splits = ("train", "train", "val", "test")
+    with file.open("w") as out:
+        out.write("path,crop,condition,group,split,source\n")
+        for i in range(rows):
+            out.write(
+                f"photos/crop{i % 8}/condition{i % 37}/0090d05d-d797-4c99-abd4-{i:012x}___RS_{i}.jpg,crop{i % 8},"
+                f"condition{i % 37},plant-{i // 3},{splits[i // 3 % 4]},somewhere or other {i}\n"
+            )
+    return file
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="resource is missing on Windows")
+def test_fifty_thousand_rows_take_little_memory(tmp_path):
+    rows, classes, grown, held = peak_of(large_manifest(tmp_path, 50_000))
+    assert (rows, classes) == (50_000, 296)
+    assert grown < 45
+    assert held < 50_000 * 150
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="resource is missing on Windows")
+def test_a_million_rows_take_less_than_400_megabytes(tmp_path):
+    rows, classes, grown, held = peak_of(large_manifest(tmp_path, 1_000_000))
+    assert (rows, classes) == (1_000_000, 296)
+    assert grown < 400
+    assert held < 150_000_000

@@ -1,0 +1,226 @@
+"""Every kind of photo file is read, or refused with its reason."""
+
+import cv2
+import numpy as np
+import pytest
+
+from core.data import photo
+from core.data.photo import PhotoError, decode, decode_square, read_photo, square
+from tests.helpers.photo_files import (
+    BLUE,
+    GREEN,
+    RED,
+    animation,
+    cmyk_jpeg,
+    corners,
+    encode,
+    jpeg,
+    jpeg_header_only,
+    jpeg_with_orientation,
+    png_header_only,
+)
+
+
+def array(data):
+    return np.frombuffer(data, np.uint8)
+
+
+def quarters(rgb):
+    """Mean colours of the four quarters: top left, top right, bottom left, bottom right."""
+    h, w = rgb.shape[0] // 2, rgb.shape[1] // 2
+    return [rgb[y : y + h, x : x + w].reshape(-1, 3).mean(0) for y in (0, h) for x in (0, w)]
+
+
+def assert_corners(rgb, wanted, tolerance=12):
+    for got, want in zip(quarters(rgb), wanted, strict=True):
+        assert np.abs(got - np.asarray(want)).max() < tolerance, f"{got} instead of {want}"
+
+
+GREY = (128, 128, 128)
+UPRIGHT = (RED, GREEN, BLUE, GREY)
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".bmp", ".tiff", ".gif"])
+def test_every_format_gives_rgb_in_the_right_order(ending):
+    rgb = decode(array(encode(corners(64, 64), ending)))
+    assert rgb.dtype == np.uint8
+    assert rgb.shape == (64, 64, 3)
+    assert_corners(rgb, UPRIGHT)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "wanted"),
+    [
+        (1, (RED, GREEN, BLUE, GREY)), (2, (GREEN, RED, GREY, BLUE)), (3, (GREY, BLUE, GREEN, RED)),
+        (4, (BLUE, GREY, RED, GREEN)), (5, (RED, BLUE, GREEN, GREY)), (6, (BLUE, RED, GREY, GREEN)),
+        (7, (GREY, GREEN, BLUE, RED)), (8, (GREEN, GREY, RED, BLUE)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("side", [0, 16])
+def test_a_photo_stands_as_the_camera_was_held(orientation, wanted, side):
+    data = array(jpeg_with_orientation(corners(160, 240), orientation))
+    rgb = decode_square(data, side) if side else decode(data)
+    if not side:
+        assert rgb.shape[:2] == ((160, 240) if orientation < 5 else (240, 160))
+    assert_corners(rgb, wanted, tolerance=30)
+
+
+@pytest.mark.parametrize("ending", [".png", ".tiff"])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_sixteen_bits_become_eight(ending, channels):
+    deep = corners(32, 32).astype(np.uint16) * 257
+    if channels == 1:
+        deep = deep[..., 0]
+    elif channels == 4:
+        deep = np.dstack((deep, np.full((32, 32), 65535, np.uint16)))
+    rgb = decode(array(encode(deep, ending)))
+    assert rgb.dtype == np.uint8
+    want = [(c[0],) * 3 for c in UPRIGHT] if channels == 1 else UPRIGHT
+    assert_corners(rgb, want, tolerance=2)
+
+
+def test_grey_photos_have_three_equal_channels():
+    grey = corners(32, 32)[..., 0]
+    for data in (encode(grey, ".png"), encode(grey, ".jpg")):
+        rgb = decode(array(data))
+        assert rgb.shape == (32, 32, 3)
+        assert np.array_equal(rgb[..., 0], rgb[..., 2])
+
+
+@pytest.mark.parametrize(
+    ("inks", "wanted"),
+    [((0, 0, 0, 0), (255, 255, 255)), ((0, 255, 255, 0), (255, 0, 0)), ((0, 0, 0, 255), (0, 0, 0)),
+     ((255, 0, 255, 0), (0, 255, 0))],
+)  # fmt: skip
+def test_printers_inks_become_light(inks, wanted):
+    rgb = decode(array(cmyk_jpeg(*inks)))
+    assert rgb.shape == (16, 16, 3)
+    assert np.abs(rgb.reshape(-1, 3).mean(0) - wanted).max() < 6
+
+
+@pytest.mark.parametrize("ending", [".png", ".webp"])
+def test_white_paper_lies_under_transparent_pixels(ending):
+    rgba = np.dstack((corners(32, 32), np.full((32, 32), 255, np.uint8)))
+    rgba[16:, :16, 3] = 0
+    rgba[16:, 16:, 3] = 128
+    data = encode(rgba, ending, *((cv2.IMWRITE_WEBP_QUALITY, 101) if ending == ".webp" else ()))
+    assert_corners(decode(array(data)), (RED, GREEN, (255, 255, 255), (191, 191, 191)), tolerance=3)
+
+
+@pytest.mark.parametrize("ending", [".gif", ".webp", ".png"])
+def test_of_an_animation_the_first_frame_is_taken(ending):
+    first, second = corners(32, 32), np.zeros((32, 32, 3), np.uint8)
+    rgb = decode(array(animation(ending, [first, second, second])))
+    assert_corners(rgb, UPRIGHT, tolerance=20)
+
+
+@pytest.mark.parametrize("make", [png_header_only, jpeg_header_only])
+def test_a_photo_of_300_megapixels_is_refused_before_it_is_decoded(make, monkeypatch):
+    monkeypatch.setattr(photo.cv2, "imdecode", lambda *a: pytest.fail("it was decoded"))
+    with pytest.raises(PhotoError, match="300 megapixels"):
+        decode_square(array(make(20_000, 15_000)), 32)
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".bmp", ".tiff", ".gif"])
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
+def test_a_cut_file_is_refused_and_not_filled_up_with_grey(ending, share):
+    noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
+    whole = encode(noisy, ending)
+    with pytest.raises(PhotoError):
+        decode(array(whole[: int(len(whole) * share)]))
+
+
+@pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".gif", ".tiff", ".bmp"])
+def test_damaged_bytes_never_do_more_than_raise_a_reason(ending):
+    whole = bytearray(encode(corners(40, 40), ending))
+    random = np.random.default_rng(1)
+    refused = []
+    for _ in range(60):
+        broken = whole.copy()
+        for at in random.integers(0, len(whole), 8):
+            broken[at] = random.integers(0, 256)
+        try:
+            rgb = decode_square(array(bytes(broken)), 24)
+        except PhotoError as error:
+            refused.append(str(error))
+        else:
+            assert rgb.shape == (24, 24, 3)
+    assert refused
+    assert all(reason.endswith(".") for reason in refused)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b"hello, this is no photo at all", "not a photo"),
+        (b"\0" * 4096, "not a photo"),
+        (b"\0\0\0\x18ftypheic" + b"\0" * 64, "HEIC photos are not read; save"),
+        (b"\0\0\0\x18ftypavif" + b"\0" * 64, "AVIF photos are not read; save"),
+        (b"%PDF-1.7" + b"\0" * 100, "not a photo"),
+    ],
+)
+def test_what_is_no_photo_is_refused_with_its_reason(tmp_path, data, reason):
+    file = tmp_path / "leaf.jpg"
+    file.write_bytes(data)
+    with pytest.raises(PhotoError, match=reason):
+        read_photo(str(file), 32)
+
+
+def test_missing_files_and_folders_are_refused(tmp_path):
+    with pytest.raises(PhotoError, match="does not exist"):
+        read_photo(str(tmp_path / "none.jpg"), 32)
+    with pytest.raises(PhotoError, match=r"folder|cannot be read|no right"):
+        read_photo(str(tmp_path), 32)
+
+
+@pytest.mark.parametrize("name", ["лист.jpg", "葉っぱ 01.jpg", "feuille d'été.jpg", "🍃.jpg", "a" * 250 + ".jpg"])
+def test_any_file_name_is_read(tmp_path, name):
+    file = tmp_path / name
+    file.write_bytes(jpeg(corners()))
+    assert read_photo(str(file), 32).shape == (32, 32, 3)
+
+
+def test_a_name_that_is_no_text_is_read(tmp_path):
+    file = bytes(tmp_path) + b"/leaf-\xff\xfe.jpg"
+    try:
+        with open(file, "wb") as out:
+            out.write(jpeg(corners()))
+    except OSError:
+        pytest.skip("this file system takes only names that are text")
+    import os
+
+    assert read_photo(os.fsdecode(file), 32).shape == (32, 32, 3)
+
+
+def test_the_square_is_cut_from_the_middle_and_nothing_is_squashed():
+    wide = np.zeros((40, 100, 3), np.uint8)
+    wide[:, 30:70] = 255
+    assert (square(wide, 40) == 255).all()
+    assert (square(wide.transpose(1, 0, 2), 20) == 255).all()
+    assert square(wide, 64).shape == (64, 64, 3)
+
+
+def test_a_large_jpeg_decoded_at_half_size_is_the_same_photo():
+    random = np.random.default_rng(3)
+    coarse = random.integers(0, 255, (12, 16, 3), np.uint8)
+    big = cv2.resize(coarse, (1600, 1200), interpolation=cv2.INTER_CUBIC)
+    data = array(jpeg(big))
+    quick = decode_square(data, 64).astype(int)
+    full = square(decode(data), 64).astype(int)
+    assert np.abs(quick - full).max() <= 4
+
+
+def test_trailing_bytes_after_the_photo_are_allowed():
+    data = array(jpeg(corners()) + b"camera maker's own data" * 10)
+    assert decode(data).shape == (48, 64, 3)
+
+
+def test_a_thumbnail_within_does_not_hide_that_the_photo_is_cut():
+    small = jpeg(corners(16, 16))
+    body = b"Exif\0\0" + small
+    whole = jpeg(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
+    with_thumbnail = whole[:2] + b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body + whole[2:]
+    assert decode(array(with_thumbnail)).shape == (64, 64, 3)
+    with pytest.raises(PhotoError, match="cut off"):
+        decode(array(with_thumbnail[:-500]))

@@ -1,0 +1,41 @@
+"""Columns of strings in one block."""
+
+import numpy as np
+
+from core.data.texts import Texts, TextsBuilder, encode
+
+WORDS = ["", "tomato/rust", "лист", "葉", "a\udcffb", "tomato/rust", "x" * 1000]
+
+
+def test_every_string_comes_back():
+    texts = Texts.of(WORDS)
+    assert list(texts) == WORDS
+    assert [texts[i] for i in range(len(WORDS))] == WORDS
+    assert texts[-1] == WORDS[-1]
+    assert len(texts) == len(WORDS)
+    assert list(Texts.of([])) == []
+
+
+def test_rows_can_be_taken_in_any_order():
+    assert list(Texts.of(WORDS).take(np.array([3, 1, 1]))) == ["葉", "tomato/rust", "tomato/rust"]
+
+
+def test_equal_strings_have_equal_keys_and_others_not():
+    keys = Texts.of(WORDS).keys()
+    assert keys[1] == keys[5]
+    assert len(set(keys.tolist())) == len(set(WORDS))
+
+
+def test_codes_count_distinct_strings_by_first_appearance():
+    codes, names = encode(Texts.of(["b", "a", "b", "c", "a"]))
+    assert codes.tolist() == [0, 1, 0, 2, 1]
+    assert list(names) == ["b", "a", "c"]
+    assert encode(Texts.of([]))[0].tolist() == []
+
+
+def test_a_column_takes_little_more_than_its_text():
+    builder = TextsBuilder()
+    for i in range(10_000):
+        builder.append(f"folder/{i:06d}.jpg")
+    texts = builder.finish()
+    assert texts.nbytes == 10_000 * (17 + 8)
