@@ -6,23 +6,19 @@ so that tests hand in NumPy arrays and the laboratory device arrays, and both go
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from core.gpu.cuda import cuda
+from core.gpu.cuda import SIMULATED, cuda
 from core.ops.registry import Case
 
 Arrays: TypeAlias = dict[str, Any]
 Launcher: TypeAlias = Callable[[Case, Arrays], None]
 
-SIMULATED: Final = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-"""Kernels run as plain Python, one thread each, 0.35 ms a thread (Numba's CUDA simulator)."""
-
 THREADS: Final = 32 if SIMULATED else 256
-"""Threads of a block of a one-dimensional kernel; the simulator pays for idle threads too."""
+"""Threads of a block of a one-dimensional kernel; the simulator pays 0.35 ms for each, idle or not."""
 
 SHARED_BYTES: Final = 48 * 1024
 """Shared memory a block may have on every GPU without asking for more."""
@@ -65,6 +61,12 @@ def scratch(arrays: Arrays, name: str, shape: tuple[int, ...], dtype: Any = np.f
 def flat(array: Any) -> Any:
     """The same memory as one dimension."""
     return array.reshape(array.size)
+
+
+def as_matrix(array: Any) -> Any:
+    """The same memory, ``(..., C)`` as ``(everything else, C)``."""
+    channels = tuple(array.shape)[-1]
+    return array.reshape(array.size // channels, channels)
 
 
 def zeros(arrays: Arrays, name: str, size: int) -> Any:

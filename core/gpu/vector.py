@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.gpu.cuda import intrinsic, ir, types
-from core.gpu.hosted import SIMULATED
+from core.gpu.cuda import SIMULATED, intrinsic, ir, types
 
 _VECTOR = ir.VectorType(ir.FloatType(), 4)
 _INDEX = ir.IntType(32)

@@ -1,8 +1,8 @@
 """Holds every row of the teaching ladder against the float64 reference, on a GPU or in Numba's CUDA simulator.
 
-    NUMBA_ENABLE_CUDASIM=1 python -m tests.helpers.ladder 700 conv2d dense
+    NUMBA_ENABLE_CUDASIM=1 python -m tests.helpers.ladder conv2d:150 dense:400
 
-prints one line of JSON per row and case: its key, the case, the relative error and the tolerance.
+takes the shared cases of up to so many elements, and prints one line of JSON per row and case: its key, the case, the relative error and the tolerance.
 """
 
 from __future__ import annotations
@@ -17,13 +17,26 @@ from core.gpu.table import TEACHING
 from core.ops.registry import Case
 from core.ops.update import Optimizer, initial_state, update
 from tests.helpers.compare import poisoned, relative_error
-from tests.helpers.shapes import MODE, cases, label, solve
+from tests.helpers.shapes import MODE, case, cases, label, solve
 
 OPTIMIZERS = {
     "sgd": Optimizer("sgd", nesterov=True, weight_decay=0.01, average=0.99),
     "adam": Optimizer("adam", weight_decay=0.01, clip_norm=0.5),
     "adamw": Optimizer("adamw", weight_decay=0.1, average=0.9),
 }
+SMALL = {
+    "conv2d": (
+        case("conv2d", (5, 4, 3), filters=5, kernel=(3, 2), stride=(2, 1), padding=(1, 0, 0, 1)),
+        case("conv2d", (3, 2, 4), filters=6, kernel=(1, 1), groups=2, bias=False),
+    ),
+    "depthwise_conv2d": (
+        case("depthwise_conv2d", (4, 5, 3), kernel=(3, 3), padding=(1, 1, 1, 1)),
+        case("depthwise_conv2d", (5, 4, 2), kernel=(2, 3), stride=(2, 1), padding=(0, 1, 1, 2), bias=False),
+    ),
+    "max_pool": (case("max_pool", (5, 4, 4), kernel=(3, 3), stride=(2, 2), ceil_mode=True),),
+}
+"""Cases small enough for the simulator that reach what its small cases of the shared list do not."""
+
 PRODUCTS = ((5, 7, 3), (33, 9, 65), (1, 1, 1), (130, 12, 4))
 """(M, K, N) of matrix products: odd, one element, and one that the 16-byte loads take."""
 
@@ -35,9 +48,9 @@ def check(op, limit):
     elif op == "matmul":
         yield from _check_product()
     else:
-        for case in {label(c): c for c in (replace(c, activation="") for c in cases(op))}.values():
-            if _elements(case) <= limit:
-                yield from _check_case(op, case)
+        plain = {label(c): c for c in (replace(c, activation="") for c in cases(op)) if _elements(c) <= limit}
+        for problem in (*plain.values(), *SMALL.get(op, ())):
+            yield from _check_case(op, problem)
 
 
 def _elements(case):
@@ -105,6 +118,6 @@ def _check_product():
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:]:
-        for row, text, error in check(name, int(sys.argv[1])):
+    for name, most in (argument.split(":") for argument in sys.argv[1:]):
+        for row, text, error in check(name, int(most)):
             print(json.dumps({"key": row.key, "case": text, "error": error, "tolerance": row.tolerance.relative}))

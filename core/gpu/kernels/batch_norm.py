@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.gpu.cuda import cuda
 from core.gpu.kernels.arrays import Float, Int, Matrix, Vector, float32
 from core.gpu.kernels.reduction import COLUMNS, ROWS, SLICE_ROWS, sum_columns, sum_slices
-from core.gpu.hosted import THREADS, Arrays, blocks, scratch
+from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, scratch
 from core.ops.contract import Mode
 from core.ops.registry import Case
 
@@ -154,10 +154,6 @@ def _uses_batch(case: Case, arrays: Arrays) -> bool:
     return bool(arrays.get("mode", INFERENCE).training) and not case.attributes["frozen"]
 
 
-def _as_matrix(array: Any) -> Any:
-    return array.reshape(array.size // array.shape[-1], array.shape[-1])
-
-
 def _number(case: Case, name: str) -> float:
     return float(str(case.attributes[name]))
 
@@ -168,7 +164,7 @@ def _saved(arrays: Arrays, channels: int) -> tuple[Any, Any]:
 
 
 def _forward(case: Case, arrays: Arrays, statistics: Any) -> None:
-    x, out = _as_matrix(arrays["x"]), _as_matrix(arrays["out"])
+    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
     channels, epsilon = x.shape[1], _number(case, "epsilon")
     mean, inverse = _statistics(case, arrays, x, statistics)
     if _uses_batch(case, arrays):
@@ -215,7 +211,7 @@ def launch_shared_forward(case: Case, arrays: Arrays) -> None:
 
 
 def _slopes(case: Case, arrays: Arrays, shared: bool, dweight: Any, dbias: Any) -> None:
-    x, dy = _as_matrix(arrays["x"]), _as_matrix(arrays["dy"])
+    x, dy = as_matrix(arrays["x"]), as_matrix(arrays["dy"])
     channels = x.shape[1]
     mean, inverse = _statistics(case, arrays, x, _shared_statistics if shared else _naive_statistics)
     if not shared:
@@ -239,7 +235,7 @@ def launch_backward_input(shared: bool) -> Any:
     """Launcher of (x, dy, weight) -> dx; needs the sums of the other gradient and makes them itself."""
 
     def launch(case: Case, arrays: Arrays) -> None:
-        x, dy, dx = _as_matrix(arrays["x"]), _as_matrix(arrays["dy"]), _as_matrix(arrays["dx"])
+        x, dy, dx = as_matrix(arrays["x"]), as_matrix(arrays["dy"]), as_matrix(arrays["dx"])
         dweight, dbias = (scratch(arrays, name, (x.shape[1],)) for name in ("dweight", "dbias"))
         _slopes(case, arrays, shared, dweight, dbias)
         mean, inverse = _saved(arrays, x.shape[1])

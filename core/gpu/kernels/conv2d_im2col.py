@@ -14,7 +14,7 @@ from core.gpu.kernels.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.kernels.conv2d import geometry, groups, refuse_fused
 from core.gpu.kernels.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.kernels.reduction import launch_sum_columns
-from core.gpu.hosted import THREADS, Arrays, blocks, scratch
+from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, scratch
 from core.ops.registry import Case
 
 
@@ -66,11 +66,6 @@ def _is_pointwise(case: Case) -> bool:
     return case.attributes["kernel"] == (1, 1) and case.attributes["stride"] == (1, 1)
 
 
-def _as_matrix(array: Any) -> Any:
-    """``(..., C)`` as ``(everything else, C)``."""
-    return array.reshape(array.size // array.shape[-1], array.shape[-1])
-
-
 def _filters_as_matrix(weight: Any) -> Any:
     """``(O, KH, KW, C)`` as ``(O, KH KW C)``."""
     return weight.reshape(weight.shape[0], weight.size // weight.shape[0])
@@ -84,7 +79,7 @@ def _unfolded(case: Case, arrays: Arrays) -> Any:
     """The columns of x for this case, ``(N rows across, kh kw C)``."""
     x = arrays["x"]
     if _is_pointwise(case):
-        return _as_matrix(x)
+        return as_matrix(x)
     rows, across, _ = case.output
     height, width = case.attributes["kernel"]  # type: ignore[misc]
     columns = _columns(case, arrays, x.shape[0] * rows * across, height * width * x.shape[3])
@@ -93,16 +88,16 @@ def _unfolded(case: Case, arrays: Arrays) -> Any:
 
 
 def launch_im2col_forward(case: Case, arrays: Arrays) -> None:
-    out = _as_matrix(arrays["out"])
+    out = as_matrix(arrays["out"])
     launch_product(product_nt, arrays, _unfolded(case, arrays), _filters_as_matrix(arrays["weight"]), out)
     if "bias" in arrays:
         add_bias[blocks(out.size), THREADS](out, arrays["bias"])
 
 
 def launch_im2col_backward_input(case: Case, arrays: Arrays) -> None:
-    dy, dx, weight = _as_matrix(arrays["dy"]), arrays["dx"], _filters_as_matrix(arrays["weight"])
+    dy, dx, weight = as_matrix(arrays["dy"]), arrays["dx"], _filters_as_matrix(arrays["weight"])
     if _is_pointwise(case):
-        launch_product(product_nn, arrays, dy, weight, _as_matrix(dx))
+        launch_product(product_nn, arrays, dy, weight, as_matrix(dx))
         return
     rows, across, _ = case.output
     columns = _columns(case, arrays, dy.shape[0], weight.shape[1])
@@ -112,7 +107,7 @@ def launch_im2col_backward_input(case: Case, arrays: Arrays) -> None:
 
 
 def launch_im2col_backward_weight(case: Case, arrays: Arrays) -> None:
-    dy = _as_matrix(arrays["dy"])
+    dy = as_matrix(arrays["dy"])
     launch_product(product_tn, arrays, dy, _unfolded(case, arrays), _filters_as_matrix(arrays["dweight"]))
     if "dbias" in arrays:
         launch_sum_columns(arrays, dy, arrays["dbias"])

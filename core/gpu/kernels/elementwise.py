@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function
 from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
-from core.gpu.hosted import THREADS, Arrays, Launcher, blocks, flat
+from core.gpu.hosted import THREADS, Arrays, Launcher, as_matrix, blocks, flat
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 
@@ -159,10 +159,6 @@ def launch_add_backward(case: Case, arrays: Arrays) -> None:
         copy[blocks(dx.size), THREADS](flat(arrays["dy"]), dx)
 
 
-def _as_matrix(array: Any) -> Any:
-    return array.reshape(array.size // array.shape[-1], array.shape[-1])
-
-
 def numbered(name: str, k: int) -> str:
     """Name of the k-th input: x, x2, x3 ..."""
     return name if k == 0 else f"{name}{k + 1}"
@@ -171,16 +167,16 @@ def numbered(name: str, k: int) -> str:
 def launch_concat(case: Case, arrays: Arrays) -> None:
     at = 0
     for k in range(len(case.inputs)):
-        source = _as_matrix(arrays[numbered("x", k)])
-        copy_channels[blocks(source.size), THREADS](source, _as_matrix(arrays["out"]), 0, at, source.shape[1])
+        source = as_matrix(arrays[numbered("x", k)])
+        copy_channels[blocks(source.size), THREADS](source, as_matrix(arrays["out"]), 0, at, source.shape[1])
         at += source.shape[1]
 
 
 def launch_concat_backward(case: Case, arrays: Arrays) -> None:
     at = 0
     for k in range(len(case.inputs)):
-        target = _as_matrix(arrays[numbered("dx", k)])
-        copy_channels[blocks(target.size), THREADS](_as_matrix(arrays["dy"]), target, at, 0, target.shape[1])
+        target = as_matrix(arrays[numbered("dx", k)])
+        copy_channels[blocks(target.size), THREADS](as_matrix(arrays["dy"]), target, at, 0, target.shape[1])
         at += target.shape[1]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.cuda import cuda, device_function
+from core.gpu.cuda import SIMULATED, cuda, device_function
 from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 from core.gpu.hosted import THREADS, Arrays, Launcher, blocks, flat
 from core.gpu.vector import load4, store4
@@ -31,6 +31,8 @@ DEPTH: Final = 8
 AREA: Final = TILE * DEPTH
 TWO: Final = 2 * AREA
 HALF: Final = TILE // 2
+TWO_BLOCKS: Final[dict[str, Any]] = {} if SIMULATED else {"launch_bounds": (SIDE * SIDE, 2)}
+"""At most 128 registers a thread, so that two blocks share an SM."""
 
 
 @cuda.jit
@@ -64,7 +66,7 @@ def shared(a: Matrix, b: Matrix, c: Matrix):
         c[row, column] = total
 
 
-@cuda.jit(launch_bounds=(256, 2))
+@cuda.jit(**TWO_BLOCKS)
 def tiled(a: Matrix, b: Matrix, c: Matrix):
     a_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE): a column of A lies side by side
     b_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE)
@@ -143,7 +145,7 @@ def write(c, total, row0, column0, rows, columns):
                 store4(c, row * columns + column, total[t], total[t + 1], total[t + 2], total[t + 3])
 
 
-@cuda.jit(launch_bounds=(256, 2))
+@cuda.jit(**TWO_BLOCKS)
 def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int):
     a_tile = cuda.shared.array(AREA, float32)
     b_tile = cuda.shared.array(AREA, float32)
@@ -168,7 +170,7 @@ def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, d
     write(c, total, row0 + ty * 4, column0 + tx * 4, rows, columns)
 
 
-@cuda.jit(launch_bounds=(256, 2))
+@cuda.jit(**TWO_BLOCKS)
 def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int):
     a_tile = cuda.shared.array(TWO, float32)
     b_tile = cuda.shared.array(TWO, float32)

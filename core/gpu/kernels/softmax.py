@@ -13,7 +13,7 @@ import numpy as np
 
 from core.gpu.cuda import cuda, device_function
 from core.gpu.kernels.arrays import Float, Labels, Matrix, Vector, float32
-from core.gpu.hosted import THREADS, Arrays, blocks
+from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks
 from core.ops.registry import Case
 
 LANES: Final = 32
@@ -167,19 +167,23 @@ def shared_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix,
 
 
 def launch_naive_forward(case: Case, arrays: Arrays) -> None:
-    naive_forward[blocks(arrays["x"].shape[0]), THREADS](arrays["x"], arrays["out"])
+    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
+    naive_forward[blocks(x.shape[0]), THREADS](x, out)
 
 
 def launch_naive_backward(case: Case, arrays: Arrays) -> None:
-    naive_backward[blocks(arrays["dx"].shape[0]), THREADS](arrays["out"], arrays["dy"], arrays["dx"])
+    out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
+    naive_backward[blocks(dx.shape[0]), THREADS](out, dy, dx)
 
 
 def launch_shared_forward(case: Case, arrays: Arrays) -> None:
-    shared_forward[arrays["x"].shape[0], LANES](arrays["x"], arrays["out"])
+    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
+    shared_forward[x.shape[0], LANES](x, out)
 
 
 def launch_shared_backward(case: Case, arrays: Arrays) -> None:
-    shared_backward[arrays["dx"].shape[0], LANES](arrays["out"], arrays["dy"], arrays["dx"])
+    out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
+    shared_backward[dx.shape[0], LANES](out, dy, dx)
 
 
 def _weights(case: Case, arrays: Arrays) -> Any:

@@ -1,0 +1,65 @@
+"""Every teaching kernel compiles without a GPU, and its threads keep everything in registers."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from core.gpu.resources import CAPABILITIES, assemble, kernel_ptx
+
+MODULES = (
+    "batch_norm", "conv2d", "conv2d_im2col", "conv2d_shared", "dense", "depthwise", "dropout", "elementwise",
+    "matmul", "pool", "product", "reduction", "softmax", "update",
+)  # fmt: skip
+
+ON_EVERY_GPU = (
+    ("conv2d_shared", "shared_forward"),
+    ("product", "product_nt"),
+    ("matmul", "double_buffered"),
+    ("elementwise", "vectorised_relu"),
+)
+"""Kernels compiled for every generation; the others, of the same make, for Hopper only (time)."""
+
+
+def kernels(module):
+    found = vars(importlib.import_module(f"core.gpu.kernels.{module}"))
+    return {
+        name: value
+        for name, value in found.items()
+        if hasattr(value, "py_func") and not value.targetoptions.get("device")
+        and value.py_func.__module__ == f"core.gpu.kernels.{module}"
+    }  # fmt: skip
+
+
+def check(kernel, capability):
+    ptx = kernel_ptx(kernel, capability)
+    assert f".target sm_{capability[0]}{capability[1]}" in ptx
+    assert ".local" not in ptx, "an array went to local memory"
+    resources = assemble(ptx, capability)
+    assert resources.registers > 0
+    assert (resources.stack, resources.spills) == (0, 0)
+    assert resources.registers <= 255
+    assert resources.shared <= 48 * 1024
+    return ptx
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_kernel_fits_into_registers(module):
+    found = kernels(module)
+    assert found
+    for kernel in found.values():
+        check(kernel, (9, 0))
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+def test_the_ladder_compiles_for_every_generation(capability):
+    for module, name in ON_EVERY_GPU:
+        check(kernels(module)[name], capability)
+
+
+@pytest.mark.parametrize("name", ["tiled_vectorised", "double_buffered"])
+def test_wide_rungs_load_and_store_16_bytes_at_a_time(name):
+    ptx = kernel_ptx(kernels("matmul")[name], (9, 0))
+    for instruction in ("ld.global.v4", "ld.shared.v4", "st.shared.v4", "st.global.v4"):
+        assert instruction in ptx, instruction
