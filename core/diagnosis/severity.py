@@ -1,0 +1,61 @@
+"""How much of the leaf is diseased, and the standard grade for it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Final, final
+
+from core.diagnosis.leaf_mask import segment_leaf
+from core.diagnosis.lesion_mask import segment_lesions
+from core.ops.contract import Array
+
+SCALE: Final = "Horsfall-Barratt"
+UPPER: Final = (0.0, 3.0, 6.0, 12.0, 25.0, 50.0, 75.0, 88.0, 94.0, 97.0, 99.999)
+"""Highest percentage of grades 0 to 10; all above is grade 11.
+Source: Horsfall and Barratt, "An improved grading system for measuring plant diseases", Phytopathology 35:655, 1945."""
+WORDS: Final = ((0.0, "none"), (6.0, "slight"), (25.0, "moderate"), (50.0, "strong"), (100.0, "very strong"))
+"""Highest percentage of each plain word."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Severity:
+    """Masks bool ``(height, width)`` of leaf and lesions, and what follows from them."""
+
+    leaf: Array
+    lesions: Array
+
+    @property
+    def leaf_share(self) -> float:
+        """Share of the photo that is leaf, 0..1."""
+        return float(self.leaf.mean())
+
+    @property
+    def percent(self) -> float:
+        """Diseased share of the leaf's area, 0..100; 0 where there is no leaf."""
+        area = int(self.leaf.sum())
+        return 100.0 * int((self.lesions & self.leaf).sum()) / area if area else 0.0
+
+    @property
+    def grade(self) -> int:
+        """Grade 0 (none) to 11 (all) of the Horsfall-Barratt scale."""
+        return grade(self.percent)
+
+    @property
+    def word(self) -> str:
+        return next(word for upper, word in WORDS if self.percent <= upper)
+
+
+def grade(percent: float) -> int:
+    """Horsfall-Barratt grade of a percentage."""
+    return bisect_left(UPPER, percent)
+
+
+def measure_severity(rgb: Array, condition: str = "") -> Severity:
+    """Severity of a uint8 RGB photo from its colours; the masks may be corrected by hand afterwards.
+
+    `condition` is the diagnosis where there is one: it says whether pale patches are mildew or glare.
+    """
+    leaf = segment_leaf(rgb)
+    return Severity(leaf, segment_lesions(rgb, leaf, "mildew" in condition))
