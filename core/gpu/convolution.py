@@ -1,0 +1,265 @@
+"""A convolution's three launches on the tensor cores: geometry, packed filters, kernel arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import numpy as np
+
+from core.gpu import tiles
+from core.gpu.compiler import Recipe
+from core.gpu.kernels import conv_tensor_core as product
+from core.gpu.kernels import conv_weight_gradient as gradient
+from core.gpu.kernels.fragments import ELEMENT, fast_divisor
+from core.gpu.launch import Launch, Tensor, blocks_of
+from core.ops.contract import Array
+from core.ops.window import Window
+
+DEPTH_BYTES: Final = 128
+"""Rows of packed filters are padded to the longest row of a stage."""
+
+RELU: Final = {"": 0, "relu": 1, "relu6": 2}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """How the sum over a window is laid out: `kernel` taps of `channels` elements each, in a grid of pixels.
+
+    A photo's convolution unfolds a row of the window into the channels (`unfold` pixels of `pixel` elements), so
+    that three colours do not waste a 16-byte load each.
+    """
+
+    kernel: tuple[int, int]
+    channels: int
+    unfold: int = 0
+    pixel: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.channels
+
+
+def taps_of(x: Tensor, window: Window, is_photo: bool) -> Taps:
+    """The layout for reading `x`."""
+    if is_photo:
+        width = -(-window.kernel[1] * x.pitch // x.vector) * x.vector
+        return Taps((window.kernel[0], 1), width, window.kernel[1], x.pitch)
+    return Taps(window.kernel, x.padded)
+
+
+def padded_depth(total: int, element: int) -> int:
+    """Elements of a packed row for a sum over `total`."""
+    unit = DEPTH_BYTES // element
+    return -(-total // unit) * unit
+
+
+def pack_forward(weight: Array, taps: Taps, element: int) -> Array:
+    """Packed filters ``(filters up to 16 bytes, depth)`` of indices; `weight` OHWI holds the source's indices."""
+    filters, kh, kw, depth = weight.shape
+    vector = 16 // element
+    rows = -(-filters // vector) * vector
+    packed = np.full((rows, padded_depth(taps.total, element)), -1, np.int32)
+    view = packed[:, : taps.total].reshape(rows, *taps.kernel, taps.channels)
+    if taps.unfold:
+        wide = np.full((filters, kh, taps.unfold, taps.pixel), -1, np.int32)
+        wide[..., :depth] = weight
+        view[:filters, :, 0, : taps.unfold * taps.pixel] = wide.reshape(filters, kh, -1)
+    else:
+        view[:filters, :, :, :depth] = weight
+    return packed
+
+
+def pack_backward(weights: Sequence[Array], element: int) -> Array:
+    """Rotated filters ``(channels, depth)`` for the input gradient; further 1x1 weights follow as more depth."""
+    vector = 16 // element
+    channels = weights[0].shape[3]
+    rows = -(-channels // vector) * vector
+    parts = []
+    for weight in weights:
+        filters, kh, kw, _ = weight.shape
+        part = np.full((rows, kh, kw, -(-filters // vector) * vector), -1, np.int32)
+        part[:channels, :, :, :filters] = weight[:, ::-1, ::-1].transpose(3, 1, 2, 0)
+        parts.append(part.reshape(rows, -1))
+    joined = np.concatenate(parts, 1)
+    packed = np.full((rows, padded_depth(joined.shape[1], element)), -1, np.int32)
+    packed[:, : joined.shape[1]] = joined
+    return packed
+
+
+def gradient_places(shape: Sequence[int], taps: Taps, packed_rows: int, bias: bool) -> Array:
+    """Where in a partial result each weight (OHWI order), then each bias, lies."""
+    filters, kh, kw, depth = shape
+    f, i, j, c = np.meshgrid(*(np.arange(s) for s in shape), indexing="ij")
+    if taps.unfold:
+        column = i * taps.channels + j * taps.pixel + c
+    else:
+        column = (i * kw + j) * taps.channels + c
+    places = (f * taps.total + column).reshape(-1)
+    if bias:
+        places = np.concatenate([places, packed_rows * taps.total + np.arange(filters)])
+    return places.astype(np.int32)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Half:
+    """The 1x1 convolution that shares a launch with a 3x3 one: packed filters, bias, filters, row length."""
+
+    weight: int
+    bias: int
+    filters: int
+    depth: int
+
+
+def forward(
+    layer: str,
+    arithmetic: str,
+    batch: int,
+    x: Tensor,
+    out: Tensor,
+    window: Window,
+    taps: Taps,
+    weight: int,
+    bias: int,
+    activation: str,
+    half: Half | None = None,
+    statistics: int = 0,
+    photos: int = 0,
+    tile: product.Tile | None = None,
+) -> Launch:
+    """The launch of ``out = activation(conv(x) + bias)``; with `half`, out's first channels are the 1x1's."""
+    element = ELEMENT[arithmetic]
+    rows, columns = batch * out.height * out.width, out.padded
+    point = window.kernel == (1, 1) and window.padding == (0, 0, 0, 0)
+    kind = "point" if point else "window"
+    tile = tile or tiles.forward(arithmetic, rows, columns, taps.total, half.filters if half else 0, kind)
+    scalars = _sums(
+        rows, columns, padded_depth(taps.total, element), taps.total, out, x, window.stride, window.padding[:2],
+        taps.channels, taps.kernel, 0, out.pitch, 0, RELU[activation], 0, 0,
+    )
+    first = (half.filters, blocks_of(taps.channels, tile.bytes // element), half.depth) if half else (0, 0, 0)
+    addresses = (
+        x.address, weight, bias, out.address, 0, statistics, photos, half.weight if half else 0, half.bias if half else 0
+    )
+    return _launch(layer, "forward", arithmetic, tile, kind, bool(statistics), rows, columns, (*addresses, *first, *scalars))
+
+
+def backward_input(
+    layer: str,
+    arithmetic: str,
+    batch: int,
+    dy: Tensor,
+    dx: Tensor,
+    window: Window,
+    weight: int,
+    mask: Tensor | None,
+    mask_activation: str,
+    accumulate: bool = False,
+    second: int = 0,
+    tile: product.Tile | None = None,
+) -> Launch:
+    """The launch of dx from dy, masked by the output of dx's producer.
+
+    `second` filters of a 1x1 convolution lie in the channels just before dy's (a fire's expand).
+    """
+    element = ELEMENT[arithmetic]
+    (kh, kw), (sy, sx), (top, left, _, _) = window.kernel, window.stride, window.padding
+    rows, columns = batch * dx.height * dx.width, dx.padded
+    total = kh * kw * dy.padded + second
+    kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) and not second else "window"
+    tile = tile or tiles.backward_input(arithmetic, rows, columns, total, kind)
+    source = dy
+    if kind == "spread":
+        source = replace(dy, row=dy.row_pitch, photo=dy.photo_pitch, height=sy << 16 | dy.height, width=sx << 16 | dy.width)
+    scalars = _sums(
+        rows, columns, padded_depth(total, element), total, dx, source, (1, 1), (kh - 1 - top, kw - 1 - left),
+        dy.padded, (kh, kw), -second, dx.pitch, mask.pitch if mask else 0, 0,
+        RELU[mask_activation] if mask else 0, int(accumulate),
+    )
+    addresses = (dy.address, weight, 0, dx.address, mask.address if mask else 0, 0, 0, 0, 0)
+    return _launch(layer, "backward_input", arithmetic, tile, kind, False, rows, columns, (*addresses, 0, 0, 0, *scalars))
+
+
+def _sums(
+    rows: int, columns: int, depth: int, total: int, out: Tensor, x: Tensor, stride: tuple[int, int],
+    padding: Sequence[int], channels: int, kernel: tuple[int, int], segment: int, ldc: int, ldm: int,
+    activation: int, masking: int, accumulate: int,
+) -> tuple[int, ...]:
+    """The kernel's integers from `rows` on, in the order of its signature."""
+    return (
+        rows, columns, depth, total, *fast_divisor(out.height * out.width), *fast_divisor(out.width),
+        out.height * out.width, out.width, x.height, x.width, x.pitch, x.row_pitch, x.photo_pitch, *stride, *padding,
+        channels, channels, *kernel, segment, ldc, ldm, activation, masking, accumulate,
+    )
+
+
+def _launch(
+    layer: str, direction: str, arithmetic: str, tile: product.Tile, kind: str, statistics: bool, rows: int,
+    columns: int, values: tuple[int, ...],
+) -> Launch:
+    kinds = tuple(str(a) for a in product.ARGUMENTS)
+    recipe = Recipe(
+        "conv_tensor_core", "make_convolution", (arithmetic, tile.numbers, kind, statistics), kinds, tile.threads, tile.blocks
+    )
+    grid = (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), 1)
+    return Launch(
+        layer, direction, "tensor_core", recipe, grid, (tile.threads, 1, 1), tile.shared(ELEMENT[arithmetic]), values
+    )
+
+
+def backward_weight(
+    layer: str,
+    arithmetic: str,
+    batch: int,
+    x: Tensor,
+    dy: Tensor,
+    window: Window,
+    taps: Taps,
+    partial: int,
+    processors: int,
+    tile: gradient.Tile | None = None,
+    splits: int = 0,
+) -> tuple[Launch, int]:
+    """The launch of the partial weight gradients, and how many partial results it writes."""
+    element = ELEMENT[arithmetic]
+    pixels = batch * dy.height * dy.width
+    tile = tile or tiles.backward_weight(arithmetic, pixels, dy.padded, taps.total)
+    across = blocks_of(dy.padded, tile.filters) * blocks_of(taps.total, tile.columns)
+    splits = splits or tiles.splits(pixels, across, tile, processors)
+    split = blocks_of(blocks_of(pixels, splits), tile.pixels) * tile.pixels
+    splits = blocks_of(pixels, split)
+    border = window.padding != (0, 0, 0, 0)
+    values = (
+        x.address, dy.address, partial, pixels, split, dy.padded, dy.padded, taps.total,
+        *fast_divisor(dy.height * dy.width), *fast_divisor(dy.width), dy.height * dy.width, dy.width,
+        x.height, x.width, x.pitch, x.row_pitch, x.photo_pitch, *window.stride, *window.padding[:2],
+        taps.channels, taps.kernel[1], taps.total, dy.pitch, partial_size(dy.padded, taps),
+    )
+    kinds = tuple(str(a) for a in gradient.ARGUMENTS)
+    recipe = Recipe(
+        "conv_weight_gradient", "make_weight_gradient", (arithmetic, tile.numbers, border), kinds, tile.threads, tile.blocks
+    )
+    grid = (blocks_of(dy.padded, tile.filters), blocks_of(taps.total, tile.columns), splits)
+    launch = Launch(
+        layer, "backward_weight", "tensor_core", recipe, grid, (tile.threads, 1, 1), tile.shared(element), values
+    )
+    return launch, splits
+
+
+def partial_size(filters: int, taps: Taps) -> int:
+    """Floats of one partial weight and bias gradient."""
+    return filters * taps.total + filters
+
+
+def reduction(
+    layer: str, partial: int, places: int, weight: int, bias: int, splits: int, size: int, weights: int, count: int,
+    accumulate: bool,
+) -> Launch:
+    """The launch that adds the partial results into the gradient buffer."""
+    kinds = tuple(str(a) for a in gradient.REDUCTION_ARGUMENTS)
+    recipe = Recipe("conv_weight_gradient", "reduction", (), kinds, 256)
+    values = (partial, places, weight, bias, splits, size, weights, count, int(accumulate))
+    return Launch(layer, "backward_weight", "reduction", recipe, (blocks_of(count, 32), 1, 1), (32, 8, 1), 0, values)

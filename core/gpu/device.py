@@ -1,0 +1,162 @@
+"""Opens the GPU, loads kernels, and says in a sentence when it cannot.
+
+One context a process: CUDA's primary one, shared with whatever else uses CUDA here. Everything the engine
+takes from the GPU goes through a `Device`, so that `reset` knows what to give back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+from core.errors import DeviceError, OutOfMemory
+from core.gpu.compiler import Recipe, compile_recipes
+from core.gpu.cuda import driver
+
+OLDEST: Final = (8, 0)
+"""Ampere: the first with asynchronous copies and bf16 on the tensor cores, which every fast kernel uses."""
+
+_C_TYPES: Final = {
+    "uint64": ctypes.c_uint64, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "float32": ctypes.c_float,
+}
+
+
+def check(result: Any) -> Any:
+    """The value of a driver call. Raises OutOfMemory or DeviceError with the driver's own words."""
+    status, values = result[0], result[1:]
+    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        raise OutOfMemory("The GPU has no memory left. Close other programs that use it, or take a smaller batch.")
+    if status != driver.CUresult.CUDA_SUCCESS:
+        words = driver.cuGetErrorString(status)[1] or b""
+        raise DeviceError(f"The GPU reported an error: {words.decode()} ({status.name}).")
+    return values[0] if len(values) == 1 else values or None
+
+
+def problem() -> str | None:
+    """Why no GPU can be used here, as a sentence with the remedy, or None."""
+    try:
+        status = driver.cuInit(0)[0]
+    except RuntimeError:
+        return "There is no NVIDIA driver on this machine. Install the driver for your GPU from nvidia.com/drivers."
+    if status == driver.CUresult.CUDA_ERROR_NO_DEVICE:
+        return "The NVIDIA driver finds no GPU. Check that it is fitted, visible and not switched off."
+    if status != driver.CUresult.CUDA_SUCCESS:
+        words = (driver.cuGetErrorString(status)[1] or b"").decode()
+        return f"The NVIDIA driver cannot start: {words}. Restart the machine or install the driver again."
+    name, capability = _identify(check(driver.cuDeviceGet(0)))
+    if capability < OLDEST:
+        return (
+            f"The {name} has compute capability {capability[0]}.{capability[1]}; the kernels here need 8.0 (Ampere, "
+            "2020) or newer. Use --device cpu."
+        )
+    return None
+
+
+def _identify(handle: Any) -> tuple[str, tuple[int, int]]:
+    attribute = driver.CUdevice_attribute
+    major = check(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle))
+    minor = check(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle))
+    name = check(driver.cuDeviceGetName(128, handle)).split(b"\0")[0].decode()
+    return name, (int(major), int(minor))
+
+
+@final
+class Function:
+    """A kernel loaded on the device, ready to launch."""
+
+    def __init__(self, handle: Any, kinds: Sequence[str]) -> None:
+        self._handle = handle
+        self._kinds = tuple(_C_TYPES[k] for k in kinds)
+        self._shared = 48 << 10
+
+    def launch(
+        self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[int | float]
+    ) -> None:
+        """Queue one run; values in the order of the kernel's signature."""
+        if shared > self._shared:
+            wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            check(driver.cuFuncSetAttribute(self._handle, wanted, shared))
+            self._shared = shared
+        check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (tuple(values), self._kinds), 0))
+
+    def registers(self) -> int:
+        """Registers a thread."""
+        return int(check(driver.cuFuncGetAttribute(driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, self._handle)))
+
+    def local_bytes(self) -> int:
+        """Bytes of local memory a thread: 0 unless registers spill."""
+        wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        return int(check(driver.cuFuncGetAttribute(wanted, self._handle)))
+
+
+@final
+class Device:
+    """The GPU, opened. `close` gives back everything; the next `open_device` starts afresh."""
+
+    def __init__(self) -> None:
+        reason = problem()
+        if reason is not None:
+            raise DeviceError(reason)
+        self._handle = check(driver.cuDeviceGet(0))
+        self._context = check(driver.cuDevicePrimaryCtxRetain(self._handle))
+        self.activate()
+        self.name, self.capability = _identify(self._handle)
+        self.processors = int(self._attribute("MULTIPROCESSOR_COUNT"))
+        self._modules: list[Any] = []
+        self._functions: dict[Recipe, Function] = {}
+
+    def activate(self) -> None:
+        """Make the context current in this thread; every entry from outside does so first."""
+        check(driver.cuCtxSetCurrent(self._context))
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes, as the driver sees them."""
+        free, total = check(driver.cuMemGetInfo())
+        return int(free), int(total)
+
+    def new_stream(self) -> Any:
+        return check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+
+    def synchronize(self) -> None:
+        check(driver.cuCtxSynchronize())
+
+    def load(self, recipes: Sequence[Recipe]) -> dict[Recipe, Function]:
+        """The kernels of these recipes, compiled where no earlier run has done so."""
+        missing = [r for r in dict.fromkeys(recipes) if r not in self._functions]
+        for recipe, (ptx, entry) in compile_recipes(missing, self.capability).items():
+            module = check(driver.cuModuleLoadData(ptx.encode() + b"\0"))
+            self._modules.append(module)
+            handle = check(driver.cuModuleGetFunction(module, entry.encode()))
+            self._functions[recipe] = Function(handle, recipe.kinds)
+        return {r: self._functions[r] for r in recipes}
+
+    def close(self) -> None:
+        """Unload every kernel and let go of the context. Plans on it must be closed first."""
+        self.activate()
+        for module in self._modules:
+            check(driver.cuModuleUnload(module))
+        self._modules.clear()
+        self._functions.clear()
+        check(driver.cuDevicePrimaryCtxRelease(self._handle))
+
+    def _attribute(self, name: str) -> int:
+        wanted = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(check(driver.cuDeviceGetAttribute(wanted, self._handle)))
+
+
+_opened: list[Device] = []
+
+
+def open_device() -> Device:
+    """The process's device, opened at the first call. Raises DeviceError with a sentence."""
+    if not _opened:
+        _opened.append(Device())
+    _opened[0].activate()
+    return _opened[0]
+
+
+def reset() -> None:
+    """Give everything back to the driver; what runs next opens the device again. Close the plans first."""
+    while _opened:
+        _opened.pop().close()

@@ -1,0 +1,240 @@
+"""Weight gradient of a convolution on the tensor cores: the sum over pixels is split between blocks.
+
+``dweight[f, k] = sum over pixels m of dy[m, f] xcol[m, k]``, k over taps and channels as they lie in the packed
+filters. Every block of the third grid axis sums its own range of pixels into its own partial result, and
+`make_reduction` adds those in a fixed order: no atomics, the same bits every time. The bias gradient rides
+along as one more product with ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import Any, Final, final
+
+from core.gpu.cuda import cuda, device_function, types
+from core.gpu.kernels.fragments import ELEMENT, ONES, divide, multiply_add
+from core.gpu.ptx import (
+    WAIT_COPIES,
+    commit_copies,
+    copy_async16,
+    float_to_bits,
+    ldmatrix2_transposed,
+    ldmatrix4_transposed,
+    load1,
+    load_float,
+    shared_address,
+    shared_load1,
+    store2,
+    store_float,
+)
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's work: filters x packed columns, pixels a stage, stages, warps along filters and columns."""
+
+    filters: int
+    columns: int
+    pixels: int = 32
+    stages: int = 3
+    warp_rows: int = 2
+    warp_columns: int = 4
+    blocks: int = 2
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The fields, for a recipe."""
+        return astuple(self)
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warp_rows * self.warp_columns
+
+    def shared(self, element: int) -> int:
+        """Bytes of dynamic shared memory."""
+        pad = 16 if element == 2 else 32
+        return self.stages * self.pixels * ((self.filters + self.columns) * element + 2 * pad)
+
+
+ARGUMENTS: Final = (
+    *(types.uint64,) * 3,  # x, dy, partial
+    *(types.int32,) * 5,  # pixels, pixels a split, filters, packed filters, packed row length
+    *(types.uint32,) * 4,  # fast division by pixels of a photo and by the width
+    *(types.int32,) * 2,  # pixels of a photo, width (of dy)
+    *(types.int32,) * 5,  # height, width, pixel pitch, row pitch, photo pitch of x, in elements
+    *(types.int32,) * 4,  # stride y, x; padding top, left
+    *(types.int32,) * 3,  # channels a tap, kernel width, columns in use (taps x channels)
+    *(types.int32,) * 2,  # pixel pitch of dy; floats of one partial result
+)
+
+
+def _fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tuple[Any, Any]:
+    """Device functions that read fragments whose rows lie along pixels: `a(stage, k, column)`, `b(..., out)`."""
+    if element == 2:
+
+        def load_a(stage, k, column, lane):
+            at = (k + (lane & 7) + ((lane >> 4) << 3)) * row_a + (column + ((lane >> 3) & 1) * 8) * 2
+            return ldmatrix4_transposed(u32(stage + u32(at)))
+
+        def load_b(stage, k, column, lane, out):
+            if TN == 1:
+                t2 = ldmatrix2_transposed(u32(stage + u32((k + (lane & 15)) * row_b + column * 2)))
+                out[0], out[1] = t2[0], t2[1]
+            else:
+                for n2 in range(TN // 2):
+                    at = (k + (lane & 15)) * row_b + (column + n2 * 16 + (lane >> 4) * 8) * 2
+                    t4 = ldmatrix4_transposed(u32(stage + u32(at)))
+                    for i in range(4):
+                        out[n2 * 4 + i] = t4[i]
+    else:
+
+        def load_a(stage, k, column, lane):
+            at = u32(stage + u32((k + (lane & 3)) * row_a + (column + (lane >> 2)) * 4))
+            return (
+                shared_load1(at), shared_load1(u32(at + u32(32))),
+                shared_load1(u32(at + u32(4 * row_a))), shared_load1(u32(at + u32(4 * row_a + 32))),
+            )
+
+        def load_b(stage, k, column, lane, out):
+            at = u32(stage + u32((k + (lane & 3)) * row_b + (column + (lane >> 2)) * 4))
+            for n in range(TN):
+                out[n * 2] = shared_load1(u32(at + u32(n * 32)))
+                out[n * 2 + 1] = shared_load1(u32(at + u32(n * 32 + 4 * row_b)))
+
+    return device_function(load_a), device_function(load_b)
+
+
+def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool) -> Any:
+    """The kernel as a Python function; `border` is false where no tap ever leaves the photo."""
+    tile = Tile(*numbers)
+    BF, BN, BP, ST, WM, WN = tile.filters, tile.columns, tile.pixels, tile.stages, tile.warp_rows, tile.warp_columns
+    E = ELEMENT[arithmetic]
+    PAD, VEC, TH = 16 if E == 2 else 32, 16 // E, tile.threads
+    ROWA, ROWB, CA, CB = BF * E + PAD, BN * E + PAD, BF // VEC, BN // VEC
+    STB, STG = BP * ROWA, BP * (ROWA + ROWB)
+    AR, BR = (BP * CA + TH - 1) // TH, (BP * CB + TH - 1) // TH
+    LOADS_A, LOADS_B = BP * CA, BP * CB
+    TM, TN, KK = BF // WM // 16, BN // WN // 8, 32 // E
+    NACC, NB, NS, ONE = TM * TN * 4, TN * 2, TM * 4, ONES[arithmetic]
+    assert TM > 0 and (TN % 2 == 0 or TN == 1)
+    mma, (load_a, load_b) = multiply_add(arithmetic), _fragment_loaders(E, ROWA, ROWB, TN)
+    wait = WAIT_COPIES[ST - 2]
+
+    def weight_gradient(
+        x, dy, partial, pixels, split, filters, packed, depth, hw_mul, hw_shift, w_mul, w_shift, hw, wo,
+        height, width, pitch, row, photo, sy, sx, pt, pl, channels, kw, used, ldy, size,
+    ):
+        shared = cuda.shared.array(0, dtype=types.uint8)
+        base = shared_address(shared)
+        tid = i32(cuda.threadIdx.x)
+        lane, warp = i32(tid & 31), i32(tid >> 5)
+        wm, wn = i32((warp % WM) * (BF // WM)), i32((warp // WM) * (BN // WN))
+        bf, bn = i32(i32(cuda.blockIdx.x) * BF), i32(i32(cuda.blockIdx.y) * BN)
+        start = i32(i32(cuda.blockIdx.z) * split)
+        end = i32(min(i32(start + split), pixels))
+        steps = i32((end - start + BP - 1) // BP)
+        ky = cuda.local.array(BR, dtype=types.int32)
+        kx = cuda.local.array(BR, dtype=types.int32)
+        ko = cuda.local.array(BR, dtype=types.int32)
+        for j in range(BR):
+            column = i32(bn + ((tid + j * TH) % CB) * VEC)
+            tap = i32(column // channels)
+            ky[j] = i32(tap // kw) if column < used else i32(1 << 20)
+            kx[j] = i32(tap % kw)
+            ko[j] = i32((tap // kw) * row + kx[j] * pitch + column - tap * channels)
+        acc = cuda.local.array(NACC, dtype=types.float32)
+        for i in range(NACC):
+            acc[i] = f32(0.0)
+        sums = cuda.local.array(NS, dtype=types.float32)
+        ones = cuda.local.array(2, dtype=types.uint32)
+        ones[0], ones[1] = u32(ONE), u32(ONE)
+        for i in range(NS):
+            sums[i] = f32(0.0)
+        biased = bn == 0 and wn == 0
+        for k in range(1 - ST, steps):
+            if k >= 0:
+                wait()
+                cuda.syncthreads()
+            ahead = i32(k + ST - 1)
+            if ahead < steps:
+                slot, at = u32(base + u32((ahead % ST) * STG)), i32(start + ahead * BP)
+                for j in range(AR):
+                    r, part = i32((tid + j * TH) // CA), i32((tid + j * TH) % CA)
+                    ok = at + r < end and bf + part * VEC < filters
+                    source = u64(dy + u64((i64(at + r) * i64(ldy) + i64(bf + part * VEC)) * E))
+                    if LOADS_A % TH == 0 or tid + j * TH < LOADS_A:
+                        to = u32(slot + u32(r * ROWA + part * 16))
+                        copy_async16(to, source if ok else dy, u32(16) if ok else u32(0))
+                for j in range(BR):
+                    r, part = i32((tid + j * TH) // CB), i32((tid + j * TH) % CB)
+                    m = u32(at + r)
+                    n = divide(m, hw_mul, hw_shift)
+                    rest = u32(m - n * u32(hw))
+                    oy = divide(rest, w_mul, w_shift)
+                    y, xx = i32(i32(oy) * sy - pt), i32(i32(rest - oy * u32(wo)) * sx - pl)
+                    ok = i32(m) < end and ky[j] < (1 << 20)
+                    if border:
+                        ok = ok and u32(y + ky[j]) < u32(height) and u32(xx + kx[j]) < u32(width)
+                    source = u64(x + u64((i64(n) * i64(photo) + i64(i32(y * row + xx * pitch + ko[j]))) * E))
+                    if LOADS_B % TH == 0 or tid + j * TH < LOADS_B:
+                        to = u32(slot + u32(STB + r * ROWB + part * 16))
+                        copy_async16(to, source if ok else x, u32(16) if ok else u32(0))
+            commit_copies()
+            if k >= 0:
+                stage = u32(base + u32((k % ST) * STG))
+                for kk in range(BP // KK):
+                    b = cuda.local.array(NB, dtype=types.uint32)
+                    load_b(u32(stage + u32(STB)), kk * KK, wn, lane, b)
+                    for tm in range(TM):
+                        a = load_a(stage, kk * KK, wm + tm * 16, lane)
+                        mma(a, b, acc, tm * TN * 4, TN)
+                        if biased:
+                            mma(a, ones, sums, tm * 4, 1)
+        g, t = i32(lane >> 2), i32(lane & 3)
+        mine = u64(partial + u64(i64(i32(cuda.blockIdx.z)) * i64(size) * 4))
+        for m in range(TM):
+            for half in range(2):
+                f = i32(bf + wm + m * 16 + g + half * 8)
+                if f < packed:
+                    for n in range(TN):
+                        column, o = i32(bn + wn + n * 8 + t * 2), (m * TN + n) * 4 + half * 2
+                        if column < depth:
+                            at = u64(mine + u64((i64(f) * i64(depth) + i64(column)) * 4))
+                            store2(at, float_to_bits(acc[o]), float_to_bits(acc[o + 1]))
+                    if biased and t == 0:
+                        store_float(u64(mine + u64((i64(packed) * i64(depth) + i64(f)) * 4)), sums[m * 4 + half * 2])
+
+    return weight_gradient
+
+
+REDUCTION_ARGUMENTS: Final = (
+    *(types.uint64,) * 4,  # partial, map, weight gradient, bias gradient
+    *(types.int32,) * 5,  # splits, floats of one partial, weights, weights and biases, accumulate
+)
+
+
+def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
+    """Adds the partial results of each parameter in order; blocks of 32 parameters x 8 ranges of splits.
+
+    `table` says where in a partial result each weight, then each bias, lies.
+    """
+    sums = cuda.shared.array((8, 32), dtype=types.float32)
+    tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+    i = i32(i32(cuda.blockIdx.x) * 32 + tx)
+    total = f32(0.0)
+    if i < count:
+        at = u64(partial + u64(i64(load1(u64(table + u64(i64(i) * 4)))) * 4))
+        for z in range(ty, splits, 8):
+            total = f32(total + load_float(u64(at + u64(i64(z) * i64(size) * 4))))
+    sums[ty, tx] = total
+    cuda.syncthreads()
+    if ty == 0 and i < count:
+        for other in range(1, 8):
+            total = f32(total + sums[other, tx])
+        target = u64(weights + u64(i64(i) * 4)) if i < first else u64(biases + u64(i64(i - first) * 4))
+        if accumulate != 0:
+            total = f32(total + load_float(target))
+        store_float(target, total)

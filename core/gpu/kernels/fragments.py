@@ -1,0 +1,84 @@
+"""What the matrix kernels share: one warp's products in each arithmetic, and fast division."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.cuda import cuda, device_function, types
+from core.gpu.ptx import bits_to_float, float_to_bits, mma_bf16, mma_tf32, to_tf32
+
+ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4}
+"""Bytes of an element in memory by arithmetic."""
+
+ONES: Final = {"bf16": 0x3F803F80, "tf32": 0x3F800000, "float32": 0x3F800000}
+"""Bits of a fragment register full of ones."""
+
+f32, u32, u64 = types.float32, types.uint32, types.uint64
+
+
+def fast_divisor(divisor: int) -> tuple[int, int]:
+    """(multiplier, shift) such that ``n // divisor == (high32(n * multiplier) + n) >> shift`` for n < 2^31.
+
+    Source: Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
+    """
+    shift = (divisor - 1).bit_length()
+    return ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1, shift
+
+
+@device_function
+def divide(n, multiplier, shift):
+    """`n` over the divisor that `fast_divisor` prepared."""
+    return u32((u32((u64(n) * u64(multiplier)) >> u64(32)) + u32(n)) >> u32(shift))
+
+
+def multiply_add(arithmetic: str) -> Any:
+    """A device function ``f(a, b, sums, at, tiles)``: one 16-row fragment times `tiles` fragments of 8 columns.
+
+    a: 4 registers; b: 2 a tile; sums: 4 a tile from `at` on.
+    """
+    if arithmetic == "bf16":
+        return _multiply_bf16
+    return _multiply_tf32 if arithmetic == "tf32" else _multiply_float32
+
+
+@device_function
+def _multiply_bf16(a, b, sums, at, tiles):
+    for n in range(tiles):
+        o = at + n * 4
+        r = mma_bf16(a[0], a[1], a[2], a[3], b[n * 2], b[n * 2 + 1], sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+        sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]
+
+
+@device_function
+def _round(bits):
+    return to_tf32(bits_to_float(bits))
+
+
+@device_function
+def _rest(bits, high):
+    return to_tf32(f32(bits_to_float(bits) - bits_to_float(high)))
+
+
+@device_function
+def _multiply_tf32(a, b, sums, at, tiles):
+    a0, a1, a2, a3 = _round(a[0]), _round(a[1]), _round(a[2]), _round(a[3])
+    for n in range(tiles):
+        o = at + n * 4
+        b0, b1 = _round(b[n * 2]), _round(b[n * 2 + 1])
+        r = mma_tf32(a0, a1, a2, a3, b0, b1, sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+        sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]
+
+
+@device_function
+def _multiply_float32(a, b, sums, at, tiles):
+    """high x high + high x low + low x high, the small ones first."""
+    h0, h1, h2, h3 = _round(a[0]), _round(a[1]), _round(a[2]), _round(a[3])
+    l0, l1, l2, l3 = _rest(a[0], h0), _rest(a[1], h1), _rest(a[2], h2), _rest(a[3], h3)
+    for n in range(tiles):
+        o = at + n * 4
+        p0, p1 = _round(b[n * 2]), _round(b[n * 2 + 1])
+        q0, q1 = _rest(b[n * 2], p0), _rest(b[n * 2 + 1], p1)
+        r = mma_tf32(l0, l1, l2, l3, p0, p1, sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+        r = mma_tf32(h0, h1, h2, h3, q0, q1, r[0], r[1], r[2], r[3])
+        r = mma_tf32(h0, h1, h2, h3, p0, p1, r[0], r[1], r[2], r[3])
+        sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]

@@ -1,0 +1,280 @@
+"""PTX instructions as functions for kernels: tensor cores, asynchronous copies, wide loads, packed converts.
+
+Addresses are plain integers: uint64 in global memory, uint32 in shared memory. Source: PTX ISA 8.x,
+sections 9.7.9 (copies) and 9.7.14 (mma, ldmatrix). None of these run in Numba's simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from core.gpu.cuda import intrinsic, ir, types
+
+_IR = {
+    types.float32: (ir.FloatType(), "f"),
+    types.uint32: (ir.IntType(32), "r"),
+    types.int32: (ir.IntType(32), "r"),
+    types.uint64: (ir.IntType(64), "l"),
+}
+
+
+def _instruction(
+    text: str, results: Sequence[Any], operands: Sequence[Any], effect: bool, clobber: bool = False
+) -> Any:
+    """The code generator of one instruction; several results come back as a tuple."""
+    kinds = [_IR[r][0] for r in results]
+    returned = ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+    constraints = [f"={_IR[r][1]}" for r in results] + [_IR[o][1] for o in operands]
+    if clobber:
+        constraints.append("~{memory}")
+    result = types.void if not results else results[0] if len(results) == 1 else types.Tuple(tuple(results))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function = ir.FunctionType(returned, [_IR[o][0] for o in operands])
+        assembly = ir.InlineAsm(function, text, ",".join(constraints), side_effect=effect)
+        value = builder.call(assembly, arguments)
+        if not results:
+            return context.get_dummy_value()
+        if len(results) == 1:
+            return value
+        return context.make_tuple(builder, signature.return_type, [builder.extract_value(value, i) for i in range(len(results))])
+
+    return result(*operands), generate
+
+
+_f, _u, _l = types.float32, types.uint32, types.uint64
+
+
+@intrinsic
+def mma_bf16(context, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
+    """16x8x16 product of bf16 pairs added to four float32 sums of this lane."""
+    text = (
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};"
+    )
+    return _instruction(text, [_f] * 4, [_u] * 6 + [_f] * 4, False)
+
+
+@intrinsic
+def mma_tf32(context, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):  # type: ignore[no-untyped-def]
+    """16x8x8 product of float32 values read as tf32 (their low 13 bits are ignored), float32 sums."""
+    text = (
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};"
+    )
+    return _instruction(text, [_f] * 4, [_u] * 6 + [_f] * 4, False)
+
+
+@intrinsic
+def to_tf32(context, value):  # type: ignore[no-untyped-def]
+    """Bits of a float32 rounded to tf32."""
+    return _instruction("cvt.rna.tf32.f32 $0, $1;", [_u], [_f], False)
+
+
+@intrinsic
+def bits_to_float(context, bits):  # type: ignore[no-untyped-def]
+    """float32 of its 32 bits."""
+    return _instruction("mov.b32 $0, $1;", [_f], [_u], False)
+
+
+@intrinsic
+def float_to_bits(context, value):  # type: ignore[no-untyped-def]
+    """32 bits of a float32."""
+    return _instruction("mov.b32 $0, $1;", [_u], [_f], False)
+
+
+@intrinsic
+def ldmatrix4(context, address):  # type: ignore[no-untyped-def]
+    """Four 8x8 tiles of 16-bit values from shared memory; lane i gives the address of row i."""
+    text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0,$1,$2,$3},[$4];"
+    return _instruction(text, [_u] * 4, [_u], True)
+
+
+@intrinsic
+def ldmatrix2(context, address):  # type: ignore[no-untyped-def]
+    """Two 8x8 tiles of 16-bit values; lanes 0 to 15 give the rows' addresses."""
+    return _instruction("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {$0,$1},[$2];", [_u] * 2, [_u], True)
+
+
+@intrinsic
+def ldmatrix4_transposed(context, address):  # type: ignore[no-untyped-def]
+    """`ldmatrix4`, each tile transposed on the way."""
+    text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0,$1,$2,$3},[$4];"
+    return _instruction(text, [_u] * 4, [_u], True)
+
+
+@intrinsic
+def ldmatrix2_transposed(context, address):  # type: ignore[no-untyped-def]
+    """`ldmatrix2`, each tile transposed on the way."""
+    return _instruction("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1},[$2];", [_u] * 2, [_u], True)
+
+
+@intrinsic
+def copy_async16(context, destination, source, real):  # type: ignore[no-untyped-def]
+    """Global to shared memory, 16 bytes, past the registers; the bytes after the first `real` become zero."""
+    return _instruction("cp.async.cg.shared.global [$0], [$1], 16, $2;", [], [_u, _l, _u], True, True)
+
+
+@intrinsic
+def copy_async16_cached(context, destination, source, real):  # type: ignore[no-untyped-def]
+    """`copy_async16` that also keeps the line in L1, for data this block reads again."""
+    return _instruction("cp.async.ca.shared.global [$0], [$1], 16, $2;", [], [_u, _l, _u], True, True)
+
+
+@intrinsic
+def commit_copies(context):  # type: ignore[no-untyped-def]
+    """Close a group of asynchronous copies."""
+    return _instruction("cp.async.commit_group;", [], [], True, True)
+
+
+def _waiter(pending: int) -> Any:
+    @intrinsic
+    def wait(context):  # type: ignore[no-untyped-def]
+        return _instruction(f"cp.async.wait_group {pending};", [], [], True, True)
+
+    return wait
+
+
+WAIT_COPIES = tuple(_waiter(n) for n in range(6))
+"""`WAIT_COPIES[n]()` waits until at most n groups of copies are under way."""
+
+
+@intrinsic
+def shared_address(context, array):  # type: ignore[no-untyped-def]
+    """Address in shared memory of an array made by `cuda.shared.array`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        long = ir.IntType(64)
+        assembly = ir.InlineAsm(ir.FunctionType(long, [long]), "cvta.to.shared.u64 $0, $1;", "=l,l", side_effect=False)
+        return builder.trunc(builder.call(assembly, [builder.ptrtoint(array.data, long)]), ir.IntType(32))
+
+    return types.uint32(array), generate
+
+
+@intrinsic
+def pack_bf16(context, low, high):  # type: ignore[no-untyped-def]
+    """Two float32 rounded to a pair of bf16."""
+    sig, generate = _instruction("cvt.rn.bf16x2.f32 $0, $2, $1;", [_u], [_f, _f], False)
+    return sig, generate
+
+
+@intrinsic
+def low_bf16(context, pair):  # type: ignore[no-untyped-def]
+    """The lower bf16 of a pair as float32."""
+    return _instruction("shl.b32 $0, $1, 16;", [_f], [_u], False)
+
+
+@intrinsic
+def high_bf16(context, pair):  # type: ignore[no-untyped-def]
+    """The upper bf16 of a pair as float32."""
+    return _instruction("and.b32 $0, $1, 0xffff0000;", [_f], [_u], False)
+
+
+@intrinsic
+def load4(context, address):  # type: ignore[no-untyped-def]
+    """16 bytes of global memory that this kernel does not write."""
+    return _instruction("ld.global.nc.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_l], False)
+
+
+@intrinsic
+def load4_ordered(context, address):  # type: ignore[no-untyped-def]
+    """16 bytes of global memory, ordered with this thread's stores."""
+    return _instruction("ld.global.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_l], True, True)
+
+
+@intrinsic
+def load2(context, address):  # type: ignore[no-untyped-def]
+    """8 bytes of global memory that this kernel does not write."""
+    return _instruction("ld.global.nc.v2.u32 {$0,$1}, [$2];", [_u] * 2, [_l], False)
+
+
+@intrinsic
+def load1(context, address):  # type: ignore[no-untyped-def]
+    """4 bytes of global memory that this kernel does not write."""
+    return _instruction("ld.global.nc.u32 $0, [$1];", [_u], [_l], False)
+
+
+@intrinsic
+def load_float(context, address):  # type: ignore[no-untyped-def]
+    """One float32 of global memory, ordered with this thread's stores."""
+    return _instruction("ld.global.f32 $0, [$1];", [_f], [_l], True, True)
+
+
+@intrinsic
+def load_half(context, address):  # type: ignore[no-untyped-def]
+    """16 bits of global memory, zero-extended."""
+    return _instruction("{.reg .u16 t; ld.global.nc.u16 t, [$1]; cvt.u32.u16 $0, t;}", [_u], [_l], False)
+
+
+@intrinsic
+def load_byte(context, address):  # type: ignore[no-untyped-def]
+    """One byte of global memory, zero-extended."""
+    return _instruction("{.reg .u16 t; ld.global.nc.u8 t, [$1]; cvt.u32.u16 $0, t;}", [_u], [_l], False)
+
+
+@intrinsic
+def store4(context, address, v0, v1, v2, v3):  # type: ignore[no-untyped-def]
+    """16 bytes to global memory."""
+    return _instruction("st.global.v4.u32 [$0], {$1,$2,$3,$4};", [], [_l] + [_u] * 4, True, True)
+
+
+@intrinsic
+def store2(context, address, v0, v1):  # type: ignore[no-untyped-def]
+    """8 bytes to global memory."""
+    return _instruction("st.global.v2.u32 [$0], {$1,$2};", [], [_l, _u, _u], True, True)
+
+
+@intrinsic
+def store1(context, address, value):  # type: ignore[no-untyped-def]
+    """4 bytes to global memory."""
+    return _instruction("st.global.u32 [$0], $1;", [], [_l, _u], True, True)
+
+
+@intrinsic
+def store_float(context, address, value):  # type: ignore[no-untyped-def]
+    """One float32 to global memory."""
+    return _instruction("st.global.f32 [$0], $1;", [], [_l, _f], True, True)
+
+
+@intrinsic
+def store_half(context, address, value):  # type: ignore[no-untyped-def]
+    """The low 16 bits of a value to global memory."""
+    return _instruction("{.reg .u16 t; cvt.u16.u32 t, $1; st.global.u16 [$0], t;}", [], [_l, _u], True, True)
+
+
+@intrinsic
+def store_byte(context, address, value):  # type: ignore[no-untyped-def]
+    """The low 8 bits of a value to global memory."""
+    return _instruction("st.global.u8 [$0], $1;", [], [_l, _u], True, True)
+
+
+@intrinsic
+def shared_load4(context, address):  # type: ignore[no-untyped-def]
+    """16 bytes of shared memory."""
+    return _instruction("ld.shared.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_u], True)
+
+
+@intrinsic
+def shared_load1(context, address):  # type: ignore[no-untyped-def]
+    """4 bytes of shared memory."""
+    return _instruction("ld.shared.u32 $0, [$1];", [_u], [_u], True)
+
+
+@intrinsic
+def shared_store1(context, address, value):  # type: ignore[no-untyped-def]
+    """4 bytes to shared memory."""
+    return _instruction("st.shared.u32 [$0], $1;", [], [_u, _u], True, True)
+
+
+@intrinsic
+def shared_store2(context, address, v0, v1):  # type: ignore[no-untyped-def]
+    """8 bytes to shared memory."""
+    return _instruction("st.shared.v2.u32 [$0], {$1,$2};", [], [_u, _u, _u], True, True)
+
+
+@intrinsic
+def shuffle_xor(context, value, lanes):  # type: ignore[no-untyped-def]
+    """The value of the lane whose number differs by `lanes`, over the whole warp."""
+    return _instruction("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", [_f], [_f, _u], True)
