@@ -43,7 +43,7 @@ def segment_leaf(rgb: Array) -> Array:
 
 
 def leaf_box(leaf: Array, margin: float = 0.06) -> tuple[int, int, int, int]:
-    """A square y0, x0, y1, x1 (end excluded) around the leaf with some margin, inside the photo; all of it if no leaf."""
+    """A square y0, x0, y1, x1 (end excluded) around the leaf with some margin; the whole photo if there is none."""
     height, width = leaf.shape
     ys, xs = np.nonzero(leaf)
     if not len(ys):
@@ -56,8 +56,8 @@ def leaf_box(leaf: Array, margin: float = 0.06) -> tuple[int, int, int, int]:
 
 
 def _seeds(small: Array) -> Array:
-    """GrabCut's four labels from colour: plant tissue is green (a < 0) or yellow (b > 0), paper and shadow are neither."""
-    lab = cv2.cvtColor(small, cv2.COLOR_RGB2LAB).astype(np.float32) - np.float32((0, 128, 128))
+    """GrabCut's four labels from colour: plants are green (a < 0) or yellow (b > 0), paper and shadow neither."""
+    lab = cv2.cvtColor(small, cv2.COLOR_RGB2LAB).astype(np.float32) - np.array((0, 128, 128), np.float32)
     light, a, b = lab[..., 0], lab[..., 1], lab[..., 2]
     index = b - 0.6 * np.minimum(a, 0) - 1.2 * np.maximum(a, 0)  # red soil and skin are no plant
     ring = _ring(RING)
@@ -65,7 +65,7 @@ def _seeds(small: Array) -> Array:
     central = _centrality()
     if behind > GREEN_BEHIND:
         return _seeds_on_leaves(lab, central)
-    # Otsu parts leaf and ground; on coloured ground (soil) its word is taken up to 20, on paper dead tissue must stay in
+    # Otsu parts leaf and ground; on soil its word is taken up to 20, on paper dead tissue must stay in
     q = np.clip(index * 3 + 60, 0, 255).astype(np.uint8)
     otsu = (cv2.threshold(q, 0, 255, cv2.THRESH_OTSU)[0] - 60) / 3
     coloured = behind > 5
@@ -82,7 +82,7 @@ def _seeds(small: Array) -> Array:
 
 def _seeds_on_leaves(lab: Array, central: Array) -> Array:
     """Labels where plants stand behind the leaf: what has the colour of the middle is the leaf."""
-    scaled = cv2.GaussianBlur(lab * np.float32((0.5, 1, 1)), (5, 5), 0)
+    scaled = cv2.GaussianBlur(lab * np.array((0.5, 1, 1), np.float32), (5, 5), 0)
     core = central > 0.55
     middle = np.median(scaled[core], axis=0)
     spread = np.maximum(1.5 * np.median(np.abs(scaled[core] - middle), axis=0), 3)

@@ -1,0 +1,129 @@
+"""How familiar a photo is: scores that are high for what was learned and low for anything else.
+
+From logits: the largest probability, the largest logit, the energy (Liu et al., 2020). From pooled features:
+distance to the nearest class mean (Lee et al., 2018), the same less the distance to the mean of all (Ren et al.,
+2021), and the distance to the nearest training photos (Sun et al., 2022). Which one is used is chosen by measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.diagnosis.figures import softmax
+from core.ops.contract import Array
+
+DIMENSIONS: Final = 64
+"""Directions kept of the features: those that part the classes best."""
+SHRINK: Final = 0.05
+"""Part of the identity mixed into covariances, so that few photos cannot make them singular."""
+SCORES: Final = ("probability", "max_logit", "energy", "mahalanobis", "relative")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureStatistics:
+    """Where the classes lie in feature space, after training.
+
+    center ``(F,)`` and whiten ``(F, D)`` turn features into coordinates in which the spread within classes is 1;
+    means ``(classes, D)``; spread ``(D,)``: variance of all training photos there.
+    """
+
+    center: Array
+    whiten: Array
+    means: Array
+    spread: Array
+
+    def to_arrays(self) -> dict[str, Array]:
+        return {
+            f"features.{name}": np.asarray(getattr(self, name), np.float32)
+            for name in ("center", "whiten", "means", "spread")
+        }
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, Array]) -> FeatureStatistics | None:
+        """The statistics of a model file, or None where it has none or they do not fit together."""
+        try:
+            parts = [arrays[f"features.{name}"] for name in ("center", "whiten", "means", "spread")]
+        except KeyError:
+            return None
+        center, whiten, means, spread = parts
+        fits = (
+            center.ndim == 1 and whiten.ndim == means.ndim == 2 and whiten.shape[0] == len(center)
+            and means.shape[1] == whiten.shape[1] == len(spread) and bool((spread > 0).all())
+        )  # fmt: skip
+        return FeatureStatistics(center, whiten, means, spread) if fits else None
+
+
+def fit_statistics(features: Array, labels: Array, classes: int, dimensions: int = DIMENSIONS) -> FeatureStatistics:
+    """Statistics of pooled training features ``(N, F)``; every class needs at least one photo."""
+    x = np.asarray(features, np.float64)
+    center = x.mean(axis=0)
+    means = np.stack([x[labels == c].mean(axis=0) for c in range(classes)])
+    rest = x - means[labels]
+    within = rest.T @ rest / len(x)
+    within += SHRINK * np.trace(within) / len(within) * np.eye(len(within))
+    values, vectors = np.linalg.eigh(within)
+    whitening = vectors / np.sqrt(values)
+    around = (means - center) @ whitening
+    # directions in which the class means differ most, then (if there is room) those of largest spread
+    _, sizes, directions = np.linalg.svd((x - center) @ whitening, full_matrices=False)
+    between = np.linalg.svd(around, full_matrices=False)[2]
+    basis = np.linalg.qr(np.concatenate((between, directions)).T)[0][:, : min(dimensions, len(center))]
+    whiten = whitening @ basis
+    z = (x - center) @ whiten
+    del sizes
+    return FeatureStatistics(center, whiten, (means - center) @ whiten, z.var(axis=0) + 1e-6)
+
+
+def coordinates(features: Array, statistics: FeatureStatistics) -> Array:
+    """Pooled features ``(N, F)`` in whitened coordinates, float64 ``(N, D)``."""
+    return np.asarray((np.asarray(features, np.float64) - statistics.center) @ statistics.whiten)
+
+
+def familiarity(
+    name: str, logits: Array, features: Array | None, statistics: FeatureStatistics | None, temperature: float = 1.0
+) -> Array:
+    """One of `SCORES` for logits ``(N, classes)`` and pooled features ``(N, F)``: float64 ``(N,)``, higher is known."""
+    if name == "probability":
+        return np.asarray(softmax(logits, temperature).max(axis=1))
+    z = logits.astype(np.float64) / temperature
+    if name == "max_logit":
+        return np.asarray(z.max(axis=1))
+    if name == "energy":
+        top = z.max(axis=1)
+        return np.asarray(top + np.log(np.exp(z - top[:, None]).sum(axis=1)))
+    if features is None or statistics is None:
+        raise ValueError(f"The score {name!r} needs features and their statistics.")
+    x = coordinates(features, statistics)
+    near = (((x[:, None] - statistics.means[None]) ** 2).sum(axis=-1)).min(axis=1)
+    if name == "mahalanobis":
+        return np.asarray(-near)
+    if name == "relative":
+        return np.asarray((x**2 / statistics.spread).sum(axis=1) - near)
+    raise ValueError(f"There is no score {name!r}.")
+
+
+def nearest_photos(features: Array, known: Array, neighbours: int = 5) -> Array:
+    """Minus the distance to the k-th nearest of `known`, all scaled to length 1: ``(N,)``. For measuring only."""
+    unit = np.asarray(features, np.float64) / np.linalg.norm(features, axis=1, keepdims=True)
+    base = np.asarray(known, np.float64) / np.linalg.norm(known, axis=1, keepdims=True)
+    similar = np.partition(unit @ base.T, -neighbours, axis=1)[:, -neighbours]
+    return np.asarray(-np.sqrt(np.maximum(2 - 2 * similar, 0)))
+
+
+def auroc(known: Array, unknown: Array) -> float:
+    """Chance that a known photo scores above an unknown one (ties count half): area under the ROC curve."""
+    scores = np.concatenate((known, unknown))
+    order = np.argsort(scores, kind="stable")
+    ranks = np.empty(len(scores))
+    ordered = scores[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    ends = np.append(starts[1:], len(ordered))
+    for start, end in zip(starts, ends, strict=True):
+        ranks[order[start:end]] = (start + end + 1) / 2
+    n, m = len(known), len(unknown)
+    return float((ranks[:n].sum() - n * (n + 1) / 2) / (n * m))
