@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.gpu.hosted import Launcher, hosted
 from core.gpu.kernels import (
     batch_norm,
     conv2d,
@@ -24,7 +25,6 @@ from core.gpu.kernels import (
     update,
 )
 from core.gpu.kernels.conv2d import refuse_fused
-from core.gpu.hosted import Launcher, hosted
 from core.ops.registry import Kernel, Refusal, Table, Tolerance
 
 EXACT: Final = Tolerance(1e-5)

@@ -35,7 +35,7 @@ else:
     @intrinsic
     def load4(typingctx: Any, array: Any, index: Any) -> Any:
         """`array[index : index + 4]` as a tuple."""
-        signature = types.UniTuple(types.float32, 4)(array, index)
+        signature = types.UniTuple(types.float32, 4)(array, index)  # type: ignore[attr-defined]
 
         def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             values = builder.load(_pointer(context, builder, sig.args[0], *args))

@@ -2,7 +2,8 @@
 
     NUMBA_ENABLE_CUDASIM=1 python -m tests.helpers.ladder conv2d:150 dense:400
 
-takes the shared cases of up to so many elements, and prints one line of JSON per row and case: its key, the case, the relative error and the tolerance.
+takes the shared cases of up to so many elements, and prints one line of JSON per row and case: its key, the
+case, the relative error and the tolerance.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ def _check_update(op):
     weights, gradient = (rng.normal(size=97).astype(np.float32) for _ in range(2))
     decayed = np.arange(97) < 50
     state = {k: np.abs(rng.normal(size=97)).astype(np.float32) for k in initial_state(optimizer, weights)}
-    exact = (weights.astype(np.float64), gradient.astype(np.float64), {k: v.astype(np.float64) for k, v in state.items()})
-    wanted, moved = update(optimizer, *exact, decayed, 0.01, 3)
+    exact = {k: v.astype(np.float64) for k, v in state.items()}
+    wanted, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, 0.01, 3)
     for row in _rows(op):
         arrays = {"weights": weights.copy(), "gradient": gradient, "decayed": decayed.astype(np.float32)}
         arrays |= {k: v.copy() for k, v in state.items()}
@@ -120,4 +121,5 @@ def _check_product():
 if __name__ == "__main__":
     for name, most in (argument.split(":") for argument in sys.argv[1:]):
         for row, text, error in check(name, int(most)):
-            print(json.dumps({"key": row.key, "case": text, "error": error, "tolerance": row.tolerance.relative}))
+            line = {"key": row.key, "case": text, "error": error, "tolerance": row.tolerance.relative}
+            sys.stdout.write(json.dumps(line) + "\n")

@@ -4,21 +4,25 @@ All arrays are C-contiguous, float32 unless the name says otherwise, channels la
 passed at launch is an int64 or a float64, hence `Int` and `Float`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from core.gpu.cuda import types
 
-float32 = types.float32
-float64 = types.float64
-int32 = types.int32
-int64 = types.int64
-uint32 = types.uint32
+float32: Any = types.float32
+float64: Any = types.float64
+int32: Any = types.int32
+int64: Any = types.int64
 
 if TYPE_CHECKING:
-    Batch = Filters = Cube = Matrix = Vector = Labels = Any
-    Float = float
-    Int = int
-    Pair = tuple[int, int]
+    Batch: TypeAlias = Any
+    Filters: TypeAlias = Any
+    Cube: TypeAlias = Any
+    Matrix: TypeAlias = Any
+    Vector: TypeAlias = Any
+    Labels: TypeAlias = Any
+    Float: TypeAlias = float
+    Int: TypeAlias = int
+    Pair: TypeAlias = tuple[int, int]
 else:
     Batch = float32[:, :, :, ::1]  # (N, H, W, C)
     Filters = float32[:, :, :, ::1]  # (O, KH, KW, C)

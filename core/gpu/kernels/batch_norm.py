@@ -11,9 +11,9 @@ import math
 from typing import Any, Final
 
 from core.gpu.cuda import cuda
+from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, scratch
 from core.gpu.kernels.arrays import Float, Int, Matrix, Vector, float32
 from core.gpu.kernels.reduction import COLUMNS, ROWS, SLICE_ROWS, sum_columns, sum_slices
-from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, scratch
 from core.ops.contract import Mode
 from core.ops.registry import Case
 
@@ -21,7 +21,7 @@ INFERENCE: Final = Mode()
 
 
 @cuda.jit
-def naive_statistics(x: Matrix, mean: Vector, inverse: Vector, epsilon: Float):
+def naive_statistics(x: Matrix, mean: Vector, inverse: Vector, epsilon: Float) -> None:
     """Mean, and one over the deviation, of each column of x (pixels, C)."""
     c = cuda.grid(1)
     if c < x.shape[1]:
@@ -37,7 +37,7 @@ def naive_statistics(x: Matrix, mean: Vector, inverse: Vector, epsilon: Float):
 
 
 @cuda.jit
-def take_running(running_mean: Vector, running_var: Vector, mean: Vector, inverse: Vector, epsilon: Float):
+def take_running(running_mean: Vector, running_var: Vector, mean: Vector, inverse: Vector, epsilon: Float) -> None:
     """Inference, and frozen layers: the running statistics are the statistics."""
     c = cuda.grid(1)
     if c < mean.size:
@@ -48,7 +48,7 @@ def take_running(running_mean: Vector, running_var: Vector, mean: Vector, invers
 @cuda.jit
 def move_running(
     mean: Vector, inverse: Vector, running_mean: Vector, running_var: Vector, rate: Float, epsilon: Float, pixels: Int
-):
+) -> None:
     """Running statistics move by `rate`; the variance that `inverse` holds is made unbiased."""
     c = cuda.grid(1)
     if c < mean.size:
@@ -58,7 +58,7 @@ def move_running(
 
 
 @cuda.jit
-def normalise(x: Matrix, mean: Vector, inverse: Vector, weight: Vector, bias: Vector, out: Matrix):
+def normalise(x: Matrix, mean: Vector, inverse: Vector, weight: Vector, bias: Vector, out: Matrix) -> None:
     i = cuda.grid(1)
     if i < x.size:
         p, c = i // x.shape[1], i % x.shape[1]
@@ -66,7 +66,7 @@ def normalise(x: Matrix, mean: Vector, inverse: Vector, weight: Vector, bias: Ve
 
 
 @cuda.jit
-def scale_mean(mean: Vector, pixels: Int):
+def scale_mean(mean: Vector, pixels: Int) -> None:
     """Sums to means, in place."""
     c = cuda.grid(1)
     if c < mean.size:
@@ -74,7 +74,7 @@ def scale_mean(mean: Vector, pixels: Int):
 
 
 @cuda.jit
-def shared_squares(x: Matrix, mean: Vector, parts: Matrix, rows_each: Int):
+def shared_squares(x: Matrix, mean: Vector, parts: Matrix, rows_each: Int) -> None:
     """Squared distances to the mean: parts (slices, C)."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane = cuda.threadIdx.x
@@ -94,14 +94,14 @@ def shared_squares(x: Matrix, mean: Vector, parts: Matrix, rows_each: Int):
 
 
 @cuda.jit
-def invert(squares: Vector, inverse: Vector, pixels: Int, epsilon: Float):
+def invert(squares: Vector, inverse: Vector, pixels: Int, epsilon: Float) -> None:
     c = cuda.grid(1)
     if c < inverse.size:
         inverse[c] = 1.0 / math.sqrt(squares[c] / pixels + epsilon)
 
 
 @cuda.jit
-def naive_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, dweight: Vector, dbias: Vector):
+def naive_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, dweight: Vector, dbias: Vector) -> None:
     """One thread per channel: sums of dy and of dy times the normalised x."""
     c = cuda.grid(1)
     if c < x.shape[1]:
@@ -115,7 +115,7 @@ def naive_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, dweight: 
 
 
 @cuda.jit
-def shared_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: Matrix, rows_each: Int):
+def shared_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: Matrix, rows_each: Int) -> None:
     """The sum of dy times the normalised x: parts (slices, C)."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane = cuda.threadIdx.x
@@ -138,7 +138,7 @@ def shared_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: M
 def backward_input(
     x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, weight: Vector, dweight: Vector, dbias: Vector, dx: Matrix,
     batch_statistics: Int,
-):
+) -> None:
     """``dx = weight inverse (dy - mean(dy) - normal mean(dy normal))``; only the first term with running statistics."""
     i = cuda.grid(1)
     if i < x.size:

@@ -12,15 +12,15 @@ Each rung has three kernels: forward, the gradient of the input, the gradient of
 from __future__ import annotations
 
 from core.gpu.cuda import cuda
+from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, zeros
 from core.gpu.kernels.arrays import Batch, Filters, Int, Pair, Vector, float32
 from core.gpu.kernels.reduction import sum_columns_naive
-from core.gpu.hosted import THREADS, Arrays, blocks, zeros
 from core.ops.registry import Case
 from core.ops.window import read_window
 
 
 @cuda.jit
-def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, groups: Int):
+def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, groups: Int) -> None:
     """One thread per output. Neighbouring threads have neighbouring filters: x is broadcast, weight is not."""
     i = cuda.grid(1)
     if i >= out.size:
@@ -44,7 +44,7 @@ def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: P
 
 
 @cuda.jit
-def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair, groups: Int):
+def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair, groups: Int) -> None:
     """One thread per input element gathers from every output whose window saw it (no atomics)."""
     i = cuda.grid(1)
     if i >= dx.size:
@@ -68,7 +68,7 @@ def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pa
 
 
 @cuda.jit
-def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair, groups: Int):
+def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair, groups: Int) -> None:
     """One thread per weight walks all pixels of all photos: few threads with a very long way."""
     i = cuda.grid(1)
     if i >= dweight.size:
@@ -126,4 +126,4 @@ def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
     naive_backward_weight[blocks(dweight.size), THREADS](x, dy, dweight, *geometry(case), groups(case))
     if "dbias" in arrays:
         filters = dy.shape[3]
-        sum_columns_naive[blocks(filters), THREADS](dy.reshape(dy.size // filters, filters), arrays["dbias"])
+        sum_columns_naive[blocks(filters), THREADS](as_matrix(dy), arrays["dbias"])

@@ -10,16 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from core.gpu.cuda import cuda
+from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, scratch
 from core.gpu.kernels.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.kernels.conv2d import geometry, groups, refuse_fused
 from core.gpu.kernels.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.kernels.reduction import launch_sum_columns
-from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, scratch
 from core.ops.registry import Case
+from core.ops.window import read_window
 
 
 @cuda.jit
-def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride: Pair, pad: Pair):
+def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride: Pair, pad: Pair) -> None:
     """One thread per float of `columns` (N rows across, kh width C): neighbours copy neighbouring channels."""
     i = cuda.grid(1)
     if i >= columns.size:
@@ -34,7 +35,7 @@ def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride
 
 
 @cuda.jit
-def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width: Int, stride: Pair, pad: Pair):
+def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width: Int, stride: Pair, pad: Pair) -> None:
     """The transpose of `unfold`: one thread per input element gathers from every window that saw it."""
     i = cuda.grid(1)
     if i >= dx.size:
@@ -81,7 +82,7 @@ def _unfolded(case: Case, arrays: Arrays) -> Any:
     if _is_pointwise(case):
         return as_matrix(x)
     rows, across, _ = case.output
-    height, width = case.attributes["kernel"]  # type: ignore[misc]
+    height, width = read_window(case.attributes).kernel
     columns = _columns(case, arrays, x.shape[0] * rows * across, height * width * x.shape[3])
     unfold[blocks(columns.size), THREADS](x, columns, rows, across, width, *geometry(case))
     return columns
@@ -102,7 +103,7 @@ def launch_im2col_backward_input(case: Case, arrays: Arrays) -> None:
     rows, across, _ = case.output
     columns = _columns(case, arrays, dy.shape[0], weight.shape[1])
     launch_product(product_nn, arrays, dy, weight, columns)
-    height, width = case.attributes["kernel"]  # type: ignore[misc]
+    height, width = read_window(case.attributes).kernel
     fold[blocks(dx.size), THREADS](columns, dx, rows, across, height, width, *geometry(case))
 
 

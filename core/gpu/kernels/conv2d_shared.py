@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from core.gpu.cuda import cuda
+from core.gpu.hosted import SHARED_BYTES, THREADS, Arrays, as_matrix, blocks, flat, scratch, zeros
 from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32
 from core.gpu.kernels.conv2d import geometry, groups, refuse_fused
 from core.gpu.kernels.reduction import launch_sum_columns, sum_slices
-from core.gpu.hosted import SHARED_BYTES, THREADS, Arrays, blocks, flat, scratch, zeros
 from core.ops.registry import Case
 from core.ops.window import read_window
 
@@ -29,7 +29,7 @@ SLICE_PIXELS: Final = 4096
 
 
 @cuda.jit
-def shared_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, chunk: Int):
+def shared_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, chunk: Int) -> None:
     """Grid: (pixel patches of one photo, groups of 32 filters, photos)."""
     memory = cuda.shared.array(0, float32)
     lane = cuda.threadIdx.x
@@ -72,7 +72,7 @@ def shared_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: 
 
 
 @cuda.jit
-def shared_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair, chunk: Int):
+def shared_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair, chunk: Int) -> None:
     """Grid: (patches of input pixels, groups of 32 input channels, photos); `chunk` filters at a time."""
     memory = cuda.shared.array(0, float32)
     lane = cuda.threadIdx.x
@@ -117,7 +117,9 @@ def shared_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, p
 
 
 @cuda.jit
-def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, weight: Filters, stride: Pair, pad: Pair, pixels: Int):
+def shared_backward_weight(
+    x: Batch, dy: Batch, parts: Matrix, weight: Filters, stride: Pair, pad: Pair, pixels: Int
+) -> None:
     """Grid: (tiles of filters x channels, taps, slices of `pixels` pixels); `weight` only lends its shape."""
     dy_tile = cuda.shared.array((SIDE, SIDE), float32)  # (pixel, filter)
     x_tile = cuda.shared.array((SIDE, SIDE), float32)  # (pixel, channel)
@@ -193,4 +195,4 @@ def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
     shared_backward_weight[grid, (SIDE, SIDE)](x, dy, parts, dweight, *geometry(case), SLICE_PIXELS)
     sum_slices[blocks(dweight.size), THREADS](parts, flat(dweight))
     if "dbias" in arrays:
-        launch_sum_columns(arrays, dy.reshape(dy.size // filters, filters), arrays["dbias"])
+        launch_sum_columns(arrays, as_matrix(dy), arrays["dbias"])

@@ -7,15 +7,15 @@
 from __future__ import annotations
 
 from core.gpu.cuda import cuda
+from core.gpu.hosted import THREADS, Arrays, blocks, zeros
 from core.gpu.kernels.arrays import Matrix, Vector
 from core.gpu.kernels.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.kernels.reduction import launch_sum_columns, sum_columns_naive
-from core.gpu.hosted import THREADS, Arrays, blocks, zeros
 from core.ops.registry import Case
 
 
 @cuda.jit
-def naive_forward(x: Matrix, weight: Matrix, bias: Vector, out: Matrix):
+def naive_forward(x: Matrix, weight: Matrix, bias: Vector, out: Matrix) -> None:
     """One thread per output: row n of x against row o of weight."""
     i = cuda.grid(1)
     if i < out.size:
@@ -27,7 +27,7 @@ def naive_forward(x: Matrix, weight: Matrix, bias: Vector, out: Matrix):
 
 
 @cuda.jit
-def naive_backward_input(dy: Matrix, weight: Matrix, dx: Matrix):
+def naive_backward_input(dy: Matrix, weight: Matrix, dx: Matrix) -> None:
     """One thread per input: what each unit passes back, times its weight."""
     i = cuda.grid(1)
     if i < dx.size:
@@ -39,7 +39,7 @@ def naive_backward_input(dy: Matrix, weight: Matrix, dx: Matrix):
 
 
 @cuda.jit
-def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix):
+def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
     """One thread per weight: the sum over the batch."""
     i = cuda.grid(1)
     if i < dweight.size:

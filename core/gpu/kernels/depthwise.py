@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from core.gpu.cuda import cuda
+from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, flat, scratch, zeros
 from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32
 from core.gpu.kernels.conv2d import geometry, refuse_fused
 from core.gpu.kernels.reduction import COLUMNS, ROWS, launch_sum_columns, sum_columns_naive, sum_slices
-from core.gpu.hosted import THREADS, Arrays, blocks, flat, scratch, zeros
 from core.ops.registry import Case
 
 STRIP: Final = 4
@@ -25,7 +25,7 @@ SLICE_PIXELS: Final = 2048
 
 
 @cuda.jit
-def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair):
+def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair) -> None:
     """One thread per output."""
     i = cuda.grid(1)
     if i >= out.size:
@@ -45,7 +45,7 @@ def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: P
 
 
 @cuda.jit
-def tiled_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, pad: Pair):
+def tiled_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, pad: Pair) -> None:
     """3x3 with stride 1; grid (channels / 32, strips of a photo, photos), block (32, 8)."""
     c = cuda.blockIdx.x * COLUMNS + cuda.threadIdx.x
     strips = (out.shape[2] + STRIP - 1) // STRIP
@@ -75,7 +75,7 @@ def tiled_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, pad: Pair
 
 
 @cuda.jit
-def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair):
+def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair) -> None:
     """One thread per input element gathers from every window that saw it."""
     i = cuda.grid(1)
     if i >= dx.size:
@@ -95,7 +95,7 @@ def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pa
 
 
 @cuda.jit
-def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair):
+def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair) -> None:
     """One thread per weight walks all pixels."""
     i = cuda.grid(1)
     if i >= dweight.size:
@@ -115,7 +115,7 @@ def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, p
 
 
 @cuda.jit
-def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps: Int, stride: Pair, pad: Pair):
+def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps: Int, stride: Pair, pad: Pair) -> None:
     """Grid (channels / 32, taps, slices of pixels): parts (slices, C taps)."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane = cuda.threadIdx.x
@@ -169,7 +169,7 @@ def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
     dy, dweight = arrays["dy"], arrays["dweight"]
     naive_backward_weight[blocks(dweight.size), THREADS](arrays["x"], dy, dweight, *geometry(case))
     if "dbias" in arrays:
-        sum_columns_naive[blocks(dy.shape[3]), THREADS](dy.reshape(dy.size // dy.shape[3], dy.shape[3]), arrays["dbias"])
+        sum_columns_naive[blocks(dy.shape[3]), THREADS](as_matrix(dy), arrays["dbias"])
 
 
 def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
@@ -182,4 +182,4 @@ def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
     shared_backward_weight[grid, block](arrays["x"], dy, parts, width, height * width, *geometry(case))
     sum_slices[blocks(dweight.size), THREADS](parts, flat(dweight))
     if "dbias" in arrays:
-        launch_sum_columns(arrays, dy.reshape(dy.size // channels, channels), arrays["dbias"])
+        launch_sum_columns(arrays, as_matrix(dy), arrays["dbias"])

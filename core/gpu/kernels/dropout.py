@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function
-from core.gpu.kernels.arrays import Float, Int, Vector, float32
 from core.gpu.hosted import THREADS, Arrays, Launcher, blocks, flat
+from core.gpu.kernels.arrays import Float, Int, Vector, float32
 from core.ops.contract import Mode
 from core.ops.random import GOLDEN, MASK, threshold
 from core.ops.registry import Case
@@ -39,7 +39,9 @@ def element_bits(seed, step, key, photo, element):
 
 
 @cuda.jit
-def naive(x: Vector, out: Vector, volume: Int, seed: Int, step: Int, key: Int, photo0: Int, limit: Int, scale: Float):
+def naive(
+    x: Vector, out: Vector, volume: Int, seed: Int, step: Int, key: Int, photo0: Int, limit: Int, scale: Float
+) -> None:
     """``out = x scale`` where the element's bits reach `limit`, else 0; `volume` elements a photo."""
     i = cuda.grid(1)
     if i < out.size:

@@ -10,8 +10,8 @@ import math
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function
-from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 from core.gpu.hosted import THREADS, Arrays, Launcher, as_matrix, blocks, flat
+from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 
@@ -56,13 +56,13 @@ def make_map(function: Any) -> tuple[Any, Any]:
     """(naive, vectorised) kernels of ``out = function(x)`` on flat arrays."""
 
     @cuda.jit
-    def naive(x: Vector, out: Vector):
+    def naive(x: Vector, out: Vector) -> None:
         i = cuda.grid(1)
         if i < out.size:
             out[i] = function(x[i])
 
     @cuda.jit
-    def vectorised(x: Vector, out: Vector):
+    def vectorised(x: Vector, out: Vector) -> None:
         i = cuda.grid(1) * 4
         if i + 3 < out.size:
             v = load4(x, i)
@@ -78,13 +78,13 @@ def make_zip(function: Any) -> tuple[Any, Any]:
     """(naive, vectorised) kernels of ``out = function(a, b)`` on flat arrays."""
 
     @cuda.jit
-    def naive(a: Vector, b: Vector, out: Vector):
+    def naive(a: Vector, b: Vector, out: Vector) -> None:
         i = cuda.grid(1)
         if i < out.size:
             out[i] = function(a[i], b[i])
 
     @cuda.jit
-    def vectorised(a: Vector, b: Vector, out: Vector):
+    def vectorised(a: Vector, b: Vector, out: Vector) -> None:
         i = cuda.grid(1) * 4
         if i + 3 < out.size:
             v = load4(a, i)
@@ -107,7 +107,7 @@ naive_add, vectorised_add = make_zip(plus)
 
 
 @cuda.jit
-def copy_channels(source: Matrix, target: Matrix, source_at: Int, target_at: Int, channels: Int):
+def copy_channels(source: Matrix, target: Matrix, source_at: Int, target_at: Int, channels: Int) -> None:
     """Channels of source (pixels, C) from `source_at` to those of target from `target_at`: concat and its gradient."""
     i = cuda.grid(1)
     if i < source.shape[0] * channels:
@@ -116,7 +116,7 @@ def copy_channels(source: Matrix, target: Matrix, source_at: Int, target_at: Int
 
 
 @cuda.jit
-def copy(x: Vector, out: Vector):
+def copy(x: Vector, out: Vector) -> None:
     """The gradient of add: both inputs get it as it is."""
     i = cuda.grid(1)
     if i < out.size:

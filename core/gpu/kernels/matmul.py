@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import SIMULATED, cuda, device_function
-from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 from core.gpu.hosted import THREADS, Arrays, Launcher, blocks, flat
+from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 
@@ -36,7 +36,7 @@ TWO_BLOCKS: Final[dict[str, Any]] = {} if SIMULATED else {"launch_bounds": (SIDE
 
 
 @cuda.jit
-def naive(a: Matrix, b: Matrix, c: Matrix):
+def naive(a: Matrix, b: Matrix, c: Matrix) -> None:
     i = cuda.grid(1)
     if i < c.size:
         row, column = i // c.shape[1], i % c.shape[1]
@@ -47,7 +47,7 @@ def naive(a: Matrix, b: Matrix, c: Matrix):
 
 
 @cuda.jit
-def shared(a: Matrix, b: Matrix, c: Matrix):
+def shared(a: Matrix, b: Matrix, c: Matrix) -> None:
     a_tile = cuda.shared.array((SIDE, SIDE), float32)
     b_tile = cuda.shared.array((SIDE, SIDE), float32)
     tx = cuda.threadIdx.x
@@ -67,7 +67,7 @@ def shared(a: Matrix, b: Matrix, c: Matrix):
 
 
 @cuda.jit(**TWO_BLOCKS)
-def tiled(a: Matrix, b: Matrix, c: Matrix):
+def tiled(a: Matrix, b: Matrix, c: Matrix) -> None:
     a_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE): a column of A lies side by side
     b_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE)
     tx = cuda.threadIdx.x
@@ -146,7 +146,7 @@ def write(c, total, row0, column0, rows, columns):
 
 
 @cuda.jit(**TWO_BLOCKS)
-def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int):
+def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
     a_tile = cuda.shared.array(AREA, float32)
     b_tile = cuda.shared.array(AREA, float32)
     tx = cuda.threadIdx.x
@@ -171,7 +171,7 @@ def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, d
 
 
 @cuda.jit(**TWO_BLOCKS)
-def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int):
+def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
     a_tile = cuda.shared.array(TWO, float32)
     b_tile = cuda.shared.array(TWO, float32)
     tx = cuda.threadIdx.x

@@ -11,8 +11,8 @@ import math
 from typing import Final
 
 from core.gpu.cuda import cuda, device_function
-from core.gpu.kernels.arrays import Batch, Int, Matrix, Pair, Vector, float32
 from core.gpu.hosted import THREADS, Arrays, blocks, flat
+from core.gpu.kernels.arrays import Batch, Int, Matrix, Pair, Vector, float32
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 from core.ops.window import read_window
@@ -23,7 +23,7 @@ LINES: Final = 8
 
 
 @cuda.jit
-def naive_max_forward(x: Batch, out: Batch, kernel: Pair, stride: Pair, pad: Pair):
+def naive_max_forward(x: Batch, out: Batch, kernel: Pair, stride: Pair, pad: Pair) -> None:
     """One thread per output."""
     i = cuda.grid(1)
     if i >= out.size:
@@ -40,7 +40,7 @@ def naive_max_forward(x: Batch, out: Batch, kernel: Pair, stride: Pair, pad: Pai
 
 @cuda.jit
 def vectorised_max_forward(x: Vector, out: Vector, shape: Pair, result: Pair, deep: Int, kernel: Pair, stride: Pair,
-                           pad: Pair):
+                           pad: Pair) -> None:
     """One thread per four channels; x and out are flat, `shape` and `result` their (height, width)."""
     i = cuda.grid(1)
     if i >= out.size // 4:
@@ -56,7 +56,7 @@ def vectorised_max_forward(x: Vector, out: Vector, shape: Pair, result: Pair, de
 
 
 @cuda.jit
-def naive_max_backward(x: Batch, dy: Batch, dx: Batch, kernel: Pair, stride: Pair, pad: Pair):
+def naive_max_backward(x: Batch, dy: Batch, dx: Batch, kernel: Pair, stride: Pair, pad: Pair) -> None:
     """One thread per input element: it asks every window that saw it whether it was the first largest there."""
     i = cuda.grid(1)
     if i >= dx.size:
@@ -66,10 +66,10 @@ def naive_max_backward(x: Batch, dy: Batch, dx: Batch, kernel: Pair, stride: Pai
     y, n = i // (channels * width) % dx.shape[1], i // (channels * width * dx.shape[1])
     mine = x[n, y, z, c]
     total = float32(0)
-    for row in range(max((y + pad[0] - kernel[0]) // stride[0] + 1, 0), min((y + pad[0]) // stride[0] + 1, dy.shape[1])):
-        for column in range(
-            max((z + pad[1] - kernel[1]) // stride[1] + 1, 0), min((z + pad[1]) // stride[1] + 1, dy.shape[2])
-        ):
+    first_row = max((y + pad[0] - kernel[0]) // stride[0] + 1, 0)
+    for row in range(first_row, min((y + pad[0]) // stride[0] + 1, dy.shape[1])):
+        first_column = max((z + pad[1] - kernel[1]) // stride[1] + 1, 0)
+        for column in range(first_column, min((z + pad[1]) // stride[1] + 1, dy.shape[2])):
             first = True
             y0, z0 = row * stride[0] - pad[0], column * stride[1] - pad[1]
             for v in range(max(y0, 0), min(y0 + kernel[0], x.shape[1])):
@@ -84,7 +84,7 @@ def naive_max_backward(x: Batch, dy: Batch, dx: Batch, kernel: Pair, stride: Pai
 
 
 @cuda.jit
-def naive_avg_forward(x: Batch, out: Batch, kernel: Pair, stride: Pair, pad: Pair, after: Pair, include: Int):
+def naive_avg_forward(x: Batch, out: Batch, kernel: Pair, stride: Pair, pad: Pair, after: Pair, include: Int) -> None:
     """One thread per output; `include` 1 counts padding in the divisor, `after` is the padding below and right."""
     i = cuda.grid(1)
     if i >= out.size:
@@ -111,7 +111,7 @@ def covered(start: Int, kernel: Int, size: Int, before: Int, after: Int, include
 
 
 @cuda.jit
-def naive_avg_backward(dy: Batch, dx: Batch, kernel: Pair, stride: Pair, pad: Pair, after: Pair, include: Int):
+def naive_avg_backward(dy: Batch, dx: Batch, kernel: Pair, stride: Pair, pad: Pair, after: Pair, include: Int) -> None:
     """One thread per input element sums its share of every window that saw it."""
     i = cuda.grid(1)
     if i >= dx.size:
@@ -120,18 +120,18 @@ def naive_avg_backward(dy: Batch, dx: Batch, kernel: Pair, stride: Pair, pad: Pa
     c, z = i % channels, i // channels % width
     y, n = i // (channels * width) % dx.shape[1], i // (channels * width * dx.shape[1])
     total = float32(0)
-    for row in range(max((y + pad[0] - kernel[0]) // stride[0] + 1, 0), min((y + pad[0]) // stride[0] + 1, dy.shape[1])):
+    first_row = max((y + pad[0] - kernel[0]) // stride[0] + 1, 0)
+    for row in range(first_row, min((y + pad[0]) // stride[0] + 1, dy.shape[1])):
         tall = covered(row * stride[0] - pad[0], kernel[0], dx.shape[1], pad[0], after[0], include)
-        for column in range(
-            max((z + pad[1] - kernel[1]) // stride[1] + 1, 0), min((z + pad[1]) // stride[1] + 1, dy.shape[2])
-        ):
+        first_column = max((z + pad[1] - kernel[1]) // stride[1] + 1, 0)
+        for column in range(first_column, min((z + pad[1]) // stride[1] + 1, dy.shape[2])):
             wide = covered(column * stride[1] - pad[1], kernel[1], width, pad[1], after[1], include)
             total += dy[n, row, column, c] / float32(tall * wide)
     dx[n, y, z, c] = total
 
 
 @cuda.jit
-def naive_global_forward(x: Batch, out: Matrix):
+def naive_global_forward(x: Batch, out: Matrix) -> None:
     """One thread per photo and channel walks all pixels."""
     i = cuda.grid(1)
     if i < out.size:
@@ -144,7 +144,7 @@ def naive_global_forward(x: Batch, out: Matrix):
 
 
 @cuda.jit
-def shared_global_forward(x: Batch, out: Matrix):
+def shared_global_forward(x: Batch, out: Matrix) -> None:
     """A block per photo and 32 channels: eight lines take every eighth pixel, then add up."""
     sums = cuda.shared.array((LINES, LANES), float32)
     lane = cuda.threadIdx.x
@@ -165,7 +165,7 @@ def shared_global_forward(x: Batch, out: Matrix):
 
 
 @cuda.jit
-def naive_global_backward(dy: Matrix, dx: Batch):
+def naive_global_backward(dy: Matrix, dx: Batch) -> None:
     """One thread per input element: every pixel gets the same share."""
     i = cuda.grid(1)
     if i < dx.size:

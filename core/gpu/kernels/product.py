@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda
+from core.gpu.hosted import THREADS, Arrays, blocks, flat, scratch
 from core.gpu.kernels.arrays import Cube, Int, Matrix, Vector, float32
 from core.gpu.kernels.reduction import sum_slices
-from core.gpu.hosted import THREADS, Arrays, blocks, flat, scratch
 
 SIDE: Final = 16
 EACH: Final = 4
@@ -30,7 +30,7 @@ def make_product(a_transposed: bool, b_transposed: bool) -> Any:
     """Kernel for ``c[s] = A B`` over slice s of the depth; a is (K, M) if transposed, b is (N, K)."""
 
     @cuda.jit
-    def product(a: Matrix, b: Matrix, c: Cube, depth_each: Int):
+    def product(a: Matrix, b: Matrix, c: Cube, depth_each: Int) -> None:
         a_tile = cuda.shared.array((DEPTH, PITCH), float32)
         b_tile = cuda.shared.array((DEPTH, PITCH), float32)
         tx = cuda.threadIdx.x
@@ -81,7 +81,7 @@ product_tn: Final = make_product(True, False)  # (K, M) (K, N)
 
 
 @cuda.jit
-def add_bias(matrix: Matrix, bias: Vector):
+def add_bias(matrix: Matrix, bias: Vector) -> None:
     """matrix (rows, columns) += bias (columns,), in place."""
     i = cuda.grid(1)
     if i < matrix.size:

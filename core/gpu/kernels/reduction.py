@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda
-from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 from core.gpu.hosted import THREADS, Arrays, blocks, scratch
+from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 
 COLUMNS: Final = 32
 """Columns of a block: one warp reads 128 contiguous bytes."""
@@ -21,7 +21,7 @@ SLICE_ROWS: Final = 512
 
 
 @cuda.jit
-def sum_columns_naive(x: Matrix, out: Vector):
+def sum_columns_naive(x: Matrix, out: Vector) -> None:
     """x (rows, columns) to out (columns,)."""
     column = cuda.grid(1)
     if column < out.size:
@@ -32,7 +32,7 @@ def sum_columns_naive(x: Matrix, out: Vector):
 
 
 @cuda.jit
-def sum_columns(x: Matrix, parts: Matrix, rows_each: Int):
+def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
     """x (rows, columns) to parts (slices, columns): slice s is rows ``[s rows_each, (s + 1) rows_each)``."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane = cuda.threadIdx.x
@@ -52,7 +52,7 @@ def sum_columns(x: Matrix, parts: Matrix, rows_each: Int):
 
 
 @cuda.jit
-def sum_slices(parts: Matrix, out: Vector):
+def sum_slices(parts: Matrix, out: Vector) -> None:
     """parts (slices, size) to out (size,), slices added in their order."""
     i = cuda.grid(1)
     if i < out.size:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from core.gpu.cuda import cuda, device_function
-from core.gpu.kernels.arrays import Float, Labels, Matrix, Vector, float32
 from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks
+from core.gpu.kernels.arrays import Float, Labels, Matrix, Vector, float32
 from core.ops.registry import Case
 
 LANES: Final = 32
@@ -32,7 +32,7 @@ def log_sum(x: Matrix, n: int):
 
 
 @cuda.jit
-def naive_forward(x: Matrix, out: Matrix):
+def naive_forward(x: Matrix, out: Matrix) -> None:
     n = cuda.grid(1)
     if n < x.shape[0]:
         top, rest = log_sum(x, n)
@@ -41,7 +41,7 @@ def naive_forward(x: Matrix, out: Matrix):
 
 
 @cuda.jit
-def naive_backward(out: Matrix, dy: Matrix, dx: Matrix):
+def naive_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
     """``dx = out (dy - sum(dy out))``."""
     n = cuda.grid(1)
     if n < out.shape[0]:
@@ -66,7 +66,7 @@ def meet(values, value, largest):
 
 
 @cuda.jit
-def shared_forward(x: Matrix, out: Matrix):
+def shared_forward(x: Matrix, out: Matrix) -> None:
     values = cuda.shared.array(LANES, float32)
     lane = cuda.threadIdx.x
     n = cuda.blockIdx.x
@@ -83,7 +83,7 @@ def shared_forward(x: Matrix, out: Matrix):
 
 
 @cuda.jit
-def shared_backward(out: Matrix, dy: Matrix, dx: Matrix):
+def shared_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
     values = cuda.shared.array(LANES, float32)
     lane = cuda.threadIdx.x
     n = cuda.blockIdx.x
@@ -115,7 +115,7 @@ def batch_weight(labels: Labels, weights: Vector):
 
 
 @cuda.jit
-def naive_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix, smoothing: Float):
+def naive_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix, smoothing: Float) -> None:
     """One thread per photo: its share of the mean loss, into out (N, 1)."""
     n = cuda.grid(1)
     if n < x.shape[0]:
@@ -128,7 +128,7 @@ def naive_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix, 
 
 
 @cuda.jit
-def naive_loss_backward(x: Matrix, labels: Labels, weights: Vector, dy: Matrix, dx: Matrix, smoothing: Float):
+def naive_loss_backward(x: Matrix, labels: Labels, weights: Vector, dy: Matrix, dx: Matrix, smoothing: Float) -> None:
     """``dx = dy (p sum(target) - target)``, one thread per photo."""
     n = cuda.grid(1)
     if n >= x.shape[0]:
@@ -144,7 +144,7 @@ def naive_loss_backward(x: Matrix, labels: Labels, weights: Vector, dy: Matrix, 
 
 
 @cuda.jit
-def shared_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix, smoothing: Float):
+def shared_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix, smoothing: Float) -> None:
     """One warp per photo."""
     values = cuda.shared.array(LANES, float32)
     lane = cuda.threadIdx.x

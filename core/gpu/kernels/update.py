@@ -9,8 +9,8 @@ import math
 from typing import Any
 
 from core.gpu.cuda import cuda
-from core.gpu.kernels.arrays import Float, Int, Vector, float32
 from core.gpu.hosted import THREADS, Arrays, blocks
+from core.gpu.kernels.arrays import Float, Int, Vector, float32
 from core.ops.registry import Case
 from core.ops.update import Optimizer, clip_factor, gradient_norm, scalars
 
@@ -19,7 +19,7 @@ from core.ops.update import Optimizer, clip_factor, gradient_norm, scalars
 def naive_sgd(
     weights: Vector, gradient: Vector, momentum: Vector, decayed: Vector,
     rate: Float, factor: Float, decay: Float, keep: Float, nesterov: Int,
-):
+) -> None:
     """``momentum = keep momentum + g``; the weights step along it, or along ``g + keep momentum`` (Nesterov)."""
     i = cuda.grid(1)
     if i < weights.size:
@@ -35,7 +35,7 @@ def naive_sgd(
 def naive_adam(
     weights: Vector, gradient: Vector, first: Vector, second: Vector, decayed: Vector,
     rate: Float, root: Float, shrink: Float, factor: Float, decay: Float, beta1: Float, beta2: Float, epsilon: Float,
-):
+) -> None:
     """Adam (decay joins the gradient) and AdamW (shrink < 1 pulls the decayed weights, decay is 0)."""
     i = cuda.grid(1)
     if i < weights.size:
@@ -51,7 +51,7 @@ def naive_adam(
 
 
 @cuda.jit
-def average_weights(weights: Vector, average: Vector, decay: Float):
+def average_weights(weights: Vector, average: Vector, decay: Float) -> None:
     i = cuda.grid(1)
     if i < weights.size:
         average[i] = float32(decay) * average[i] + float32(1.0 - decay) * weights[i]

@@ -16,7 +16,8 @@ from core.gpu.table import TEACHING
 ROOT = Path(__file__).parents[3]
 GROUPS = (
     {"conv2d": 60},
-    {"dense": 100, "max_pool": 100, "avg_pool": 100, "global_avg_pool": 200, "depthwise_conv2d": 100, "batch_norm": 200},
+    {"dense": 100, "max_pool": 100, "avg_pool": 100, "global_avg_pool": 200, "depthwise_conv2d": 100,
+     "batch_norm": 200},
     {"relu": 50, "relu6": 50, "sigmoid": 50, "softmax": 100, "softmax_cross_entropy": 120, "add": 50, "concat": 50,
      "dropout": 120, "sgd": 0, "adam": 0, "adamw": 0},
     {"matmul": 0},
