@@ -29,7 +29,7 @@ def diagnose(argv: Sequence[str]) -> int:
     found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
-    model = read_model(Path(arguments.model))
+    model = read_model(Path(arguments.model_file))
     predictor = Predictor(
         model, device=choose_device(config.device), batch=min(BATCH, len(paths)), threads=config.threads
     )
@@ -96,7 +96,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m core.diagnose", allow_abbrev=False,
         description="Say for each photo which classes it likeliest shows. Nothing leaves this computer.",
     )
-    parser.add_argument("model", metavar="MODEL", help="model file, or run folder (its best model)")
+    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
     parser.add_argument("photos", metavar="PHOTO", nargs="+", help="photo files, or folders of photos")
     parser.add_argument("--json", action="store_true", help="one JSON object per photo and line")
     parser.add_argument("--csv", action="store_true", help="a table with a line per photo")

@@ -39,11 +39,11 @@ def evaluate(argv: Sequence[str]) -> int:
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
     config = merge_settings(read_settings(arguments, found), {}, found)
-    model = read_model(Path(arguments.model))
+    model = read_model(Path(arguments.model_file))
     figures, skipped = judge_model(model, config, split)
     if skipped:
         sys.stderr.write(skipped + "\n")
-    print(json.dumps(describe_json(figures), ensure_ascii=False) if arguments.json else describe_text(figures))
+    print(json.dumps(describe_json(figures), ensure_ascii=False) if arguments.json else describe_text(figures, split))
     return EXIT_DONE
 
 
@@ -90,13 +90,13 @@ def describe_json(figures: Figures) -> dict[str, object]:
     }
 
 
-def describe_text(figures: Figures) -> str:
+def describe_text(figures: Figures, split: str) -> str:
     rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", "mostly taken for")]
     for i, c in enumerate(figures.per_class):
         wrong = [(n, figures.classes[j]) for j, n in enumerate(figures.confusion[i]) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
-    return f"{describe_accuracy(figures, 'given')} Loss {figures.loss:.4f}.\n\n{align_columns(rows, (1, 2, 3, 4))}"
+    return f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.\n\n{align_columns(rows, (1, 2, 3, 4))}"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -104,7 +104,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m core.evaluate", allow_abbrev=False,
         description="Judge a model on photos whose classes are known.",
     )
-    parser.add_argument("model", metavar="MODEL", help="model file, or run folder (its best model)")
+    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
                         help="only photos that the manifest or folder puts there (default: all)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -58,6 +58,7 @@ class Predictor:
             fold_batch_norm(model.graph), device=device, batch=batch, threads=threads, outputs=outputs
         )
         self.plan.load(fold_weights(model.graph, model.weights))
+        self.predict(np.zeros((1, *model.size, 3), np.uint8))  # kernels are compiled before anything is timed
 
     def predict(self, photos: Array) -> dict[str, Array]:
         """Outputs of squares uint8 ``(N, side, side, 3)``: "logits" ``(N, classes)``, temperature not applied, ...

@@ -77,7 +77,8 @@ def describe_accuracy(figures: Figures, judged_on: str) -> str:
     """One sentence: right of how many, and the interval."""
     low, high = wilson_interval(figures.right, figures.photos)
     return (
-        f"{figures.right} of {figures.photos} {judged_on} photos right: {100 * figures.accuracy:.1f} % "
+        f"{figures.right} of {figures.photos} {judged_on + ' ' if judged_on else ''}photos right: "
+        f"{100 * figures.accuracy:.1f} % "
         f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %), macro F1 {figures.macro_f1:.3f}."
     )
 

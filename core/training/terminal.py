@@ -29,6 +29,8 @@ STAGES: Final = {
     "validation": "Judging on validation photos",
     "test": "Judging on test photos",
 }
+BEFORE: Final = ("demo", "scan", "cache", "compile")
+"""Stages whose end is worth a line also where nobody watches."""
 SMOOTHING: Final = 0.95
 """Loss and accuracy in the bar are running means over about 20 steps."""
 REDRAW_SECONDS: Final = 0.1
@@ -64,7 +66,8 @@ class TerminalReader:
     def show(self, event: Event) -> None:
         match event:
             case Progress():
-                self._passing(describe_progress(event), event.total > 0 and event.done >= event.total)
+                ended = event.total > 0 and event.done >= event.total
+                self._passing(describe_progress(event), ended and event.stage in BEFORE)
             case RunStarted():
                 self._started, self._begin = event, time.monotonic()
                 self._line(describe_start(event))
