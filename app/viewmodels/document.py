@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
@@ -21,10 +23,9 @@ from app.project import (
     write_edits,
     write_manifest,
 )
-from app.task import Task
+from app.task import Report, Task
 from app.translation import count, tr
 from core.data.dataset import Dataset
-from core.data.source import open_photos
 from core.ops.contract import Array
 
 SAVE_MS: Final = 400
@@ -51,6 +52,7 @@ class Document(QObject):
         self.undo = QUndoStack(self)
         self.folder = Path()
         self._names: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
         self._task: Task | None = None
         self._lock: QLockFile | None = None
         self._saving = QTimer(self, singleShot=True, interval=SAVE_MS)
@@ -64,7 +66,7 @@ class Document(QObject):
         """Look through a folder or manifest in the background."""
         self.cancel()
         self.opening.emit(source)
-        task = Task(lambda report, cancelled: open_photos(source, progress=report, cancelled=cancelled), self)
+        task = Task(lambda report, cancelled: _scan(source, report, cancelled), self)
         task.progress.connect(self.progress)
         task.done.connect(lambda dataset: self._on_scanned(source, dataset))
         task.failed.connect(self._on_failed)
@@ -116,6 +118,15 @@ class Document(QObject):
             return self.source
         return str(write_manifest(self.folder, self.table))
 
+    def row_of(self, path: str) -> int | None:
+        """The row of a file by its absolute path."""
+        if self.table is None:
+            return None
+        if not self._rows:
+            dataset = self.table.dataset
+            self._rows = {os.path.normpath(dataset.path(row)): row for row in range(len(dataset))}
+        return self._rows.get(os.path.normpath(path))
+
     def save(self) -> None:
         self._saving.stop()
         if self.table is not None:
@@ -150,6 +161,7 @@ class Document(QObject):
             self.failed.emit(tr("Earlier changes of this project cannot be read; it starts without them."), str(error))
         self.source, self.table = source, apply_edits(dataset, edits)
         self._names = dict(edits.names)
+        self._rows = {}
         self.undo.clear()
         self.opened.emit()
         self.changed.emit()
@@ -157,6 +169,12 @@ class Document(QObject):
     def _on_failed(self, error: Exception, details: str) -> None:
         self._task = None
         self.failed.emit(sentence(error), details)
+
+
+def _scan(source: str, report: Report, cancelled: Callable[[], bool]) -> Dataset:
+    from core.data.source import open_photos  # brings OpenCV; not needed before the first folder is opened
+
+    return open_photos(source, progress=report, cancelled=cancelled)
 
 
 class _SetRows(QUndoCommand):

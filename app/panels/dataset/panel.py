@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final, final
 
 import numpy as np
-from PySide6.QtCore import QEvent, Qt, QTimer
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
@@ -22,13 +21,17 @@ from PySide6.QtWidgets import (
 )
 
 from app.actions import Actions
+from app.panels.dataset.augmentation import AugmentationPane
 from app.panels.dataset.classes import ClassesPane
+from app.panels.dataset.health import HealthPane
+from app.panels.dataset.split import SplitPane
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.confusion import readable
 from app.viewmodels.document import Document
-from app.viewmodels.photos import PhotoModel
+from app.viewmodels.examination import Examination
+from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
@@ -45,16 +48,21 @@ class DatasetPanel(QWidget):
     """Left: classes, health, split, augmentation. Right: the photos of what is chosen on the left."""
 
     def __init__(
-        self, document: Document, actions: Actions, thumbnails: Thumbnails, settings: Settings, theme: Theme
-    ) -> None:
+        self, document: Document, examination: Examination, actions: Actions, thumbnails: Thumbnails,
+        settings: Settings, theme: Theme,
+    ) -> None:  # fmt: skip
         super().__init__()
         self._document, self._actions, self._theme = document, actions, theme
+        self._examination = examination
         self._listed: Array | None = None
         self.notice = Notice(theme)
         self.classes = ClassesPane(theme)
         self.photos = PhotoModel()
         self.grid = PhotoGrid(theme, thumbnails, tr("Photos"))
         self.grid.setModel(self.photos)
+        self.health = HealthPane(theme, examination, lambda: {})
+        self.split = SplitPane(theme, examination)
+        self.augmentation = AugmentationPane(self.current_path)
         self.shown = label("", "muted")
         self.search = QLineEdit()
         self.search.setPlaceholderText(tr("Search in names and folders"))
@@ -74,7 +82,11 @@ class DatasetPanel(QWidget):
         self.side = QTabWidget()
         self.side.setDocumentMode(True)
         self.side.setFixedWidth(344)
-        self.side.addTab(self.classes, tr("Classes"))
+        for pane, name in (
+            (self.classes, tr("Classes")), (self.health, tr("Health")), (self.split, tr("Split")),
+            (self.augmentation, tr("Preview")),
+        ):  # fmt: skip
+            self.side.addTab(pane, name)
         self._move = button(tr("Move to class…"), self._on_move, tip=tr("Give the selected photos another class"))
         undo, redo = action_button(actions.undo, theme, "undo"), action_button(actions.redo, theme, "redo")
         bar = row(self.search, self.which, action_button(actions.exclude, theme, "exclude"), self._move, undo, redo)
@@ -139,11 +151,13 @@ class DatasetPanel(QWidget):
         document.changed.connect(self._on_changed)
         self.classes.chosen.connect(lambda _: self._on_filter())
         self.classes.renamed.connect(document.rename)
+        self.health.opened.connect(self.show_rows)
+        self._examination.failed.connect(self.notice.alarm)
         self.search.textChanged.connect(lambda _: self._typing.start())
         self.which.currentIndexChanged.connect(lambda _: self._on_filter())
         self.grid.opened.connect(self._on_opened_photo)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
-        self.grid.installEventFilter(self)
+        self.grid.selectionModel().currentChanged.connect(lambda *_: self.augmentation.refresh())
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
         self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))
         self._on_selection()
@@ -151,6 +165,11 @@ class DatasetPanel(QWidget):
     def selection(self) -> Array:
         """Rows of the table that are selected in the grid, or all shown where none is."""
         return self.photos.rows[self.grid.selected_rows()]
+
+    def current_path(self) -> str:
+        """The file of the photo the cursor is on, "" for none."""
+        index = self.grid.currentIndex()
+        return str(index.data(PATH)) if index.isValid() else ""
 
     def show_rows(self, rows: Array, what: str) -> None:
         """Show these photos (a list of the health report, a cell of the confusion matrix) until the filter changes."""
@@ -238,8 +257,3 @@ class DatasetPanel(QWidget):
             row_ = int(self.photos.rows[at])
             dialog = PhotoDialog(self, table.dataset.path(row_), readable(table.label(row_)))
             dialog.open()
-
-    def eventFilter(self, watched: object, event: QEvent) -> bool:  # noqa: N802 (Qt's name)
-        if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
-            return False
-        return super().eventFilter(watched, event)  # type: ignore[arg-type]

@@ -1,0 +1,100 @@
+"""A live preview of the augmentation: one photo as training may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from PySide6.QtGui import QImage, QPixmap
+from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QVBoxLayout, QWidget
+
+from app.task import Task
+from app.translation import tr
+from app.widgets.parts import button, label, row
+
+COUNT: Final = 9
+SIDE: Final = 128
+SOURCE: Final = 256
+
+
+@final
+class AugmentationPane(QWidget):
+    """Nine draws of the chosen strength for the selected photo, made in the background."""
+
+    def __init__(self, selected_path: Callable[[], str]) -> None:
+        super().__init__()
+        self._path = selected_path
+        self._epoch = 0
+        self._task: Task | None = None
+        self._again = False
+        self.strength = QComboBox()
+        self.strength.setAccessibleName(tr("Strength of the augmentation"))
+        for name in ("none", "light", "standard", "strong"):
+            self.strength.addItem(tr(name), name)
+        self.strength.setCurrentIndex(2)
+        self.strength.currentIndexChanged.connect(lambda _: self.refresh())
+        grid = QGridLayout()
+        grid.setSpacing(6)
+        self.pictures = [QLabel() for _ in range(COUNT)]
+        for at, picture in enumerate(self.pictures):
+            picture.setFixedSize(104, 104)
+            picture.setScaledContents(True)
+            picture.setAccessibleName(tr("Example {n}", n=at + 1))
+            grid.addWidget(picture, at // 3, at % 3)
+        self.text = label(tr("Select a photo. Each time training sees it, it is cropped, turned and coloured anew, "
+                             "such as:"), "muted", wrap=True)  # fmt: skip
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addWidget(self.text)
+        layout.addLayout(row(self.strength, button(tr("Others"), self._on_others), None))
+        layout.addLayout(grid)
+        layout.addStretch(1)
+
+    def refresh(self) -> None:
+        """Draw anew for the selected photo, if this pane is seen."""
+        path = self._path()
+        if not path or not self.isVisible():
+            return
+        if self._task is not None:
+            self._again = True
+            return
+        name, epoch = self.strength.currentData(), self._epoch
+        self._task = Task(lambda report, cancelled: draw(path, name, epoch), self)
+        self._task.done.connect(self._on_drawn)
+        self._task.finished.connect(self._on_finished)
+        self._task.start()
+
+    def showEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
+        self.refresh()
+
+    def _on_others(self) -> None:
+        self._epoch += 1
+        self.refresh()
+
+    def _on_drawn(self, images: list[QImage]) -> None:
+        for place, image in zip(self.pictures, images, strict=False):
+            place.setPixmap(QPixmap.fromImage(image))
+
+    def _on_finished(self) -> None:
+        self._task = None
+        if self._again:
+            self._again = False
+            self.refresh()
+
+
+def draw(path: str, strength: str, epoch: int) -> list[Any]:
+    """Pictures of one photo as the training may see it; none where the file cannot be read."""
+    import numpy as np
+
+    from core.data.augment import draw_rows
+    from core.data.photo import PhotoError, read_photo
+    from core.ops.photo import transform
+
+    try:
+        photo = read_photo(path, SOURCE)
+    except PhotoError:
+        return []
+    rows = draw_rows(strength, 0, epoch, np.arange(COUNT), SOURCE, SIDE)
+    pictures = transform(np.repeat(photo[None], COUNT, axis=0), rows, (SIDE, SIDE), (0.0,) * 3, (1.0,) * 3)
+    flat = np.clip(255 * pictures + 0.5, 0, 255).astype(np.uint8)
+    return [QImage(p.tobytes(), SIDE, SIDE, 3 * SIDE, QImage.Format.Format_RGB888).copy() for p in flat]

@@ -1,0 +1,98 @@
+"""What is wrong with the photos: counts by kind; a kind opens its photos in the grid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
+
+from app.theme import Theme
+from app.translation import count, tr
+from app.viewmodels.examination import Examination
+from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
+from app.widgets.parts import button, label, row
+
+
+@final
+class HealthPane(QWidget):
+    """`opened(rows, name)` shows the photos of a finding."""
+
+    opened = Signal(object, str)
+
+    def __init__(self, theme: Theme, examination: Examination, settings: Callable[[], dict[str, Any]]) -> None:
+        super().__init__()
+        self._examination, self._settings = examination, settings
+        self.model = RowsModel([
+            Column(tr("Finding"), lambda k: tr(k[0])),
+            Column(tr("Photos"), lambda k: f"{k[1]:,}", lambda k: k[1], right=True),
+        ], self)  # fmt: skip
+        self.table, _ = sorted_view(self.model, tr("Findings"), stretch=0)
+        self.table.selectionModel().currentRowChanged.connect(lambda *_: self._on_chosen())
+        self.state = label("", "muted", wrap=True)
+        self.bar = QProgressBar()
+        self.bar.setTextVisible(False)
+        self.bar.setAccessibleName(tr("Progress of the examination"))
+        self.check = button(tr("Examine the photos"), self.start, "primary")
+        self.stop = button(tr("Cancel"), examination.cancel)
+        self.advice = label("", "muted", wrap=True)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 8, 0, 0)
+        layout.addWidget(self.state)
+        layout.addWidget(self.bar)
+        layout.addLayout(row(self.check, self.stop, None))
+        layout.addWidget(self.table, 1)
+        layout.addWidget(self.advice)
+        examination.progress.connect(self._on_progress)
+        examination.changed.connect(self.refresh)
+        examination.ended.connect(self.refresh)
+        self.refresh()
+
+    def start(self) -> None:
+        self._examination.start(self._settings())
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Bring the list up to date."""
+        busy, found, known = self._examination.busy, self._examination.found, self._examination.kinds
+        self.bar.setVisible(busy)
+        self.stop.setVisible(busy)
+        self.check.setVisible(not busy)
+        counts = Counter()
+        for finding in found:
+            counts[finding.kind] += max(len(finding.rows), 1)
+        rows = [(meaning, counts[kind], kind) for kind, meaning in known.items() if counts[kind]]
+        if rows != self.model.rows:
+            self.model.show_rows(rows)
+        self.table.setVisible(bool(rows))
+        self.advice.setVisible(bool(rows))
+        if busy:
+            return
+        if not known:
+            self.state.setText(tr("Every photo is opened and looked at: unreadable, twice there, blurred, dark, tiny… "
+                                  "What is decoded here need not be decoded again for training."))  # fmt: skip
+        elif rows:
+            self.state.setText(tr("Choose a line to see its photos."))
+        else:
+            self.state.setText(tr("Nothing is wrong with these photos."))
+
+    def _on_progress(self, stage: str, done: int, total: int) -> None:
+        names = {"scan": tr("Looking through the photos"), "cache": tr("Decoding the photos once"),
+                 "health": tr("Looking at every photo")}  # fmt: skip
+        self.bar.setRange(0, total)
+        self.bar.setValue(done)
+        self.state.setText(f"{names.get(stage, stage)}: {done:,} / {total:,}")
+
+    def _on_chosen(self) -> None:
+        index = self.table.currentIndex()
+        if not index.isValid():
+            return
+        meaning, _, kind = index.data(ROW)
+        found = [f for f in self._examination.found if f.kind == kind]
+        rows = np.array(list(dict.fromkeys(row for f in found for row in f.rows)), np.int64)
+        self.advice.setText(found[0].message if len(found) == 1 else tr("For example: {text}", text=found[0].message))
+        if len(rows):
+            self.opened.emit(rows, tr(meaning) + " (" + count(len(found), "{n} finding", "{n} findings") + ")")

@@ -1,0 +1,1 @@
+"""The place where new photos are diagnosed."""

@@ -1,0 +1,59 @@
+"""What is known of a disease: how it looks, what it is confused with, what advice services say; with the source."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any, final
+
+from app import resources
+from app.translation import tr
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Texts in one language; `source` names whose knowledge it is, `link` where to read it."""
+
+    name: str
+    looks: str
+    confused: str
+    advice: str
+    source: str
+    link: str
+
+
+def find_card(label: str, language: str) -> Card | None:
+    """The card of a class by its name ("tomato/early_blight", or "early_blight" if one crop has it)."""
+    cards: dict[str, Any] = resources.table("cards/cards.json")
+    key = normal(label)
+    raw = cards.get(key)
+    if raw is None:
+        same = [name for name in cards if name.rsplit("/", 1)[-1] == key]
+        raw = cards[same[0]] if len(same) == 1 else None
+    if raw is None:
+        return None
+    texts = raw.get(language, raw["en"])
+    return Card(**texts, source=raw["source"], link=raw["link"])
+
+
+def normal(label: str) -> str:
+    return label.strip().lower().replace(" ", "_").replace("-", "_").replace("___", "/")
+
+
+def card_html(card: Card | None, label: str) -> str:
+    """The card as rich text for Qt."""
+    if card is None:
+        text = tr("There is no card for this class. Describe it for your helpers in the name of its folder.")
+        return f"<p>{html.escape(text)}</p>"
+    parts = [f"<h3 style='margin:0 0 6px 0'>{html.escape(card.name)}</h3>"]
+    for title, text in (
+        (tr("What it looks like"), card.looks),
+        (tr("Easily confused with"), card.confused),
+        (tr("What advice services say"), card.advice),
+    ):
+        parts.append(f"<p style='margin:0 0 2px 0'><b>{html.escape(title)}</b></p><p style='margin:0 0 8px 0'>"
+                     f"{html.escape(text)}</p>")  # fmt: skip
+    said = tr("In our words, after: {source}", source=card.source)
+    parts.append(f"<p style='font-size:small'>{html.escape(said)}<br>{html.escape(card.link)}</p>")
+    return "".join(parts)

@@ -1,0 +1,169 @@
+"""The Diagnose place: photos in, answers out, one by one; the window never waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, final
+
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import (
+    QFileDialog,
+    QHBoxLayout,
+    QLineEdit,
+    QProgressBar,
+    QPushButton,
+    QStackedLayout,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.actions import Actions
+from app.panels.diagnose.detail import DetailPane
+from app.results_file import write_csv, write_html
+from app.theme import Theme
+from app.translation import count, tr
+from app.viewmodels.diagnosis import DiagnosisModel, Result
+from app.viewmodels.table import ROW, sorted_view
+from app.widgets.notice import Notice
+from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
+
+SETTLE_MS: Final = 60
+"""Skimming through the table with the arrow keys decodes only the photo at which it rests."""
+
+
+@final
+class DiagnosePanel(QWidget):
+    """Results as they come; the newest selected photo large above the table of all."""
+
+    def __init__(self, model: DiagnosisModel, actions: Actions, theme: Theme, language: str) -> None:
+        super().__init__()
+        self._model, self._actions = model, actions
+        self.notice = Notice(theme)
+        self.detail = DetailPane(theme, language)
+        self.table, self._proxy = sorted_view(model.rows, tr("Results"), stretch=1)
+        self.search = QLineEdit()
+        self.search.setPlaceholderText(tr("Filter by name or diagnosis"))
+        self.search.setAccessibleName(tr("Filter the results"))
+        self.search.setClearButtonEnabled(True)
+        self.bar = QProgressBar()
+        self.bar.setFixedWidth(160)
+        self.bar.setTextVisible(False)
+        self.bar.setAccessibleName(tr("Progress of the diagnoses"))
+        self.state = label("", "muted")
+        self.cancel = button(tr("Cancel"), model.cancel)
+        self.model_button = QPushButton()
+        self.model_button.clicked.connect(actions.choose_model.trigger)
+        self._settle = QTimer(self, singleShot=True, interval=SETTLE_MS)
+        self._settle.timeout.connect(self._show_selected)
+        self._lay_out(theme)
+        self._connect()
+        self._on_model(model.model_path)
+        self._on_busy(0, 0)
+
+    def _lay_out(self, theme: Theme) -> None:
+        actions = self._actions
+        tools = row(
+            self.search, self.state, self.bar, self.cancel, None, action_button(actions.export_csv, theme, "export"),
+            action_button(actions.export_html, theme, "export"), button(tr("Clear"), self._on_clear, "flat"),
+        )  # fmt: skip
+        below = QVBoxLayout()
+        below.setSpacing(8)
+        below.addLayout(tools)
+        below.addWidget(self.table, 1)
+        results = QWidget()
+        inner = QVBoxLayout(results)
+        inner.setContentsMargins(0, 0, 0, 0)
+        inner.setSpacing(GAP)
+        inner.addWidget(self.detail, 5)
+        inner.addLayout(below, 4)
+        self.no_model = EmptyPlace(
+            theme, "diagnose", tr("No model yet"),
+            tr("Train one under Train, or choose a model file that you were given (.safetensors)."),
+            action_button(actions.choose_model, theme, "folder", primary=True), action_button(actions.go_train, theme),
+        )  # fmt: skip
+        self.no_photo = EmptyPlace(
+            theme, "drop", tr("Drop photos of leaves here"),
+            tr("One leaf, filling the picture, in daylight, in focus. Whole folders are fine too. "
+               "The photos stay on this computer."),
+            action_button(actions.diagnose_photos, theme, "add", primary=True),
+            action_button(actions.diagnose_folder, theme, "folder"), action_button(actions.paste, theme, "paste"),
+            action_button(actions.camera, theme, "camera"),
+        )  # fmt: skip
+        self.stack = QStackedLayout()
+        for page in (self.no_model, self.no_photo, results):
+            self.stack.addWidget(page)
+        body = QHBoxLayout()
+        body.addLayout(self.stack, 1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
+        layout.setSpacing(GAP)
+        add = action_button(actions.diagnose_photos, theme, "add")
+        layout.addWidget(header(tr("Diagnose"), tr("What do these leaves have?"), self.model_button, add))
+        layout.addWidget(self.notice)
+        layout.addLayout(body, 1)
+
+    def _connect(self) -> None:
+        model = self._model
+        model.model_ready.connect(self._on_model)
+        model.failed.connect(lambda message, details: self.notice.alarm(message, details))
+        model.result.connect(self._on_result)
+        model.busy.connect(self._on_busy)
+        model.rows.rowsInserted.connect(lambda *_: self._on_rows())
+        model.rows.modelReset.connect(self._on_rows)
+        self.search.textChanged.connect(self._proxy.setFilterFixedString)
+        self.table.selectionModel().currentChanged.connect(lambda *_: self._settle.start())
+        self._actions.export_csv.triggered.connect(self._on_export_csv)
+        self._actions.export_html.triggered.connect(self._on_export_html)
+        self._on_rows()
+
+    def shown_results(self) -> list[Result]:
+        """What the filter leaves, in the table's order."""
+        return [self._proxy.index(at, 0).data(ROW) for at in range(self._proxy.rowCount())]
+
+    def _on_model(self, path: str) -> None:
+        name = Path(path).parent.name if Path(path).stem == "best" else Path(path).stem
+        self.model_button.setText(tr("Model: {name}", name=name) if path else tr("Choose the model"))
+        figures = self._model.ready.get("figures", {})
+        self.model_button.setToolTip("\n".join([path, *(f"{k}: {v:.3g}" for k, v in figures.items())]))
+        self._on_rows()
+
+    def _on_rows(self) -> None:
+        some = bool(self._model.rows.rows)
+        self.stack.setCurrentIndex(2 if some else 1 if self._model.model_path else 0)
+        self._actions.export_csv.setEnabled(some)
+        self._actions.export_html.setEnabled(some)
+        if some and not self.table.currentIndex().isValid():
+            self.table.selectRow(0)
+
+    def _on_result(self, result: Result) -> None:
+        if self.detail.shown is not None and self.detail.shown.id == result.id:
+            self.detail.show_result(result)
+
+    def _on_busy(self, waiting: int, total: int) -> None:
+        self.bar.setVisible(waiting > 0)
+        self.cancel.setVisible(waiting > 0)
+        self.bar.setMaximum(max(total, 1))
+        self.bar.setValue(total - waiting)
+        done = len(self._model.rows.rows)
+        self.state.setText(tr("{waiting} of {total} to go", waiting=waiting, total=total) if waiting
+                           else count(done, "{n} photo", "{n} photos"))  # fmt: skip
+
+    def _show_selected(self) -> None:
+        index = self.table.currentIndex()
+        self.detail.show_result(index.data(ROW) if index.isValid() else None)
+
+    def _on_clear(self) -> None:
+        self.detail.show_result(None)
+        self._model.clear()
+
+    def _on_export_csv(self) -> None:
+        name, _ = QFileDialog.getSaveFileName(self, tr("Export results"), "diagnoses.csv", "CSV (*.csv)")
+        if name:
+            write_csv(Path(name), self.shown_results())
+            self.notice.tell(tr("Written: {name}", name=name))
+
+    def _on_export_html(self) -> None:
+        name, _ = QFileDialog.getSaveFileName(self, tr("Export report"), "diagnoses.html", "HTML (*.html)")
+        if name:
+            write_html(Path(name), self.shown_results(), self._model.model_path)
+            self.notice.tell(tr("Written: {name}", name=name))

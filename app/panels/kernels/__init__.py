@@ -1,0 +1,1 @@
+"""The place where every kernel is proved, timed and read."""

@@ -1,0 +1,153 @@
+"""The Kernels place: the ladder of an op as bars and table, each rung proved, its source beside."""
+
+from __future__ import annotations
+
+from typing import final
+
+import pyqtgraph as pg
+from PySide6.QtGui import QColor, QFontDatabase
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPlainTextEdit, QSplitter, QVBoxLayout, QWidget
+
+from app.theme import Theme
+from app.translation import tr
+from app.viewmodels.ladder import LadderModel, Rung
+from app.viewmodels.table import selected, sorted_view
+from app.widgets.notice import Notice
+from app.widgets.parts import GAP, MARGIN, button, card, header, label, row
+
+
+@final
+class KernelsPanel(QWidget):
+    """Choose op, direction and shape; run; read."""
+
+    def __init__(self, model: LadderModel, theme: Theme) -> None:
+        super().__init__()
+        self._model, self._theme = model, theme
+        self.notice = Notice(theme)
+        self.op, self.direction, self.shape = QComboBox(), QComboBox(), QComboBox()
+        for box, name in ((self.op, tr("Operation")), (self.direction, tr("Direction")), (self.shape, tr("Shape"))):
+            box.setAccessibleName(name)
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.run = button(tr("Run the ladder"), self._on_run, "primary", tr("Prove and time every kernel"))
+        self.run.setShortcut("F5")
+        self.stop = button(tr("Cancel"), model.cancel)
+        self.devices = label("", "muted", wrap=True)
+        self.table, _ = sorted_view(model.rows, tr("Kernels"), stretch=5)
+        self.plot = pg.PlotWidget()
+        self.plot.setAccessibleName(tr("GFLOP/s per kernel"))
+        self.plot.setMenuEnabled(False)
+        self.plot.hideButtons()
+        self.plot.setMouseEnabled(x=False, y=False)
+        self.plot.invertY(True)
+        self.place = QLabel()
+        self.place.setProperty("role", "heading")
+        self.source = QPlainTextEdit()
+        self.source.setReadOnly(True)
+        self.source.setAccessibleName(tr("Source of the kernel"))
+        self.source.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self.source.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self._lay_out()
+        self._connect()
+        self._on_ended()
+        model.list()
+
+    def _lay_out(self) -> None:
+        chart, inside = card()
+        inside.addWidget(label("GFLOP/s", "heading"))
+        inside.addWidget(self.plot, 1)
+        text, within = card()
+        within.addWidget(self.place)
+        within.addWidget(self.source, 1)
+        lower = QSplitter()
+        lower.addWidget(chart)
+        lower.addWidget(text)
+        lower.setHandleWidth(12)
+        lower.setSizes([420, 640])
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
+        layout.setSpacing(GAP)
+        subtitle = tr("How one operation climbs from a plain loop to the fastest kernel.")
+        layout.addWidget(header(tr("Kernels"), subtitle, self.stop, self.run))
+        layout.addWidget(self.notice)
+        choices = QHBoxLayout()
+        for name, box in ((tr("Operation"), self.op), (tr("Direction"), self.direction), (tr("Shape"), self.shape)):
+            choices.addLayout(row(label(name, "muted"), box))
+            choices.addSpacing(10)
+        choices.addStretch(1)
+        layout.addLayout(choices)
+        layout.addWidget(self.devices)
+        layout.addWidget(self.table, 3)
+        layout.addWidget(lower, 4)
+
+    def _connect(self) -> None:
+        model = self._model
+        model.listed.connect(self._on_listed)
+        model.changed.connect(self._draw)
+        model.ended.connect(self._on_ended)
+        model.failed.connect(self.notice.alarm)
+        self.op.currentIndexChanged.connect(lambda _: self._on_op())
+        self.direction.currentIndexChanged.connect(lambda _: self._on_direction())
+        self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selected())
+        self._theme.changed.connect(self._draw)
+
+    def _on_listed(self) -> None:
+        chosen = self.op.currentData()
+        self.op.blockSignals(True)
+        self.op.clear()
+        for name in dict.fromkeys(rung.op for rung in self._model.kernels):
+            self.op.addItem(name.replace("_", " "), name)
+        self.op.setCurrentIndex(max(self.op.findData(chosen or "conv2d"), 0))
+        self.op.blockSignals(False)
+        self.devices.setText("   ".join(f"{name}: {state}" for name, state in self._model.devices.items()))
+        self._on_op()
+
+    def _on_op(self) -> None:
+        op, chosen = self.op.currentData(), self.direction.currentData()
+        self.direction.blockSignals(True)
+        self.direction.clear()
+        for name in dict.fromkeys(rung.direction for rung in self._model.kernels if rung.op == op):
+            self.direction.addItem(tr(name.replace("_", " ")), name)
+        self.direction.setCurrentIndex(max(self.direction.findData(chosen), 0))
+        self.direction.blockSignals(False)
+        self.shape.clear()
+        self.shape.addItems(self._model.shapes.get(op, []))
+        self._on_direction()
+
+    def _on_direction(self) -> None:
+        self._model.show(self.op.currentData() or "", self.direction.currentData() or "")
+        self.table.selectRow(0)
+
+    def _on_run(self) -> None:
+        if self.op.currentData():
+            self._model.run(self.op.currentData(), self.direction.currentData(), self.shape.currentText())
+            self._on_ended()
+
+    def _on_ended(self) -> None:
+        self.run.setEnabled(not self._model.running)
+        self.stop.setVisible(self._model.running)
+
+    def _on_selected(self) -> None:
+        rung: Rung | None = selected(self.table)
+        if rung is not None:
+            self.place.setText(rung.place)
+            self.source.setPlainText(rung.source)
+
+    def _draw(self) -> None:
+        colours = self._theme.colours
+        self.plot.clear()
+        self.plot.setBackground(colours.surface)
+        rungs: list[Rung] = [r for r in self._model.rows.rows if r.milliseconds]
+        names = [f"{r.algorithm.replace('_', ' ')} ({r.device})" for r in rungs]
+        for side in ("left", "bottom"):
+            self.plot.getAxis(side).setPen(pg.mkPen(colours.border))
+            self.plot.getAxis(side).setTextPen(pg.mkPen(colours.muted))
+        self.plot.getAxis("left").setTicks([list(enumerate(names))])
+        if rungs:
+            device = {"cpu": colours.curves[0]}
+            shades = [QColor(device.get(r.device, colours.curves[1]) if r.right else colours.danger) for r in rungs]
+            self.plot.addItem(pg.BarGraphItem(
+                x0=0, width=[r.gflops for r in rungs], y=list(range(len(rungs))), height=0.6, brushes=shades,
+                pen=pg.mkPen(None),
+            ))  # fmt: skip
+            self.plot.setXRange(0, 1.05 * max(r.gflops for r in rungs), padding=0)
+            self.plot.setYRange(-0.6, max(len(rungs), 4) - 0.4, padding=0)

@@ -1,0 +1,176 @@
+"""The photos behind a cell of the confusion matrix: surest mistake first; labels are set right here."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QCloseEvent
+from PySide6.QtWidgets import QDialog, QInputDialog, QSlider, QSplitter, QVBoxLayout, QWidget
+
+from app.theme import Theme
+from app.translation import count, tr
+from app.viewmodels.confusion import readable
+from app.viewmodels.diagnosis import DiagnosisModel, Result
+from app.viewmodels.document import Document
+from app.viewmodels.photos import PhotoModel
+from app.viewmodels.thumbnails import Thumbnails, decode
+from app.widgets.notice import Notice
+from app.widgets.parts import button, label, row
+from app.widgets.photo_grid import PhotoGrid
+from app.widgets.photo_view import PhotoView
+from app.widgets.probability_bars import ProbabilityBars
+
+SHOWN = 560
+
+
+@final
+class GalleryDialog(QDialog):
+    """Validation photos of one true class that the network takes for another (or rightly knows).
+
+    The run's best model looks at them again, so that each has a probability and a class map. `train_asked` after
+    labels were changed.
+    """
+
+    train_asked = Signal()
+
+    def __init__(
+        self, parent: QWidget, theme: Theme, document: Document, thumbnails: Thumbnails, folder: Path,
+        truth: str, said: str,
+    ) -> None:  # fmt: skip
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(tr("{truth}, taken for {said}", truth=readable(truth), said=readable(said)))
+        self.resize(1080, 720)
+        self._document, self._said = document, said
+        self._results: dict[int, Result] = {}
+        self._asked = held_out(folder, truth)
+        self._model = DiagnosisModel(self)
+        self.photos = PhotoModel()
+        self.grid = PhotoGrid(theme, thumbnails, tr("Photos of this cell"))
+        self.grid.setModel(self.photos)
+        self.notice = Notice(theme)
+        self.state = label("", "muted", wrap=True)
+        self.photo = PhotoView(tr("The photo"))
+        self.photo.set_strength(0.55)
+        self.bars = ProbabilityBars(theme)
+        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider.setRange(0, 100)
+        self.slider.setValue(55)
+        self.slider.setAccessibleName(tr("Strength of the class map"))
+        self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
+        self.move = button(tr("Move to class…"), self._on_move)
+        self.exclude = button(tr("Exclude photos"), lambda: document.exclude(self._selected(), True))
+        self.undo = button(tr("Undo"), document.undo.undo)
+        self.train = button(tr("Train again"), self._on_train, "primary")
+        self._lay_out()
+        self._connect()
+        self._model.load(str(folder / "best.safetensors"))
+        self._model.add(self._asked)
+        self._refresh()
+
+    def _lay_out(self) -> None:
+        right = QWidget()
+        inside = QVBoxLayout(right)
+        inside.setContentsMargins(0, 0, 0, 0)
+        inside.addWidget(self.photo, 1)
+        inside.addWidget(self.slider)
+        inside.addWidget(self.bars)
+        split = QSplitter()
+        split.addWidget(self.grid)
+        split.addWidget(right)
+        split.setSizes([640, 400])
+        layout = QVBoxLayout(self)
+        layout.addWidget(label(self.windowTitle(), "heading"))
+        layout.addWidget(self.state)
+        layout.addWidget(self.notice)
+        layout.addWidget(split, 1)
+        layout.addLayout(row(self.move, self.exclude, self.undo, None, self.train, button(tr("Close"), self.close)))
+
+    def _connect(self) -> None:
+        self._model.result.connect(self._on_result)
+        self._model.failed.connect(self.notice.alarm)
+        self._model.busy.connect(lambda waiting, total: self._refresh_state())
+        self.grid.selectionModel().currentChanged.connect(lambda *_: self._on_current())
+        self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
+        self._document.changed.connect(self._refresh)
+        self._document.undo.canUndoChanged.connect(self.undo.setEnabled)
+        self.undo.setEnabled(self._document.undo.canUndo())
+        self._on_selection()
+
+    def _on_result(self, result: Result) -> None:
+        at = self._document.row_of(result.path)
+        if at is not None and result.verdict == self._said:
+            self._results[at] = result
+            self._refresh()
+
+    def _refresh(self) -> None:
+        if self._document.table is None:
+            return
+        order = sorted(self._results, key=lambda at: -self._results[at].probability)
+        marks = {at: f"{self._results[at].probability:.1%}" for at in order}
+        chosen = set(self._selected().tolist())
+        self.photos.show(self._document.table, np.array(order, np.int64), marks)
+        for at, row_ in enumerate(order):
+            if row_ in chosen:
+                self.grid.setCurrentIndex(self.photos.index(at))
+        self._refresh_state()
+
+    def _refresh_state(self) -> None:
+        looking = self._model.working or not self._model.ready
+        text = count(len(self._results), "{n} photo", "{n} photos") + tr(", the surest first.")
+        waiting = tr("The best model looks at the {n} held-out photos of this class again…", n=len(self._asked))
+        self.state.setText(waiting + " " + text if looking else text)
+
+    def _selected(self) -> np.ndarray:
+        return self.photos.rows[self.grid.selected_rows()]
+
+    def _on_selection(self) -> None:
+        some = self.grid.selectionModel().hasSelection()
+        self.move.setEnabled(some)
+        self.exclude.setEnabled(some)
+
+    def _on_current(self) -> None:
+        index = self.grid.currentIndex()
+        if not index.isValid():
+            return
+        result = self._results[int(self.photos.rows[index.row()])]
+        self.photo.show_photo(decode(result.path, SHOWN))
+        self.photo.show_map(result.maps.get(self._said))
+        self.slider.setVisible(self._said in result.maps)
+        self.bars.show_top(result.top)
+
+    def _on_move(self) -> None:
+        table = self._document.table
+        if table is not None:
+            text = tr("Class (a new name makes a new class):")
+            name, fine = QInputDialog.getItem(self, tr("Move to class"), text, sorted(table.classes))
+            if fine:
+                self._document.move(self._selected(), name)
+
+    def _on_train(self) -> None:
+        self.close()
+        self.train_asked.emit()
+
+    def done(self, result: int) -> None:
+        self._model.close()
+        super().done(result)
+
+    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802 (Qt's name)
+        self._model.close()
+        super().closeEvent(event)
+
+
+def held_out(folder: Path, truth: str) -> list[str]:
+    """Files of the validation photos of a class, as the run's split file and settings name them."""
+    import json
+
+    settings = json.loads((folder / "config.json").read_text("utf-8"))
+    data = Path(settings["data"])
+    root = data if data.is_dir() else data.parent
+    with (folder / "split.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return [str(root / line["path"]) for line in csv.DictReader(file)
+                if line["split"] == "val" and line["label"] == truth]  # fmt: skip

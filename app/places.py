@@ -1,0 +1,48 @@
+"""How each place of the window is made, when it is first visited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from PySide6.QtWidgets import QWidget
+
+from app import paths
+
+if TYPE_CHECKING:
+    from app.application import Program
+
+
+def makers(program: Program) -> dict[str, Callable[[], QWidget]]:
+    """Place to maker. A place's modules, and the plotting library, are imported with it and not at the start."""
+    actions, theme = program.window.actions_, program.theme
+
+    def dataset() -> QWidget:
+        from app.panels.dataset.panel import DatasetPanel
+
+        return DatasetPanel(
+            program.document, program.examination, actions, program.thumbnails, program.settings, theme
+        )
+
+    def train() -> QWidget:
+        from app.panels.train.panel import TrainPanel
+
+        panel = TrainPanel(program.training, actions, program.settings, theme, lambda: paths.folder("runs"))
+        panel.resume_asked.connect(program.commands.resume_run)
+        panel.diagnose_asked.connect(program.commands.use_model)
+        panel.cell_opened.connect(program.commands.open_cell)
+        panel.setup.show_data(program.document.source)
+        program.document.opened.connect(lambda: panel.setup.show_data(program.document.source))
+        return panel
+
+    def diagnose() -> QWidget:
+        from app.panels.diagnose.panel import DiagnosePanel
+
+        return DiagnosePanel(program.diagnosis, actions, theme, program.language)
+
+    def kernels() -> QWidget:
+        from app.panels.kernels.panel import KernelsPanel
+
+        return KernelsPanel(program.ladder, theme)
+
+    return {"dataset": dataset, "train": train, "diagnose": diagnose, "kernels": kernels}

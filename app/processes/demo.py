@@ -1,0 +1,23 @@
+"""Draws the demo photos, telling how far it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from app.processes.protocol import Channel, serve
+from core.data.synthetic import write_demo
+
+
+def main() -> int:
+    return serve(_work)
+
+
+def _work(channel: Channel, asked: dict[str, Any]) -> None:
+    def report(done: int, total: int) -> None:
+        if channel.ended():
+            raise SystemExit(0)
+        channel.tell(done=done, total=total)
+
+    each, side = int(asked.get("photos_per_class", 60)), int(asked.get("side", 160))
+    channel.tell(source=str(write_demo(Path(asked["folder"]), each, side, progress=report)))

@@ -1,0 +1,59 @@
+"""How a process talks with the window: JSON objects as lines, requests in, answers out."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, TextIO, final
+
+from core.errors import LeafClinicError
+
+
+@final
+class Channel:
+    """The process's end. `requests` gives dicts in order and None when the window has gone or said stop."""
+
+    def __init__(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the window's affair
+        self._out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
+        os.dup2(2, 1)  # whatever a library prints goes to the error output
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def tell(self, **answer: Any) -> None:
+        with self._lock:
+            self._out.write(json.dumps(answer, ensure_ascii=True) + "\n")
+            self._out.flush()
+
+    def ended(self) -> bool:
+        """True when what is being done is not wanted any more."""
+        return self._ended.is_set()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == "stop":
+                break
+            self.requests.put(json.loads(line))
+        self._ended.set()
+        self.requests.put(None)
+
+
+def serve(work: Callable[[Channel, dict[str, Any]], None]) -> int:
+    """Take the first request and do the work; what goes wrong becomes an answer `failed`. Gives the exit code."""
+    channel = Channel()
+    first = channel.requests.get()
+    if first is None:
+        return 0
+    try:
+        work(channel, first)
+    except LeafClinicError as error:
+        channel.tell(failed=str(error))
+        return error.exit_code
+    return 0

@@ -1,0 +1,66 @@
+"""Looks at every photo: decodes it into training's cache, finds what is wrong, splits, measures leaks."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import numpy as np
+
+from app.processes.protocol import Channel, serve
+from core.config import from_dict
+from core.data.dataset import SPLITS, Cancelled
+from core.data.health import KINDS, examine
+from core.data.preparation import PhotoSet, prepare_photos
+
+CHUNK: Final = 200
+"""Findings per line: a line stays short and the window draws in between."""
+
+
+def main() -> int:
+    return serve(_work)
+
+
+def _work(channel: Channel, asked: dict[str, Any]) -> None:
+    """`asked`: settings of RunConfig (data, image_size, seed, validation, test)."""
+    last = [-1]
+
+    def report(stage: str, done: int, total: int) -> None:
+        if done * 100 // max(total, 1) != last[0]:
+            last[0] = done * 100 // max(total, 1)
+            channel.tell(stage=stage, done=done, total=total)
+
+    try:
+        photos = prepare_photos(from_dict(asked), report, channel.ended)
+        channel.tell(split=split_table(photos), warnings=list(photos.warnings))
+        health = examine(photos.dataset, photos.cache, lambda d, t: report("health", d, t), channel.ended)
+    except Cancelled:
+        return
+    root = photos.dataset.root
+    findings = [
+        {"kind": f.kind, "message": f.message,
+         "paths": [] if f.kind == "lopsided" else [os.path.normpath(os.path.join(root, path)) for path in f.paths]}
+        for f in health.findings
+    ]  # fmt: skip
+    for first in range(0, len(findings), CHUNK):
+        channel.tell(findings=findings[first : first + CHUNK])
+    channel.tell(photos=health.photos, kinds=KINDS)
+
+
+def split_table(photos: PhotoSet) -> dict[str, Any]:
+    """Photos per class and split, groups, and what leaks: as split, and if photos were split one by one."""
+    classes = photos.dataset.classes
+    counts = {
+        name: np.bincount(photos.dataset.labels[photos.rows(at)], minlength=len(classes)).tolist()
+        for at, name in enumerate(SPLITS)
+    }
+    used = photos.cache.kept
+    return {
+        "classes": list(classes),
+        "counts": counts,
+        "photos": len(used),
+        "groups": len(np.unique(photos.groups[used])),
+        "held_out": photos.leak.held_out,
+        "leaked": photos.leak.leaked,
+        "random_leaked": photos.random_leak.leaked,
+    }

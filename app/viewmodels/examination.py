@@ -1,0 +1,105 @@
+"""The examination of the open photos in a process of its own: findings, split and leaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from PySide6.QtCore import QObject, Signal
+
+from app.process_thread import ProcessThread
+from app.processes.entry import command
+from app.translation import tr
+from app.viewmodels.document import Document
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One finding of the report: its kind, the photos by row of the table, a sentence."""
+
+    kind: str
+    rows: tuple[int, ...]
+    message: str
+
+
+@final
+class Examination(QObject):
+    """Signals: `progress(stage, done, total)`, `changed()` with new findings or a split, `ended()`, `failed(text)`."""
+
+    progress = Signal(str, int, int)
+    changed = Signal()
+    ended = Signal()
+    failed = Signal(str, str)
+
+    def __init__(self, document: Document, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._document = document
+        self._thread: ProcessThread | None = None
+        self.found: list[Found] = []
+        self.split: dict[str, Any] = {}
+        self.kinds: dict[str, str] = {}
+        document.opening.connect(lambda _: self.forget())
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None
+
+    def start(self, settings: dict[str, Any]) -> None:
+        """Look at every photo; `settings` are those of a run (image size, seed, shares)."""
+        self.forget()
+        thread = ProcessThread(command("scan"), json.loads, self)
+        thread.bundle.connect(self._on_bundle)
+        thread.ended.connect(self._on_ended)
+        thread.send(json.dumps({**settings, "data": self._document.manifest()}))
+        self._thread = thread
+        thread.start()
+
+    def cancel(self) -> None:
+        """Ask it to end; what was decoded stays in the cache."""
+        if self._thread is not None:
+            self._thread.end_input()
+
+    def forget(self) -> None:
+        """Other photos are opened: the report is void."""
+        self.close()
+        self.found, self.split, self.kinds = [], {}, {}
+        self.changed.emit()
+
+    def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.bundle.disconnect(self._on_bundle)
+            thread.ended.disconnect(self._on_ended)
+            thread.kill()
+            thread.wait()
+            thread.deleteLater()
+
+    def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
+        for answer in bundle:
+            if "stage" in answer:
+                self.progress.emit(answer["stage"], answer["done"], answer["total"])
+            elif "split" in answer:
+                self.split = answer["split"]
+            elif "findings" in answer:
+                self.found += [self._read(raw) for raw in answer["findings"]]
+            elif "kinds" in answer:
+                self.kinds = answer["kinds"]
+            elif "failed" in answer:
+                self.failed.emit(answer["failed"], "")
+        self.changed.emit()
+
+    def _read(self, raw: dict[str, Any]) -> Found:
+        rows = (self._document.row_of(path) for path in raw["paths"])
+        return Found(raw["kind"], tuple(row for row in rows if row is not None), raw["message"])
+
+    def _on_ended(self, code: int, errors: str) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.wait()
+            thread.deleteLater()
+        if code < 0 or (code and errors):
+            self.failed.emit(tr("The examination broke off."), errors)
+        self.ended.emit()

@@ -1,0 +1,145 @@
+"""The ladder of kernels, run in a process of its own: which there are, how fast, how exact, and their source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from PySide6.QtCore import QObject, Signal
+
+from app.process_thread import ProcessThread
+from app.processes.entry import command
+from app.translation import tr
+from app.viewmodels.table import Column, RowsModel
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One kernel for the chosen op, direction and shape; `milliseconds` 0 before it ran, `reason` why it cannot."""
+
+    op: str
+    direction: str
+    device: str
+    algorithm: str
+    idea: str
+    place: str = ""
+    source: str = ""
+    milliseconds: float = 0.0
+    gflops: float = 0.0
+    error: float = 0.0
+    tolerance: float = 0.0
+    right: bool = False
+    reason: str = ""
+
+
+@final
+class LadderModel(QObject):
+    """Signals: `listed()` ops, shapes and devices are known; `changed()`; `ended()`; `failed(text, details)`."""
+
+    listed = Signal()
+    changed = Signal()
+    ended = Signal()
+    failed = Signal(str, str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.rows = RowsModel(columns(), self)
+        self.kernels: list[Rung] = []
+        self.shapes: dict[str, list[str]] = {}
+        self.devices: dict[str, str] = {}
+        self.running = False
+        self._thread: ProcessThread | None = None
+
+    def list(self) -> None:
+        """Ask which kernels there are; the process stays for the runs."""
+        if self._thread is None:
+            self._start()
+
+    def run(self, op: str, direction: str, shape: str) -> None:
+        """Prove and time every kernel of an op; results come one by one."""
+        self.show(op, direction)
+        self.list()
+        if self._thread is not None:
+            self.running = True
+            self._thread.send(json.dumps({"op": op, "direction": direction, "shape": shape}))
+
+    def show(self, op: str, direction: str) -> None:
+        """List the kernels of an op, not run yet."""
+        self.rows.show_rows([k for k in self.kernels if (k.op, k.direction) == (op, direction)])
+        self.changed.emit()
+
+    def cancel(self) -> None:
+        """End the process: a kernel that takes minutes cannot be asked to stop."""
+        self.close()
+        self.ended.emit()
+        self.list()
+
+    def close(self) -> None:
+        thread, self._thread = self._thread, None
+        self.running = False
+        if thread is not None:
+            thread.kill()
+            thread.wait()
+            thread.deleteLater()
+
+    def _start(self) -> None:
+        thread = ProcessThread(command("kernels"), json.loads, self)
+        thread.bundle.connect(lambda bundle: self._on_bundle(thread, bundle))
+        thread.ended.connect(lambda code, errors: self._on_ended(thread, code, errors))
+        thread.send(json.dumps({"list": True}))
+        self._thread = thread
+        thread.start()
+
+    def _on_bundle(self, thread: ProcessThread, bundle: Sequence[dict[str, Any]]) -> None:
+        if thread is not self._thread:
+            return
+        for answer in bundle:
+            if "kernels" in answer:
+                self.kernels = [Rung(**raw) for raw in answer["kernels"]]
+                self.shapes, self.devices = answer["shapes"], answer["devices"]
+                self.listed.emit()
+            elif "result" in answer:
+                self._fill(answer["result"])
+            elif "done" in answer:
+                self.running = False
+                self.ended.emit()
+            elif "failed" in answer:
+                self.failed.emit(answer["failed"], "")
+        self.changed.emit()
+
+    def _fill(self, result: dict[str, Any]) -> None:
+        for at, rung in enumerate(self.rows.rows):
+            if (rung.device, rung.algorithm) == (result["device"], result["algorithm"]):
+                self.rows.replace(at, replace(rung, **result))
+
+    def _on_ended(self, thread: ProcessThread, code: int, errors: str) -> None:
+        if thread is not self._thread:
+            return
+        self.close()
+        if code:
+            self.failed.emit(tr("The kernels' process ended (code {number}).", number=code), errors)
+        self.ended.emit()
+
+
+def columns() -> list[Column]:
+    return [
+        Column(tr("Device"), lambda r: r.device),
+        Column(tr("Algorithm"), lambda r: tr(r.algorithm.replace("_", " ")), tip=lambda r: r.idea),
+        Column("GFLOP/s", lambda r: f"{r.gflops:,.1f}" if r.milliseconds else "", lambda r: r.gflops, right=True),
+        Column("ms", lambda r: f"{r.milliseconds:.3f}" if r.milliseconds else "", lambda r: r.milliseconds, right=True),
+        Column(tr("Verdict"), _verdict, tip=lambda r: r.reason or f"{r.error:.1e} / {r.tolerance:.1e}"),
+        Column(tr("Idea"), lambda r: tr(r.idea), tip=lambda r: r.idea),
+    ]
+
+
+def _verdict(rung: Rung) -> str:
+    if rung.reason:
+        return tr("not here: {reason}", reason=rung.reason)
+    if not rung.milliseconds:
+        return ""
+    if rung.right:
+        return tr("right (error {error})", error=f"{rung.error:.0e}")
+    return tr("wrong (error {error})", error=f"{rung.error:.0e}")

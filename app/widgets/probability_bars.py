@@ -1,0 +1,51 @@
+"""The likeliest classes with their probabilities as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, final
+
+from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
+
+from app.theme import Theme
+from app.viewmodels.confusion import readable
+
+LINE: Final = 40
+
+
+@final
+class ProbabilityBars(QWidget):
+    """Up to three lines: the class, its probability, a bar."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self._top: Sequence[tuple[str, float]] = ()
+        self.setMinimumHeight(3 * LINE)
+        theme.changed.connect(self.update)
+
+    def show_top(self, top: Sequence[tuple[str, float]]) -> None:
+        self._top = top
+        self.setAccessibleName(", ".join(f"{readable(name)} {share:.1%}" for name, share in top))
+        self.update()
+
+    def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
+        return QSize(240, 3 * LINE)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
+        painter, colours = QPainter(self), self._theme.colours
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        for at, (name, share) in enumerate(self._top):
+            area = QRect(0, at * LINE, self.width(), 20)
+            painter.setPen(QColor(colours.text if at == 0 else colours.muted))
+            text = painter.fontMetrics().elidedText(readable(name), Qt.TextElideMode.ElideRight, area.width() - 64)
+            painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
+            painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, f"{share:.1%}")
+            bar = QRect(0, at * LINE + 22, self.width(), 7)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(QColor(colours.raised))
+            painter.drawRoundedRect(bar, 3, 3)
+            painter.setBrush(QColor(colours.accent if at == 0 else colours.muted))
+            painter.drawRoundedRect(QRect(bar.topLeft(), QSize(max(int(bar.width() * share), 4), 7)), 3, 3)
