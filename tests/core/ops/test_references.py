@@ -1,0 +1,127 @@
+"""Every op's NumPy reference against PyTorch's answers, against its own slope, and against its shape rule."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.ops.builder import make_node
+from core.ops.contract import Mode
+from core.ops.table import OPS
+from tests.helpers.compare import assert_close
+from tests.helpers.golden import FOLDER, assert_matches
+from tests.helpers.shapes import MODE, arrays, cases, label, solve
+
+FORWARD, GRADIENT = 1e-5, 1e-4
+"""Relative errors allowed in float32."""
+
+LEARNED = [op for op in OPS if op != "photo"]
+ALL = [pytest.param(case, id=f"{op} {label(case)}") for op in LEARNED for case in cases(op)]
+
+
+def run(case, given, dtype, mode=MODE):
+    """Forward and backward of the reference in one dtype: names as in `Problem.wanted`."""
+    rule = OPS[case.op]
+    own = {k: v if k == "labels" else v.astype(dtype) for k, v in given.items()}
+    names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
+    inputs = [own[n] for n in names] + ([own["labels"]] if "labels" in own else [])
+    parameters = {k: v for k, v in own.items() if k not in (*names, "labels", "dy")}
+    result = rule.forward(case.attributes, inputs, parameters, mode)
+    out, dy = result.output, own["dy"]
+    if case.activation:
+        after = OPS[case.activation].forward({}, [out], {}, mode)
+        dy = OPS[case.activation].backward({}, [out], {}, after, dy, mode).inputs[0]
+        out = after.output
+    got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
+    gradients = {f"d{n}": g for n, g in zip(names, got.inputs, strict=False) if g is not None}
+    return {"out": out} | gradients | {f"d{k}": g for k, g in got.parameters.items()} | dict(result.updated)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    with np.load(FOLDER / "ops.npz") as file:
+        return {key: file[key] for key in file.files}
+
+
+@pytest.mark.parametrize("op", [op for op in LEARNED if op != "dropout"])
+def test_references_equal_pytorch(op, golden):
+    for i, case in enumerate(cases(op)):
+        assert str(golden[f"{op}/{i}/label"]) == label(case), "the cases have changed: python -m tests.golden.make_ops"
+        given = arrays(case)
+        given["dy"] = solve(case).given["dy"]
+        wanted = {key.split("/")[2]: array for key, array in golden.items() if key.startswith(f"{op}/{i}/")}
+        wanted.pop("label")
+        for dtype, forward, gradient in ((np.float32, FORWARD, GRADIENT), (np.float64, 1e-10, 1e-10)):
+            got = run(case, given, dtype)
+            assert got.keys() == wanted.keys()
+            if op == "softmax_cross_entropy":
+                got["out"] = got["out"].sum()
+            for name, array in got.items():
+                assert_matches(array, wanted[name], gradient if name.startswith("d") else forward)
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_a_reference_keeps_its_dtype_and_obeys_its_shape_rule(case):
+    for dtype in (np.float32, np.float64):
+        got = run(case, arrays(case), dtype)
+        assert got["out"].shape == (case.batch, *case.output)
+        assert {name: array.dtype for name, array in got.items()} == dict.fromkeys(got, np.dtype(dtype))
+
+
+@pytest.mark.parametrize("op", LEARNED)
+def test_gradients_are_the_slope_of_the_forward_pass(op):
+    for case in cases(op):
+        # Bends and ties have no slope: what lies on one is moved off it.
+        given = {k: v if k == "labels" else v.astype(np.float64) for k, v in solve(case).given.items()}
+        if op == "max_pool":
+            given["x"] = given["x"] + 1e-3 * np.arange(given["x"].size).reshape(given["x"].shape) / given["x"].size
+        got = run(case, given, np.float64)
+        for name in [n for n in got if n.startswith("d")]:
+            place, slope = _slope(case, given, name[1:])
+            assert_close(got[name].ravel()[place], slope, 2e-6)
+
+
+def _slope(case, given, name):
+    """Central difference of ``sum(out * dy)`` at three elements of one array."""
+    size, h = given[name].size, 1e-6
+    places = np.unique([0, size // 2, size - 1])
+    slopes = []
+    for place in places:
+        sums = []
+        for sign in (1, -1):
+            moved = given[name].copy()
+            moved.ravel()[place] += sign * h
+            sums.append((run(case, {**given, name: moved}, np.float64)["out"] * given["dy"]).sum())
+        slopes.append((sums[0] - sums[1]) / (2 * h))
+    return places, np.array(slopes)
+
+
+@pytest.mark.parametrize("op", LEARNED)
+def test_costs_are_positive_and_grow_with_the_photo(op):
+    for case in cases(op):
+        cost = OPS[op].cost(case.attributes, case.inputs, case.output)
+        assert cost.flops >= 0
+        assert cost.bytes > 0 or op == "flatten"
+
+
+def test_convolution_costs_two_operations_for_each_multiply_add():
+    known = {"x": make_node("relu", "x", ("photo",), {}, {"photo": _photo((224, 224, 3))})}
+    node = make_node("conv2d", "c", ("x",), {"filters": 96, "kernel": (7, 7), "stride": (2, 2)}, known)
+    assert OPS["conv2d"].cost(node.attributes, [(224, 224, 3)], node.shape).flops == 2 * 109 * 109 * 96 * 147
+
+
+def test_inference_leaves_dropout_and_batch_statistics_out():
+    for op in ("dropout", "batch_norm"):
+        for case in cases(op):
+            got = solve(case, mode=Mode(training=False))
+            assert set(got.wanted) == {"out", "dx"} | ({"dweight", "dbias"} if _is_learning(case) else set())
+
+
+def _is_learning(case):
+    return case.op == "batch_norm" and not case.attributes["frozen"]
+
+
+def _photo(shape):
+    from core.graph import PHOTO, Node
+
+    return Node(PHOTO, "photo", (), shape)

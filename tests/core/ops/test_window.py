@@ -1,0 +1,53 @@
+"""Window sizes by hand, and the padding rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.ops.window import Window, add_windows, full_padding, pad, read_window, same_padding, windows
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "before", "after", "ceil_mode", "wanted"),
+    [
+        (224, 7, 2, 0, 0, False, 109),
+        (109, 3, 2, 0, 0, True, 54),
+        (54, 3, 2, 0, 0, True, 27),
+        (54, 3, 2, 0, 0, False, 26),
+        (224, 3, 2, 1, 1, False, 112),
+        (224, 3, 2, 0, 1, False, 112),
+        (5, 2, 3, 1, 1, True, 2),  # a third window would start in the padding after the photo
+        (28, 5, 1, 4, 4, False, 32),
+        (1, 1, 7, 0, 0, True, 1),
+    ],
+)
+def test_output_sizes_follow_pytorchs_rule(size, kernel, stride, before, after, ceil_mode, wanted):
+    window = Window((kernel, 1), (stride, 1), (before, 0, after, 0), ceil_mode)
+    assert window.output(size, 4) == (wanted, 4)
+
+
+def test_same_padding_keeps_the_size_and_full_padding_touches_every_pixel():
+    for kernel in (1, 2, 3, 4, 5, 7):
+        assert Window((kernel, 3), (1, 1), same_padding((kernel, 3))).output(9, 9) == (9, 9)
+        assert Window((kernel, 3), (1, 1), full_padding((kernel, 3))).output(9, 9) == (9 + kernel - 1, 11)
+
+
+def test_a_window_larger_than_the_padded_photo_is_refused_with_a_sentence():
+    with pytest.raises(ValueError, match="larger than the padded height of 4"):
+        Window((5, 1), (1, 1), (0, 0, 0, 0)).output(4, 9)
+
+
+def test_padding_as_large_as_the_kernel_is_refused():
+    with pytest.raises(ValueError, match="smaller than the kernel"):
+        read_window({"kernel": (3, 3), "stride": (1, 1), "padding": (0, 0, 3, 0)})
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_adding_windows_is_the_transpose_of_reading_them(ceil_mode):
+    window = Window((3, 4), (2, 3), (1, 2, 0, 3), ceil_mode)
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2, 10, 11, 3))
+    seen = windows(pad(x, window, 0.0), window, 10, 11)
+    y = rng.normal(size=seen.shape)
+    assert np.allclose((seen * y).sum(), (x * add_windows(y, window, 10, 11)).sum())
