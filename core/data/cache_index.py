@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -18,6 +17,8 @@ from core.storage import write_file
 VERSION: Final = 1
 """Raised when decoding changes, so that old pixels are not used."""
 NO_PHOTO: Final = -1
+_MARK: Final = 32
+"""Bytes of the SHA-256 that the file starts with: a harmed index is known as such."""
 
 
 def file_key(path: str, size: int, modified: int) -> bytes:
@@ -47,19 +48,27 @@ class CacheIndex:
 def read_index(path: Path, side: int) -> CacheIndex | None:
     """The index on disk, or None where there is none that fits: then the cache is made anew."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            head = json.loads(arrays["head"].tobytes())
-            if head["version"] != VERSION or head["side"] != side:
-                return None
-            index = CacheIndex(head["photos"])
-            contents = [row.tobytes() for row in arrays["contents"]]
-            index.slots = dict(zip(contents, arrays["slots"].tolist(), strict=True))
-            index.sizes = [(int(width), int(height)) for width, height in arrays["sizes"]]
-            index.reasons = {bytes.fromhex(key): reason for key, reason in head["reasons"].items()}
-            files = [row.tobytes() for row in arrays["files"]]
-            index.files = dict(zip(files, (contents[at] for at in arrays["content_of"]), strict=True))
-    except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile):
+        raw = path.read_bytes()
+    except OSError:
         return None
+    mark, body = raw[:_MARK], raw[_MARK:]
+    if sha256(body).digest() != mark:
+        return None
+    return _unpack(body, side)
+
+
+def _unpack(body: bytes, side: int) -> CacheIndex | None:
+    with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
+        head = json.loads(arrays["head"].tobytes())
+        if head["version"] != VERSION or head["side"] != side:
+            return None
+        index = CacheIndex(head["photos"])
+        contents = [row.tobytes() for row in arrays["contents"]]
+        index.slots = dict(zip(contents, arrays["slots"].tolist(), strict=True))
+        index.sizes = [(int(width), int(height)) for width, height in arrays["sizes"]]
+        index.reasons = {bytes.fromhex(key): reason for key, reason in head["reasons"].items()}
+        files = [row.tobytes() for row in arrays["files"]]
+        index.files = dict(zip(files, (contents[at] for at in arrays["content_of"]), strict=True))
     return index
 
 
@@ -83,7 +92,8 @@ def write_index(path: Path, index: CacheIndex, side: int) -> None:
         contents=_keys(index.slots, 32),
         slots=np.fromiter(index.slots.values(), np.int64, len(index.slots)),
     )
-    write_file(path, buffer.getvalue())
+    body = buffer.getvalue()
+    write_file(path, sha256(body).digest() + body)
 
 
 def _keys(keyed: dict[bytes, Any], width: int) -> Array:

@@ -25,7 +25,7 @@ class Header:
 
 
 def read_header(data: Array) -> Header | None:
-    """The header of an encoded photo's bytes, or None where it is no known format or a broken one."""
+    """The header of an encoded photo's bytes, or None where they are no photo of a known format."""
     view = data.data
     head = bytes(view[:64])
     try:
@@ -44,8 +44,8 @@ def read_header(data: Array) -> Header | None:
             return _tiff(view)
         if head[4:8] == b"ftyp":
             return Header("AVIF" if head[8:12] in (b"avif", b"avis") else "HEIC", 0, 0)
-    except (struct.error, IndexError):
-        return None
+    except (struct.error, IndexError):  # it begins like a photo and then ends
+        return Header("", 0, 0, cut=True)
     return None
 
 
@@ -105,8 +105,10 @@ def _webp(view: memoryview) -> Header | None:
     return None
 
 
-def _bmp(view: memoryview) -> Header:
+def _bmp(view: memoryview) -> Header | None:
     (size,) = struct.unpack_from("<I", view, 2)
+    if view[14] not in (40, 52, 56, 64, 108, 124):  # else any text that begins with BM
+        return None
     width, height = struct.unpack_from("<ii", view, 18)
     return Header("BMP", abs(width), abs(height), cut=size > len(view))
 

@@ -48,6 +48,8 @@ class Loader:
         resident: bool = False,
     ) -> None:
         self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
+        if len(self.slots) and not 0 <= self.slots.min() <= self.slots.max() < len(photos):
+            raise ValueError("a slot lies outside the photos: rows without a photo must be left out")
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
         self.wait_seconds = 0.0

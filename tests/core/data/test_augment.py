@@ -1,0 +1,124 @@
+"""Rows of augmentation: pure functions of seed, epoch and photo, within the photo, and gentle enough."""
+
+import numpy as np
+import pytest
+
+from core.config import settings
+from core.data.augment import PRESETS, draw_rows, evaluation_rows
+from core.ops.photo import AFFINE, BLUR, COLOUR, CUTOUT, ROW, transform
+
+MEAN, STD = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+SOURCE, SIZE = 64, 48
+VARIED = [name for name in PRESETS if name != "none"]
+
+
+def test_the_presets_are_those_of_the_configuration():
+    assert tuple(PRESETS) == settings()["augment"][1].choices
+
+
+def ramp():
+    """A photo whose red is x and whose green is y."""
+    photo = np.zeros((SOURCE, SOURCE, 3), np.uint8)
+    photo[..., 0] = np.arange(SOURCE) * 4
+    photo[..., 1] = np.arange(SOURCE)[:, None] * 4
+    return photo
+
+
+def test_evaluation_shows_the_whole_photo_plainly():
+    rows = evaluation_rows(1, SOURCE, SOURCE)
+    assert rows.shape == (1, ROW)
+    out = transform(ramp()[None], rows, (SOURCE, SOURCE), MEAN, STD)
+    assert np.abs(out[0] - ramp() / 255).max() < 1e-6
+
+
+def test_no_augmentation_is_evaluation():
+    assert np.array_equal(draw_rows("none", 1, 2, np.arange(4), SOURCE, SIZE), evaluation_rows(4, SOURCE, SIZE))
+
+
+@pytest.mark.parametrize("preset", VARIED)
+def test_rows_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else(preset):
+    def draw(seed=1, epoch=2, photos=(5, 9, 7), times=None):
+        return draw_rows(preset, seed, epoch, np.array(photos), SOURCE, SIZE, times)
+
+    base = draw()
+    assert base.dtype == np.float32
+    assert np.array_equal(base, draw())
+    assert np.array_equal(base[1:2], draw(photos=(9,)))
+    for other in (draw(seed=3), draw(epoch=3), draw(photos=(15, 19, 17)), draw(times=np.array([1, 1, 1]))):
+        assert (np.abs(other - base).max(1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("preset", VARIED)
+def test_the_crop_has_an_allowed_area_and_its_centre_lies_within(preset):
+    rows = draw_rows(preset, 0, 0, np.arange(2000), SOURCE, SIZE)
+    a = rows[:, AFFINE].astype(float)
+    area = np.abs(a[:, 0] * a[:, 4] - a[:, 1] * a[:, 3]) * SIZE**2 / SOURCE**2
+    assert area.max() <= 1.001
+    assert area.min() >= PRESETS[preset].area / PRESETS[preset].aspect
+    middle = (SIZE - 1) / 2
+    for x in ((a[:, 0] + a[:, 1]) * middle + a[:, 2], (a[:, 3] + a[:, 4]) * middle + a[:, 5]):
+        assert x.min() > 0.2 * SOURCE
+        assert x.max() < 0.8 * SOURCE
+
+
+def test_without_turning_the_crop_stays_within_the_photo(monkeypatch):
+    from dataclasses import replace
+
+    monkeypatch.setitem(PRESETS, "light", replace(PRESETS["light"], turn=0.0, area=0.3))
+    a = draw_rows("light", 0, 0, np.arange(500), SOURCE, SIZE)[:, AFFINE].astype(float)
+    for corner_x, corner_y in ((-0.5, -0.5), (SIZE - 0.5, -0.5), (-0.5, SIZE - 0.5)):
+        for k in (0, 3):
+            place = a[:, k] * corner_x + a[:, k + 1] * corner_y + a[:, k + 2]
+            assert place.min() > -0.501
+            assert place.max() < SOURCE - 0.499
+
+
+@pytest.mark.parametrize("preset", VARIED)
+def test_all_eight_ways_to_lay_a_leaf_come_equally_often(preset):
+    a = draw_rows(preset, 0, 0, np.arange(4000), SOURCE, SIZE)[:, AFFINE].astype(float)
+    mirrored = a[:, 0] * a[:, 4] - a[:, 1] * a[:, 3] < 0
+    quarter = np.round(np.degrees(np.arctan2(-a[:, 1], a[:, 4])) / 90).astype(int) % 4
+    counts = np.bincount(quarter + 4 * mirrored, minlength=8) / 4000
+    assert np.abs(counts - 1 / 8).max() < 0.02
+
+
+@pytest.mark.parametrize("preset", VARIED)
+def test_colours_stay_recognisable(preset):
+    matrices = draw_rows(preset, 0, 0, np.arange(2000), SOURCE, SIZE)[:, COLOUR].reshape(-1, 3, 4)
+    leaf = np.array((0.25, 0.45, 0.15, 1.0))
+    seen = matrices @ leaf
+    assert (seen[:, 1] > seen[:, 2]).mean() > 0.99, "a leaf stays greener than blue"
+    change = np.abs(seen.mean(1) - leaf[:3].mean())
+    assert change.mean() < 0.2
+    grey = matrices @ np.array((0.5, 0.5, 0.5, 1.0))
+    assert grey.min() > 0.1
+    assert grey.max() < 0.9
+
+
+def test_cutout_boxes_lie_within_the_picture_and_come_as_often_as_said():
+    rows = draw_rows("strong", 0, 0, np.arange(4000), SOURCE, SIZE)
+    y0, x0, y1, x1 = rows[:, CUTOUT].T
+    there = (y1 > y0) & (x1 > x0)
+    assert abs(there.mean() - PRESETS["strong"].cutout) < 0.04
+    assert y0.min() >= 0
+    assert x0.min() >= 0
+    assert max(y1.max(), x1.max()) <= SIZE
+    assert (y1 - y0).max() <= SIZE * PRESETS["strong"].cutout_side + 1
+
+
+def test_blur_never_turns_a_pixel_negative():
+    rows = draw_rows("strong", 0, 0, np.arange(4000), SOURCE, SIZE)
+    assert rows[:, BLUR].max() <= 0.2
+    assert abs((rows[:, BLUR] > 0).mean() - PRESETS["strong"].blur) < 0.04
+
+
+def test_stronger_presets_change_more():
+    photos = np.repeat(ramp()[None], 64, 0)
+    plain = transform(photos, evaluation_rows(64, SOURCE, SIZE), (SIZE, SIZE), MEAN, STD)
+    spread = []
+    for preset in VARIED:
+        rows = draw_rows(preset, 0, 0, np.arange(64), SOURCE, SIZE)
+        rows[:, AFFINE] = evaluation_rows(64, SOURCE, SIZE)[:, AFFINE]
+        spread.append(float(np.abs(transform(photos, rows, (SIZE, SIZE), MEAN, STD) - plain).mean()))
+    assert spread == sorted(spread)
+    assert spread[0] > 0.005

@@ -1,0 +1,283 @@
+"""The cache of decoded photos: sound after any kill, never in the user's folder, honest about what it skips."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from core.config import RunConfig
+from core.data import cache as cache_module
+from core.data.cache import open_cache
+from core.data.dataset import Cancelled
+from core.data.folder import open_folder
+from core.data.photo import read_photo
+from core.data.places import user_cache_folder
+from core.data.source import open_dataset
+from core.errors import DataError, StorageError
+from tests.helpers.photo_files import corners, encode, jpeg, leaf_folder, png_header_only
+
+SIDE = 24
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return leaf_folder(tmp_path / "photos")
+
+
+def fill(photos, store, **more):
+    dataset = open_folder(photos)
+    return dataset, open_cache(dataset, SIDE, folder=str(store), **more)
+
+
+def assert_sound(dataset, cache):
+    """Every photo lies in the cache just as it is decoded afresh."""
+    assert len(cache.kept) == len(dataset)
+    for row in cache.kept:
+        assert np.array_equal(cache.photos[cache.slots[row]], read_photo(dataset.path(row), SIDE))
+
+
+def test_photos_are_decoded_once(photos, tmp_path, monkeypatch):
+    dataset, first = fill(photos, tmp_path / "store")
+    assert_sound(dataset, first)
+    assert first.photos.dtype == np.uint8
+    assert first.side == SIDE
+    assert not first.photos.flags.writeable
+    monkeypatch.setattr(cache_module, "decode_checked", lambda *a: pytest.fail("decoded again"))
+    assert_sound(*fill(photos, tmp_path / "store"))
+
+
+def test_gather_gives_rows_in_the_order_asked_for(photos, tmp_path):
+    dataset, cache = fill(photos, tmp_path / "store")
+    rows = np.array([5, 0, 5])
+    for photo, row in zip(cache.gather(rows), rows, strict=True):
+        assert np.array_equal(photo, read_photo(dataset.path(row), SIDE))
+
+
+def test_only_new_and_changed_photos_are_decoded(photos, tmp_path, monkeypatch):
+    fill(photos, tmp_path / "store")
+    (photos / "rust" / "new.png").write_bytes(encode(corners(), ".png"))
+    (photos / "rust" / "000.png").write_bytes(encode(corners()[::-1], ".png"))
+    decoded = []
+    decode = cache_module.decode_checked
+    monkeypatch.setattr(cache_module, "decode_checked", lambda *a: decoded.append(1) or decode(*a))
+    dataset, cache = fill(photos, tmp_path / "store")
+    assert len(decoded) == 2
+    assert_sound(dataset, cache)
+
+
+def test_a_renamed_or_touched_photo_is_known_by_its_content(photos, tmp_path, monkeypatch):
+    fill(photos, tmp_path / "store")
+    (photos / "rust" / "000.png").rename(photos / "rust" / "other.png")
+    os.utime(photos / "rust" / "001.png", (1, 1))
+    monkeypatch.setattr(cache_module, "decode_checked", lambda *a: pytest.fail("decoded again"))
+    assert_sound(*fill(photos, tmp_path / "store"))
+
+
+def test_equal_files_share_one_place(photos, tmp_path):
+    shutil.copy(photos / "rust" / "000.png", photos / "healthy" / "copy.png")
+    dataset, cache = fill(photos, tmp_path / "store")
+    assert len(cache.photos) == len(dataset) - 1
+    assert_sound(dataset, cache)
+
+
+def test_broken_photos_are_skipped_with_their_reasons(photos, tmp_path):
+    good = jpeg(corners())
+    broken = {
+        "empty.jpg": (b"", "The file is empty"),
+        "text.jpg": (b"no photo", "not a photo"),
+        "cut.jpg": (good[: len(good) // 2], "cut off"),
+        "huge.png": (png_header_only(20_000, 15_000), "300 megapixels"),
+        "hollow.png": (png_header_only(10, 10), "damaged"),
+    }
+    for name, (data, _) in broken.items():
+        (photos / "rust" / name).write_bytes(data)
+    dataset = open_folder(photos)
+    (photos / "healthy" / "005.png").unlink()
+    for _ in range(2):  # the second time from the index
+        cache = open_cache(dataset, SIDE, folder=str(tmp_path / "store"))
+        reasons = {os.path.basename(s.path): s.reason for s in cache.skipped}
+        assert set(reasons) == {*broken, "005.png"}
+        for name, (_, said) in broken.items():
+            assert said in reasons[name]
+        assert "does not exist" in reasons["005.png"]
+        assert len(cache.kept) == 11
+        assert (cache.slots[[list(dataset.paths).index("rust/cut.jpg")]] == -1).all()
+
+
+def test_a_reason_that_may_pass_is_not_remembered(photos, tmp_path, monkeypatch):
+    def refuse(path):
+        raise cache_module.PhotoError("There is no right to read the file.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_module, "read_bytes", refuse)
+        assert len(fill(photos, tmp_path / "store")[1].skipped) == 12
+    assert_sound(*fill(photos, tmp_path / "store"))
+
+
+def test_nothing_is_written_among_the_photos(photos, tmp_path):
+    before = {p: p.stat().st_mtime_ns for p in photos.rglob("*")}
+    fill(photos, tmp_path / "store")
+    assert {p: p.stat().st_mtime_ns for p in photos.rglob("*")} == before
+    with pytest.raises(DataError, match="lies among the photos .* --cache"):
+        fill(photos, photos / "store")
+    assert {p: p.stat().st_mtime_ns for p in photos.rglob("*")} == before
+
+
+def test_the_cache_lies_where_the_user_or_the_system_says(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_module, "user_cache_folder", lambda: tmp_path / "system")
+    open_cache(open_folder(photos), SIDE)
+    assert any((tmp_path / "system").rglob("*.photos"))
+    if sys.platform.startswith("linux"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        assert user_cache_folder() == tmp_path / "xdg" / "leafclinic"
+        monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
+        assert user_cache_folder().parts[-2:] == (".cache", "leafclinic")
+
+
+def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_module, "CHUNK", 1)
+    told = []
+    with pytest.raises(Cancelled):
+        fill(photos, tmp_path / "store", threads=1, progress=lambda *a: told.append(a), cancelled=lambda: len(told) > 4)
+    assert 3 <= told[-1][0] < 12
+    told.clear()
+    dataset, cache = fill(photos, tmp_path / "store", progress=lambda *a: told.append(a))
+    assert told[0][0] >= 3
+    assert told[-1] == (12, 12)
+    assert_sound(dataset, cache)
+
+
+def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
+    with pytest.raises(StorageError, match=r"need .* GB .* --cache"):
+        fill(photos, tmp_path / "store")
+
+
+def test_a_disk_that_fills_up_on_the_way_gives_a_sentence_and_a_sound_cache(photos, tmp_path, monkeypatch):
+    append = cache_module._Store._append
+
+    def full(store, file, item):
+        if store.index.used == 5:
+            raise OSError(28, "No space left on device")
+        append(store, file, item)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_module._Store, "_append", full)
+        with pytest.raises(StorageError, match="No space left on device. Make room"):
+            fill(photos, tmp_path / "store")
+    assert_sound(*fill(photos, tmp_path / "store"))
+
+
+@pytest.mark.parametrize("harm", ["empty", "cut", "garbage", "gone", "pixels cut", "pixels gone"])
+def test_a_harmed_cache_is_made_anew(photos, tmp_path, harm):
+    fill(photos, tmp_path / "store")
+    (index,) = (tmp_path / "store").rglob("*.index")
+    (pixels,) = (tmp_path / "store").rglob("*.photos")
+    data = index.read_bytes()
+    if harm.startswith("pixels"):
+        pixels.unlink()
+        if harm == "pixels cut":
+            pixels.write_bytes(b"123")
+    elif harm == "gone":
+        index.unlink()
+    else:
+        index.write_bytes({"empty": b"", "cut": data[: len(data) // 2], "garbage": b"PK\3\4" + os.urandom(200)}[harm])
+    assert_sound(*fill(photos, tmp_path / "store"))
+    assert len(list((tmp_path / "store").rglob("*.photos"))) == 1
+
+
+def test_the_index_notices_a_flipped_byte(photos, tmp_path):
+    dataset, before = fill(photos, tmp_path / "store")
+    (index,) = (tmp_path / "store").rglob("*.index")
+    data = bytearray(index.read_bytes())
+    generator = random.Random(0)
+    for _ in range(40):
+        at = generator.randrange(len(data))
+        index.write_bytes(bytes(data[:at]) + bytes([data[at] ^ 1 << generator.randrange(8)]) + bytes(data[at + 1 :]))
+        assert_sound(*fill(photos, tmp_path / "store"))
+
+
+def test_sides_and_roots_do_not_mix(photos, tmp_path):
+    other = leaf_folder(tmp_path / "other", seed=9)
+    fill(photos, tmp_path / "store")
+    dataset = open_folder(photos)
+    assert open_cache(dataset, 16, folder=str(tmp_path / "store")).photos.shape[1:] == (16, 16, 3)
+    assert_sound(*fill(other, tmp_path / "store"))
+    assert_sound(*fill(photos, tmp_path / "store"))
+
+
+def test_the_fingerprint_follows_path_class_and_content(photos, tmp_path):
+    marks = set()
+    dataset, cache = fill(photos, tmp_path / "store")
+    marks.add(cache.fingerprint(dataset))
+    assert cache.fingerprint(dataset) in marks
+    (photos / "rust" / "000.png").rename(photos / "rust" / "zzz.png")
+    dataset, cache = fill(photos, tmp_path / "store")
+    marks.add(cache.fingerprint(dataset))
+    (photos / "rust" / "zzz.png").write_bytes(encode(corners(), ".png"))
+    dataset, cache = fill(photos, tmp_path / "store")
+    marks.add(cache.fingerprint(dataset))
+    (photos / "rust").rename(photos / "blight")
+    dataset, cache = fill(photos, tmp_path / "store")
+    marks.add(cache.fingerprint(dataset))
+    assert len(marks) == 4
+
+
+FILL = """
+import sys
+from pathlib import Path
+from core.data import cache
+from core.data.folder import open_folder
+cache.SAVE_SECONDS = 0.0
+cache.CHUNK = 1
+cache.open_cache(open_folder(Path(sys.argv[1])), 24, folder=sys.argv[2], threads=2,
+                 progress=lambda done, total: print(done, flush=True))
+"""
+
+
+def test_a_kill_at_any_moment_leaves_a_cache_that_is_sound(tmp_path):
+    photos = leaf_folder(tmp_path / "photos", each=60)
+    store = tmp_path / "store"
+    generator = random.Random(1)
+    killed = 0
+    for _ in range(8):
+        command = [sys.executable, "-c", FILL, str(photos), str(store)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        process.stdout.readline()
+        time.sleep(generator.uniform(0, 0.06))
+        process.send_signal(signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
+        process.communicate()
+        killed += process.returncode != 0
+    assert killed, "the process was always done before the kill"
+    assert_sound(*fill(photos, store))
+
+
+def test_two_processes_may_fill_one_cache_at_once(tmp_path):
+    photos = leaf_folder(tmp_path / "photos", each=30)
+    command = [sys.executable, "-c", FILL, str(photos), str(tmp_path / "store")]
+    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert_sound(*fill(photos, tmp_path / "store"))
+
+
+def test_waiting_for_another_process_can_be_stopped(photos, tmp_path):
+    store = tmp_path / "store"
+    dataset, _ = fill(photos, store)
+    (lock,) = store.rglob("*.lock")
+    with cache_module.locked(lock, lambda: None), pytest.raises(Cancelled):
+        open_cache(dataset, SIDE, folder=str(store), cancelled=lambda: True)
+
+
+def test_the_photos_of_a_manifest_elsewhere_are_found(photos, tmp_path):
+    manifest = tmp_path / "list.csv"
+    manifest.write_text("path,label\nphotos/rust/000.png,rust\nphotos/healthy/000.png,healthy\n")
+    dataset = open_dataset(RunConfig(data=str(manifest)))
+    cache = open_cache(dataset, SIDE, folder=str(tmp_path / ".store"))
+    assert_sound(dataset, cache)
+    assert cache.sizes.tolist() == [[32, 32], [32, 32]]

@@ -1,0 +1,88 @@
+"""Findings about a photo set: each kind is found where it is, and nowhere else."""
+
+import cv2
+import numpy as np
+import pytest
+
+from core.data.cache import open_cache
+from core.data.dataset import Cancelled
+from core.data.folder import open_folder
+from core.data.health import KINDS, examine
+from core.data.leaf_drawing import CONDITIONS, draw_leaf
+from tests.helpers.photo_files import encode
+
+SIDE = 112
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory):
+    root = tmp_path_factory.mktemp("sick") / "photos"
+    number = {condition: 0 for condition in CONDITIONS}
+
+    def put(condition, name, change=lambda rgb: rgb, side=SIDE):
+        rgb = draw_leaf(condition, 3, number[condition], side=side).rgb
+        number[condition] += 1
+        write(condition, name, change(rgb))
+        return rgb
+
+    def write(condition, name, rgb):
+        (root / condition).mkdir(parents=True, exist_ok=True)
+        (root / condition / name).write_bytes(encode(np.ascontiguousarray(rgb), ".png"))
+
+    for condition in CONDITIONS:
+        for i in range(4):
+            rgb = put(condition, f"good-{i}.png")
+    write("mildew", "copy-turned.png", np.rot90(rgb))
+    write("rust", "copy-of-mildew.png", rgb)
+    put("rust", "tiny.png", side=48)
+    put("rust", "blurred.png", lambda rgb: cv2.GaussianBlur(rgb, (0, 0), 3))
+    put("rust", "dark.png", lambda rgb: (rgb * 0.2).astype(np.uint8))
+    put("rust", "glare.png", lambda rgb: np.clip(rgb.astype(int) * 3 + 120, 0, 255).astype(np.uint8))
+    (root / "rust" / "broken.png").write_bytes(b"broken")
+    dataset = open_folder(root)
+    return dataset, open_cache(dataset, SIDE, folder=str(root.parent / "store"))
+
+
+def paths(health, kind):
+    return {path for finding in health.of(kind) for path in finding.paths}
+
+
+def test_every_kind_is_found_where_it_is(sick):
+    health = examine(*sick)
+    assert health.photos == 22
+    assert health.counts == {"blight": 4, "healthy": 4, "mildew": 5, "rust": 9}
+    assert paths(health, "unreadable") == {"rust/broken.png"}
+    assert paths(health, "tiny") == {"rust/tiny.png"}
+    assert "rust/blurred.png" in paths(health, "blurred")
+    assert paths(health, "dark") == {"rust/dark.png"}
+    assert paths(health, "glare") == {"rust/glare.png"}
+    assert {"mildew/good-3.png", "mildew/copy-turned.png"} <= paths(health, "copies")
+    assert {"rust/copy-of-mildew.png", "mildew/good-3.png"} <= paths(health, "two_labels")
+    assert all("mildew and rust" in f.message for f in health.of("two_labels"))
+    good = {p for p in sick[0].paths if "good" in p} - {"mildew/good-3.png"}
+    assert not good & {path for finding in health.findings for path in finding.paths}
+
+
+def test_findings_come_worst_first_and_are_sentences(sick):
+    health = examine(*sick)
+    order = [list(KINDS).index(f.kind) for f in health.findings]
+    assert order == sorted(order)
+    assert all(f.message.endswith(".") for f in health.findings)
+
+
+def test_lopsided_classes_are_named(tmp_path):
+    for condition, each in (("rust", 30), ("healthy", 2)):
+        (tmp_path / "p" / condition).mkdir(parents=True)
+        for i in range(each):
+            rgb = draw_leaf(condition, 1, i, side=32).rgb
+            (tmp_path / "p" / condition / f"{i}.png").write_bytes(encode(rgb, ".png"))
+    dataset = open_folder(tmp_path / "p")
+    health = examine(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
+    (finding,) = health.of("lopsided")
+    assert finding.paths == ("healthy", "rust")
+    assert "30 photos of rust and 2 of healthy" in finding.message
+
+
+def test_looking_can_be_stopped(sick):
+    with pytest.raises(Cancelled):
+        examine(*sick, cancelled=lambda: True)

@@ -1,0 +1,159 @@
+"""Batches: the same for the same seed and epoch, resumable at any batch, and never fewer than promised."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from core.config import settings
+from core.data.augment import draw_rows, evaluation_rows
+from core.data.loader import SAMPLING, Loader, epoch_order, occurrences
+
+SIDE = 8
+
+
+def make(count=50, batch=8, training=True, **more):
+    photos = np.random.default_rng(0).integers(0, 255, (count + 5, SIDE, SIDE, 3), np.uint8)
+    slots = np.random.default_rng(1).permutation(count + 5)[:count]
+    labels = np.arange(count, dtype=np.int32) % 3
+    return Loader(photos, slots, labels, batch=batch, size=SIDE, training=training, **more)
+
+
+def same(a, b):
+    return np.array_equal(a.photos, b.photos) and np.array_equal(a.rows, b.rows) and np.array_equal(a.labels, b.labels)
+
+
+def test_the_samplings_are_those_of_the_configuration():
+    assert tuple(SAMPLING) == settings()["sampling"][1].choices
+
+
+def test_a_training_epoch_shows_photos_at_most_once_and_drops_what_fills_no_batch():
+    loader = make(50, 8, augment="standard")
+    batches = list(loader.batches(0))
+    assert loader.steps == len(batches) == 6
+    assert all(len(b.labels) == 8 for b in batches)
+    seen = np.concatenate([b.photos.reshape(8, -1) for b in batches])
+    assert len(np.unique(seen, axis=0)) == 48
+
+
+def test_photos_labels_and_rows_belong_together():
+    loader = make(40, 8, augment="standard", seed=3)
+    order = loader.order(2)
+    for step, batch in enumerate(loader.batches(2)):
+        chosen = order[step * 8 : step * 8 + 8]
+        assert np.array_equal(batch.photos, loader.photos[loader.slots[chosen]])
+        assert np.array_equal(batch.labels, loader.labels[chosen])
+        assert np.array_equal(batch.rows, draw_rows("standard", 3, 2, chosen, SIDE, SIDE))
+        assert (batch.photos.dtype, batch.rows.dtype, batch.labels.dtype) == (np.uint8, np.float32, np.int32)
+        assert batch.index is None
+
+
+def test_fewer_photos_than_a_batch_still_make_one():
+    loader = make(5, 8)
+    (batch,) = loader.batches(0)
+    assert loader.steps == 1
+    assert len(batch.labels) == 5
+
+
+def test_evaluation_shows_every_photo_once_in_order_and_plainly():
+    loader = make(50, 8, training=False, augment="strong", sampling="balanced")
+    batches = list(loader.batches(0))
+    assert loader.steps == len(batches) == 7
+    assert [len(b.labels) for b in batches] == [8] * 6 + [2]
+    assert np.array_equal(np.concatenate([b.photos for b in batches]), loader.photos[loader.slots])
+    assert np.array_equal(batches[0].rows, evaluation_rows(8, SIDE, SIDE))
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_an_epoch_is_a_function_of_seed_and_number(sampling):
+    one = list(make(augment="standard", sampling=sampling, seed=4).batches(3))
+    again = list(make(augment="standard", sampling=sampling, seed=4).batches(3))
+    assert all(same(a, b) for a, b in zip(one, again, strict=True))
+    for other in (make(sampling=sampling, seed=5).order(3), make(sampling=sampling, seed=4).order(4)):
+        assert not np.array_equal(make(sampling=sampling, seed=4).order(3), other)
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("first", [1, 4, 5, 6])
+def test_an_epoch_goes_on_from_any_batch(sampling, first):
+    whole = list(make(sampling=sampling, augment="strong").batches(1))
+    rest = list(make(sampling=sampling, augment="strong").batches(1, first))
+    assert len(rest) == len(whole) - first
+    assert all(same(a, b) for a, b in zip(whole[first:], rest, strict=True))
+
+
+def test_resident_photos_are_named_by_their_slot():
+    plain, resident = make(seed=2), make(seed=2, resident=True)
+    for a, b in zip(plain.batches(0), resident.batches(0), strict=True):
+        assert b.photos is None
+        assert b.index.dtype == np.int32
+        assert np.array_equal(resident.photos[b.index], a.photos)
+        assert np.array_equal(a.rows, b.rows)
+
+
+LABELS = np.repeat(np.arange(3), (900, 90, 10)).astype(np.int32)
+
+
+SHARES = [("natural", (0.9, 0.09, 0.01)), ("balanced", (1 / 3,) * 3), ("sqrt", (0.702, 0.222, 0.074))]
+
+
+@pytest.mark.parametrize(("sampling", "shares"), SHARES)
+def test_classes_come_as_often_as_the_sampling_says(sampling, shares):
+    order = epoch_order(LABELS, sampling, 0, 0)
+    assert len(order) == 1000
+    assert np.abs(np.bincount(LABELS[order]) / 1000 - shares).max() < 0.003
+    middle = np.bincount(LABELS[order[400:600]], minlength=3) / 200
+    assert np.abs(middle - shares).max() < 0.12, "the classes are mixed"
+
+
+@pytest.mark.parametrize("sampling", ["balanced", "sqrt"])
+def test_the_photos_of_a_class_take_turns(sampling):
+    order = epoch_order(LABELS, sampling, 0, 0)
+    for label in range(3):
+        own = np.flatnonzero(label == LABELS)
+        times = np.bincount(order, minlength=1000)[own]
+        assert times.max() - times.min() <= 1
+    seen = np.concatenate([epoch_order(LABELS, sampling, 0, epoch) for epoch in range(12)])
+    assert len(np.unique(seen)) > 950, "over the epochs nearly all photos come"
+
+
+def test_a_photo_that_comes_again_is_varied_anew():
+    loader = Loader(
+        np.zeros((10, SIDE, SIDE, 3), np.uint8), np.arange(10), np.array([0] * 9 + [1], np.int32),
+        batch=10, size=SIDE, training=True, augment="standard", sampling="balanced",
+    )  # fmt: skip
+    (batch,) = loader.batches(0)
+    rare = batch.rows[batch.labels == 1]
+    assert len(rare) == 5
+    assert len(np.unique(rare, axis=0)) == 5
+
+
+def test_occurrences_count_from_zero():
+    assert occurrences(np.array([4, 2, 4, 4, 2, 0])).tolist() == [0, 0, 1, 2, 1, 0]
+    assert occurrences(np.array([], np.int64)).tolist() == []
+
+
+def test_leaving_an_epoch_early_ends_its_thread():
+    before = threading.active_count()
+    batches = make(500, 2).batches(0)
+    next(batches)
+    batches.close()
+    assert threading.active_count() == before
+
+
+def test_an_error_while_gathering_is_raised_where_batches_are_taken():
+    loader = make()
+    loader.slots = loader.slots[:3]
+    with pytest.raises((IndexError, ValueError)):
+        list(loader.batches(0))
+
+
+def test_rows_without_a_photo_are_refused_at_the_start():
+    with pytest.raises(ValueError, match="rows without a photo"):
+        Loader(np.zeros((2, 4, 4, 3), np.uint8), [0, -1], [0, 1], batch=1, size=4, training=True)
+
+
+def test_waiting_is_counted():
+    loader = make(400, 4)
+    list(loader.batches(0))
+    assert loader.wait_seconds > 0

@@ -1,0 +1,107 @@
+"""The whole road from a configuration to photos that can be trained on."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.config import RunConfig
+from core.data.cache import open_cache
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION
+from core.data.folder import open_folder
+from core.data.preparation import prepare_photos
+from core.data.split_file import write_split
+from core.data.synthetic import write_demo
+from core.errors import DataError
+from tests.helpers.photo_files import leaf_folder
+
+
+@pytest.fixture
+def config(tmp_path):
+    leaf_folder(tmp_path / "photos", each=20)
+    return RunConfig(data=str(tmp_path / "photos"), cache=str(tmp_path / "store"), image_size=32, seed=5)
+
+
+def test_every_usable_photo_has_a_split_and_every_stage_reports(config):
+    told = []
+    photos = prepare_photos(config, lambda *report: told.append(report))
+    assert [len(photos.rows(s)) for s in (TRAIN, VALIDATION, TEST)] == [28, 6, 6]
+    assert {stage for stage, _, _ in told} == {"scan", "cache", "copies"}
+    assert photos.leak.leaked == 0
+    assert photos.warnings == ()
+    assert np.array_equal(photos.splits, prepare_photos(config).splits)
+    assert photos.fingerprint == prepare_photos(config).fingerprint
+
+
+def test_near_copies_go_to_one_split(config, tmp_path):
+    for label in ("healthy", "rust"):
+        for number in range(0, 20, 2):
+            source = tmp_path / "photos" / label / f"{number:03d}.png"
+            (tmp_path / "photos" / label / f"{number:03d}-again.png").write_bytes(source.read_bytes())
+    photos = prepare_photos(config)
+    rows = {path: row for row, path in enumerate(photos.dataset.paths)}
+    for path, row in rows.items():
+        if "again" in path:
+            assert photos.splits[row] == photos.splits[rows[path.replace("-again", "")]]
+    assert photos.leak.leaked == 0
+    assert photos.random_leak.leaked > 0
+
+
+def test_photos_that_cannot_be_used_are_left_out_and_said(config, tmp_path):
+    (tmp_path / "photos" / "rust" / "bad.jpg").write_bytes(b"bad")
+    photos = prepare_photos(config)
+    row = list(photos.dataset.paths).index("rust/bad.jpg")
+    assert photos.splits[row] == UNSPLIT
+    assert "1 photos are left out: 1 x The file is not a photo" in photos.warnings[0]
+
+
+def test_a_class_without_a_usable_photo_stops_the_run(config, tmp_path):
+    os.mkdir(tmp_path / "photos" / "blight")
+    (tmp_path / "photos" / "blight" / "bad.jpg").write_bytes(b"")
+    with pytest.raises(DataError, match="No photo of blight can be used: 1 x The file is empty"):
+        prepare_photos(config)
+
+
+def test_no_usable_photo_at_all_stops_the_run(config, tmp_path):
+    for file in (tmp_path / "photos").rglob("*.png"):
+        file.write_bytes(b"bad")
+    with pytest.raises(DataError, match="None of the 40 photos can be used: 40 x"):
+        prepare_photos(config)
+
+
+def test_the_manifests_groups_and_splits_win(tmp_path):
+    manifest = write_demo(tmp_path / "demo", photos_per_class=20, side=32)
+    photos = prepare_photos(RunConfig(data=str(manifest), cache=str(tmp_path / "store"), image_size=32))
+    assert np.array_equal(photos.splits, photos.dataset.splits)
+    assert len(np.unique(photos.groups)) == 40
+    assert photos.random_leak.leaked > 10
+
+
+def test_a_manifest_whose_split_tears_groups_apart_is_warned_about(tmp_path):
+    manifest = write_demo(tmp_path / "demo", photos_per_class=20, side=32)
+    lines = manifest.read_text().splitlines()
+    torn = [line.replace(",train,", ",test,") if "00001.jpg" in line else line for line in lines]
+    manifest.write_text("\n".join(torn) + "\n")
+    photos = prepare_photos(RunConfig(data=str(manifest), cache=str(tmp_path / "store"), image_size=32))
+    assert photos.leak.leaked == 4
+    assert any("4 of 28 held-out photos" in w and "too good" in w for w in photos.warnings)
+
+
+def test_an_earlier_split_is_used_again(config, tmp_path):
+    first = prepare_photos(config)
+    write_split(tmp_path / "split.csv", first.dataset, first.cache, first.splits, first.groups)
+    again = prepare_photos(replace(config, split=str(tmp_path / "split.csv"), seed=99))
+    assert np.array_equal(again.splits, first.splits)
+
+
+@pytest.mark.parametrize(
+    ("split", "said"), [("train", "No photo is left for val"), ("val", "No photo is left for train")]
+)
+def test_a_split_with_an_empty_part_stops_the_run(config, tmp_path, split, said):
+    dataset = open_folder(tmp_path / "photos")
+    cache = open_cache(dataset, 32, folder=config.cache)
+    splits = np.full(len(dataset), ("train", "val").index(split), np.int8)
+    write_split(tmp_path / "split.csv", dataset, cache, splits, np.arange(len(dataset)))
+    with pytest.raises(DataError, match=said):
+        prepare_photos(replace(config, split=str(tmp_path / "split.csv")))

@@ -1,0 +1,171 @@
+"""Splits by group: deterministic, stratified, and no group in two splits."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.data.cache import open_cache
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION
+from core.data.folder import open_folder
+from core.data.split import complete_splits, measure_leak, random_split_leak, split_by_group
+from core.data.split_file import read_split, write_split
+from core.errors import DataError
+from tests.helpers.photo_files import leaf_folder
+
+
+def example(classes=4, groups=60, most=6, seed=0):
+    """Labels and groups of photos: groups of 1..most photos, each within one class."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, most + 1, classes * groups)
+    owner = np.repeat(np.arange(classes * groups), sizes)
+    return (owner % classes).astype(np.int32), owner.astype(np.int32)
+
+
+def split_of_groups(splits, groups):
+    """The set of splits each group lies in."""
+    return [set(splits[groups == g].tolist()) for g in np.unique(groups)]
+
+
+def test_no_group_is_in_two_splits():
+    labels, groups = example()
+    splits = split_by_group(labels, groups, 7, 0.15, 0.15)
+    assert all(len(s) == 1 for s in split_of_groups(splits, groups))
+    assert measure_leak(splits, groups).leaked == 0
+
+
+def test_every_class_has_about_its_shares():
+    labels, groups = example()
+    splits = split_by_group(labels, groups, 7, 0.2, 0.1)
+    for label in range(4):
+        shares = np.bincount(splits[labels == label], minlength=3) / (labels == label).sum()
+        assert np.abs(shares - (0.7, 0.2, 0.1)).max() < 0.02
+
+
+def test_the_seed_alone_decides():
+    labels, groups = example()
+    one = split_by_group(labels, groups, 7, 0.15, 0.15)
+    assert np.array_equal(one, split_by_group(labels, groups, 7, 0.15, 0.15))
+    assert not np.array_equal(one, split_by_group(labels, groups, 8, 0.15, 0.15))
+
+
+def test_a_class_does_not_depend_on_the_others():
+    labels, groups = example()
+    whole = split_by_group(labels, groups, 7, 0.15, 0.15)
+    first = labels == 0
+    assert np.array_equal(whole[first], split_by_group(labels[first], groups[first], 7, 0.15, 0.15))
+
+
+def test_a_group_with_photos_of_two_classes_stays_together():
+    labels = np.array([0, 0, 1, 1, 1, 0, 1, 0], np.int32)
+    groups = np.array([0, 0, 0, 1, 2, 3, 4, 5], np.int32)
+    splits = split_by_group(labels, groups, 1, 0.3, 0.2)
+    assert all(len(s) == 1 for s in split_of_groups(splits, groups))
+
+
+@pytest.mark.parametrize("sizes", [[50, 3, 3, 3, 3, 3, 3, 3, 3], [1, 1, 1], [5, 1, 1], [30, 30, 1]])
+def test_three_groups_are_enough_for_three_splits(sizes):
+    groups = np.repeat(np.arange(len(sizes)), sizes).astype(np.int32)
+    labels = np.zeros(len(groups), np.int32)
+    for seed in range(10):
+        splits = split_by_group(labels, groups, seed, 0.15, 0.15)
+        assert set(splits.tolist()) == {TRAIN, VALIDATION, TEST}
+        if sizes[0] == 50:
+            assert (splits[groups == 0] == TRAIN).all(), "a group of most photos belongs to training"
+
+
+def test_no_test_split_where_none_is_wanted():
+    labels, groups = example()
+    assert set(split_by_group(labels, groups, 0, 0.2, 0.0).tolist()) == {TRAIN, VALIDATION}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**31 - 1), st.integers(1, 5), st.integers(1, 30), st.integers(1, 9))
+def test_whatever_the_groups_each_is_whole_and_training_is_never_empty(seed, classes, count, most):
+    labels, groups = example(classes, count, most, seed)
+    splits = split_by_group(labels, groups, seed, 0.15, 0.15)
+    assert all(len(s) == 1 for s in split_of_groups(splits, groups))
+    assert set(labels[splits == TRAIN].tolist()) == set(labels.tolist())
+
+
+def test_the_leak_meter_counts_held_out_photos_with_a_sibling_in_training():
+    splits = np.array([TRAIN, TEST, VALIDATION, TRAIN, TEST], np.int8)
+    groups = np.array([0, 0, 1, 2, 2])
+    leak = measure_leak(splits, groups)
+    assert (leak.photos, leak.held_out, leak.leaked) == (5, 3, 2)
+
+
+def test_a_random_split_of_pairs_leaks_as_chance_says():
+    labels = np.zeros(4000, np.int32)
+    groups = np.repeat(np.arange(2000), 2)
+    splits = split_by_group(labels, groups, 0, 0.15, 0.15)
+    leak = random_split_leak(splits, labels, groups, 5)
+    assert leak.held_out == measure_leak(splits, groups).held_out
+    assert 0.65 < leak.leaked / leak.held_out < 0.75, "the sibling is in training with a chance of 0.7"
+
+
+def test_splits_that_the_source_gives_stay():
+    given_splits = np.array([TRAIN, VALIDATION, TEST, TRAIN, TEST], np.int8)
+    done = complete_splits(given_splits, np.zeros(5, np.int32), np.arange(5), 0, 0.15, 0.15)
+    assert np.array_equal(done, given_splits)
+
+
+def test_a_missing_validation_split_is_taken_from_training_and_the_test_stays():
+    labels, groups = example()
+    source = np.where(groups % 5 == 0, TEST, TRAIN).astype(np.int8)
+    done = complete_splits(source, labels, groups, 0, 0.15, 0.15)
+    assert np.array_equal(done == TEST, source == TEST)
+    share = (done == VALIDATION).sum() / (source == TRAIN).sum()
+    assert 0.12 < share < 0.18
+    assert measure_leak(done, groups).leaked == 0
+
+
+def test_rows_without_a_split_follow_their_group():
+    labels, groups = example()
+    source = np.full(len(labels), UNSPLIT, np.int8)
+    source[: len(labels) // 2] = split_by_group(labels, groups, 1, 0.2, 0.2)[: len(labels) // 2]
+    done = complete_splits(source, labels, groups, 0, 0.15, 0.15)
+    assert (done != UNSPLIT).all()
+    assert measure_leak(done, groups).leaked == 0
+
+
+@pytest.fixture
+def split_photos(tmp_path):
+    dataset = open_folder(leaf_folder(tmp_path / "photos", each=10))
+    cache = open_cache(dataset, 16, folder=str(tmp_path / "store"))
+    groups = np.arange(len(dataset), dtype=np.int32) // 2
+    splits = split_by_group(dataset.labels, groups, 3, 0.2, 0.2)
+    write_split(tmp_path / "split.csv", dataset, cache, splits, groups)
+    return tmp_path, dataset, cache, splits, groups
+
+
+def test_a_written_split_comes_back(split_photos):
+    tmp_path, dataset, cache, splits, _ = split_photos
+    lines = (tmp_path / "split.csv").read_text().splitlines()
+    assert lines[0] == "path,label,group,split,sha256"
+    assert lines[1].startswith("healthy/000.png,healthy,g0,")
+    assert len(lines[1].rpartition(",")[2]) == 64
+    assert np.array_equal(read_split(tmp_path / "split.csv", dataset, cache), splits)
+
+
+def test_a_split_finds_photos_that_were_renamed(split_photos):
+    tmp_path, _, _, splits, _ = split_photos
+    (tmp_path / "photos" / "rust" / "003.png").rename(tmp_path / "photos" / "rust" / "003b.png")
+    dataset = open_folder(tmp_path / "photos")
+    cache = open_cache(dataset, 16, folder=str(tmp_path / "store"))
+    assert np.array_equal(read_split(tmp_path / "split.csv", dataset, cache), splits)
+
+
+def test_a_split_refuses_new_photos_and_changed_classes(split_photos):
+    tmp_path, _, _, _, _ = split_photos
+    photos = tmp_path / "photos"
+    leaf_folder(tmp_path / "more", classes=("rust",), each=1, seed=5)
+    (tmp_path / "more" / "rust" / "000.png").rename(photos / "rust" / "new.png")
+    dataset = open_folder(photos)
+    with pytest.raises(DataError, match=r"1 photos do not stand in the split .*new.png"):
+        read_split(tmp_path / "split.csv", dataset, open_cache(dataset, 16, folder=str(tmp_path / "store")))
+    (photos / "rust" / "new.png").unlink()
+    (photos / "rust").rename(photos / "blight")
+    dataset = open_folder(photos)
+    with pytest.raises(DataError, match="is blight here and rust in the split"):
+        read_split(tmp_path / "split.csv", dataset, open_cache(dataset, 16, folder=str(tmp_path / "store")))
