@@ -40,9 +40,14 @@ def place_buffers(buffers: Buffers, program: Program, wanted: frozenset[str]) ->
             buffers.place(f"d {name}", name, turned[name])
 
 
-def backward_records(frame: Frame, wanted: frozenset[str]) -> list[Record]:
-    """The whole reverse walk. Every step finds the gradient of its output, masked by its fused activation."""
+def backward_records(frame: Frame, wanted: frozenset[str], given: bool = False) -> list[Record]:
+    """The whole reverse walk. Every step finds the gradient of its output, masked by its fused activation.
+
+    given: the gradient of the last step's output is there before the walk, without its mask.
+    """
     ledger = Ledger(frame, wanted)
+    if given:
+        ledger.give(frame.program.output)
     records: list[Record] = []
     for step in reversed(frame.program.steps):
         if step.op == "softmax_cross_entropy":

@@ -56,6 +56,10 @@ class Ledger:
     def _span(self, value: Value) -> slice:
         return slice(value.channel, value.channel + self.frame.image(value)[2])
 
+    def give(self, value: Value) -> None:
+        """The value's gradient is written by someone outside."""
+        self._written[value.buffer][self._span(value)] = True
+
     def target(self, step: Step, value: Value, masks: bool) -> Target:
         """Where `step` puts the gradient of its input; `masks` says whether its kernel can apply a mask."""
         span, name = self._span(value), value.buffer

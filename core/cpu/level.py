@@ -73,16 +73,23 @@ def current_level() -> Level:
     return choose_level(os.environ.get(VARIABLE, ""), llvmlite.binding.get_host_cpu_features())
 
 
+KERNEL_SOURCES: Final = (
+    "batch_norm", "depthwise", "elementwise", "entry", "level", "loss", "memory", "microkernel", "naive", "packing",
+    "photo", "pooling", "tiled", "update", "walk",
+)  # fmt: skip
+"""Modules whose text decides what is compiled."""
+
+
 @functools.cache
 def cache_folder() -> Path:
     """Where compiled kernels are kept: one folder per level and state of the sources.
 
     Numba keys its cache by the source file of a function and the processor, not by the modules the
-    function uses nor by variables; with all sources in the folder's name a stale kernel cannot run.
+    function uses nor by variables; with their text in the folder's name a stale kernel cannot run.
     """
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
+    for name in KERNEL_SOURCES:
+        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     return _user_cache() / f"{current_level().name}-{digest.hexdigest()[:16]}"
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from math import exp, log
+from typing import Any
+
+import numpy as np
 
 from core.cpu.memory import floats, int32s, words
 
@@ -14,6 +17,14 @@ SMOOTHING, WEIGHTS = 6, 7
 # Context.
 LABELS, LOSSES, CORRECT, INVERSE_WEIGHT = 11, 12, 13, 14
 """int32 labels; float32 loss shares and int32 0 or 1 of every photo; one float: 1 / sum of the labels' weights."""
+
+
+def inverse_weight(class_weights: object, labels: Any) -> float:
+    """1 / sum of the class weights of the labelled photos, 1 if there are none."""
+    known = labels[labels >= 0]
+    weights = np.asarray(class_weights)
+    total = float(weights[known].sum()) if weights.size else float(len(known))
+    return 1 / total if total > 0 else 1.0
 
 
 def run_softmax(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201

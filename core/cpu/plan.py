@@ -19,14 +19,13 @@ from core.cpu.gradients import wanted_buffers
 from core.cpu.lowering import Frame
 from core.cpu.memory import F32, FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
-from core.cpu.records import Address, Record, Rows, Space, write_rows
+from core.cpu.records import Address, Record, Rows, write_rows
 from core.cpu.timing import time_records
 from core.cpu.walk import photo_walker, split_walker
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileError, OutOfMemory
 from core.graph import Graph
 from core.ops.contract import Array, volume
-from core.ops.photo import ROW
 from core.program import Value, lay_out_parameters, lower
 
 ALGORITHMS: Final = ("auto", "tiled", "fused")
@@ -245,7 +244,7 @@ class CpuPlan(Plan):
             c[ew.STEP] = self._optimizer.step
             c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self._losses.ctypes.data
             c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self._correct.ctypes.data, self._inverse.ctypes.data
-            self._inverse[0] = _inverse_weight(self.program.steps[-1].attributes["class_weights"], labels)
+            self._inverse[0] = loss.inverse_weight(self.program.steps[-1].attributes["class_weights"], labels)
         return count
 
 
@@ -268,14 +267,6 @@ def _stages(records: Sequence[Record]) -> list[tuple[int, int, bool]]:
         else:
             stages.append((i, i + 1, record.once))
     return stages
-
-
-def _inverse_weight(class_weights: object, labels: Array) -> float:
-    """1 / sum of the class weights of the labelled photos, 1 if there are none."""
-    known = labels[labels >= 0]
-    weights = np.asarray(class_weights)
-    total = float(weights[known].sum()) if weights.size else float(len(known))
-    return 1 / total if total > 0 else 1.0
 
 
 def _check_weights(weights: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]) -> None:

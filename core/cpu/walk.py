@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from typing import Any, Final
 
 import numba
@@ -22,10 +23,15 @@ from core.cpu.tiled import TASKS
 
 ROW_BYTES: Final = FIELDS * 8
 
+SPIN: Final = "20000"
+"""Turns a thread waits awake for the next step, about 50 us, before it sleeps: longer keeps the photo
+loader and other programs from the core (an unset count waits for milliseconds)."""
+
 
 @functools.cache
 def has_openmp() -> bool:
     """True where Numba's OpenMP layer can be loaded; it is then the one in use."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
     try:
         importlib.import_module("numba.np.ufunc.omppool")
     except ImportError:

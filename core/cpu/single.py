@@ -1,0 +1,155 @@
+"""One step run alone on host arrays, with the records a plan would use: for tests and the laboratory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+
+from core.cpu import batch_norm as bn
+from core.cpu import elementwise as ew
+from core.cpu import loss, packing
+from core.cpu.backward import backward_records, place_buffers, sum_records
+from core.cpu.forward import forward_step
+from core.cpu.geometry import Buffers, View
+from core.cpu.lowering import Frame
+from core.cpu.memory import FIELDS, aligned, view_at
+from core.cpu.records import Record, write_rows
+from core.cpu.walk import photo_walker, split_walker
+from core.graph import LABEL, Graph, Node
+from core.ops.contract import Array, Cost, Mode, volume
+from core.ops.registry import Case
+from core.ops.table import OPS
+from core.program import Program, Step, Value, lay_out_parameters
+
+
+def run_single(case: Case, arrays: dict[str, Any], direction: str, threads: int = 1) -> None:
+    """Compute one direction of a case; `arrays` as `core.ops.registry.Kernel.run` says.
+
+    A further entry "mode" (`core.ops.contract.Mode`) feeds dropout. New running statistics replace
+    the old ones in place.
+    """
+    single = _Single(case, threads)
+    single.read(arrays)
+    single.walk(single.forward)
+    if direction == "forward":
+        single.write_forward(arrays)
+        return
+    single.read_gradient(arrays["dy"])
+    single.walk([r for r in single.backward if r.direction in ("", "backward_input", "backward_weight")])
+    if direction == "backward_input":
+        single.write_inputs(arrays)
+    else:
+        single.write_parameters(arrays)
+
+
+@final
+class _Single:
+    """A program of one step, every photo with memory of its own."""
+
+    def __init__(self, case: Case, threads: int) -> None:
+        self.case, self.threads = case, threads
+        self.names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
+        self.program = _program(case, self.names)
+        layout = lay_out_parameters(self.program.graph)
+        self.weights, self.gradient = aligned(layout.size), aligned(layout.trained)
+        buffers = Buffers(self.program)
+        self.frame = Frame(self.program, layout, case.batch, frozenset(), buffers, self.weights, self.gradient)
+        wanted = frozenset((*self.names, "out"))
+        place_buffers(buffers, self.program, wanted)
+        self.forward = forward_step(self.frame, self.program.steps[0])
+        self.backward = backward_records(self.frame, wanted, given=True)
+        self.arena = aligned(case.batch * buffers.slot_bytes // 4)
+        self.private = aligned(threads * layout.trained)
+        self.context = np.zeros(FIELDS, np.int64)
+        self.losses, self.correct = np.zeros(case.batch, np.float32), np.zeros(case.batch, np.int32)
+        self.inverse = np.ones(1, np.float32)
+
+    def read(self, arrays: dict[str, Any]) -> None:
+        """Inputs, parameters and what the context says."""
+        for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
+            self._copy_in(self.frame.x(value), arrays[name])
+        for name, (first, shape) in self.frame.layout.offsets.items():
+            self.weights[first : first + volume(shape)] = arrays[name.removeprefix("node.")].ravel()
+        mode, c = arrays.get("mode", Mode(training=True)), self.context
+        c[ew.SEED], c[ew.STEP], c[ew.PHOTO0], c[bn.COUNT] = mode.seed, mode.step, mode.photo0, self.case.batch
+        if "labels" in arrays:
+            self.labels = labels = np.ascontiguousarray(arrays["labels"], np.int32)
+            c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self.losses.ctypes.data
+            c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self.correct.ctypes.data, self.inverse.ctypes.data
+            self.inverse[0] = loss.inverse_weight(self.case.attributes["class_weights"], labels)
+        self.walk(self.frame.packs)
+
+    def walk(self, records: list[Record]) -> None:
+        slots = (self.arena.ctypes.data, self.frame.buffers.slot_bytes)
+        rows = write_rows(records, slots, (self.private.ctypes.data, 4 * self.frame.layout.trained))
+        context = self.context.ctypes.data
+        for i, record in enumerate(records):
+            if record.once or record.direction == "update":
+                split_walker()(rows.table, i, i + 1, self.threads, context, 0)
+            else:
+                photo_walker()(
+                    rows.table, rows.slot_shift, rows.thread_shift, i, i + 1, self.case.batch, 0, self.threads, context
+                )
+
+    def read_gradient(self, dy: Array) -> None:
+        if self.case.op != "softmax_cross_entropy":
+            self._copy_in(self.frame.d(self.program.output), dy)
+
+    def write_forward(self, arrays: dict[str, Any]) -> None:
+        if self.case.op == "softmax_cross_entropy":
+            self.walk(self.backward)
+            arrays["out"][...] = self.losses[:, None]
+            return
+        self._copy_out(self.frame.x(self.program.output), arrays["out"])
+        for name, (first, shape) in self.frame.layout.offsets.items():
+            if name.removeprefix("node.").startswith("running"):
+                arrays[name.removeprefix("node.")][...] = self.weights[first : first + volume(shape)].reshape(shape)
+
+    def write_inputs(self, arrays: dict[str, Any]) -> None:
+        for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
+            self._copy_out(self.frame.d(value), arrays[f"d{name}"])
+            if self.case.op == "softmax_cross_entropy":
+                arrays["dx"] *= arrays["dy"]
+
+    def write_parameters(self, arrays: dict[str, Any]) -> None:
+        about = {packing.PRIVATE_STRIDE: 4 * self.frame.layout.trained, packing.THREADS: self.threads}
+        self.walk([
+            Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name)
+            for r in sum_records(self.frame, add=False)
+        ])  # fmt: skip
+        for name, (first, shape) in self.frame.layout.offsets.items():
+            if first < self.frame.layout.trained:
+                flat = self.gradient[first : first + volume(shape)]
+                arrays[f"d{name.removeprefix('node.')}"][...] = flat.reshape(shape)
+
+    def _images(self, view: View) -> Iterator[Array]:
+        """The view of every photo as an array (height, width, channels)."""
+        for n in range(self.case.batch):
+            address = self.arena.ctypes.data + n * self.frame.buffers.slot_bytes + view.address.bytes
+            yield view_at(address, (view.height, view.width, view.channels), (view.row, view.pixel, 4))
+
+    def _copy_in(self, view: View, array: Array) -> None:
+        for image, photo in zip(self._images(view), array, strict=True):
+            image[...] = photo.reshape(image.shape)
+
+    def _copy_out(self, view: View, array: Array) -> None:
+        for image, photo in zip(self._images(view), array, strict=True):
+            photo[...] = image.reshape(photo.shape)
+
+
+def _program(case: Case, names: list[str]) -> Program:
+    shapes = dict(zip(names, case.inputs, strict=True))
+    rule = OPS[case.op]
+    parameters = rule.parameters(case.attributes, case.inputs)
+    inputs = (*names, LABEL) if case.op == "softmax_cross_entropy" else tuple(names)
+    node = Node("node", case.op, inputs, case.output, case.attributes, parameters)
+    values = {name: Value(name, shape) for name, shape in shapes.items()} | {"out": Value("out", case.output)}
+    step = Step(
+        "node", case.op, case.attributes, tuple(values[n] for n in names), values["out"], case.activation,
+        parameters, Cost(0, 0),
+    )  # fmt: skip
+    graph = Graph("case", (node,), "node")
+    buffers = {**shapes, "out": case.output}
+    return Program(graph, True, (step,), buffers, values, values["out"])

@@ -1,0 +1,122 @@
+"""All kernels of the CPU. The laboratory's table is these rows and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from core.cpu import naive
+from core.cpu.single import run_single
+from core.ops.contract import Mode
+from core.ops.registry import Case, Kernel, Table, Tolerance
+from core.ops.table import OPS
+
+FORWARD, INPUT, WEIGHT = "forward", "backward_input", "backward_weight"
+
+_DIRECTIONS: Final = {
+    "conv2d": (FORWARD, INPUT, WEIGHT),
+    "depthwise_conv2d": (FORWARD, INPUT, WEIGHT),
+    "dense": (FORWARD, INPUT, WEIGHT),
+    "batch_norm": (FORWARD, INPUT, WEIGHT),
+    "max_pool": (FORWARD, INPUT),
+    "avg_pool": (FORWARD, INPUT),
+    "global_avg_pool": (FORWARD, INPUT),
+    "relu": (FORWARD, INPUT),
+    "relu6": (FORWARD, INPUT),
+    "sigmoid": (FORWARD, INPUT),
+    "softmax": (FORWARD, INPUT),
+    "softmax_cross_entropy": (FORWARD, INPUT),
+    "concat": (FORWARD, INPUT),
+    "add": (FORWARD, INPUT),
+    "dropout": (FORWARD, INPUT),
+    "flatten": (FORWARD, INPUT),
+}
+
+_FAST: Final = {
+    ("conv2d", FORWARD): "register tiles of 6 x 64 floats read each photo and filter value once from cache; bias and ReLU at the end",
+    ("conv2d", INPUT): "the same tiles on the turned filter, one plain convolution for each phase of the stride; the mask of the ReLU at the end",
+    ("conv2d", WEIGHT): "the same tiles summed over 220 pixels at a time; every thread sums its own photos",
+    ("dense", FORWARD): "a convolution whose window is the whole input",
+    ("dense", INPUT): "the same tiles on the turned filter",
+    ("dense", WEIGHT): "the same tiles, one pixel long",
+    ("depthwise_conv2d", FORWARD): "all channels of a tap at once: bound by memory",
+    ("depthwise_conv2d", INPUT): "every input pixel gathers from the windows it lies in",
+    ("depthwise_conv2d", WEIGHT): "all channels of a tap at once, summed per thread",
+    ("max_pool", FORWARD): "all channels of a pixel at once; the winner's place is kept for backward",
+    ("max_pool", INPUT): "every input pixel asks its windows whether it won: no two threads write one place",
+    ("batch_norm", FORWARD): "sums per photo, one merge in float64 per batch, then scale, shift and ReLU in one pass",
+    ("batch_norm", INPUT): "two sums per photo, one merge, then one pass",
+    ("batch_norm", WEIGHT): "two sums per photo, one merge in float64",
+}
+"""What is special about a fast kernel; the others are one vectorised pass."""
+
+
+def _reference_forward(case: Case, arrays: dict[str, Any]) -> None:
+    mode = arrays.get("mode", Mode(training=True))
+    rule, inputs, parameters = OPS[case.op], _inputs(case, arrays), _parameters(case, arrays)
+    result = rule.forward(case.attributes, inputs, parameters, mode)
+    out = result.output
+    if case.activation:
+        out = OPS[case.activation].forward({}, [out], {}, mode).output
+    arrays["out"][...] = out
+    for role, new in result.updated.items():
+        arrays[role][...] = new
+
+
+def _reference_backward(case: Case, arrays: dict[str, Any], weights: bool) -> None:
+    mode = arrays.get("mode", Mode(training=True))
+    rule, inputs, parameters = OPS[case.op], _inputs(case, arrays), _parameters(case, arrays)
+    result = rule.forward(case.attributes, inputs, parameters, mode)
+    dy = arrays["dy"]
+    if case.activation:
+        after = OPS[case.activation].forward({}, [result.output], {}, mode)
+        dy = OPS[case.activation].backward({}, [result.output], {}, after, dy, mode).inputs[0]
+    got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
+    if weights:
+        for role, gradient in got.parameters.items():
+            arrays[f"d{role}"][...] = gradient
+        return
+    for index, dx in enumerate(got.inputs):
+        if dx is not None:
+            arrays["dx" if index == 0 else f"dx{index + 1}"][...] = dx
+
+
+def _inputs(case: Case, arrays: dict[str, Any]) -> list[Any]:
+    names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
+    return [arrays[n] for n in names] + ([arrays["labels"]] if "labels" in arrays else [])
+
+
+def _parameters(case: Case, arrays: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    return {p.role: arrays[p.role] for p in OPS[case.op].parameters(case.attributes, case.inputs)}
+
+
+def _reference_rows() -> Iterator[Kernel]:
+    runs: dict[str, Callable[[Case, dict[str, Any]], None]] = {
+        FORWARD: _reference_forward,
+        INPUT: partial(_reference_backward, weights=False),
+        WEIGHT: partial(_reference_backward, weights=True),
+    }
+    for op, directions in _DIRECTIONS.items():
+        for direction in directions:
+            yield Kernel(op, direction, "cpu", "reference", runs[direction], "NumPy, to be read and believed")
+
+
+def _naive_rows() -> Iterator[Kernel]:
+    idea = "the definition as seven loops, one multiplication after the other"
+    yield Kernel("conv2d", FORWARD, "cpu", "naive", naive.run_forward, idea)
+    yield Kernel("conv2d", INPUT, "cpu", "naive", naive.run_backward_input, idea)
+    yield Kernel("conv2d", WEIGHT, "cpu", "naive", naive.run_backward_weight, idea)
+
+
+def _fast_rows() -> Iterator[Kernel]:
+    for op, directions in _DIRECTIONS.items():
+        for direction in directions:
+            algorithm = "tiled" if op in ("conv2d", "dense") else "fused"
+            idea = _FAST.get((op, direction), "one pass over all channels of a pixel")
+            yield Kernel(op, direction, "cpu", algorithm, partial(run_single, direction=direction), idea, Tolerance(2e-5))
+
+
+CPU: Final = Table((*_reference_rows(), *_naive_rows(), *_fast_rows()))
