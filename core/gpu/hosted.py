@@ -6,7 +6,8 @@ so that tests hand in NumPy arrays and the laboratory device arrays, and both go
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,6 +28,29 @@ SHARED_BYTES: Final = 48 * 1024
 def blocks(count: int, each: int = THREADS) -> int:
     """Blocks needed for `count` items, at least one."""
     return max(1, -(-count // each))
+
+
+def over(count: int, each: int = 1) -> tuple[Any, ...]:
+    """Launch configuration of one thread per `each` items."""
+    return at((blocks(blocks(count, each)),), (THREADS,))
+
+
+def at(grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> tuple[Any, ...]:
+    """Launch configuration: blocks, threads of a block, the stream in use, bytes of dynamic shared memory."""
+    return grid, block, _streams[-1], shared
+
+
+@contextmanager
+def on_stream(stream: Any) -> Iterator[None]:
+    """Launches inside go to this Numba stream instead of the default one; needed to capture a CUDA graph."""
+    _streams.append(stream)
+    try:
+        yield
+    finally:
+        _streams.pop()
+
+
+_streams: list[Any] = [0]
 
 
 def hosted(launch: Launcher, *writes: str) -> Launcher:

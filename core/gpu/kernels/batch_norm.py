@@ -11,7 +11,7 @@ import math
 from typing import Any, Final
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, scratch
+from core.gpu.hosted import Arrays, as_matrix, at, blocks, over, scratch
 from core.gpu.kernels.arrays import Float, Int, Matrix, Vector, float32
 from core.gpu.kernels.reduction import COLUMNS, ROWS, SLICE_ROWS, sum_columns, sum_slices
 from core.ops.contract import Mode
@@ -170,8 +170,8 @@ def _forward(case: Case, arrays: Arrays, statistics: Any) -> None:
     if _uses_batch(case, arrays):
         running = arrays["running_mean"], arrays["running_var"]
         rate = _number(case, "momentum")
-        move_running[blocks(channels), THREADS](mean, inverse, *running, rate, epsilon, x.shape[0])
-    normalise[blocks(x.size), THREADS](x, mean, inverse, arrays["weight"], arrays["bias"], out)
+        move_running[over(channels)](mean, inverse, *running, rate, epsilon, x.shape[0])
+    normalise[over(x.size)](x, mean, inverse, arrays["weight"], arrays["bias"], out)
 
 
 def _statistics(case: Case, arrays: Arrays, x: Any, statistics: Any) -> tuple[Any, Any]:
@@ -181,12 +181,12 @@ def _statistics(case: Case, arrays: Arrays, x: Any, statistics: Any) -> tuple[An
         statistics(arrays, x, mean, inverse, epsilon)
     else:
         running = arrays["running_mean"], arrays["running_var"]
-        take_running[blocks(channels), THREADS](*running, mean, inverse, epsilon)
+        take_running[over(channels)](*running, mean, inverse, epsilon)
     return mean, inverse
 
 
 def _naive_statistics(arrays: Arrays, x: Any, mean: Any, inverse: Any, epsilon: float) -> None:
-    naive_statistics[blocks(x.shape[1]), THREADS](x, mean, inverse, epsilon)
+    naive_statistics[over(x.shape[1])](x, mean, inverse, epsilon)
 
 
 def _shared_statistics(arrays: Arrays, x: Any, mean: Any, inverse: Any, epsilon: float) -> None:
@@ -194,12 +194,12 @@ def _shared_statistics(arrays: Arrays, x: Any, mean: Any, inverse: Any, epsilon:
     parts = scratch(arrays, "statistics", (slices, channels))
     squares = scratch(arrays, "squares", (channels,))
     grid, block = (blocks(channels, COLUMNS), slices), (COLUMNS, ROWS)
-    sum_columns[grid, block](x, parts, SLICE_ROWS)
-    sum_slices[blocks(channels), THREADS](parts, mean)
-    scale_mean[blocks(channels), THREADS](mean, x.shape[0])
-    shared_squares[grid, block](x, mean, parts, SLICE_ROWS)
-    sum_slices[blocks(channels), THREADS](parts, squares)
-    invert[blocks(channels), THREADS](squares, inverse, x.shape[0], epsilon)
+    sum_columns[at(grid, block)](x, parts, SLICE_ROWS)
+    sum_slices[over(channels)](parts, mean)
+    scale_mean[over(channels)](mean, x.shape[0])
+    shared_squares[at(grid, block)](x, mean, parts, SLICE_ROWS)
+    sum_slices[over(channels)](parts, squares)
+    invert[over(channels)](squares, inverse, x.shape[0], epsilon)
 
 
 def launch_naive_forward(case: Case, arrays: Arrays) -> None:
@@ -215,15 +215,15 @@ def _slopes(case: Case, arrays: Arrays, shared: bool, dweight: Any, dbias: Any) 
     channels = x.shape[1]
     mean, inverse = _statistics(case, arrays, x, _shared_statistics if shared else _naive_statistics)
     if not shared:
-        naive_slopes[blocks(channels), THREADS](x, dy, mean, inverse, dweight, dbias)
+        naive_slopes[over(channels)](x, dy, mean, inverse, dweight, dbias)
         return
     slices = blocks(x.shape[0], SLICE_ROWS)
     parts = scratch(arrays, "slopes", (slices, channels))
     grid, block = (blocks(channels, COLUMNS), slices), (COLUMNS, ROWS)
-    sum_columns[grid, block](dy, parts, SLICE_ROWS)
-    sum_slices[blocks(channels), THREADS](parts, dbias)
-    shared_slopes[grid, block](x, dy, mean, inverse, parts, SLICE_ROWS)
-    sum_slices[blocks(channels), THREADS](parts, dweight)
+    sum_columns[at(grid, block)](dy, parts, SLICE_ROWS)
+    sum_slices[over(channels)](parts, dbias)
+    shared_slopes[at(grid, block)](x, dy, mean, inverse, parts, SLICE_ROWS)
+    sum_slices[over(channels)](parts, dweight)
 
 
 def launch_backward_weight(shared: bool) -> Any:
@@ -240,6 +240,6 @@ def launch_backward_input(shared: bool) -> Any:
         _slopes(case, arrays, shared, dweight, dbias)
         mean, inverse = _saved(arrays, x.shape[1])
         batch = int(_uses_batch(case, arrays))
-        backward_input[blocks(x.size), THREADS](x, dy, mean, inverse, arrays["weight"], dweight, dbias, dx, batch)
+        backward_input[over(x.size)](x, dy, mean, inverse, arrays["weight"], dweight, dbias, dx, batch)
 
     return launch

@@ -12,7 +12,7 @@ Each rung has three kernels: forward, the gradient of the input, the gradient of
 from __future__ import annotations
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, zeros
+from core.gpu.hosted import Arrays, as_matrix, over, zeros
 from core.gpu.kernels.arrays import Batch, Filters, Int, Pair, Vector, float32
 from core.gpu.kernels.reduction import sum_columns_naive
 from core.ops.registry import Case
@@ -113,17 +113,17 @@ def refuse_fused(case: Case) -> str | None:
 def launch_naive_forward(case: Case, arrays: Arrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
     bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
-    naive_forward[blocks(out.size), THREADS](x, weight, bias, out, *geometry(case), groups(case))
+    naive_forward[over(out.size)](x, weight, bias, out, *geometry(case), groups(case))
 
 
 def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
-    naive_backward_input[blocks(dx.size), THREADS](dy, weight, dx, *geometry(case), groups(case))
+    naive_backward_input[over(dx.size)](dy, weight, dx, *geometry(case), groups(case))
 
 
 def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
     x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
-    naive_backward_weight[blocks(dweight.size), THREADS](x, dy, dweight, *geometry(case), groups(case))
+    naive_backward_weight[over(dweight.size)](x, dy, dweight, *geometry(case), groups(case))
     if "dbias" in arrays:
         filters = dy.shape[3]
-        sum_columns_naive[blocks(filters), THREADS](as_matrix(dy), arrays["dbias"])
+        sum_columns_naive[over(filters)](as_matrix(dy), arrays["dbias"])

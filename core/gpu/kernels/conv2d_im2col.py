@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, scratch
+from core.gpu.hosted import Arrays, as_matrix, over, scratch
 from core.gpu.kernels.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.kernels.conv2d import geometry, groups, refuse_fused
 from core.gpu.kernels.product import add_bias, launch_product, product_nn, product_nt, product_tn
@@ -84,7 +84,7 @@ def _unfolded(case: Case, arrays: Arrays) -> Any:
     rows, across, _ = case.output
     height, width = read_window(case.attributes).kernel
     columns = _columns(case, arrays, x.shape[0] * rows * across, height * width * x.shape[3])
-    unfold[blocks(columns.size), THREADS](x, columns, rows, across, width, *geometry(case))
+    unfold[over(columns.size)](x, columns, rows, across, width, *geometry(case))
     return columns
 
 
@@ -92,7 +92,7 @@ def launch_im2col_forward(case: Case, arrays: Arrays) -> None:
     out = as_matrix(arrays["out"])
     launch_product(product_nt, arrays, _unfolded(case, arrays), _filters_as_matrix(arrays["weight"]), out)
     if "bias" in arrays:
-        add_bias[blocks(out.size), THREADS](out, arrays["bias"])
+        add_bias[over(out.size)](out, arrays["bias"])
 
 
 def launch_im2col_backward_input(case: Case, arrays: Arrays) -> None:
@@ -104,7 +104,7 @@ def launch_im2col_backward_input(case: Case, arrays: Arrays) -> None:
     columns = _columns(case, arrays, dy.shape[0], weight.shape[1])
     launch_product(product_nn, arrays, dy, weight, columns)
     height, width = read_window(case.attributes).kernel
-    fold[blocks(dx.size), THREADS](columns, dx, rows, across, height, width, *geometry(case))
+    fold[over(dx.size)](columns, dx, rows, across, height, width, *geometry(case))
 
 
 def launch_im2col_backward_weight(case: Case, arrays: Arrays) -> None:

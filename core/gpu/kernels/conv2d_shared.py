@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import SHARED_BYTES, THREADS, Arrays, as_matrix, blocks, flat, scratch, zeros
+from core.gpu.hosted import SHARED_BYTES, Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
 from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32
 from core.gpu.kernels.conv2d import geometry, groups, refuse_fused
 from core.gpu.kernels.reduction import launch_sum_columns, sum_slices
@@ -176,14 +176,14 @@ def launch_shared_forward(case: Case, arrays: Arrays) -> None:
     bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
     chunk, size = _chunk(case, True)
     grid = (blocks(out.shape[1], PATCH) * blocks(out.shape[2], PATCH), blocks(out.shape[3], LANES), out.shape[0])
-    shared_forward[grid, (LANES, PATCH), 0, size](x, weight, bias, out, *geometry(case), chunk)
+    shared_forward[at(grid, (LANES, PATCH), size)](x, weight, bias, out, *geometry(case), chunk)
 
 
 def launch_shared_backward_input(case: Case, arrays: Arrays) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
     chunk, size = _chunk(case, False)
     grid = (blocks(dx.shape[1], PATCH) * blocks(dx.shape[2], PATCH), blocks(dx.shape[3], LANES), dx.shape[0])
-    shared_backward_input[grid, (LANES, PATCH), 0, size](dy, weight, dx, *geometry(case), chunk)
+    shared_backward_input[at(grid, (LANES, PATCH), size)](dy, weight, dx, *geometry(case), chunk)
 
 
 def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
@@ -192,7 +192,7 @@ def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
     slices = blocks(dy.size // filters, SLICE_PIXELS)
     parts = scratch(arrays, "weight slices", (slices, dweight.size))
     grid = (blocks(filters, SIDE) * blocks(depth, SIDE), height * width, slices)
-    shared_backward_weight[grid, (SIDE, SIDE)](x, dy, parts, dweight, *geometry(case), SLICE_PIXELS)
-    sum_slices[blocks(dweight.size), THREADS](parts, flat(dweight))
+    shared_backward_weight[at(grid, (SIDE, SIDE))](x, dy, parts, dweight, *geometry(case), SLICE_PIXELS)
+    sum_slices[over(dweight.size)](parts, flat(dweight))
     if "dbias" in arrays:
         launch_sum_columns(arrays, as_matrix(dy), arrays["dbias"])

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import THREADS, Arrays, blocks, zeros
+from core.gpu.hosted import Arrays, over, zeros
 from core.gpu.kernels.arrays import Matrix, Vector
 from core.gpu.kernels.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.kernels.reduction import launch_sum_columns, sum_columns_naive
@@ -53,25 +53,25 @@ def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
 def launch_naive_forward(case: Case, arrays: Arrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
     bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
-    naive_forward[blocks(out.size), THREADS](x, weight, bias, out)
+    naive_forward[over(out.size)](x, weight, bias, out)
 
 
 def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:
     dx = arrays["dx"]
-    naive_backward_input[blocks(dx.size), THREADS](arrays["dy"], arrays["weight"], dx)
+    naive_backward_input[over(dx.size)](arrays["dy"], arrays["weight"], dx)
 
 
 def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
     dy, dweight = arrays["dy"], arrays["dweight"]
-    naive_backward_weight[blocks(dweight.size), THREADS](arrays["x"], dy, dweight)
+    naive_backward_weight[over(dweight.size)](arrays["x"], dy, dweight)
     if "dbias" in arrays:
-        sum_columns_naive[blocks(dy.shape[1]), THREADS](dy, arrays["dbias"])
+        sum_columns_naive[over(dy.shape[1])](dy, arrays["dbias"])
 
 
 def launch_shared_forward(case: Case, arrays: Arrays) -> None:
     launch_product(product_nt, arrays, arrays["x"], arrays["weight"], arrays["out"])
     if "bias" in arrays:
-        add_bias[blocks(arrays["out"].size), THREADS](arrays["out"], arrays["bias"])
+        add_bias[over(arrays["out"].size)](arrays["out"], arrays["bias"])
 
 
 def launch_shared_backward_input(case: Case, arrays: Arrays) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks, flat, scratch, zeros
+from core.gpu.hosted import Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
 from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32
 from core.gpu.kernels.conv2d import geometry, refuse_fused
 from core.gpu.kernels.reduction import COLUMNS, ROWS, launch_sum_columns, sum_columns_naive, sum_slices
@@ -149,7 +149,7 @@ def refuse_tiled(case: Case) -> str | None:
 def launch_naive_forward(case: Case, arrays: Arrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
     bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
-    naive_forward[blocks(out.size), THREADS](x, weight, bias, out, *geometry(case))
+    naive_forward[over(out.size)](x, weight, bias, out, *geometry(case))
 
 
 def launch_tiled_forward(case: Case, arrays: Arrays) -> None:
@@ -157,19 +157,19 @@ def launch_tiled_forward(case: Case, arrays: Arrays) -> None:
     bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
     strips = out.shape[1] * blocks(out.shape[2], STRIP)
     grid = (blocks(out.shape[3], COLUMNS), blocks(strips, ROWS), out.shape[0])
-    tiled_forward[grid, (COLUMNS, ROWS)](x, weight, bias, out, geometry(case)[1])
+    tiled_forward[at(grid, (COLUMNS, ROWS))](x, weight, bias, out, geometry(case)[1])
 
 
 def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:
     dx = arrays["dx"]
-    naive_backward_input[blocks(dx.size), THREADS](arrays["dy"], arrays["weight"], dx, *geometry(case))
+    naive_backward_input[over(dx.size)](arrays["dy"], arrays["weight"], dx, *geometry(case))
 
 
 def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
     dy, dweight = arrays["dy"], arrays["dweight"]
-    naive_backward_weight[blocks(dweight.size), THREADS](arrays["x"], dy, dweight, *geometry(case))
+    naive_backward_weight[over(dweight.size)](arrays["x"], dy, dweight, *geometry(case))
     if "dbias" in arrays:
-        sum_columns_naive[blocks(dy.shape[3]), THREADS](as_matrix(dy), arrays["dbias"])
+        sum_columns_naive[over(dy.shape[3])](as_matrix(dy), arrays["dbias"])
 
 
 def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
@@ -179,7 +179,7 @@ def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
     parts = scratch(arrays, "depthwise slices", (slices, dweight.size))
     grid = (blocks(channels, COLUMNS), height * width, slices)
     block = (COLUMNS, ROWS)
-    shared_backward_weight[grid, block](arrays["x"], dy, parts, width, height * width, *geometry(case))
-    sum_slices[blocks(dweight.size), THREADS](parts, flat(dweight))
+    shared_backward_weight[at(grid, block)](arrays["x"], dy, parts, width, height * width, *geometry(case))
+    sum_slices[over(dweight.size)](parts, flat(dweight))
     if "dbias" in arrays:
         launch_sum_columns(arrays, as_matrix(dy), arrays["dbias"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function
-from core.gpu.hosted import THREADS, Arrays, Launcher, blocks, flat
+from core.gpu.hosted import Arrays, Launcher, flat, over
 from core.gpu.kernels.arrays import Float, Int, Vector, float32
 from core.ops.contract import Mode
 from core.ops.random import GOLDEN, MASK, threshold
@@ -56,7 +56,7 @@ def _launch(case: Case, arrays: Arrays, source: Any, target: Any) -> None:
     volume = target.size // target.shape[0]
     limit, scale = threshold(rate), 1 / (1 - rate)
     words = volume, mode.seed, mode.step, key, mode.photo0
-    naive[blocks(target.size), THREADS](flat(source), flat(target), *words, limit, scale)
+    naive[over(target.size)](flat(source), flat(target), *words, limit, scale)
 
 
 def launch_naive(source: str, target: str) -> Launcher:

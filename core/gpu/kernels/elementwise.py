@@ -10,7 +10,7 @@ import math
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function
-from core.gpu.hosted import THREADS, Arrays, Launcher, as_matrix, blocks, flat
+from core.gpu.hosted import Arrays, Launcher, as_matrix, flat, over
 from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
@@ -128,7 +128,7 @@ def launch_forward(kernel: Any, each: int = 1) -> Launcher:
 
     def launch(case: Case, arrays: Arrays) -> None:
         out = flat(arrays["out"])
-        kernel[blocks(blocks(out.size, each)), THREADS](flat(arrays["x"]), out)
+        kernel[over(out.size, each)](flat(arrays["x"]), out)
 
     return launch
 
@@ -138,7 +138,7 @@ def launch_backward(kernel: Any, each: int = 1) -> Launcher:
 
     def launch(case: Case, arrays: Arrays) -> None:
         dx = flat(arrays["dx"])
-        kernel[blocks(blocks(dx.size, each)), THREADS](flat(arrays["out"]), flat(arrays["dy"]), dx)
+        kernel[over(dx.size, each)](flat(arrays["out"]), flat(arrays["dy"]), dx)
 
     return launch
 
@@ -148,7 +148,7 @@ def launch_add(kernel: Any, each: int = 1) -> Launcher:
 
     def launch(case: Case, arrays: Arrays) -> None:
         out = flat(arrays["out"])
-        kernel[blocks(blocks(out.size, each)), THREADS](flat(arrays["x"]), flat(arrays["x2"]), out)
+        kernel[over(out.size, each)](flat(arrays["x"]), flat(arrays["x2"]), out)
 
     return launch
 
@@ -156,7 +156,7 @@ def launch_add(kernel: Any, each: int = 1) -> Launcher:
 def launch_add_backward(case: Case, arrays: Arrays) -> None:
     for name in ("dx", "dx2"):
         dx = flat(arrays[name])
-        copy[blocks(dx.size), THREADS](flat(arrays["dy"]), dx)
+        copy[over(dx.size)](flat(arrays["dy"]), dx)
 
 
 def numbered(name: str, k: int) -> str:
@@ -168,7 +168,7 @@ def launch_concat(case: Case, arrays: Arrays) -> None:
     at = 0
     for k in range(len(case.inputs)):
         source = as_matrix(arrays[numbered("x", k)])
-        copy_channels[blocks(source.size), THREADS](source, as_matrix(arrays["out"]), 0, at, source.shape[1])
+        copy_channels[over(source.size)](source, as_matrix(arrays["out"]), 0, at, source.shape[1])
         at += source.shape[1]
 
 
@@ -176,7 +176,7 @@ def launch_concat_backward(case: Case, arrays: Arrays) -> None:
     at = 0
     for k in range(len(case.inputs)):
         target = as_matrix(arrays[numbered("dx", k)])
-        copy_channels[blocks(target.size), THREADS](as_matrix(arrays["dy"]), target, at, 0, target.shape[1])
+        copy_channels[over(target.size)](as_matrix(arrays["dy"]), target, at, 0, target.shape[1])
         at += target.shape[1]
 
 

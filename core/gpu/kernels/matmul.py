@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import SIMULATED, cuda, device_function
-from core.gpu.hosted import THREADS, Arrays, Launcher, blocks, flat
+from core.gpu.hosted import Arrays, Launcher, at, blocks, flat, over
 from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
@@ -205,7 +205,7 @@ def refuse_unaligned(case: Case) -> str | None:
 
 
 def launch_naive(case: Case, arrays: Arrays) -> None:
-    naive[blocks(arrays["out"].size), THREADS](arrays["x"], arrays["x2"], arrays["out"])
+    naive[over(arrays["out"].size)](arrays["x"], arrays["x2"], arrays["out"])
 
 
 def launch_tiles(kernel: Any, tile: int) -> Launcher:
@@ -213,7 +213,8 @@ def launch_tiles(kernel: Any, tile: int) -> Launcher:
 
     def launch(case: Case, arrays: Arrays) -> None:
         out = arrays["out"]
-        kernel[(blocks(out.shape[0], tile), blocks(out.shape[1], tile)), (SIDE, SIDE)](arrays["x"], arrays["x2"], out)
+        grid = (blocks(out.shape[0], tile), blocks(out.shape[1], tile))
+        kernel[at(grid, (SIDE, SIDE))](arrays["x"], arrays["x2"], out)
 
     return launch
 
@@ -224,6 +225,6 @@ def launch_flat(kernel: Any) -> Launcher:
     def launch(case: Case, arrays: Arrays) -> None:
         a, b, out = arrays["x"], arrays["x2"], arrays["out"]
         grid = (blocks(out.shape[0], TILE), blocks(out.shape[1], TILE))
-        kernel[grid, (SIDE, SIDE)](flat(a), flat(b), flat(out), out.shape[0], out.shape[1], a.shape[1])
+        kernel[at(grid, (SIDE, SIDE))](flat(a), flat(b), flat(out), out.shape[0], out.shape[1], a.shape[1])
 
     return launch

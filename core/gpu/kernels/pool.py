@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 from core.gpu.cuda import cuda, device_function
-from core.gpu.hosted import THREADS, Arrays, blocks, flat
+from core.gpu.hosted import Arrays, at, blocks, flat, over
 from core.gpu.kernels.arrays import Batch, Int, Matrix, Pair, Vector, float32
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
@@ -192,40 +192,40 @@ def refuse_odd_channels(case: Case) -> str | None:
 
 def launch_naive_max_forward(case: Case, arrays: Arrays) -> None:
     out = arrays["out"]
-    naive_max_forward[blocks(out.size), THREADS](arrays["x"], out, *_geometry(case))
+    naive_max_forward[over(out.size)](arrays["x"], out, *_geometry(case))
 
 
 def launch_vectorised_max_forward(case: Case, arrays: Arrays) -> None:
     x, out = arrays["x"], arrays["out"]
     shapes = (x.shape[1], x.shape[2]), (out.shape[1], out.shape[2]), out.shape[3]
-    vectorised_max_forward[blocks(out.size // 4), THREADS](flat(x), flat(out), *shapes, *_geometry(case))
+    vectorised_max_forward[over(out.size // 4)](flat(x), flat(out), *shapes, *_geometry(case))
 
 
 def launch_naive_max_backward(case: Case, arrays: Arrays) -> None:
     dx = arrays["dx"]
-    naive_max_backward[blocks(dx.size), THREADS](arrays["x"], arrays["dy"], dx, *_geometry(case))
+    naive_max_backward[over(dx.size)](arrays["x"], arrays["dy"], dx, *_geometry(case))
 
 
 def launch_naive_avg_forward(case: Case, arrays: Arrays) -> None:
     out = arrays["out"]
-    naive_avg_forward[blocks(out.size), THREADS](arrays["x"], out, *_geometry(case), *_average(case))
+    naive_avg_forward[over(out.size)](arrays["x"], out, *_geometry(case), *_average(case))
 
 
 def launch_naive_avg_backward(case: Case, arrays: Arrays) -> None:
     dx = arrays["dx"]
-    naive_avg_backward[blocks(dx.size), THREADS](arrays["dy"], dx, *_geometry(case), *_average(case))
+    naive_avg_backward[over(dx.size)](arrays["dy"], dx, *_geometry(case), *_average(case))
 
 
 def launch_naive_global_forward(case: Case, arrays: Arrays) -> None:
     out = arrays["out"]
-    naive_global_forward[blocks(out.size), THREADS](arrays["x"], out)
+    naive_global_forward[over(out.size)](arrays["x"], out)
 
 
 def launch_shared_global_forward(case: Case, arrays: Arrays) -> None:
     out = arrays["out"]
-    shared_global_forward[(blocks(out.shape[1], LANES), out.shape[0]), (LANES, LINES)](arrays["x"], out)
+    shared_global_forward[at((blocks(out.shape[1], LANES), out.shape[0]), (LANES, LINES))](arrays["x"], out)
 
 
 def launch_naive_global_backward(case: Case, arrays: Arrays) -> None:
     dx = arrays["dx"]
-    naive_global_backward[blocks(dx.size), THREADS](arrays["dy"], dx)
+    naive_global_backward[over(dx.size)](arrays["dy"], dx)

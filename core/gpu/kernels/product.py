@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import THREADS, Arrays, blocks, flat, scratch
+from core.gpu.hosted import Arrays, at, blocks, flat, over, scratch
 from core.gpu.kernels.arrays import Cube, Int, Matrix, Vector, float32
 from core.gpu.kernels.reduction import sum_slices
 
@@ -100,6 +100,7 @@ def launch_product(kernel: Any, arrays: Arrays, a: Any, b: Any, c: Any) -> None:
     parts = c.reshape(1, rows, columns)
     if slices > 1:
         parts = scratch(arrays, f"slices {rows} {columns}", (slices, rows, columns))
-    kernel[(blocks(rows, TILE), blocks(columns, TILE), slices), (SIDE, SIDE)](a, b, parts, each)
+    grid = (blocks(rows, TILE), blocks(columns, TILE), slices)
+    kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
     if slices > 1:
-        sum_slices[blocks(rows * columns), THREADS](parts.reshape(slices, rows * columns), flat(c))
+        sum_slices[over(rows * columns)](parts.reshape(slices, rows * columns), flat(c))

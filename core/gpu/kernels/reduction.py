@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import THREADS, Arrays, blocks, scratch
+from core.gpu.hosted import Arrays, at, blocks, over, scratch
 from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 
 COLUMNS: Final = 32
@@ -66,5 +66,5 @@ def launch_sum_columns(arrays: Arrays, x: Any, out: Any) -> None:
     """Column sums of the device matrix x into the vector out, on the shared rung."""
     slices = blocks(x.shape[0], SLICE_ROWS)
     parts = scratch(arrays, "column sums", (slices, x.shape[1]))
-    sum_columns[(blocks(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS)](x, parts, SLICE_ROWS)
-    sum_slices[blocks(out.size), THREADS](parts, out)
+    sum_columns[at((blocks(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
+    sum_slices[over(out.size)](parts, out)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.gpu.cuda import cuda, device_function
-from core.gpu.hosted import THREADS, Arrays, as_matrix, blocks
+from core.gpu.hosted import Arrays, as_matrix, at, over
 from core.gpu.kernels.arrays import Float, Labels, Matrix, Vector, float32
 from core.ops.registry import Case
 
@@ -168,22 +168,22 @@ def shared_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix,
 
 def launch_naive_forward(case: Case, arrays: Arrays) -> None:
     x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
-    naive_forward[blocks(x.shape[0]), THREADS](x, out)
+    naive_forward[over(x.shape[0])](x, out)
 
 
 def launch_naive_backward(case: Case, arrays: Arrays) -> None:
     out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
-    naive_backward[blocks(dx.shape[0]), THREADS](out, dy, dx)
+    naive_backward[over(dx.shape[0])](out, dy, dx)
 
 
 def launch_shared_forward(case: Case, arrays: Arrays) -> None:
     x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
-    shared_forward[x.shape[0], LANES](x, out)
+    shared_forward[at((x.shape[0],), (LANES,))](x, out)
 
 
 def launch_shared_backward(case: Case, arrays: Arrays) -> None:
     out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
-    shared_backward[dx.shape[0], LANES](out, dy, dx)
+    shared_backward[at((dx.shape[0],), (LANES,))](out, dy, dx)
 
 
 def _weights(case: Case, arrays: Arrays) -> Any:
@@ -200,14 +200,14 @@ def _smoothing(case: Case) -> float:
 
 def launch_naive_loss_forward(case: Case, arrays: Arrays) -> None:
     x, out, weights = arrays["x"], arrays["out"], _weights(case, arrays)
-    naive_loss_forward[blocks(x.shape[0]), THREADS](x, arrays["labels"], weights, out, _smoothing(case))
+    naive_loss_forward[over(x.shape[0])](x, arrays["labels"], weights, out, _smoothing(case))
 
 
 def launch_naive_loss_backward(case: Case, arrays: Arrays) -> None:
     x, dy, dx, weights = arrays["x"], arrays["dy"], arrays["dx"], _weights(case, arrays)
-    naive_loss_backward[blocks(x.shape[0]), THREADS](x, arrays["labels"], weights, dy, dx, _smoothing(case))
+    naive_loss_backward[over(x.shape[0])](x, arrays["labels"], weights, dy, dx, _smoothing(case))
 
 
 def launch_shared_loss_forward(case: Case, arrays: Arrays) -> None:
     x, out, weights = arrays["x"], arrays["out"], _weights(case, arrays)
-    shared_loss_forward[x.shape[0], LANES](x, arrays["labels"], weights, out, _smoothing(case))
+    shared_loss_forward[at((x.shape[0],), (LANES,))](x, arrays["labels"], weights, out, _smoothing(case))

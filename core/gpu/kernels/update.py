@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from core.gpu.cuda import cuda
-from core.gpu.hosted import THREADS, Arrays, blocks
+from core.gpu.hosted import Arrays, over
 from core.gpu.kernels.arrays import Float, Int, Vector, float32
 from core.ops.registry import Case
 from core.ops.update import Optimizer, clip_factor, gradient_norm, scalars
@@ -66,14 +66,13 @@ def launch_naive(case: Case, arrays: Arrays) -> None:
     now = scalars(optimizer, arrays["learning_rate"], arrays["step"])
     weights, gradient, decayed = arrays["weights"], arrays["gradient"], arrays["decayed"]
     factor = clip_factor(optimizer, gradient_norm(gradient.copy_to_host())) if optimizer.clip_norm > 0 else 1.0
-    grid = blocks(weights.size)
     shared: tuple[Any, ...]
     if optimizer.name == "sgd":
         shared = (now.rate, factor, optimizer.weight_decay, optimizer.momentum, int(optimizer.nesterov))
-        naive_sgd[grid, THREADS](weights, gradient, arrays["momentum"], decayed, *shared)
+        naive_sgd[over(weights.size)](weights, gradient, arrays["momentum"], decayed, *shared)
     else:
         decay = 0.0 if optimizer.name == "adamw" else optimizer.weight_decay
         shared = (now.rate, now.root, now.shrink, factor, decay, optimizer.beta1, optimizer.beta2, optimizer.epsilon)
-        naive_adam[grid, THREADS](weights, gradient, arrays["first"], arrays["second"], decayed, *shared)
+        naive_adam[over(weights.size)](weights, gradient, arrays["first"], arrays["second"], decayed, *shared)
     if optimizer.average > 0:
-        average_weights[grid, THREADS](weights, arrays["average"], now.average)
+        average_weights[over(weights.size)](weights, arrays["average"], now.average)
