@@ -1,0 +1,182 @@
+"""The command lines as other programs meet them: forms, exit codes, sentences, and nothing written on bad input."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.training.checkpoint import read_checkpoint
+from tests.e2e.conftest import ROOT, SMALL, call, environment
+from tests.helpers.tiny_photos import write_photos
+
+
+def test_training_tells_its_events_as_json_lines(trained):
+    run, said = trained
+    events = [json.loads(line) for line in said.splitlines()]
+    kinds = [e["event"] for e in events]
+    assert kinds[-1] == "RunFinished"
+    assert {"Progress", "RunStarted", "StepDone", "EpochDone", "CheckpointSaved"} <= set(kinds)
+    assert events[-1]["model_path"] == str(run / "best.safetensors")
+    assert events[-1]["test_accuracy"] > 0.9
+
+
+def test_evaluate_prints_one_object(trained, photos, cache):
+    done = call("core.evaluate", trained[0], "--data", photos, "--json", cache=cache)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["photos"] == 36
+    assert figures["accuracy"] > 0.9
+    assert figures["loss"] > 0
+    assert [c["label"] for c in figures["per_class"]] == ["brown", "green", "grey"]
+    assert {"label", "photos", "precision", "recall", "f1"} <= set(figures["per_class"][0])
+    assert sum(map(sum, figures["confusion"])) == 36
+    assert figures["macro_f1"] == pytest.approx(sum(c["f1"] for c in figures["per_class"]) / 3)
+
+
+def test_evaluate_takes_one_split_of_a_manifest_and_filters_rows(trained, photos, cache):
+    run = trained[0]
+    rows = list(csv.DictReader(io.StringIO((run / "split.csv").read_text("utf-8"))))
+    manifest = photos / "manifest.csv"
+    try:
+        with manifest.open("w", encoding="utf-8", newline="") as file:
+            out = csv.DictWriter(file, fieldnames=rows[0].keys())
+            out.writeheader()
+            out.writerows(rows)
+        found = call("core.evaluate", run, "--data", manifest, "--label", "label", "--split", "test", "--json",
+                     cache=cache)
+        green = call("core.evaluate", run, "--data", manifest, "--label", "label", "--where", "label=green", "--json",
+                     cache=cache)
+    finally:
+        manifest.unlink()
+    assert json.loads(found.stdout)["photos"] == sum(row["split"] == "test" for row in rows) > 0, found.stderr
+    assert [c["photos"] for c in json.loads(green.stdout)["per_class"]] == [0, 12, 0], green.stderr
+
+
+def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, photos, cache, tmp_path):
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"")
+    done = call("core.diagnose", trained[0] / "best.safetensors", photos / "green" / "000.png", broken, "--json",
+                cache=cache)
+    assert done.returncode == 0, done.stderr
+    good, bad = [json.loads(line) for line in done.stdout.splitlines()]
+    assert good["path"] == str(photos / "green" / "000.png")
+    assert good["verdict"] == good["top"][0]["label"] == "green"
+    assert len(good["top"]) == 3
+    assert sum(g["probability"] for g in good["top"]) == pytest.approx(1)
+    assert good["milliseconds"] > 0
+    assert bad == {"path": str(broken), "error": "The file is empty."}
+
+
+def test_diagnose_walks_folders_and_writes_tables_and_text(trained, photos, cache):
+    table = call("core.diagnose", trained[0], photos, "--csv", cache=cache)
+    rows = list(csv.DictReader(io.StringIO(table.stdout)))
+    assert len(rows) == 36
+    assert sum(row["verdict"] == Path(row["path"]).parent.name for row in rows) > 33
+    text = call("core.diagnose", trained[0], photos / "grey" / "001.png", cache=cache)
+    assert "001.png: grey " in text.stdout
+
+
+def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):
+    run, said = trained
+    finished = json.loads(said.splitlines()[-1])
+    confusion = list(csv.reader(io.StringIO((run / "confusion.csv").read_text("utf-8"))))
+    right = sum(int(confusion[i][i]) for i in range(1, len(confusion)))
+    total = sum(int(n) for row in confusion[1:] for n in row[1:])
+    assert finished["test_accuracy"] == pytest.approx(right / total)
+
+
+@pytest.mark.parametrize("module", ["core.train", "core.evaluate", "core.diagnose"])
+def test_help_is_grouped_and_has_defaults(module, cache):
+    done = call(module, "--help", cache=cache)
+    assert done.returncode == 0
+    assert "--device" in done.stdout
+    if module == "core.train":
+        for word in ("optimizer:", "augmentation:", "(default: 0.001)", "--from", "tomato-cpu", "exit codes"):
+            assert word in done.stdout
+
+
+def test_all_impossible_options_are_told_at_once_and_nothing_is_written(cache, tmp_path):
+    run = tmp_path / "run"
+    done = call("core.train", "--model", "resnet", "--epochs", "many", "--batch-size", "-1", "--dropout", "nan",
+                "--where", "tomato", "--preset", "magic", "--colour", "--out", run, cache=cache)
+    assert done.returncode == 2
+    for word in ("--model: 'resnet'", "--epochs: 'many' is not a whole number", "--batch-size: -1 is too small",
+                 "--dropout: is not a number", "--where: 'tomato'", "--preset: 'magic'", "--data: names no photos",
+                 "--colour: there is no such option"):
+        assert word in done.stderr
+    assert not run.exists()
+
+
+def test_bad_photos_get_a_sentence_each_and_nothing_is_written(cache, tmp_path):
+    one = write_photos(tmp_path / "one", classes=("green",))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for data, sentence in (
+        (one, "There must be two classes or more"),
+        (empty, "There are no photos in"),
+        (tmp_path / "nowhere", "does not exist"),
+    ):
+        done = call("core.train", "--data", data, "--out", tmp_path / "run", *SMALL, cache=cache)
+        assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "run").exists()
+
+
+def test_bad_models_and_runs_get_a_sentence_each(trained, photos, cache, tmp_path):
+    cut = tmp_path / "cut.safetensors"
+    cut.write_bytes((trained[0] / "best.safetensors").read_bytes()[:-5])
+    other = write_photos(tmp_path / "other", classes=("green", "grey"), each=3)
+    (other / "grey").rename(other / "violet")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    photo = photos / "green" / "000.png"
+    for arguments, sentence in (
+        (("core.diagnose", cut, photo), "cut, altered"),
+        (("core.diagnose", tmp_path / "none", photo), "There is no file"),
+        (("core.diagnose", trained[0] / "last.safetensors", photo), "is a LeafClinic checkpoint"),
+        (("core.diagnose", trained[0], empty), "There are no photos"),
+        (("core.evaluate", trained[0], "--data", other), "does not know the class violet"),
+        (("core.train", "--resume", empty), "no run to continue"),
+        (("core.train", "--resume", trained[0], "--batch-size", "8"), "cannot change when a run is resumed"),
+        (("core.train", "--data", photos, "--out", trained[0]), "holds a run already"),
+    ):
+        done = call(*arguments, cache=cache)
+        assert (done.returncode, sentence in done.stderr) == (2, True), (arguments, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_settings_come_from_preset_file_and_options_in_this_order(photos, cache, tmp_path):
+    settings = tmp_path / "settings.toml"
+    settings.write_text('preset = "demo"\nbatch_size = 6\n[optimizer]\nlearning-rate = 0.25\n')
+    done = call("core.train", "--data", photos, "--config", settings, "--batch-size", "5", "--dry-run", "--out",
+                tmp_path / "run", "--device", "cpu", cache=cache)
+    assert done.returncode == 0, done.stderr
+    assert "squeezenet1_1_bn for 3 classes on cpu, batches of 5" in done.stdout
+    assert "memory of the run" in done.stdout
+    assert "features.3.squeeze" in done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
+def test_ctrl_c_saves_and_ends_with_3(photos, cache, tmp_path):
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "core.train", "--data", photos, "--out", run, "--json", *SMALL, "--epochs", "5000"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE) as process:
+        for line in process.stdout:
+            if '"step": 12,' in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest, errors = process.communicate(timeout=120)
+    assert process.returncode == 3, errors
+    assert json.loads(rest.splitlines()[-1])["reason"] == "stopped"
+    assert "Once more to stop at once" in errors
+    assert read_checkpoint(run / "last.safetensors").state.step >= 12
