@@ -17,7 +17,7 @@ def _pairs():
             yield pytest.param(kernel, case, id=name)
 
 
-@pytest.mark.parametrize(("kernel", "case"), _pairs())
+@pytest.mark.parametrize(("kernel", "case"), list(_pairs()))
 def test_kernel_agrees_with_the_reference_in_float64(kernel, case):
     assert kernel.refuses(case) is None
     problem = solve(case)
