@@ -20,6 +20,7 @@ from core.gpu.kernels import (
     dropout,
     elementwise,
     matmul,
+    matmul_tensor_core,
     pool,
     softmax,
     update,
@@ -30,6 +31,8 @@ from core.ops.registry import Kernel, Refusal, Table, Tolerance
 EXACT: Final = Tolerance(1e-5)
 LONG_SUMS: Final = Tolerance(1e-4)
 """Sums over all pixels of a batch, in float32: the naive rung adds them one after the other."""
+
+BF16: Final = Tolerance(2e-2)
 
 
 def row(
@@ -177,8 +180,13 @@ PRODUCT: Final = (
         "the next tile travels while this one is multiplied", matmul.refuse_unaligned),
 )  # fmt: skip
 
+FAST: Final = (
+    row("matmul", "forward", "tensor_core", matmul_tensor_core.launch, "out",
+        "bf16 through cp.async and mma.sync, float32 sums", matmul_tensor_core.refuse, BF16),
+)  # fmt: skip
+
 TEACHING: Final = (
     *CONVOLUTION, *DEPTHWISE, *DENSE, *POOLS, *ELEMENTWISE, *JOINS, *SOFTMAX, *BATCH_NORM, *UPDATES, *PRODUCT,
 )  # fmt: skip
 
-TABLE: Final = Table(TEACHING)
+TABLE: Final = Table((*TEACHING, *FAST))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Matrix: TypeAlias = Any
     Vector: TypeAlias = Any
     Labels: TypeAlias = Any
+    Halves: TypeAlias = Any
     Float: TypeAlias = float
     Int: TypeAlias = int
     Pair: TypeAlias = tuple[int, int]
@@ -30,6 +31,7 @@ else:
     Matrix = float32[:, ::1]  # (rows, columns)
     Vector = float32[::1]
     Labels = int32[::1]
+    Halves = types.uint16[::1]  # bits of bf16
     Float = float64
     Int = int64
     Pair = types.UniTuple(int64, 2)  # (vertical, horizontal)

@@ -1,0 +1,166 @@
+"""A whole network walked kernel by kernel, without fusion, arena or captured graph: what the rungs cost together.
+
+Every op is one row of a device's table: the highest rung up to the one asked for that takes the case. What was
+taken stands in `Walk.chosen`. Arrays are NumPy's for the CPU table and Numba's device arrays for the CUDA table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.errors import KernelUnavailable
+from core.graph import LABEL, PHOTO, Graph, Node
+from core.ops.contract import Array, Mode
+from core.ops.registry import LADDER, Case, Kernel, Table
+
+VIEWS: Final = ("flatten",)
+"""Ops that only give an array another shape."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where arrays live: how to make one without values, and how to bring one in from and out to the host."""
+
+    empty: Callable[[tuple[int, ...]], Any]
+    put: Callable[[Array], Any]
+    get: Callable[[Any], Array]
+
+
+HOST: Final = Place(lambda shape: np.empty(shape, np.float32), np.ascontiguousarray, np.asarray)
+
+
+def cuda_place() -> Place:
+    """Device arrays of the first GPU."""
+    from core.gpu.cuda import cuda
+
+    return Place(lambda shape: cuda.device_array(shape, np.float32), cuda.to_device, lambda a: a.copy_to_host())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel of the walk; `run()` queues it."""
+
+    layer: str
+    kernel: Kernel
+    case: Case
+    arrays: dict[str, Any]
+
+    def run(self) -> None:
+        self.kernel.run(self.case, self.arrays)
+
+
+@final
+class Walk:
+    """Forward and backward over a training graph (`core.ops.builder.with_loss`) with rows of one table.
+
+    forward, backward: launches in order. parameters and gradients: arrays by full parameter name.
+    """
+
+    def __init__(
+        self, graph: Graph, weights: Mapping[str, Array], batch: int, table: Table, rung: str, place: Place,
+        mode: Mode | None = None,
+    ) -> None:
+        self.graph, self.batch, self.table, self.rung, self.place = graph, batch, table, rung, place
+        self.mode = mode or Mode(training=True)
+        self.parameters = {name: place.put(np.asarray(array, np.float32)) for name, array in weights.items()}
+        self.gradients: dict[str, Any] = {}
+        self.photos = place.empty((batch, *graph.photo_shape))
+        self.labels = place.put(np.zeros(batch, np.int32))
+        self.values: dict[str, Any] = {PHOTO: self.photos}
+        self.forward: list[Launch] = []
+        self.backward: list[Launch] = []
+        self._arrays: dict[str, dict[str, Any]] = {}
+        for node in graph.nodes[1:]:
+            self._add_forward(node)
+        self._add_backward()
+
+    @property
+    def chosen(self) -> list[tuple[str, str, str]]:
+        """(layer, direction, algorithm) of every launch."""
+        return [(x.layer, x.kernel.direction, x.kernel.algorithm) for x in (*self.forward, *self.backward)]
+
+    def step(self) -> None:
+        """One forward and backward; gradients of the mean loss stay in `gradients`."""
+        for launch in (*self.forward, *self.backward):
+            launch.run()
+
+    def loss(self) -> float:
+        """The mean loss of the last step."""
+        return float(self.place.get(self.values[self.graph.nodes[-1].name]).sum())
+
+    def _add_forward(self, node: Node) -> None:
+        shape = (self.batch, *node.shape)
+        inputs = [self.values[i] for i in node.inputs if i != LABEL]
+        if node.op in VIEWS:
+            self.values[node.name] = inputs[0].reshape(shape)
+            return
+        out = self.values[node.name] = self.place.empty(shape)
+        arrays = {_numbered("x", i): value for i, value in enumerate(inputs)} | {"out": out, "mode": self.mode}
+        arrays |= {p.role: self.parameters[f"{node.name}.{p.role}"] for p in node.parameters}
+        if LABEL in node.inputs:
+            arrays["labels"] = self.labels
+        self._arrays[node.name] = arrays
+        self.forward.append(self._launch(node, "forward"))
+
+    def _add_backward(self) -> None:
+        last = self.graph.nodes[-1]
+        arriving: dict[str, list[Any]] = {last.name: [self.place.put(np.ones((self.batch, *last.shape), np.float32))]}
+        for node in reversed(self.graph.nodes[1:]):
+            if node.name not in arriving:
+                continue
+            dy = self._sum(node, arriving.pop(node.name))
+            wanted = [i for i in node.inputs if i not in (PHOTO, LABEL)]
+            if node.op in VIEWS:
+                shape = (self.batch, *self.graph.node(node.inputs[0]).shape)
+                arriving.setdefault(node.inputs[0], []).append(dy.reshape(shape))
+                continue
+            arrays = self._arrays[node.name]
+            arrays["dy"] = dy
+            self._add_weight_gradients(node, arrays)
+            if not wanted:
+                continue
+            for i, name in enumerate(n for n in node.inputs if n != LABEL):
+                dx = arrays[_numbered("dx", i)] = self.place.empty((self.batch, *self.graph.node(name).shape))
+                arriving.setdefault(name, []).append(dx)
+            self.backward.append(self._launch(node, "backward_input"))
+
+    def _add_weight_gradients(self, node: Node, arrays: dict[str, Any]) -> None:
+        trained = [p for p in node.parameters if p.trained]
+        for p in trained:
+            made = self.place.empty(p.shape)
+            arrays[f"d{p.role}"] = self.gradients[f"{node.name}.{p.role}"] = made
+        if trained:
+            self.backward.append(self._launch(node, "backward_weight"))
+
+    def _sum(self, node: Node, parts: list[Any]) -> Any:
+        """The gradients that arrive from several users, added up."""
+        total = parts[0]
+        for part in parts[1:]:
+            case = Case("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)
+            out = self.place.empty((self.batch, *node.shape))
+            self.backward.append(Launch(node.name, self._row(case, "forward"), case, {"x": total, "x2": part, "out": out}))
+            total = out
+        return total
+
+    def _launch(self, node: Node, direction: str) -> Launch:
+        inputs = tuple(self.graph.node(i).shape for i in node.inputs if i != LABEL)
+        case = Case(node.op, node.attributes, inputs, node.shape, self.batch)
+        return Launch(node.name, self._row(case, direction), case, self._arrays[node.name])
+
+    def _row(self, case: Case, direction: str) -> Kernel:
+        allowed = LADDER[: LADDER.index(self.rung) + 1]
+        for row in reversed(self.table.of(case.op, direction)):
+            if row.algorithm in allowed and row.refuses(case) is None:
+                return row
+        raise KernelUnavailable(f"No kernel up to {self.rung} takes {case.op} {direction} of {case.inputs}.")
+
+
+def _numbered(name: str, k: int) -> str:
+    return name if k == 0 else f"{name}{k + 1}"
