@@ -1,0 +1,80 @@
+"""What the border of a photo alone gives away: the number any accuracy on it must be read against.
+
+Seven nearest neighbours on eight small patches along the border (corners and middles of the sides), no
+leaf in them as a rule. Where this does well, a network may have learnt paper and light, not leaves
+(after Noyan 2022, "Uncovering bias in the PlantVillage dataset").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.data.cache import PhotoCache
+from core.ops.contract import Array
+
+NEIGHBOURS: Final = 7
+PATCH: Final = 1 / 12
+"""Side of a patch, as part of the photo's."""
+_BLOCK: Final = 512
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """border: accuracy of the border's nearest neighbours; border_by_class: its mean over classes (balanced);
+    majority: accuracy of always saying training's commonest class; photos: how many were judged."""
+
+    border: float
+    border_by_class: float
+    majority: float
+    photos: int
+
+
+def measure_baseline(cache: PhotoCache, labels: Array, train: Array, judged: Array) -> Baseline:
+    """Learn from rows `train`, judge rows `judged` (int, both of photos that can be used); labels int ``(N,)``."""
+    known, asked = border_features(cache, train), border_features(cache, judged)
+    middle, spread = known.mean(0), known.std(0) + 1e-6
+    said = _vote((known - middle) / spread, labels[train], (asked - middle) / spread)
+    right = said == labels[judged]
+    commonest = int(np.bincount(labels[train]).argmax())
+    by_class = [float(right[labels[judged] == label].mean()) for label in np.unique(labels[judged])]
+    return Baseline(
+        border=float(right.mean()),
+        border_by_class=float(np.mean(by_class)),
+        majority=float((labels[judged] == commonest).mean()),
+        photos=len(judged),
+    )
+
+
+def border_features(cache: PhotoCache, rows: Array) -> Array:
+    """Mean and deviation of R, G and B in each border patch, float32 ``(len(rows), 48)``."""
+    size = max(int(cache.side * PATCH), 1)
+    low, middle, high = 0, (cache.side - size) // 2, cache.side - size
+    corners = [(y, x) for y in (low, middle, high) for x in (low, middle, high) if (y, x) != (middle, middle)]
+    out = np.empty((len(rows), len(corners), 2, 3), np.float32)
+    for start in range(0, len(rows), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        slots = cache.slots[rows[part]]
+        for at, (y, x) in enumerate(corners):
+            patch = cache.photos[slots, y : y + size, x : x + size].astype(np.float32)
+            out[part, at, 0], out[part, at, 1] = patch.mean((1, 2)), patch.std((1, 2))
+    return out.reshape(len(rows), -1)
+
+
+def _vote(known: Array, labels: Array, asked: Array) -> Array:
+    """The commonest label among the nearest known rows; of equals the one whose neighbours are nearer."""
+    said = np.empty(len(asked), labels.dtype)
+    lengths = (known * known).sum(1)
+    count = min(NEIGHBOURS, len(known))
+    for start in range(0, len(asked), _BLOCK):
+        part = asked[start : start + _BLOCK]
+        distance = lengths - 2 * part @ known.T
+        near = np.argpartition(distance, count - 1, axis=1)[:, :count]
+        nearness = np.argsort(np.take_along_axis(distance, near, 1), axis=1)
+        voters = labels[np.take_along_axis(near, nearness, 1)]
+        votes = (voters[:, :, None] == voters[:, None, :]).sum(2)
+        said[start : start + _BLOCK] = voters[np.arange(len(part)), votes.argmax(1)]
+    return said
