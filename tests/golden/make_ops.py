@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from core.ops.table import OPS
+from tests.golden.cases import UPDATES, update_gradients, update_weights
 from tests.helpers.golden import FOLDER, digest
 from tests.helpers.shapes import arrays, cases, label, smooth_gradient
 
@@ -72,8 +73,8 @@ def batch_norm(case, x, weight, bias, running_mean, running_var):
 
 
 def softmax_cross_entropy(case, x, labels):
-    weights = torch.tensor(case.attributes["class_weights"], dtype=x.dtype) if case.attributes["class_weights"] else None
-    smoothing = case.attributes["label_smoothing"]
+    weights, smoothing = case.attributes["class_weights"], case.attributes["label_smoothing"]
+    weights = torch.tensor(weights, dtype=x.dtype) if weights else None
     return F.cross_entropy(x, labels.long(), weights, ignore_index=-1, label_smoothing=smoothing).reshape(1, 1)
 
 
@@ -117,8 +118,30 @@ def answer(case):
     return {name: tensor.numpy() for name, tensor in wanted.items()}
 
 
+def updated(optimizer, rate):
+    """Weights after each step of PyTorch's optimizer, ``(steps, weights)``."""
+    start = torch.tensor(update_weights())
+    half = len(start) // 2
+    parts = [start[:half].clone().requires_grad_(), start[half:].clone().requires_grad_()]
+    groups = [{"params": parts[:1], "weight_decay": optimizer.weight_decay}, {"params": parts[1:], "weight_decay": 0.0}]
+    if optimizer.name == "sgd":
+        theirs = torch.optim.SGD(groups, rate, optimizer.momentum, nesterov=optimizer.nesterov)
+    else:
+        kind = torch.optim.Adam if optimizer.name == "adam" else torch.optim.AdamW
+        theirs = kind(groups, rate, (optimizer.beta1, optimizer.beta2), optimizer.epsilon)
+    weights = []
+    for gradient in torch.tensor(update_gradients()):
+        for part, own in zip(parts, (gradient[:half], gradient[half:]), strict=True):
+            part.grad = own.clone()
+        if optimizer.clip_norm:
+            torch.nn.utils.clip_grad_norm_(parts, optimizer.clip_norm)
+        theirs.step()
+        weights.append(torch.cat(parts).detach().numpy().copy())
+    return np.array(weights)
+
+
 def main():
-    made = {}
+    made = {f"update/{name}": updated(*settings) for name, settings in UPDATES.items()}
     for op in OPS:
         for i, case in enumerate(cases(op) if op in TORCH else ()):
             made[f"{op}/{i}/label"] = np.array(label(case))

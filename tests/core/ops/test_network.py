@@ -1,0 +1,115 @@
+"""Whole networks by the reference, against PyTorch: logits, loss, every gradient, running statistics, ten losses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.ops.builder import Builder, with_loss
+from core.ops.contract import Mode
+from core.ops.network import forward, loss_and_gradients
+from core.ops.update import initial_state, update
+from core.program import lay_out_parameters
+from tests.helpers.compare import assert_close
+from tests.helpers.golden import LOGITS, OPTIMIZERS, TRAINING, assert_matches, golden_logits, golden_training
+
+STEPS = 10
+
+
+def cast(weights, dtype):
+    return {name: array.astype(dtype) for name, array in weights.items()}
+
+
+@pytest.mark.parametrize("name", LOGITS)
+def test_logits_at_full_size_equal_pytorchs(name):
+    golden = golden_logits(name)
+    logits = forward(golden.graph, golden.weights, golden.inputs())[golden.graph.output]
+    assert_close(logits, golden.logits, 1e-5)
+
+
+@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_loss_and_every_gradient_equal_pytorchs(name, dtype):
+    golden = golden_training(name)
+    weights, inputs = cast(golden.weights, dtype), golden.inputs(dtype)
+    exact = dtype is np.float64
+    assert_close(forward(golden.graph, weights, inputs)[golden.graph.output], golden.logits, 1e-10 if exact else 1e-5)
+    trace = loss_and_gradients(golden.training_graph, weights, inputs, golden.labels)
+    assert abs(trace.loss - golden.loss) < (1e-10 if exact else 1e-5)
+    assert trace.correct == (trace.values[golden.graph.output].argmax(-1) == golden.labels).sum()
+    golden.assert_gradients(trace.gradients, 1e-9 if exact else 0.0)
+    assert trace.updated.keys() == golden.updated.keys()
+    for key, wanted in golden.updated.items():
+        assert_matches(trace.updated[key], wanted, 1e-10 if exact else 1e-5, name=key)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1", "cnn", "mlp"])
+def test_ten_losses_equal_pytorchs(name, kind):
+    assert np.abs(losses(golden_training(name), kind) - golden_training(name).losses[kind]).max() < 1e-4
+
+
+def losses(golden, kind):
+    """Loss before each of ten steps, all in float32 on flat arrays, as plans keep them."""
+    optimizer, rate = OPTIMIZERS[kind]
+    layout = lay_out_parameters(golden.graph)
+    flat, decayed = np.zeros(layout.size, np.float32), np.zeros(layout.trained, bool)
+    for first, end in layout.decayed:
+        decayed[first:end] = True
+    views = {n: flat[o : o + golden.weights[n].size].reshape(s) for n, (o, s) in layout.offsets.items()}
+    for name, view in views.items():
+        view[...] = golden.weights[name]
+    state, found = initial_state(optimizer, flat[: layout.trained]), []
+    for step in range(1, STEPS + 1):
+        trace = loss_and_gradients(golden.training_graph, views, golden.inputs(), golden.labels)
+        found.append(trace.loss)
+        gradient = np.zeros(layout.trained, np.float32)
+        for name, array in trace.gradients.items():
+            first = layout.offsets[name][0]
+            gradient[first : first + array.size] = array.ravel()
+        flat[: layout.trained], state = update(
+            optimizer, flat[: layout.trained], gradient, state, decayed, rate, step
+        )
+    return np.array(found)
+
+
+def small_graph():
+    b = Builder("small", (6, 6, 3), (0.5,) * 3, (0.25,) * 3)
+    x = b.add("conv2d", "stem", "photo", filters=4, kernel=(3, 3), padding=(1, 1, 1, 1))
+    y = b.add("sigmoid", "sigmoid", b.add("conv2d", "branch", x, filters=4))
+    x = b.add("dropout", "dropout", b.add("add", "skip", x, y), rate=0.3, key=5)
+    x = b.add("concat", "concat", x, b.add("depthwise_conv2d", "depthwise", x, padding=(1, 1, 1, 1)))
+    x = b.add("avg_pool", "pool", x)
+    return b.graph(b.add("dense", "dense", b.add("flatten", "flatten", x), units=3))
+
+
+def test_gradients_of_a_graph_with_forks_are_its_slopes():
+    graph = with_loss(small_graph(), 0.1, (1.0, 2.0, 0.5))
+    rng = np.random.default_rng(3)
+    weights = {name: rng.normal(size=p.shape) * 0.5 for name, p in graph.parameters().items()}
+    photos, labels, mode = rng.normal(size=(5, 6, 6, 3)), np.array([0, 2, -1, 1, 1]), Mode(True, seed=2, step=9)
+    gradients = loss_and_gradients(graph, weights, photos, labels, mode).gradients
+    assert gradients.keys() == weights.keys()
+    for name, gradient in gradients.items():
+        place = np.unravel_index(np.abs(gradient).argmax(), gradient.shape)
+        slopes = []
+        for sign in (1, -1):
+            moved = {**weights, name: weights[name].copy()}
+            moved[name][place] += sign * 1e-6
+            slopes.append(loss_and_gradients(graph, moved, photos, labels, mode).loss)
+        assert_close((slopes[0] - slopes[1]) / 2e-6, gradient[place], 1e-6)
+
+
+def test_a_loss_without_labels_is_refused_with_a_sentence():
+    graph = with_loss(small_graph(), 0.0, ())
+    weights = {name: np.zeros(p.shape) for name, p in graph.parameters().items()}
+    with pytest.raises(ValueError, match="needs the labels"):
+        forward(graph, weights, np.zeros((1, 6, 6, 3)))
+
+
+def test_a_batch_without_any_label_has_no_loss_and_no_gradient():
+    graph = with_loss(small_graph(), 0.0, ())
+    weights = {name: np.ones(p.shape) for name, p in graph.parameters().items()}
+    trace = loss_and_gradients(graph, weights, np.ones((2, 6, 6, 3)), np.array([-1, -1]))
+    assert trace.loss == 0
+    assert not any(gradient.any() for gradient in trace.gradients.values())

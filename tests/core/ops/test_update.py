@@ -1,0 +1,58 @@
+"""The update's reference against PyTorch's optimizers, step by step, and the parts PyTorch has no one rule for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.ops.update import Optimizer, clip_factor, gradient_norm, initial_state, moments, scalars, update
+from tests.golden.cases import UPDATES, update_gradients, update_weights
+from tests.helpers.compare import assert_close
+from tests.helpers.golden import FOLDER
+
+
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (np.float64, 1e-12)])
+def test_updates_equal_pytorchs(name, dtype, tolerance):
+    optimizer, rate = UPDATES[name]
+    weights = update_weights().astype(dtype)
+    decayed = np.arange(len(weights)) < len(weights) // 2
+    state = initial_state(optimizer, weights)
+    with np.load(FOLDER / "ops.npz") as file:
+        wanted = file[f"update/{name}"]
+    for step, gradient in enumerate(update_gradients().astype(dtype), 1):
+        weights, state = update(optimizer, weights, gradient, state, decayed, rate, step)
+        assert weights.dtype == dtype
+        assert_close(weights, wanted[step - 1], tolerance)
+
+
+def test_state_has_the_moments_and_the_average_only_where_wanted():
+    weights = np.ones(3)
+    assert moments(Optimizer("sgd")) == ("momentum",)
+    assert initial_state(Optimizer("adamw", average=0.9), weights).keys() == {"first", "second", "average"}
+    assert initial_state(Optimizer("adam"), weights).keys() == {"first", "second"}
+
+
+def test_clipping_scales_only_gradients_longer_than_the_limit():
+    optimizer = Optimizer(clip_norm=2.0)
+    assert gradient_norm(np.array([3.0, 4.0], np.float32)) == 5.0
+    assert clip_factor(optimizer, 5.0) == pytest.approx(0.4, rel=1e-6)
+    assert clip_factor(optimizer, 1.0) == 1.0
+    assert clip_factor(Optimizer(), 1e9) == 1.0
+
+
+def test_the_average_follows_the_weights_fast_at_first_and_slowly_later():
+    optimizer = Optimizer(average=0.999)
+    assert scalars(optimizer, 0.1, 1).average == 2 / 11
+    assert scalars(optimizer, 0.1, 10**6).average == 0.999
+    weights, state = np.zeros(2), initial_state(optimizer, np.zeros(2))
+    weights, state = update(optimizer, weights, np.array([1.0, -1.0]), state, np.zeros(2, bool), 0.5, 1)
+    assert_close(state["average"], weights * (1 - 2 / 11), 1e-12)
+
+
+def test_plain_descent_needs_no_state_to_be_right():
+    optimizer = Optimizer("sgd", momentum=0.0, nesterov=False)
+    weights, _ = update(
+        optimizer, np.array([1.0]), np.array([0.5]), {"momentum": np.zeros(1)}, np.ones(1, bool), 0.1, 1
+    )
+    assert weights == pytest.approx([0.95])
