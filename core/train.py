@@ -6,7 +6,6 @@ import argparse
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,7 +32,7 @@ from core.training.commands import Commands
 from core.training.dry_run import describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
 from core.training.presets import PRESETS
-from core.training.run_folder import open_run
+from core.training.run_folder import default_folder, open_run
 from core.training.setup import AUTO_BATCH, VALIDATION_BATCH, choose_device, compile_training
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trainer import Trainer
@@ -95,9 +94,8 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     if data and arguments.demo:
         found.append(Problem("demo", "brings its own photos: leave out --data or --demo."))
     config = merge_settings(options, file, found)
-    name = f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.model}"
     data = os.path.abspath(os.path.expanduser(config.data)) if config.data else ""
-    return replace(config, data=data, out=config.out or name)
+    return replace(config, data=data, out=config.out or default_folder(config))
 
 
 def make_demo(config: RunConfig, reader: Reader) -> Path:

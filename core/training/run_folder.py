@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import os
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, final
 
@@ -82,7 +84,8 @@ class RunFolder:
 
     def close(self) -> None:
         for file in self._logs.values():
-            file.close()
+            with suppress(OSError):  # a full disk was told already; what is lost is cut off on resume
+                file.close()
         self._logs.clear()
 
     def _open(self, name: str) -> IO[bytes]:
@@ -103,6 +106,11 @@ class RunFolder:
             file.flush()
         except OSError as error:
             raise storage_error(self.path / name, error) from error
+
+
+def default_folder(config: RunConfig) -> str:
+    """Where a run goes that was given no folder."""
+    return f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.model}"
 
 
 def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFolder:

@@ -24,12 +24,13 @@ STAGES: Final = {
     "demo": "Drawing demo photos",
     "scan": "Looking for photos",
     "cache": "Decoding photos",
+    "copies": "Looking for near-copies",
     "compile": "Compiling kernels",
     "validate": "Judging on validation photos",
     "validation": "Judging on validation photos",
     "test": "Judging on test photos",
 }
-BEFORE: Final = ("demo", "scan", "cache", "compile")
+BEFORE: Final = ("demo", "scan", "cache", "copies", "compile")
 """Stages whose end is worth a line also where nobody watches."""
 SMOOTHING: Final = 0.95
 """Loss and accuracy in the bar are running means over about 20 steps."""

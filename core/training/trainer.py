@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Generator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
@@ -39,7 +40,7 @@ from core.training.events import (
     Warned,
 )
 from core.training.finish import finish_run, save_best
-from core.training.run_folder import RunFolder, check_new_run
+from core.training.run_folder import RunFolder, check_new_run, default_folder
 from core.training.run_state import RunState
 from core.training.setup import Setup, set_up
 from core.training.start import Started, start_run
@@ -54,14 +55,14 @@ LEAST_TIMING_STEPS: Final = 50
 class Trainer:
     """One run, new or resumed.
 
-    config: sound settings (`core.config.problems` is empty), with `out` named. resume: continue the
+    config: sound settings (`core.config.problems` is empty). resume: continue the
     run in that folder. overwrite: replace an earlier run there.
     """
 
     def __init__(self, config: RunConfig, *, resume: bool = False, overwrite: bool = False) -> None:
-        self.config = config
+        self.config = config if config.out else replace(config, out=default_folder(config))
         self._resume, self._overwrite = resume, overwrite
-        self._path = Path(config.out)
+        self._path = Path(self.config.out)
 
     def run(self, commands: Commands | None = None) -> Iterator[Event]:
         """Events until the run has ended. Raises LeafClinicError, after it was written to the log.

@@ -180,3 +180,20 @@ def test_ctrl_c_saves_and_ends_with_3(photos, cache, tmp_path):
     assert json.loads(rest.splitlines()[-1])["reason"] == "stopped"
     assert "Once more to stop at once" in errors
     assert read_checkpoint(run / "last.safetensors").state.step >= 12
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no limits of this kind there")
+def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_path):
+    import resource
+
+    run = tmp_path / "run"
+    limit = 300_000  # bytes a file may have: less than a checkpoint, more than anything before it
+    full = call("core.train", "--data", photos, "--out", run, *SMALL, cache=cache,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+    assert full.returncode == 1, full.stderr
+    assert "could not be written: File too large. Make room" in full.stderr
+    assert "Traceback" not in full.stderr
+    resumed = call("core.train", "--resume", run, cache=cache)
+    assert resumed.returncode == 0, resumed.stderr
+    want, got = (read_checkpoint(folder / "last.safetensors") for folder in (trained[0], run))
+    assert all(want.weights[name].tobytes() == got.weights[name].tobytes() for name in want.weights)

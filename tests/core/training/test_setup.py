@@ -1,0 +1,63 @@
+"""What a run starts from: weights of another file, layers that stay, weights of classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.config import RunConfig
+from core.diagnosis.model_file import ModelFile, write_model
+from core.errors import ConfigError
+from core.models import build, initial_weights
+from core.training.commands import Commands
+from core.training.setup import class_weights, first_weights, frozen_parameters, set_up
+
+
+def finish(steps):
+    """The value that a generator returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def test_weights_come_from_a_file_but_for_the_last_layer(tmp_path):
+    donor = build("cnn", 5, 16)
+    model = ModelFile(donor, initial_weights(donor, 9), tuple("abcde"), 16)
+    write_model(tmp_path / "donor.safetensors", model)
+    config = RunConfig(model="cnn", image_size=16, start=str(tmp_path / "donor.safetensors"))
+    graph = build("cnn", 3, 16)
+    got, fresh = first_weights(config, graph), initial_weights(graph, 0)
+    assert got["conv1.weight"].tobytes() == model.weights["conv1.weight"].tobytes()
+    assert got["dense1.weight"].tobytes() == model.weights["dense1.weight"].tobytes()
+    assert got["dense2.weight"].tobytes() == fresh["dense2.weight"].tobytes()
+    with pytest.raises(ConfigError, match="does not fit squeezenet1_1"):
+        first_weights(replace(config, model="squeezenet1_1"), build("squeezenet1_1", 3, 64))
+
+
+def test_layers_that_do_not_learn_are_named(tmp_path):
+    graph = build("squeezenet1_1_bn", 4, 64)
+    every = set(graph.parameters())
+    assert frozen_parameters(RunConfig(train_layers="all"), graph) == ()
+    head = every - set(frozen_parameters(RunConfig(train_layers="head"), graph))
+    assert head == {"classifier.1.weight", "classifier.1.bias"}
+    last = every - set(frozen_parameters(RunConfig(train_layers="last"), graph))
+    assert head < last < every
+
+
+@pytest.mark.usefixtures("reference_plans")
+def test_class_weights_are_one_on_average_and_larger_for_rare_classes(tiny, tmp_path):
+    for number in range(3, 12):
+        (tmp_path / "photos" / "brown" / f"{number:03d}.png").unlink()
+    config = tiny(class_weights="balanced", validation=0.1, test=0.0)
+    setup = finish(set_up(config, Commands()))
+    labels = setup.train.labels
+    brown, green = class_weights(config, setup.photos)
+    assert brown / green == pytest.approx((labels == 1).sum() / (labels == 0).sum())
+    assert np.array([brown, green])[labels].mean() == pytest.approx(1)
+    root = class_weights(replace(config, class_weights="sqrt"), setup.photos)
+    assert root[0] / root[1] == pytest.approx((brown / green) ** 0.5)
+    assert class_weights(replace(config, class_weights="none"), setup.photos) == ()
