@@ -33,4 +33,4 @@ def feature_node(graph: Graph) -> str | None:
 
 def pool(features: Array) -> Array:
     """Feature maps ``(N, h, w, channels)`` averaged over the photo: float64 ``(N, channels)``."""
-    return np.asarray(features, np.float64).mean(axis=(1, 2))
+    return np.asarray(np.asarray(features, np.float64).mean(axis=(1, 2)))

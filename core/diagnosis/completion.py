@@ -1,0 +1,153 @@
+"""What a trained network still lacks to be trusted: temperature, thresholds, statistics, the test of the background.
+
+Runs once after training, on training and validation photos only; the results go into the model file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Final, TypeAlias, final
+
+import numpy as np
+
+from core.diagnosis import background, verdict
+from core.diagnosis.background import ReadingLeaf, border_accuracy, border_features, measure_backgrounds
+from core.diagnosis.calibration import fit_temperature, measure_reliability
+from core.diagnosis.class_map import class_map, share_off_leaf
+from core.diagnosis.familiarity import familiarity, fit_statistics
+from core.diagnosis.features import feature_node, pool
+from core.diagnosis.leaf_mask import segment_leaf
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.prediction import Predictor
+from core.diagnosis.verdict import NO_LEAF_NAMES, set_thresholds
+from core.ops.contract import Array
+
+CALIBRATION: Final = "calibration"
+"""Name of the model file's section with the reliability on validation photos."""
+SCORE: Final = "relative"
+"""The familiarity score that is used, chosen by measuring (docs/diagnosis.md); "energy" where there are no features."""
+PER_CLASS: Final = 100
+"""Training photos per class that the feature statistics rest on."""
+LOOKED_AT: Final = 300
+"""Validation photos that the tests of the background look at; 20 s on two cores."""
+CHUNK: Final = 64
+
+ReportStage: TypeAlias = Callable[[str, int, int], None]
+"""Told (stage, done, total)."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Labelled:
+    """Squares uint8 ``(N, side, side, 3)`` and class indices ``(N,)``."""
+
+    photos: Array
+    labels: Array
+
+    def take(self, rows: Array) -> Labelled:
+        return Labelled(self.photos[rows], self.labels[rows])
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """What the network says: logits ``(N, classes)``, and pooled features ``(N, F)`` where it has a feature map."""
+
+    logits: Array
+    features: Array | None
+
+
+def complete_model(
+    model: ModelFile, train: Labelled, validation: Labelled, *, device: str = "cpu", threads: int = 0, seed: int = 0,
+    report: ReportStage | None = None,
+) -> ModelFile:  # fmt: skip
+    """The model with temperature, sections and feature statistics; its weights stay."""
+    node = feature_node(model.graph)
+    predictor = Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=(node,) if node else ())
+    try:
+        few = train.take(some_per_class(train.labels, PER_CLASS, seed))
+        known = observe(predictor, few.photos, node, report, "features")
+        seen = observe(predictor, validation.photos, node, report, "calibration")
+        temperature = fit_temperature(seen.logits, validation.labels)
+        model = replace(model, temperature=temperature)
+        model = _with_thresholds(model, known, few.labels, seen, validation.labels)
+        reading = read_leaf(model, predictor, train, validation, node, seed, report)
+    finally:
+        predictor.close()
+    reliability = asdict(measure_reliability(seen.logits, validation.labels, temperature))
+    sections = {**model.sections, CALIBRATION: reliability, background.SECTION: reading.to_section()}
+    return replace(model, sections=sections)
+
+
+def some_per_class(labels: Array, most: int, seed: int) -> Array:
+    """Rows with at most so many photos of each class, drawn by seed, in rising order."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.permutation(np.flatnonzero(labels == c))[:most] for c in np.unique(labels)]
+    return np.sort(np.concatenate(parts))
+
+
+def observe(
+    predictor: Predictor, photos: Array, node: str | None, report: ReportStage | None = None, stage: str = ""
+) -> Observed:
+    """Logits and pooled features, chunk by chunk: whole feature maps of all photos would take gigabytes."""
+    logits, features = [], []
+    for first in range(0, len(photos), CHUNK):
+        outputs = predictor.predict(np.asarray(photos[first : first + CHUNK]))
+        logits.append(outputs["logits"])
+        if node is not None:
+            features.append(pool(outputs[node]))
+        if report is not None:
+            report(stage, min(first + CHUNK, len(photos)), len(photos))
+    return Observed(np.concatenate(logits), np.concatenate(features) if features else None)
+
+
+def _with_thresholds(
+    model: ModelFile, known: Observed, known_labels: Array, seen: Observed, labels: Array
+) -> ModelFile:
+    statistics, score = None, "energy"
+    if known.features is not None:
+        statistics, score = fit_statistics(known.features, known_labels, len(model.classes)), SCORE
+    familiar = familiarity(score, seen.logits, seen.features, statistics, model.temperature)
+    thresholds = set_thresholds(seen.logits, labels, model.temperature, familiar, score, model.classes)
+    extra = {**model.extra, **(statistics.to_arrays() if statistics else {})}
+    return replace(model, sections={**model.sections, verdict.SECTION: thresholds.to_section()}, extra=extra)
+
+
+def read_leaf(
+    model: ModelFile, predictor: Predictor, train: Labelled, validation: Labelled, node: str | None, seed: int,
+    report: ReportStage | None = None,
+) -> ReadingLeaf:  # fmt: skip
+    """The border baseline, accuracy on changed backgrounds, and the share of class maps off the leaf."""
+    border = border_accuracy(
+        border_features(train.photos), train.labels, border_features(validation.photos), validation.labels
+    )
+    commonest = float((validation.labels == np.bincount(train.labels).argmax()).mean())
+    leaves = np.array([name.lower() not in NO_LEAF_NAMES for name in model.classes])
+    rows = np.flatnonzero(leaves[validation.labels])
+    rows = np.sort(np.random.default_rng(seed).permutation(rows)[:LOOKED_AT])
+    looked_at = validation.take(rows)
+    masks = np.stack([segment_leaf(p) for p in looked_at.photos])
+    found = masks.any(axis=(1, 2))
+    looked_at, masks = looked_at.take(np.flatnonzero(found)), masks[found]
+
+    def answer(photos: Array) -> Array:
+        return np.asarray(observe(predictor, photos, None, report, "background").logits.argmax(axis=1))
+
+    plain, blurred, swapped = measure_backgrounds(looked_at.photos, masks, looked_at.labels, answer, seed)
+    off_leaf = _mean_off_leaf(model, predictor, looked_at.photos, masks, node)
+    return ReadingLeaf(len(looked_at.photos), border, commonest, plain, blurred, swapped, off_leaf)
+
+
+def _mean_off_leaf(
+    model: ModelFile, predictor: Predictor, photos: Array, masks: Array, node: str | None
+) -> float:
+    if node is None or not len(photos):
+        return 0.0
+    shares = []
+    for first in range(0, len(photos), CHUNK):
+        outputs = predictor.predict(photos[first : first + CHUNK])
+        for features, logits, mask in zip(outputs[node], outputs["logits"], masks[first : first + CHUNK], strict=True):
+            heat = class_map(model.graph, model.weights, features, int(logits.argmax()))
+            shares.append(share_off_leaf(heat, mask))
+    return float(np.mean(shares))

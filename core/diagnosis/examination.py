@@ -1,0 +1,113 @@
+"""Everything about one photo: which disease, how sure, where, how much of the leaf, or why there is no answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.data.photo import square
+from core.diagnosis.class_map import OFF_LEAF_WARNING, class_map, enlarge, share_off_leaf
+from core.diagnosis.familiarity import FeatureStatistics, familiarity
+from core.diagnosis.features import feature_node, pool
+from core.diagnosis.figures import softmax
+from core.diagnosis.leaf_mask import leaf_box, segment_leaf
+from core.diagnosis.lesion_mask import segment_lesions
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.prediction import TOP, Guess, Predictor
+from core.diagnosis.severity import Severity
+from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, judge_photo
+from core.ops.contract import Array
+
+CROP_BELOW: Final = 0.55
+"""The photo is cut to the leaf where the leaf's square has at most this part of the photo's side: training photos
+show leaves larger than that."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Examination:
+    """What was found on one photo.
+
+    top: likeliest classes with calibrated probabilities; photo: the square that was looked at, uint8 RGB
+    ``(side, side, 3)``; box: y0, x0, y1, x1 of it in the whole centred square, as shares 0..1; heat: where the top
+    class is seen, 0..1 ``(side, side)``, or None; off_leaf: share of it off the leaf; severity: masks and percentage.
+    """
+
+    verdict: Verdict
+    top: tuple[Guess, ...]
+    photo: Array
+    box: tuple[float, float, float, float]
+    severity: Severity
+    heat: Array | None
+    off_leaf: float
+    familiarity: float
+    milliseconds: float
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about what makes the answer doubtful."""
+        if self.heat is not None and self.off_leaf > OFF_LEAF_WARNING:
+            return (f"{self.off_leaf:.0%} of what speaks for this answer lies off the leaf; do not trust it.",)
+        return ()
+
+
+@final
+class Examiner:
+    """A model loaded for examinations, one photo at a time. Close it to give the memory back."""
+
+    def __init__(self, model: ModelFile, *, device: str = "cpu", threads: int = 0) -> None:
+        self.model = model
+        self.map_node = feature_node(model.graph)
+        self.predictor = Predictor(
+            model, device=device, threads=threads, outputs=(self.map_node,) if self.map_node else ()
+        )
+        self.thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+        self.statistics = FeatureStatistics.from_arrays(model.extra)
+
+    def examine(self, rgb: Array, *, crop: bool = True, coverage: float = COVERAGE) -> Examination:
+        """Examine a uint8 RGB photo of any size. `crop`: cut to a small leaf first; `coverage`: the slider, 0..1."""
+        begin = time.perf_counter()
+        photo, leaf, box = self._frame(rgb, crop)
+        outputs = self.predictor.predict(photo[None])
+        logits = outputs["logits"]
+        probabilities = softmax(logits, self.model.temperature)[0]
+        order = np.argsort(-probabilities, kind="stable")
+        top = tuple(Guess(self.model.classes[i], float(probabilities[i])) for i in order[:TOP])
+        features = outputs[self.map_node] if self.map_node else None
+        familiar = self._familiarity(logits, features)
+        verdict = judge_photo(probabilities, familiar, self.thresholds, self.model.classes, coverage)
+        heat, off_leaf = None, 0.0
+        if features is not None:
+            raw = class_map(self.model.graph, self.model.weights, features[0], int(order[0]))
+            heat, off_leaf = enlarge(raw, photo.shape[0]), share_off_leaf(raw, leaf)
+        severity = Severity(leaf, segment_lesions(photo, leaf, "mildew" in top[0].label))
+        milliseconds = 1000 * (time.perf_counter() - begin)
+        return Examination(verdict, top, photo, box, severity, heat, off_leaf, familiar, milliseconds)
+
+    def close(self) -> None:
+        self.predictor.close()
+
+    def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Array, tuple[float, float, float, float]]:
+        """The square to look at, its leaf mask, and where it lies in the whole square."""
+        side = self.model.source_side
+        photo = square(rgb, side)
+        leaf = segment_leaf(photo)
+        y0, x0, y1, x1 = leaf_box(leaf)
+        if not crop or y1 - y0 > CROP_BELOW * side or not leaf.any():
+            return photo, leaf, (0.0, 0.0, 1.0, 1.0)
+        box = (y0 / side, x0 / side, y1 / side, x1 / side)
+        short = min(rgb.shape[:2])
+        whole = square(rgb, short)
+        a, b, c, d = (round(v * short) for v in box)
+        part = square(whole[a:c, b:d], side)
+        return part, segment_leaf(part), box
+
+    def _familiarity(self, logits: Array, features: Array | None) -> float:
+        if self.thresholds is None:
+            return 0.0
+        pooled = None if features is None else pool(features)
+        score = self.thresholds.score
+        return float(familiarity(score, logits, pooled, self.statistics, self.model.temperature)[0])

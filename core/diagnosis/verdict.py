@@ -1,0 +1,110 @@
+"""From probabilities to a word: a class, "not sure" or "no leaf", by thresholds set on validation photos."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.diagnosis.coverage import CoveragePoint, at_coverage, coverage_curve
+from core.diagnosis.figures import softmax
+from core.ops.contract import Array
+
+SECTION: Final = "rejection"
+"""Name of the model file's section."""
+NOT_SURE: Final = "not sure"
+NO_LEAF: Final = "no leaf"
+NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no leaf", "not_a_leaf")
+"""Class names, in lower case, that mean a photo without a leaf."""
+COVERAGE: Final = 0.97
+"""Share of validation photos that is answered unless the user moves the slider."""
+FAR_REFUSED: Final = 0.005
+"""Share of good validation photos that may be refused for being unlike everything learned."""
+NO_LEAF_FOUND: Final = 0.99
+"""Share of the validation photos without a leaf that must be found."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """score: row of `core.diagnosis.familiarity.SCORES`; far: familiarity below which a photo is unlike all learned;
+    no_leaf_class: index or -1; no_leaf: its probability from which there is no leaf; curve: the slider."""
+
+    score: str
+    far: float
+    no_leaf_class: int
+    no_leaf: float
+    curve: tuple[CoveragePoint, ...]
+
+    def to_section(self) -> dict[str, Any]:
+        curve = [[p.coverage, p.threshold, p.accuracy, p.wrongly_refused] for p in self.curve]
+        return {"score": self.score, "far": self.far, "no_leaf_class": self.no_leaf_class, "no_leaf": self.no_leaf,
+                "curve": curve}
+
+    @staticmethod
+    def from_section(section: Mapping[str, Any], classes: int) -> Thresholds | None:
+        """The thresholds of a model file's section, or None where it has none or they make no sense."""
+        try:
+            curve = tuple(CoveragePoint(*(float(v) for v in row)) for row in section["curve"])
+            found = Thresholds(str(section["score"]), float(section["far"]), int(section["no_leaf_class"]),
+                               float(section["no_leaf"]), curve)
+        except (KeyError, TypeError, ValueError):
+            return None
+        numbers = [found.far, found.no_leaf, *(v for p in curve for v in (p.threshold, p.accuracy))]
+        sound = curve and -1 <= found.no_leaf_class < classes and all(math.isfinite(v) for v in numbers)
+        return found if sound else None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`word` is a class name, NOT_SURE or NO_LEAF; `reason` a sentence where it is no class."""
+
+    word: str
+    reason: str = ""
+
+    @property
+    def is_class(self) -> bool:
+        return self.word not in (NOT_SURE, NO_LEAF)
+
+
+def set_thresholds(
+    logits: Array, labels: Array, temperature: float, familiar: Array, score: str, classes: Sequence[str]
+) -> Thresholds:
+    """Thresholds from validation photos: logits ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
+    probabilities = softmax(logits, temperature)
+    right = probabilities.argmax(axis=1) == labels
+    index = next((i for i, name in enumerate(classes) if name.lower() in NO_LEAF_NAMES), -1)
+    no_leaf = 1.0
+    leaves = np.ones(len(labels), np.bool_)
+    if index >= 0:
+        leaves = labels != index
+        bare = probabilities[~leaves, index]
+        no_leaf = float(np.quantile(bare, 1 - NO_LEAF_FOUND)) if len(bare) else 0.5
+        no_leaf = max(no_leaf, 0.02)
+    far = float(np.quantile(familiar[leaves], FAR_REFUSED)) if leaves.any() else -math.inf
+    return Thresholds(score, far, index, no_leaf, coverage_curve(probabilities.max(axis=1), right))
+
+
+def judge_photo(
+    probabilities: Array, familiar: float, thresholds: Thresholds | None, classes: Sequence[str],
+    coverage: float = COVERAGE,
+) -> Verdict:  # fmt: skip
+    """The verdict on one photo, probabilities ``(classes,)``; without thresholds always the likeliest class."""
+    order = np.argsort(-probabilities, kind="stable")
+    best = int(order[0])
+    if thresholds is None:
+        return Verdict(classes[best])
+    bare = thresholds.no_leaf_class
+    if bare >= 0 and (best == bare or probabilities[bare] >= thresholds.no_leaf):
+        return Verdict(NO_LEAF, "There seems to be no leaf in this photo.")
+    if familiar < thresholds.far:
+        return Verdict(NOT_SURE, "This photo is unlike all that was learned: another crop, or another kind of photo.")
+    point = at_coverage(thresholds.curve, coverage)
+    if probabilities[best] < point.threshold:
+        second = classes[int(order[1])] if len(order) > 1 else classes[best]
+        return Verdict(NOT_SURE, f"It may be {classes[best]} or {second}. Take another photo, close and in even light.")
+    return Verdict(classes[best])
