@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -71,16 +71,21 @@ def split_columns(count: int) -> tuple[Columns, ...]:
 def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], ...]:
     """Heights of tiles that sum to `count` at the least cost: at most three pairs (height, how many)."""
     heights = sorted(current_level().rows[vectors], reverse=True)
-    per_tile = {h: max(h * vectors, h + vectors, 8) / 2 + CALL_CYCLES / depth for h in heights}
-    tall = heights[0]
-    bulk = max(0, (count - 4 * tall) // tall)  # far from the end only the tallest
-    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    for m in range(1, count - bulk * tall + 1):
-        options = [(best[m - h][0] + per_tile[h], (*best[m - h][1], h)) for h in heights if h <= m]
-        few = [o for o in options if len({*o[1], tall} if bulk else set(o[1])) <= 3]
-        best.append(min(few))
-    chosen = best[-1][1] + (tall,) * bulk
-    return tuple((h, chosen.count(h)) for h in heights if h in chosen)
+    cost = {h: max(h * vectors, h + vectors, 8) / 2 + CALL_CYCLES / depth for h in heights}
+    options = _splits(count, heights, 3)
+    return min(options, key=lambda parts: sum(number * cost[h] for h, number in parts))
+
+
+def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Ways to write `count` as at most `parts` heights, falling, each nearly as often as it goes."""
+    if count == 0:
+        yield ()
+    elif parts:
+        for i, height in enumerate(heights):
+            most = count // height
+            for number in range(most, max(most - 4, 0), -1):
+                for rest in _splits(count - number * height, heights[i + 1 :], parts - 1):
+                    yield ((height, number), *rest)
 
 
 def _cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
