@@ -63,7 +63,9 @@ class RunConfig:
     minutes: float = _row(0.0, "training", "Minutes", "stop after so many minutes of training, 0 for no limit",
                           low=0.0, high=1e6, expert=False)
     batch_size: int = _row(32, "training", "Batch size", "photos a step; 0 takes what fits (auto)", low=0, high=8192)
-    accumulate: int = _row(1, "training", "Accumulate", "parts a batch is split into, with the same result", low=1, high=1024)
+    accumulate: int = _row(
+        1, "training", "Accumulate", "parts a batch is split into, with the same result", low=1, high=1024
+    )
     seed: int = _row(0, "training", "Seed", "number all randomness follows from", low=0, high=2**31 - 1)
     patience: int = _row(0, "training", "Patience", "stop after so many epochs without a better validation, 0 never",
                          low=0, high=100000)
@@ -76,15 +78,25 @@ class RunConfig:
     beta2: float = _row(0.999, "optimizer", "Beta 2", "decay of adam's second moment", low=0.0, high=0.999999)
     epsilon: float = _row(1e-8, "optimizer", "Epsilon", "adam's guard against division by zero", low=1e-16, high=1.0)
     weight_decay: float = _row(1e-4, "optimizer", "Weight decay", "pull of the weights towards zero", low=0.0, high=1.0)
-    clip_norm: float = _row(0.0, "optimizer", "Clip norm", "largest norm of the gradient, 0 for no limit", low=0.0, high=1e6)
-    average: float = _row(0.0, "optimizer", "Average", "decay of the running average of weights, 0 for none", low=0.0, high=0.99999)
+    clip_norm: float = _row(
+        0.0, "optimizer", "Clip norm", "largest norm of the gradient, 0 for no limit", low=0.0, high=1e6
+    )
+    average: float = _row(
+        0.0, "optimizer", "Average", "decay of the running average of weights, 0 for none", low=0.0, high=0.99999
+    )
     schedule: str = _row("one_cycle", "optimizer", "Schedule", "course of the learning rate",
                          choices=("constant", "step", "inverse", "cosine", "one_cycle"))
     warmup: float = _row(0.2, "optimizer", "Warm-up", "share of the steps with rising learning rate", low=0.0, high=0.9)
-    decay: float = _row(0.1, "optimizer", "Decay", "factor of the step schedule, or decay per step of inverse", low=0.0, high=1.0)
-    decay_epochs: int = _row(10, "optimizer", "Decay epochs", "epochs between two drops of the step schedule", low=1, high=100000)
+    decay: float = _row(
+        0.1, "optimizer", "Decay", "factor of the step schedule, or decay per step of inverse", low=0.0, high=1.0
+    )
+    decay_epochs: int = _row(
+        10, "optimizer", "Decay epochs", "epochs between two drops of the step schedule", low=1, high=100000
+    )
 
-    label_smoothing: float = _row(0.0, "loss", "Label smoothing", "share of certainty given to the other classes", low=0.0, high=0.5)
+    label_smoothing: float = _row(
+        0.0, "loss", "Label smoothing", "share of certainty given to the other classes", low=0.0, high=0.5
+    )
     class_weights: str = _row("none", "loss", "Class weights", "weight of rare classes in the loss",
                               choices=("none", "balanced", "sqrt"))
     sampling: str = _row("natural", "loss", "Sampling", "how often photos of rare classes are drawn",
@@ -94,14 +106,20 @@ class RunConfig:
                         choices=("none", "light", "standard", "strong"), expert=False)
 
     device: str = _row("auto", "device", "Device", "where to train", choices=("auto", "cpu", "cuda"), expert=False)
-    precision: str = _row("float32", "device", "Precision", "arithmetic of the convolutions", choices=("float32", "tf32", "mixed"))
+    precision: str = _row(
+        "float32", "device", "Precision", "arithmetic of the convolutions", choices=("float32", "tf32", "mixed")
+    )
     algorithm: str = _row("auto", "device", "Algorithm", "kernels by name, or auto")
     threads: int = _row(0, "device", "Threads", "CPU threads, 0 for all cores", low=0, high=1024)
     verify: bool = _row(False, "device", "Verify", "run the reference beside every kernel and compare (slow)")
 
     out: str = _row("", "run", "Run folder", "folder to write (default: runs/<time>-<model>)")
-    checkpoint_seconds: float = _row(60.0, "run", "Checkpoint every", "seconds between two checkpoints within an epoch", low=0.1, high=1e6)
-    time_every: int = _row(0, "run", "Time kernels", "steps between two kernel timings, 0 for once an epoch", low=0, high=10**9)
+    checkpoint_seconds: float = _row(
+        60.0, "run", "Checkpoint every", "seconds between two checkpoints within an epoch", low=0.1, high=1e6
+    )
+    time_every: int = _row(
+        0, "run", "Time kernels", "steps between two kernel timings, 0 for once an epoch", low=0, high=10**9
+    )
 
 
 def settings() -> dict[str, tuple[Field[Any], Setting]]:

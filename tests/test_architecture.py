@@ -17,7 +17,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 80
 """Hard limit for any function, kernels included; ordinary functions are kept near 40."""
 
-NETWORK = {"http", "urllib", "requests", "ftplib", "smtplib", "socket", "socketserver", "xmlrpc", "telnetlib", "aiohttp"}
+NETWORK = {"http", "urllib", "requests", "ftplib", "smtplib", "socket", "socketserver", "xmlrpc", "aiohttp"}
 UNSAFE = {"pickle", "shelve", "marshal", "dill", "joblib", "cloudpickle"}
 
 
