@@ -76,7 +76,8 @@ def complete_model(
     finally:
         predictor.close()
     reliability = asdict(measure_reliability(seen.logits, validation.labels, temperature))
-    sections = {**model.sections, CALIBRATION: reliability, background.SECTION: reading.to_section()}
+    calibration = {**reliability, "bins": list(reliability["bins"])}
+    sections = {**model.sections, CALIBRATION: calibration, background.SECTION: reading.to_section()}
     return replace(model, sections=sections)
 
 

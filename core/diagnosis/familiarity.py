@@ -70,12 +70,15 @@ def fit_statistics(features: Array, labels: Array, classes: int, dimensions: int
     whitening = vectors / np.sqrt(values)
     around = (means - center) @ whitening
     # directions in which the class means differ most, then (if there is room) those of largest spread
-    _, sizes, directions = np.linalg.svd((x - center) @ whitening, full_matrices=False)
+    directions = np.linalg.eigh(((x - center) @ whitening).T @ ((x - center) @ whitening))[1].T[::-1]
     between = np.linalg.svd(around, full_matrices=False)[2]
     basis = np.linalg.qr(np.concatenate((between, directions)).T)[0][:, : min(dimensions, len(center))]
     whiten = whitening @ basis
+    # in few directions the spread within classes is well known: whiten again, without shrinking
+    left = rest @ whiten
+    values, vectors = np.linalg.eigh(left.T @ left / len(x) + 1e-6 * np.eye(whiten.shape[1]))
+    whiten = whiten @ (vectors / np.sqrt(values))
     z = (x - center) @ whiten
-    del sizes
     return FeatureStatistics(center, whiten, (means - center) @ whiten, z.var(axis=0) + 1e-6)
 
 

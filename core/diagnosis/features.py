@@ -10,7 +10,7 @@ from core.graph import Graph, Node
 from core.ops.contract import Array
 
 TRANSPARENT: Final = ("dropout", "flatten", "global_avg_pool")
-"""Ops between the last features and the layer that tells classes apart."""
+"""Ops that change nothing about where a feature is, or leave no map."""
 HEADS: Final = ("conv2d", "dense")
 
 
@@ -23,12 +23,10 @@ def head_node(graph: Graph) -> Node:
 
 
 def feature_node(graph: Graph) -> str | None:
-    """Name of the node with the last feature map ``(height, width, channels)``; None if the head reads no map."""
-    name = head_node(graph).inputs[0]
-    while graph.node(name).op in TRANSPARENT:
-        name = graph.node(name).inputs[0]
-    shape = graph.node(name).shape
-    return name if len(shape) == 3 and graph.node(name).op != "photo" else None
+    """Name of the last node before the head with a map ``(height, width, channels)``; None if there is none."""
+    before = graph.nodes[1 : graph.nodes.index(head_node(graph))]
+    maps = [node.name for node in before if len(node.shape) == 3 and node.op not in TRANSPARENT]
+    return maps[-1] if maps else None
 
 
 def pool(features: Array) -> Array:

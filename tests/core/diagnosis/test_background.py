@@ -1,0 +1,68 @@
+import cv2
+import numpy as np
+
+from core.diagnosis.background import (
+    ReadingLeaf,
+    blur_background,
+    border_accuracy,
+    border_features,
+    measure_backgrounds,
+    swap_background,
+)
+
+SIDE = 48
+
+
+def scenes(count=40, seed=0):
+    """Leaves whose class is told by the ground alone (odd: red paper), and their masks."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 2
+    photos = np.empty((count, SIDE, SIDE, 3), np.uint8)
+    photos[:] = np.where(labels[:, None, None, None] == 1, (200, 60, 60), (60, 60, 200))
+    masks = np.zeros((count, SIDE, SIDE), bool)
+    masks[:, 14:34, 14:34] = True
+    photos[masks] = (40, 150, 40)
+    noise = rng.integers(-10, 10, photos.shape)
+    return np.clip(photos + noise, 0, 255).astype(np.uint8), masks, labels
+
+
+def test_a_border_that_gives_the_class_away_is_caught():
+    photos, _, labels = scenes()
+    features = border_features(photos)
+    assert features.shape == (40, 48)
+    assert border_accuracy(features[:20], labels[:20], features[20:], labels[20:]) == 1.0
+
+
+def test_a_border_that_says_nothing_is_near_chance():
+    photos, _, _ = scenes()
+    grey = border_features(np.where(photos >= 0, photos[:1], 0).astype(np.uint8))
+    labels = np.arange(40) % 2
+    assert border_accuracy(grey[:20], labels[:20], grey[20:], labels[20:]) <= 0.5
+
+
+def test_an_answer_that_reads_the_ground_fails_when_it_is_swapped():
+    photos, masks, labels = scenes()
+
+    def by_ground(batch):
+        return (batch[:, 2, 2, 0] > batch[:, 2, 2, 2]).astype(np.int64)
+
+    plain, blurred, swapped = measure_backgrounds(photos, masks, labels, by_ground)
+    assert (plain, blurred, swapped) == (1.0, 1.0, 0.0)
+
+
+def test_the_leaf_itself_is_left_as_it_was():
+    photos, masks, _ = scenes(2)
+    inner = cv2.erode(masks[0].astype(np.uint8), np.ones((9, 9))) > 0
+    for changed in (blur_background(photos[0], masks[0]), swap_background(photos[0], masks[0], photos[1], masks[1])):
+        assert np.abs(changed[inner].astype(int) - photos[0][inner]).max() <= 1
+    swapped = swap_background(photos[0], masks[0], photos[1], masks[1])
+    assert np.abs(swapped[:5].astype(int) - photos[1][:5]).max() <= 1
+
+
+def test_the_words_follow_the_figures():
+    bad = ReadingLeaf(100, 0.8, 0.1, 0.98, 0.7, 0.5, 0.4).sentences()
+    good = ReadingLeaf(100, 0.2, 0.1, 0.98, 0.97, 0.97, 0.1).sentences()
+    assert any("give the class away" in s for s in bad)
+    assert any("depend much" in s for s in bad)
+    assert any("depend hardly" in s for s in good)
+    assert not any("give the class away" in s for s in good)

@@ -1,0 +1,97 @@
+"""A small network completed and used on drawn leaves, all on the CPU."""
+
+import numpy as np
+import pytest
+
+from core.diagnosis.completion import CALIBRATION, Labelled, complete_model, observe, some_per_class
+from core.diagnosis.examination import Examiner
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.prediction import Predictor
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from core.models import build, initial_weights
+
+SIDE = 64
+
+
+def squares(count, seed):
+    """Green leaves on grey and on blue paper (classes 0 and 2), and noise without a leaf (class 1)."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, count)
+    photos = np.empty((count, SIDE, SIDE, 3), np.uint8)
+    for i, label in enumerate(labels):
+        photos[i] = ((150, 150, 150), (90, 90, 200), (90, 90, 200))[label]
+        if label != 1:
+            y, x = rng.integers(12, 20, 2)
+            photos[i, y : y + 32, x : x + 32] = (60, 140, 50)
+    noisy = photos + rng.integers(-12, 12, photos.shape)
+    return Labelled(np.clip(noisy, 0, 255).astype(np.uint8), labels)
+
+
+@pytest.fixture(scope="module")
+def completed():
+    graph = build("cnn", 3, SIDE)
+    model = ModelFile(graph, initial_weights(graph, 0), ("apple/scab", "background/none", "bean/rust"), SIDE)
+    return complete_model(model, squares(40, 0), squares(40, 1))
+
+
+def test_completion_adds_temperature_sections_and_statistics(completed, tmp_path):
+    assert completed.temperature > 0
+    assert completed.temperature != 1
+    assert set(completed.sections) == {CALIBRATION, "rejection", "reading_leaf"}
+    assert {"features.center", "features.means"} <= set(completed.extra)
+    write_model(tmp_path / "m.safetensors", completed)
+    back = read_model(tmp_path / "m.safetensors")
+    assert back.sections == completed.sections
+    assert np.array_equal(back.extra["features.means"], completed.extra["features.means"])
+
+
+def test_an_examination_says_word_place_and_amount(completed):
+    examiner = Examiner(completed)
+    found = examiner.examine(squares(1, 5).photos[0])
+    examiner.close()
+    assert found.verdict.word in (*completed.classes, NOT_SURE, NO_LEAF)
+    assert sum(g.probability for g in found.top) == pytest.approx(1, abs=1e-6)
+    assert found.heat.shape == found.severity.leaf.shape == found.photo.shape[:2] == (SIDE, SIDE)
+    assert 0 <= found.off_leaf <= 1
+
+
+def test_photos_of_one_pixel_and_of_odd_shapes_are_examined(completed):
+    examiner = Examiner(completed)
+    words = [examiner.examine(np.zeros((h, w, 3), np.uint8)).verdict.word for h, w in ((1, 1), (3, 500), (97, 61))]
+    examiner.close()
+    assert len(words) == 3
+    assert all(words)
+
+
+def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
+    photo = np.full((400, 400, 3), 150, np.uint8)
+    photo[150:250, 220:300] = (60, 140, 50)
+    examiner = Examiner(completed)
+    cut, whole = examiner.examine(photo), examiner.examine(photo, crop=False)
+    examiner.close()
+    y0, x0, y1, x1 = cut.box
+    assert y0 < 150 / 400
+    assert y1 > 250 / 400
+    assert x0 < 220 / 400
+    assert x1 > 300 / 400
+    assert y1 - y0 < 0.55
+    assert cut.severity.leaf_share > 2 * whole.severity.leaf_share
+    assert whole.box == (0, 0, 1, 1)
+
+
+def test_observations_in_chunks_equal_those_of_single_photos(completed):
+    photos = squares(5, 3).photos
+    predictor = Predictor(completed, batch=2)
+    seen = observe(predictor, photos, None)
+    single = np.concatenate([predictor.predict(p[None])["logits"] for p in photos])
+    predictor.close()
+    assert np.allclose(seen.logits, single, atol=1e-5)
+    assert seen.features is None
+
+
+def test_some_photos_per_class_are_drawn_by_seed():
+    labels = np.array([0] * 10 + [1] * 2)
+    rows = some_per_class(labels, 4, 0)
+    assert (labels[rows] == 0).sum() == 4
+    assert (labels[rows] == 1).sum() == 2
+    assert rows.tolist() == some_per_class(labels, 4, 0).tolist()

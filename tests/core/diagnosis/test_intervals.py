@@ -1,0 +1,26 @@
+import numpy as np
+
+from core.diagnosis.figures import wilson_interval
+from core.diagnosis.intervals import bootstrap_interval
+
+
+def test_with_one_photo_a_group_it_is_near_wilsons():
+    right = np.arange(200) < 180
+    low, high = bootstrap_interval(lambda rows: float(right[rows].mean()), np.arange(200))
+    a, b = wilson_interval(180, 200)
+    assert abs(low - a) < 0.02
+    assert abs(high - b) < 0.02
+
+
+def test_photos_of_one_leaf_make_the_interval_wider():
+    right = np.repeat(np.arange(20) < 18, 10)
+    single = bootstrap_interval(lambda rows: float(right[rows].mean()), np.arange(200))
+    grouped = bootstrap_interval(lambda rows: float(right[rows].mean()), np.repeat(np.arange(20), 10))
+    assert grouped[1] - grouped[0] > 2 * (single[1] - single[0])
+
+
+def test_the_same_seed_gives_the_same_interval():
+    groups = np.arange(30)
+    values = np.random.default_rng(0).random(30)
+    one = bootstrap_interval(lambda rows: float(values[rows].mean()), groups, rounds=50, seed=3)
+    assert one == bootstrap_interval(lambda rows: float(values[rows].mean()), groups, rounds=50, seed=3)

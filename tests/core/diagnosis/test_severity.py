@@ -1,0 +1,99 @@
+"""Masks against photos marked by hand (masks/leaves.json) and against drawn leaves whose areas are known."""
+
+import json
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from core.data.photo import read_photo
+from core.diagnosis.leaf_mask import leaf_box, segment_leaf
+from core.diagnosis.severity import Severity, grade, measure_severity
+
+MARKED = json.loads((Path(__file__).parent / "masks" / "leaves.json").read_text())["photos"]
+DATA = os.environ.get("LEAFCLINIC_DATA", "")
+SIDE = 224
+
+
+def drawn(ground=(150, 140, 160), spots=()):
+    """A green ellipse on paper, brown discs on it."""
+    photo = np.full((SIDE, SIDE, 3), ground, np.uint8)
+    cv2.ellipse(photo, (112, 112), (80, 55), 20, 0, 360, (60, 130, 50), -1)
+    for x, y, r in spots:
+        cv2.circle(photo, (x, y), r, (120, 80, 40), -1)
+    noise = np.random.default_rng(0).normal(0, 3, photo.shape)
+    return np.clip(photo + noise, 0, 255).astype(np.uint8)
+
+
+def marked_masks(row):
+    leaf, lesions = np.zeros((SIDE, SIDE), np.uint8), np.zeros((SIDE, SIDE), np.uint8)
+    cv2.fillPoly(leaf, [np.round(row["leaf"]).astype(np.int32)], 1)
+    for hole in row.get("holes", ()):
+        cv2.fillPoly(leaf, [np.round(hole).astype(np.int32)], 0)
+    for outline in row["lesions"]:
+        cv2.fillPoly(lesions, [np.round(outline).astype(np.int32)], 1)
+    for x, y, r in row["spots"]:
+        cv2.circle(lesions, (round(x), round(y)), round(r), 1, -1)
+    return leaf > 0, (lesions > 0) & (leaf > 0)
+
+
+@pytest.mark.skipif(not DATA, reason="LEAFCLINIC_DATA does not name the photos")
+def test_twenty_photos_marked_by_hand_are_met_within_five_points_of_leaf_area():
+    errors, overlaps = [], []
+    for row in MARKED:
+        photo = read_photo(os.path.join(DATA, "leaves", row["photo"]), SIDE)
+        leaf, lesions = marked_masks(row)
+        got = measure_severity(photo, row["photo"].split("/")[1])
+        errors.append(abs(got.percent - 100 * lesions.sum() / leaf.sum()))
+        overlaps.append((got.leaf & leaf).sum() / (got.leaf | leaf).sum())
+    assert len(errors) == 20
+    assert np.mean(errors) <= 5.0
+    assert np.median(overlaps) >= 0.9
+
+
+@pytest.mark.parametrize("ground", [(150, 140, 160), (220, 220, 225), (10, 10, 12), (120, 105, 130)])
+def test_a_drawn_leaf_is_found_on_any_paper(ground):
+    leaf = segment_leaf(drawn(ground))
+    true = np.zeros((SIDE, SIDE), np.uint8)
+    cv2.ellipse(true, (112, 112), (80, 55), 20, 0, 360, 1, -1)
+    assert (leaf & (true > 0)).sum() / (leaf | (true > 0)).sum() > 0.95
+
+
+def test_drawn_spots_are_measured():
+    spots = [(90, 100, 12), (140, 120, 9), (110, 130, 6)]
+    got = measure_severity(drawn(spots=spots))
+    true = 100 * sum(np.pi * r * r for _, _, r in spots) / (np.pi * 80 * 55)
+    assert got.percent == pytest.approx(true, abs=1.5)
+    assert measure_severity(drawn()).percent < 0.5
+
+
+def test_paper_without_a_leaf_has_none_and_tiny_photos_do_not_crash():
+    assert not segment_leaf(np.full((SIDE, SIDE, 3), (150, 140, 160), np.uint8)).any()
+    for side in (1, 2, 7):
+        assert measure_severity(np.zeros((side, side, 3), np.uint8)).percent == 0
+
+
+def test_the_box_is_square_and_holds_the_leaf():
+    leaf = np.zeros((100, 100), bool)
+    leaf[40:60, 5:45] = True
+    y0, x0, y1, x1 = leaf_box(leaf)
+    assert y1 - y0 == x1 - x0 == 45
+    assert leaf[y0:y1, x0:x1].sum() == leaf.sum()
+    assert leaf_box(np.zeros((10, 12), bool)) == (0, 0, 10, 12)
+
+
+@pytest.mark.parametrize(
+    ("percent", "wanted"), [(0, 0), (0.1, 1), (3, 1), (3.1, 2), (50, 5), (50.5, 6), (97.5, 10), (100, 11)]
+)
+def test_grades_of_horsfall_and_barratt(percent, wanted):
+    assert grade(percent) == wanted
+
+
+def test_words_follow_the_percentage():
+    leaf = np.ones((10, 10), bool)
+    lesions = np.zeros((10, 10), bool)
+    assert Severity(leaf, lesions).word == "none"
+    lesions[:3] = True
+    assert (Severity(leaf, lesions).percent, Severity(leaf, lesions).word) == (30.0, "strong")

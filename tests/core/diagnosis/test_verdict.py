@@ -1,0 +1,60 @@
+import json
+
+import numpy as np
+import pytest
+
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Thresholds, judge_photo, set_thresholds
+
+CLASSES = ("apple/scab", "background/none", "tomato/healthy")
+
+
+@pytest.fixture(scope="module")
+def thresholds():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 600)
+    logits = rng.normal(0, 1, (600, 3))
+    logits[np.arange(600), labels] += 6
+    familiar = rng.normal(10, 1, 600)
+    return set_thresholds(logits, labels, 1.0, familiar, "energy", CLASSES)
+
+
+def test_the_class_without_a_leaf_is_found_by_name(thresholds):
+    assert thresholds.no_leaf_class == 1
+    assert judge_photo(np.array([0.1, 0.8, 0.1]), 10.0, thresholds, CLASSES).word == NO_LEAF
+
+
+def test_a_sure_and_familiar_photo_gets_its_class(thresholds):
+    verdict = judge_photo(np.array([0.001, 0.0, 0.999]), 10.0, thresholds, CLASSES)
+    assert verdict.word == "tomato/healthy"
+    assert verdict.is_class
+
+
+def test_an_unfamiliar_photo_is_refused_however_sure_the_network_is(thresholds):
+    verdict = judge_photo(np.array([0.0, 0.0, 1.0]), thresholds.far - 1, thresholds, CLASSES)
+    assert verdict.word == NOT_SURE
+    assert "unlike" in verdict.reason
+
+
+def test_an_undecided_photo_names_both_candidates(thresholds):
+    verdict = judge_photo(np.array([0.45, 0.0, 0.55]), 10.0, thresholds, CLASSES, coverage=0.9)
+    assert verdict.word == NOT_SURE
+    assert "tomato/healthy or apple/scab" in verdict.reason
+
+
+def test_a_stricter_slider_refuses_more(thresholds):
+    p = np.array([0.02, 0.0, 0.98])
+    words = [judge_photo(p, 10.0, thresholds, CLASSES, coverage=c).word for c in (1.0, 0.5)]
+    assert words == ["tomato/healthy", NOT_SURE]
+
+
+def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):
+    section = json.loads(json.dumps(thresholds.to_section()))
+    assert Thresholds.from_section(section, 3) == thresholds
+    assert Thresholds.from_section({}, 3) is None
+    assert Thresholds.from_section({**section, "no_leaf_class": 7}, 3) is None
+    assert Thresholds.from_section({**section, "curve": [["x", 1, 1, 1]]}, 3) is None
+    assert Thresholds.from_section({**section, "far": "nan"}, 3) is None
+
+
+def test_without_thresholds_the_likeliest_class_is_said():
+    assert judge_photo(np.array([0.4, 0.3, 0.3]), 0.0, None, CLASSES).word == "apple/scab"
