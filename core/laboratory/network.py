@@ -145,7 +145,8 @@ class Walk:
         for part in parts[1:]:
             case = Case("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)
             out = self.place.empty((self.batch, *node.shape))
-            self.backward.append(Launch(node.name, self._row(case, "forward"), case, {"x": total, "x2": part, "out": out}))
+            arrays = {"x": total, "x2": part, "out": out}
+            self.backward.append(Launch(node.name, self._row(case, "forward"), case, arrays))
             total = out
         return total
 

@@ -153,7 +153,7 @@ def from_bf16(x: Halves, out: Vector) -> None:
 def load_kernel(tile: tuple[int, ...]) -> Any:
     """The compiled kernel of a tile on the current GPU, allowed the shared memory it needs."""
     kernel = cuda.jit(make_kernel(*tile))
-    kernel.compile(types.void(*KINDS))
+    kernel.compile(KINDS)
     handle = next(iter(kernel.overloads.values()))._codelibrary.get_cufunc().handle
     wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     status = driver.cuKernelSetAttribute(wanted, shared_bytes(*tile), handle, 0)[0]

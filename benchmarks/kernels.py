@@ -1,0 +1,339 @@
+"""The ladder on a GPU: every rung checked, then timed beside PyTorch (cuDNN, cuBLAS) in one run.
+
+    python -m benchmarks.kernels [--out benchmarks/results/kernels.json] [--quick]
+
+Times are medians of replayed CUDA graphs, so that no launch from Python is in them. Each case's arrays stay
+where they are between repeats: small ones sit in the L2 cache, for ours and the peers alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from core.gpu.cuda import cuda
+from core.gpu.hosted import on_stream
+from core.gpu.kernels import matmul_tensor_core
+from core.gpu.table import TABLE
+from core.laboratory.network import Walk, cuda_place
+from core.models.init import initial_weights
+from core.models.table import build
+from core.ops.builder import with_loss
+from core.ops.registry import Case
+
+BATCH = 32
+SLOW_MS = 20.0
+"""Above this one repeat is enough."""
+
+CHECKED = (
+    "conv2d", "dense", "max_pool", "avg_pool", "global_avg_pool", "depthwise_conv2d", "batch_norm", "relu", "relu6",
+    "sigmoid", "softmax", "softmax_cross_entropy", "add", "concat", "dropout", "sgd", "adam", "adamw", "matmul",
+)  # fmt: skip
+
+
+def check_all() -> int:
+    """Hold every row against the reference on all shared cases. Raises where one is wrong; the number held."""
+    from tests.helpers.ladder import check
+
+    held = 0
+    for op in CHECKED:
+        for row, text, error in check(op, 10**9):
+            held += 1
+            if not error <= row.tolerance.relative:
+                raise SystemExit(f"wrong: {row.key} on {text}: relative error {error:.2e}")
+    return held
+
+
+class Clock:
+    """Times functions that queue work on one stream shared by PyTorch and Numba."""
+
+    def __init__(self) -> None:
+        self.torch_stream = torch.cuda.Stream()
+        self.stream = cuda.external_stream(self.torch_stream.cuda_stream)
+
+    def milliseconds(self, queue: Callable[[], Any], repeats: int = 10) -> float:
+        with torch.cuda.stream(self.torch_stream), on_stream(self.stream):
+            queue()
+            once = self._run(queue)
+            if once > SLOW_MS:
+                return min(once, self._run(queue))
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin()
+            for _ in range(repeats):
+                queue()
+            graph.capture_end()
+            graph.replay()
+            return statistics.median(self._run(graph.replay) for _ in range(7)) / repeats
+
+    def _run(self, queue: Callable[[], Any]) -> float:
+        torch.cuda.synchronize()
+        begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+        begin.record(self.torch_stream)
+        queue()
+        end.record(self.torch_stream)
+        end.synchronize()
+        return begin.elapsed_time(end)
+
+
+def device_arrays(case: Case, weight: tuple[int, ...]) -> dict[str, Any]:
+    """Random arrays of a convolution-like case on the device, outputs full of NaN."""
+    rng = np.random.default_rng(0)
+
+    def made(*shape: int) -> Any:
+        return cuda.to_device(rng.standard_normal(shape, np.float32))
+
+    x, out = (case.batch, *case.inputs[0]), (case.batch, *case.output)
+    empty = {name: cuda.to_device(np.full(shape, np.nan, np.float32)) for name, shape in
+             (("out", out), ("dx", x), ("dweight", weight), ("dbias", weight[:1]))}
+    return {"x": made(*x), "weight": made(*weight), "bias": made(weight[0]), "dy": made(*out)} | empty
+
+
+def torch_view(array: Any) -> torch.Tensor:
+    """The same device memory as a tensor."""
+    return torch.as_tensor(array, device="cuda")
+
+
+def torch_convolution(case: Case, arrays: dict[str, Any], groups: int) -> dict[str, Callable[[], Any]]:
+    """cuDNN in float32 on the same (channels last) memory, by direction."""
+    x, dy = (torch_view(arrays[k]).permute(0, 3, 1, 2) for k in ("x", "dy"))
+    weight = torch_view(arrays["weight"]).permute(0, 3, 1, 2)
+    bias = torch_view(arrays["bias"])
+    stride, (top, left, _, _) = list(case.attributes["stride"]), case.attributes["padding"]
+
+    def backward(*wanted: bool) -> Callable[[], Any]:
+        return lambda: torch.ops.aten.convolution_backward(
+            dy, x, weight, [len(bias)], stride, [top, left], [1, 1], False, [0, 0], groups, list(wanted)
+        )
+
+    return {
+        "forward": lambda: torch.nn.functional.conv2d(x, weight, bias, stride, [top, left], 1, groups),
+        "backward_input": backward(True, False, False),
+        "backward_weight": backward(False, True, True),
+    }
+
+
+def results_of(direction: str) -> str:
+    return {"forward": "out", "backward_input": "dx", "backward_weight": "dweight"}[direction]
+
+
+def time_convolution(clock: Clock, name: str, case: Case, weight: tuple[int, ...], rows: list[dict[str, Any]]) -> None:
+    """All rungs of the three directions of one layer, each compared with PyTorch's result before it is timed."""
+    arrays = device_arrays(case, weight)
+    peers = torch_convolution(case, arrays, 1 if case.op == "conv2d" else case.inputs[0][-1])
+    for direction, peer in peers.items():
+        if direction == "backward_input" and name.startswith("conv1"):
+            continue  # the photo needs no gradient
+        wanted = peer()
+        wanted = next(w for w in wanted if w is not None) if isinstance(wanted, tuple) else wanted
+        times = {}
+        for row in TABLE.of(case.op, direction):
+            if row.refuses(case) is not None:
+                continue
+            row.run(case, arrays)
+            got = torch_view(arrays[results_of(direction)]).permute(0, 3, 1, 2)
+            error = float((got - wanted).norm() / wanted.norm())
+            assert error < 1e-3, (name, row.key, error)
+            times[row.algorithm] = clock.milliseconds(partial(row.run, case, arrays))
+        best = min(times, key=times.__getitem__)
+        cudnn = clock.milliseconds(peer)
+        rows.append(line(f"{case.op} {direction} {name}", times[best], {"cudnn float32": cudnn}, "ms",
+                         cudnn / times[best], kernel=best, rungs=times))
+
+
+def line(name: str, ours: float, peers: dict[str, float], unit: str, ratio: float, **more: Any) -> dict[str, Any]:
+    sys.stdout.write(f"{name:48} ours {ours:10.4f} peers {peers} {unit} ratio {ratio:.2f} {more.get('rungs', '')}\n")
+    sys.stdout.flush()
+    return {"name": name, "ours": ours, "peers": peers, "unit": unit, "ratio": ratio, **more}
+
+
+def squeezenet_layers() -> list[tuple[str, Case, tuple[int, ...]]]:
+    """Every different convolution of SqueezeNet 1.0 at 224 pixels and batch 32."""
+    graph, seen, layers = build("squeezenet1_0", 10), set(), []
+    for node in graph.nodes:
+        if node.op != "conv2d":
+            continue
+        inputs = (graph.node(node.inputs[0]).shape,)
+        key = (inputs, node.shape, node.attributes["kernel"])
+        if key in seen:
+            continue
+        seen.add(key)
+        kh, kw = node.attributes["kernel"]
+        name = f"{kh}x{kw} {inputs[0][0]}px {inputs[0][2]}->{node.shape[2]}"
+        prefix = "conv1 " if inputs[0][2] == 3 else ""
+        case = Case("conv2d", node.attributes, inputs, node.shape, BATCH)
+        layers.append((prefix + name, case, node.parameters[0].shape))
+    return layers
+
+
+def time_products(clock: Clock, rows: list[dict[str, Any]], sizes: list[tuple[int, int, int]]) -> None:
+    for m, k, n in sizes:
+        case = Case("matmul", {}, ((m, k), (k, n)), (m, n), 1)
+        a, b = (torch.randn(s, device="cuda") for s in case.inputs)
+        out = torch.full((m, n), float("nan"), device="cuda")
+        arrays = {"x": cuda.as_cuda_array(a), "x2": cuda.as_cuda_array(b), "out": cuda.as_cuda_array(out)}
+        flops, name = 2 * m * k * n, f"{m}x{k}x{n}" if len({m, k, n}) > 1 else str(m)
+        wanted, times = a.double() @ b.double() if max(m, k, n) <= 4096 else a @ b, {}
+        for row in TABLE.of("matmul", "forward"):
+            if row.algorithm == "tensor_core" or row.refuses(case) is not None:
+                continue
+            row.run(case, arrays)
+            error = float((out - wanted).norm() / wanted.norm())
+            assert error < 1e-5, (row.key, name, error)
+            times[row.algorithm] = clock.milliseconds(partial(row.run, case, arrays), 10 if m < 4096 else 2)
+        speeds = {key: flops / ms / 1e9 for key, ms in times.items()}
+        cublas = flops / clock.milliseconds(partial(torch.mm, a, b, out=out), 10 if m < 4096 else 2) / 1e9
+        best = max(speeds, key=speeds.__getitem__)
+        rows.append(line(f"matmul float32 {name}", speeds[best], {"cublas": cublas}, "TFLOP/s",
+                         speeds[best] / cublas, kernel=best, rungs=speeds))
+        if k % 8 == 0 and n % 8 == 0:
+            rows.append(time_tensor_cores(clock, name, a, b, flops))
+
+
+def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor, flops: int) -> dict[str, Any]:
+    a, b = a.bfloat16(), b.bfloat16()
+    out = torch.full((a.shape[0], b.shape[1]), float("nan"), device="cuda", dtype=torch.bfloat16)
+    bits = [cuda.as_cuda_array(t.view(torch.int16)).view(np.uint16) for t in (a, b, out)]
+    wanted, speeds = torch.mm(a, b).float(), {}
+    for tile in ((128, 256, 32, 4, 2, 4), (128, 128, 32, 4, 2, 4), (256, 128, 32, 4, 4, 2), (128, 256, 64, 3, 2, 4),
+                 (128, 128, 64, 3, 2, 2)):
+        out.fill_(float("nan"))
+        matmul_tensor_core.multiply(*bits, tile)
+        torch.cuda.synchronize()
+        error = float((out.float() - wanted).norm() / wanted.norm())
+        assert error < 1e-2, (tile, name, error)
+        ms = clock.milliseconds(lambda tile=tile: matmul_tensor_core.multiply(*bits, tile))
+        speeds["x".join(map(str, tile))] = flops / ms / 1e9
+    cublas = flops / clock.milliseconds(partial(torch.mm, a, b, out=out)) / 1e9
+    best = max(speeds, key=speeds.__getitem__)
+    return line(f"matmul bf16 {name}", speeds[best], {"cublas": cublas}, "TFLOP/s", speeds[best] / cublas,
+                kernel=f"tensor_core {best}", rungs=speeds)
+
+
+def time_depthwise(clock: Clock, rows: list[dict[str, Any]]) -> None:
+    for batch, channels, side in ((128, 512, 32), (1, 32, 122)):
+        name = f"{batch}x{channels}x{side}x{side}"
+        attributes = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1), "bias": True}
+        shape = (side, side, channels)
+        case = Case("depthwise_conv2d", attributes, (shape,), shape, batch)
+        time_convolution(clock, name, case, (channels, 3, 3, 1), rows)
+        x = torch.randn(batch, channels, side, side, device="cuda")
+        weight, bias = torch.randn(channels, 1, 3, 3, device="cuda"), torch.randn(channels, device="cuda")
+        nchw = clock.milliseconds(partial(torch.nn.functional.conv2d, x, weight, bias, 1, 1, 1, channels))
+        for row in rows:
+            if row["name"] == f"depthwise_conv2d forward {name}":
+                row["name"] = f"depthwise {name}"
+                row["peers"]["cudnn float32 NCHW"] = nchw
+                row["ratio"] = min(row["peers"].values()) / row["ours"]
+
+
+def time_small(clock: Clock, rows: list[dict[str, Any]]) -> None:
+    """Bytes-bound ops at the size of fire2's output, batch 256: GB/s of reads and writes."""
+    shape = (54, 54, 128)
+    for op, passes in (("relu", 2), ("sigmoid", 2), ("add", 3), ("max_pool", 1.25), ("global_avg_pool", 1)):
+        attributes = {"kernel": (3, 3), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil_mode": False}
+        inputs = (shape,) * (2 if op == "add" else 1)
+        output = {"max_pool": (26, 26, 128), "global_avg_pool": (128,)}.get(op, shape)
+        case = Case(op, attributes, inputs, output, 256)
+        x, x2 = (torch.randn(256, *shape, device="cuda") for _ in range(2))
+        out = torch.empty((256, *output), device="cuda")
+        arrays = {"x": cuda.as_cuda_array(x), "x2": cuda.as_cuda_array(x2), "out": cuda.as_cuda_array(out)}
+        size = x.numel() * 4 * passes / 1e6
+        speeds = {row.algorithm: size / clock.milliseconds(partial(row.run, case, arrays)) for row in
+                  TABLE.of(op, "forward")}
+        nchw = x.permute(0, 3, 1, 2)
+        peer = {
+            "relu": partial(torch.relu, x), "sigmoid": partial(torch.sigmoid, x), "add": partial(torch.add, x, x2),
+            "max_pool": partial(torch.nn.functional.max_pool2d, nchw, 3, 2),
+            "global_avg_pool": partial(torch.mean, nchw, (2, 3)),
+        }[op]  # fmt: skip
+        torch_speed = size / clock.milliseconds(peer)
+        best = max(speeds, key=speeds.__getitem__)
+        rows.append(line(f"{op} forward 256x54x54x128", speeds[best], {"torch": torch_speed}, "GB/s",
+                         speeds[best] / torch_speed, kernel=best, rungs=speeds))
+
+
+def time_steps(clock: Clock, rows: list[dict[str, Any]]) -> None:
+    """One whole training iteration of SqueezeNet 1.0, batch 32, rung by rung, kernels launched one by one."""
+    graph = with_loss(build("squeezenet1_0", 10), 0.0, ())
+    weights = initial_weights(graph, 0)
+    times, losses = {}, {}
+    for rung in ("naive", "shared", "im2col"):
+        walk = Walk(graph, weights, BATCH, TABLE, rung, cuda_place())
+        rng = np.random.default_rng(0)
+        walk.photos.copy_to_device(rng.standard_normal((BATCH, *graph.photo_shape), np.float32))
+        walk.step()
+        cuda.synchronize()
+        begin = time.perf_counter()
+        walk.step()
+        cuda.synchronize()
+        times[rung] = (time.perf_counter() - begin) * 1e3
+        losses[rung] = walk.loss()
+        by_direction: dict[str, float] = {}
+        for launch in (*walk.forward, *walk.backward):
+            begin = time.perf_counter()
+            launch.run()
+            cuda.synchronize()
+            key = launch.kernel.direction
+            by_direction[key] = by_direction.get(key, 0.0) + (time.perf_counter() - begin) * 1e3
+        sys.stdout.write(f"step {rung} {times[rung]:.1f} ms, loss {losses[rung]:.5f}, {by_direction}\n")
+        del walk
+    best = min(times, key=times.__getitem__)
+    rows.append(line("squeezenet1_0 step by the ladder b32", times[best], {"naive": times["naive"]}, "ms",
+                     times["naive"] / times[best], kernel=best, rungs=times))
+    assert max(losses.values()) - min(losses.values()) < 1e-3, losses
+
+
+def save(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Machine, versions, commit and date with the rows."""
+    versions = {name: metadata.version(name) for name in ("numba", "numba-cuda", "numpy", "torch")}
+    versions |= {"python": platform.python_version(), "cudnn": str(torch.backends.cudnn.version())}
+    made = {
+        "machine": torch.cuda.get_device_name(), "versions": versions, "commit": os.environ.get("COMMIT", ""),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()), "rows": rows,
+    }  # fmt: skip
+    path.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/kernels.json"))
+    parser.add_argument("--only", default="check,step,matmul,depthwise,small,conv", help="parts to run, by commas")
+    options = parser.parse_args()
+    parts = options.only.split(",")
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    rows: list[dict[str, Any]] = []
+    clock = Clock()
+    begin = time.perf_counter()
+    if "check" in parts:
+        sys.stdout.write(f"{check_all()} comparisons with the reference hold, {time.perf_counter() - begin:.0f} s\n")
+    if "step" in parts:
+        time_steps(clock, rows)
+    if "matmul" in parts:
+        time_products(clock, rows, [(512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (32, 27, 14884)])
+    if "depthwise" in parts:
+        time_depthwise(clock, rows)
+    if "small" in parts:
+        time_small(clock, rows)
+    if "conv" in parts:
+        for name, case, weight in squeezenet_layers():
+            time_convolution(clock, name, case, weight, rows)
+    save(options.out, rows)
+    sys.stdout.write(f"all in {time.perf_counter() - begin:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()
