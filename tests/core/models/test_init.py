@@ -1,0 +1,61 @@
+"""First weights: the right spread, the same for the same seed, each parameter on its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.models import build, initial_weights
+from core.models.init import INITS
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others():
+    graph = build("cnn", 10, image_size=28)
+    one, again, other = (initial_weights(graph, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(one[k], again[k]) for k in one)
+    assert not np.array_equal(one["conv1.weight"], other["conv1.weight"])
+    assert {a.dtype for a in one.values()} == {np.dtype(np.float32)}
+
+
+def test_one_parameters_values_do_not_depend_on_the_others():
+    ten, twenty = (initial_weights(build("squeezenet1_1", n, image_size=64), 5) for n in (10, 20))
+    different = {k for k in ten if ten[k].shape != twenty[k].shape or not np.array_equal(ten[k], twenty[k])}
+    assert different == {"classifier.1.weight", "classifier.1.bias"}
+
+
+def test_squeezenet_starts_as_torchvisions_does():
+    weights = initial_weights(build("squeezenet1_0", 1000), 0)
+    first = weights["features.0.weight"]
+    bound = (6 / (3 * 49)) ** 0.5
+    assert bound * 0.999 < np.abs(first).max() <= bound
+    assert abs(first.std() / (bound / 3**0.5) - 1) < 0.02
+    assert abs(weights["classifier.1.weight"].std() / 0.01 - 1) < 0.01
+    assert not any(weights[k].any() for k in weights if k.endswith(".bias"))
+
+
+def test_mobilenet_starts_as_torchvisions_does():
+    graph = build("mobilenetv2", 1000)
+    weights = initial_weights(graph, 0)
+    assert abs(weights["features.18.0.weight"].std() / (2 / 1280) ** 0.5 - 1) < 0.01
+    assert abs(weights["features.14.conv.1.0.weight"].std() / (2 / (576 * 9)) ** 0.5 - 1) < 0.03
+    assert (weights["features.1.conv.2.weight"] == 1).all()
+    assert (weights["features.1.conv.2.running_var"] == 1).all()
+    assert not weights["features.1.conv.2.running_mean"].any()
+
+
+def test_every_way_to_start_gives_finite_numbers_of_the_shape():
+    parameter = build("cnn", 10, image_size=28).parameters()["conv2.weight"]
+    for name, init in INITS.items():
+        drawn = init(np.random.default_rng(0), parameter)
+        assert drawn.shape == parameter.shape, name
+        assert np.isfinite(drawn).all(), name
+
+
+def test_an_unknown_way_to_start_is_named():
+    graph = build("mlp", 3, image_size=16)
+    node = graph.nodes[2]
+    strange = replace(node, parameters=tuple(replace(p, init="magic") for p in node.parameters))
+    with pytest.raises(ValueError, match="no way 'magic' to start dense1.weight"):
+        initial_weights(replace(graph, nodes=(*graph.nodes[:2], strange)), 0)

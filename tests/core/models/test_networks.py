@@ -1,0 +1,113 @@
+"""Names, shapes and counts of the networks are torchvision's; sizes that do not fit are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import core.config
+from core.errors import ConfigError
+from core.models import MODELS, build
+from core.ops.table import OPS
+
+
+def trained(graph):
+    return sum(p.size for p in graph.parameters().values() if p.trained)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("squeezenet1_0", 1_248_424), ("squeezenet1_1", 1_235_496), ("mobilenetv2", 3_504_872)]
+)
+def test_parameter_counts_at_1000_classes_are_torchvisions(name, count):
+    assert trained(build(name, 1000)) == count
+
+
+def test_the_table_has_the_names_that_the_configuration_offers():
+    assert tuple(MODELS) == core.config.MODELS
+
+
+def test_squeezenet_has_torchvisions_names_and_shapes():
+    old, new = build("squeezenet1_0", 1000).parameters(), build("squeezenet1_1", 1000).parameters()
+    for parameters in (old, new):
+        assert len(parameters) == 52
+        assert parameters["classifier.1.weight"].shape == (1000, 1, 1, 512)
+        assert parameters["features.12.expand3x3.bias"].shape == (256,)
+    assert old["features.0.weight"].shape == (96, 7, 7, 3)
+    assert old["features.5.squeeze.weight"].shape == (32, 1, 1, 128)
+    assert new["features.0.weight"].shape == (64, 3, 3, 3)
+    assert new["features.9.expand3x3.weight"].shape == (192, 3, 3, 48)
+    assert {k.split(".")[1] for k in old} == {"0", "1", *map(str, (3, 4, 5, 7, 8, 9, 10, 12))}
+    assert {k.split(".")[1] for k in new} == {"0", "1", *map(str, (3, 4, 6, 7, 9, 10, 11, 12))}
+
+
+def test_mobilenetv2_has_torchvisions_names_and_shapes():
+    parameters = build("mobilenetv2", 1000).parameters()
+    assert len(parameters) == 52 + 52 * 4 + 2
+    assert parameters["features.0.0.weight"].shape == (32, 3, 3, 3)
+    assert parameters["features.1.conv.0.0.weight"].shape == (32, 3, 3, 1)
+    assert parameters["features.1.conv.2.running_var"].shape == (16,)
+    assert parameters["features.14.conv.1.0.weight"].shape == (576, 3, 3, 1)
+    assert parameters["features.18.0.weight"].shape == (1280, 1, 1, 320)
+    assert parameters["classifier.1.weight"].shape == (1000, 1280)
+
+
+def test_feature_sizes_at_224_are_the_papers():
+    old, new = build("squeezenet1_0", 1000), build("squeezenet1_1", 1000)
+    assert old.node("features.0").shape == (109, 109, 96)
+    assert old.node("features.12").shape == (13, 13, 512)
+    assert new.node("features.0").shape == (111, 111, 64)
+    assert new.node("features.12").shape == (13, 13, 512)
+    assert build("mobilenetv2", 1000).node("features.18.2").shape == (7, 7, 1280)
+
+
+def test_squeezenet_needs_about_the_work_that_is_published():
+    # 2 operations a multiply-add: 819 and 349 million multiply-adds in the convolutions.
+    for name, macs in (("squeezenet1_0", 819e6), ("squeezenet1_1", 349e6)):
+        graph = build(name, 1000)
+        shapes = {n.name: n.shape for n in graph.nodes}
+        convolutions = [n for n in graph.nodes if n.op == "conv2d"]
+        cost = OPS["conv2d"].cost
+        flops = sum(cost(n.attributes, [shapes[i] for i in n.inputs], n.shape).flops for n in convolutions)
+        assert abs(flops / 2 / macs - 1) < 0.01
+
+
+def test_batch_norm_stands_after_every_convolution_of_the_features_and_before_its_relu():
+    graph = build("squeezenet1_1_bn", 10, image_size=64)
+    for node in graph.nodes:
+        if node.op == "conv2d" and node.name != "classifier.1":
+            assert [p.role for p in node.parameters] == ["weight"]
+            assert [u.name for u in graph.users(node.name)] == [f"{node.name}_bn"]
+            assert [u.op for u in graph.users(f"{node.name}_bn")] == ["relu"]
+    assert [p.role for p in graph.node("classifier.1").parameters] == ["weight", "bias"]
+
+
+def test_the_small_networks_take_grey_digits():
+    graph = build("cnn", 10, image_size=28, channels=1, padding="full")
+    assert graph.photo_shape == (28, 28, 1)
+    assert graph.node("conv2").shape == (36, 36, 8)
+    assert graph.node("pool").shape == (18, 18, 8)
+    assert build("cnn", 10, image_size=28, channels=1).node("conv2").shape == (28, 28, 8)
+    assert trained(build("mlp", 10, image_size=28, channels=1)) == 784 * 500 + 500 + 500 * 10 + 10
+    sigmoid = build("mlp", 10, image_size=28, channels=1, activation="sigmoid")
+    assert sigmoid.node("activation").op == "sigmoid"
+
+
+def test_tensorflows_padding_puts_the_odd_pixel_at_the_end():
+    graph = build("mobilenetv2", 10, padding="tensorflow")
+    assert graph.node("features.0.0").attributes["padding"] == (0, 0, 1, 1)
+    assert graph.node("features.0.0").shape == (112, 112, 32)
+    assert graph.node("features.1.conv.0.0").attributes["padding"] == (1, 1, 1, 1)
+
+
+def test_frozen_batch_norms_leave_only_convolutions_to_train():
+    graph = build("mobilenetv2", 10, image_size=64, frozen=True)
+    assert {n.op for n in graph.nodes for p in n.parameters if p.trained} == {"conv2d", "depthwise_conv2d", "dense"}
+
+
+def test_photos_too_small_for_a_network_are_a_problem_of_the_configuration():
+    with pytest.raises(ConfigError, match="image-size: squeezenet1_0 cannot be built for photos of 16 pixels"):
+        build("squeezenet1_0", 10, image_size=16)
+
+
+def test_an_unknown_network_is_a_problem_of_the_configuration():
+    with pytest.raises(ConfigError, match="'alexnet' is not one of squeezenet1_0"):
+        build("alexnet", 10)

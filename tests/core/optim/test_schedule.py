@@ -1,0 +1,64 @@
+"""The course of the learning rate, at the points where it can be worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.config import RunConfig
+from core.optim.schedule import END, START, learning_rate
+
+
+def course(total=100, steps_per_epoch=10, **settings):
+    config = RunConfig(learning_rate=0.1, **settings)
+    return [learning_rate(config, step, total, steps_per_epoch) for step in range(total)]
+
+
+def test_constant_stays():
+    assert course(schedule="constant", warmup=0.0) == [0.1] * 100
+
+
+def test_step_drops_by_decay_every_decay_epochs():
+    rates = course(schedule="step", warmup=0.0, decay=0.5, decay_epochs=3)
+    assert rates[0] == rates[29] == 0.1
+    assert rates[30] == rates[59] == 0.05
+    assert rates[99] == pytest.approx(0.0125)
+
+
+def test_inverse_decay_is_the_lessons_formula():
+    rates = course(schedule="inverse", warmup=0.0, decay=0.00005)
+    assert rates[0] == 0.1
+    assert rates[99] == pytest.approx(0.1 / (1 + 0.00005 * 99))
+
+
+def test_cosine_falls_from_the_whole_rate_to_nothing():
+    rates = course(schedule="cosine", warmup=0.0)
+    assert rates[0] == 0.1
+    assert rates[50] == pytest.approx(0.05)
+    assert 0 < rates[99] < 0.1 * 0.0003
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_one_cycle_rises_to_the_whole_rate_and_ends_near_nothing():
+    rates = course(schedule="one_cycle", warmup=0.3)
+    assert rates[0] == pytest.approx(0.1 * START)
+    assert rates[30] == max(rates) == pytest.approx(0.1)
+    assert rates[:31] == sorted(rates[:31])
+    assert rates[30:] == sorted(rates[30:], reverse=True)
+    assert rates[99] == pytest.approx(0.1 * END)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "step", "inverse", "cosine"])
+def test_a_warm_up_rises_in_a_straight_line(schedule):
+    rates = course(schedule=schedule, warmup=0.2, decay=0.0001)
+    assert rates[0] == pytest.approx(0.1 * START)
+    assert rates[10] == pytest.approx(0.1 * (START + 1) / 2)
+    assert max(rates) <= 0.1
+    assert rates[20] == pytest.approx(0.1, rel=0.005)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "step", "inverse", "cosine", "one_cycle"])
+@pytest.mark.parametrize("total", [1, 2, 7])
+def test_short_runs_and_steps_beyond_the_end_have_a_rate_too(schedule, total):
+    for warmup in (0.0, 0.5, 0.9):
+        config = RunConfig(learning_rate=0.1, schedule=schedule, warmup=warmup)
+        assert all(0 <= learning_rate(config, step, total, 1) <= 0.1 for step in range(total + 3))

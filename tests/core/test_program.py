@@ -1,0 +1,110 @@
+"""Lowering: fused activations, slices instead of concats, folded batch norms, the flat layout of parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.models import MODELS, build, initial_weights
+from core.ops.builder import Builder, with_loss
+from core.ops.network import forward
+from core.program import ALIGNMENT, Value, fold_batch_norm, fold_weights, lay_out_parameters, lower
+from tests.helpers.compare import assert_close
+from tests.helpers.golden import TRAINING, golden_training
+
+
+def test_squeezenet_lowers_to_one_step_a_convolution_pool_and_head():
+    program = lower(build("squeezenet1_1", 10), training=False)
+    assert [s.op for s in program.steps].count("conv2d") == 26
+    assert [s.op for s in program.steps].count("max_pool") == 3
+    assert {s.op for s in program.steps} == {"conv2d", "max_pool", "global_avg_pool"}
+    assert all(s.activation == "relu" for s in program.steps if s.op == "conv2d")
+
+
+def test_the_inputs_of_a_concat_write_slices_of_its_buffer():
+    program = lower(build("squeezenet1_1", 10, image_size=64), training=False)
+    assert program.values["features.3.expand1x1_activation"] == Value("features.3", (15, 15, 64), 0)
+    assert program.values["features.3.expand3x3_activation"] == Value("features.3", (15, 15, 64), 64)
+    assert program.buffers["features.3"] == (15, 15, 128)
+    assert "features.3.expand1x1_activation" not in program.buffers
+
+
+def test_dropout_is_a_step_in_training_only():
+    graph = build("squeezenet1_1", 10, image_size=64)
+    assert "dropout" not in {s.op for s in lower(graph, training=False).steps}
+    training = lower(with_loss(graph, 0.0, ()), training=True)
+    assert [s.op for s in training.steps][-4:] == ["dropout", "conv2d", "global_avg_pool", "softmax_cross_entropy"]
+    assert training.output == Value("classifier.3", (10,))
+
+
+def test_an_output_that_is_asked_for_stays_readable():
+    graph = build("squeezenet1_1", 10, image_size=64)
+    program = lower(graph, training=False, outputs=("classifier.1",))
+    assert program.values["classifier.1"].shape == (3, 3, 10)
+    assert [s.op for s in program.steps][-2:] == ["relu", "global_avg_pool"]
+
+
+def test_an_activation_does_not_join_where_another_node_reads_the_sum():
+    b = Builder("fork", (8, 8, 3), (0.5,) * 3, (0.25,) * 3)
+    x = b.add("conv2d", "conv", "photo", filters=4)
+    y = b.add("relu", "relu", x)
+    program = lower(b.graph(b.add("add", "add", x, y)), training=False)
+    assert [(s.op, s.activation) for s in program.steps] == [("conv2d", ""), ("relu", ""), ("add", "")]
+
+
+def test_every_step_reads_what_an_earlier_step_wrote():
+    for name in MODELS:
+        for training in (False, True):
+            graph = build(name, 10, image_size=64)
+            program = lower(with_loss(graph, 0.0, ()) if training else graph, training)
+            written = {"photo"}
+            for step in program.steps:
+                assert {v.buffer for v in step.inputs} <= written, step.node
+                assert step.output.channel + step.output.shape[-1] <= program.buffers[step.output.buffer][-1]
+                written.add(step.output.buffer)
+
+
+def test_only_training_with_batch_norms_that_learn_mixes_photos():
+    graph = build("squeezenet1_1_bn", 4, image_size=64)
+    frozen = build("squeezenet1_1_bn", 4, image_size=64, frozen=True)
+    assert lower(with_loss(graph, 0.0, ()), training=True).uses_batch_statistics()
+    assert not lower(with_loss(frozen, 0.0, ()), training=True).uses_batch_statistics()
+    assert not lower(graph, training=False).uses_batch_statistics()
+
+
+@pytest.mark.parametrize("name", [n for n in TRAINING if n.endswith("_bn") or n.startswith("mobilenet")])
+def test_a_folded_network_gives_the_same_logits(name):
+    golden = golden_training(name)
+    folded = fold_batch_norm(golden.graph)
+    assert "batch_norm" not in {node.op for node in folded.nodes}
+    weights = fold_weights(golden.graph, golden.weights)
+    assert weights.keys() == folded.parameters().keys()
+    assert all(weights[key].shape == p.shape for key, p in folded.parameters().items())
+    assert_close(forward(folded, weights, golden.inputs())[folded.output], golden.logits, 1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_laid_out_aligned_apart_and_trained_ones_first(name):
+    graph = build(name, 10, image_size=64)
+    layout = lay_out_parameters(graph)
+    parameters = graph.parameters()
+    taken = np.zeros(layout.size, int)
+    for key, (first, shape) in layout.offsets.items():
+        assert first % ALIGNMENT == 0
+        assert shape == parameters[key].shape
+        assert (first < layout.trained) == parameters[key].trained
+        taken[first : first + parameters[key].size] += 1
+    assert taken.max() == 1
+    assert layout.offsets.keys() == parameters.keys()
+    decayed = sum(end - first for first, end in layout.decayed)
+    assert decayed == sum(p.size for p in parameters.values() if p.trained and p.decay)
+
+
+def test_folding_leaves_a_batch_norm_alone_whose_convolution_is_read_twice():
+    b = Builder("fork", (8, 8, 3), (0.5,) * 3, (0.25,) * 3)
+    x = b.add("conv2d", "conv", "photo", filters=4)
+    y = b.add("batch_norm", "norm", x)
+    graph = b.graph(b.add("add", "add", x, y))
+    assert fold_batch_norm(graph) == graph
+    weights = initial_weights(graph, 0)
+    assert fold_weights(graph, weights).keys() == weights.keys()
