@@ -1,0 +1,161 @@
+"""What this machine can run, one sentence per part, and what to install where something is missing.
+
+    python -m core.doctor
+
+ends with 0 where training works at all (CPU), whatever the GPU is.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from typing import Any, Final, final
+
+NEWEST_NUMPY: Final = (2, 5)
+"""numba-cuda uses functions that NumPy 2.5 removed."""
+
+LAYERS: Final = (("OpenMP", "omppool"), ("TBB", "tbbpool"), ("workqueue", "workqueue"))
+"""Numba's threading layers and the modules that hold them."""
+
+LIBRARIES: Final = (
+    ("numba-cuda", "translates the CUDA kernels"),
+    ("cuda-bindings", "talks to the NVIDIA driver"),
+    ("nvidia-nvvm", "compiles the CUDA kernels"),
+    ("nvidia-nvjitlink", "links the CUDA kernels"),
+    ("nvidia-cuda-nvrtc", "holds the headers of the CUDA kernels"),
+    ("nvidia-cuda-cccl", "holds the headers of the CUDA kernels"),
+)
+"""Wheels that the extra .[cuda] brings, and what each is for."""
+
+EXTRA: Final = "pip install '.[cuda]'"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One part of the machine; `remedy` says what to install or do where it is not well."""
+
+    part: str
+    well: bool
+    sentence: str
+    remedy: str = ""
+
+
+def examine() -> Iterator[Finding]:
+    """All findings, the CPU's first."""
+    yield from _software()
+    yield _processor()
+    yield _threads()
+    yield from _libraries()
+    yield from _gpu()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _software() -> Iterator[Finding]:
+    python = platform.python_version()
+    yield Finding("Python", sys.version_info >= (3, 11), f"Python {python} on {platform.system()} {platform.machine()}.",
+                  "Install Python 3.11 or newer from python.org.")
+    numpy = _version("numpy") or "is missing"
+    parts = tuple(int(part) for part in numpy.split(".")[:2]) if numpy[0].isdigit() else (9, 9)
+    yield Finding("NumPy", parts < NEWEST_NUMPY, f"NumPy {numpy}.", "Install one before 2.5: pip install 'numpy<2.5'.")
+    for package, use in (("numba", "compiles the CPU kernels"), ("opencv-python-headless", "reads photos"),
+                         ("safetensors", "reads and writes models"), ("onnx", "exchanges models"),
+                         ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots")):
+        found = _version(package)
+        yield Finding(package, found is not None, f"{package} {found or 'is missing'}; it {use}.", "Install it: pip install .")
+
+
+def _processor() -> Finding:
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    known = [name for name in ("avx512f", "avx2", "fma", "neon", "sve") if features.get(name)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    fast = bool({"avx512f", "avx2", "neon"} & set(known))
+    sentence = f"{cores} cores of a {binding.get_host_cpu_name()} with {', '.join(known) or 'no vector units known here'}."
+    return Finding("CPU", fast, sentence, "Training works, but slowly: the kernels want AVX2, AVX-512 or NEON.")
+
+
+def _threads() -> Finding:
+    found = [layer for layer, module in LAYERS if _imports(f"numba.np.ufunc.{module}")]
+    sentence = f"The kernels release Python's lock and run in our own threads; Numba's layers here: {', '.join(found)}."
+    return Finding("threads", bool(found), sentence, "Install Numba again: pip install --force-reinstall numba")
+
+
+def _imports(module: str) -> bool:
+    try:
+        import_module(module)
+    except ImportError:  # also where its system library is missing
+        return False
+    return True
+
+
+def _libraries() -> Iterator[Finding]:
+    for package, use in LIBRARIES:
+        found = _version(package)
+        sentence = f"{package} {found or 'is not installed'}; it {use}."
+        yield Finding(package, found is not None, sentence, f"Only for the GPU: {EXTRA}")
+
+
+def _gpu() -> Iterator[Finding]:
+    try:
+        from core.gpu.device import problem
+    except ImportError as error:
+        yield Finding("GPU", False, f"The CUDA packages are not installed ({error.name} is missing).", f"Run {EXTRA}.")
+        return
+    trouble = problem()
+    if trouble is not None:
+        yield Finding("GPU", False, trouble, "Training on the CPU works without: --device cpu.")
+        return
+    yield from _open_gpu()
+
+
+def _open_gpu() -> Iterator[Finding]:
+    from core.gpu.cuda import cuda, driver
+
+    version = int(driver.cuDriverGetVersion()[1])
+    yield Finding("driver", True, f"The NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}.")
+    device: Any = cuda.get_current_device()
+    capability = device.compute_capability
+    free, total = cuda.current_context().get_memory_info()
+    name = device.name.decode() if isinstance(device.name, bytes) else device.name
+    yield Finding("GPU", True, f"{name}, compute capability {capability[0]}.{capability[1]}, "
+                  f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free.")
+    if capability >= (8, 0):
+        yield Finding("precision", True, "float32, tf32 and mixed (bf16) all run on its tensor cores.")
+    else:
+        yield Finding("precision", True, "It is older than Ampere: float32 runs on the teaching kernels only.")
+
+
+def report(findings: list[Finding]) -> str:
+    """Lines for a terminal."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{'ok ' if finding.well else '-- '} {finding.part:24} {finding.sentence}")
+        if not finding.well and finding.remedy:
+            lines.append(f"{'':28} {finding.remedy}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    findings = list(examine())
+    print(report(findings))
+    well = {finding.part: finding.well for finding in findings}
+    needed = well["Python"] and well["NumPy"] and well["numba"]
+    print("\nTraining runs on " + ("the GPU and the CPU." if well.get("GPU") else "the CPU.") if needed
+          else "\nTraining cannot run here: see the lines marked with --.")
+    return 0 if needed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The doctor says in sentences what runs here and what to install."""
+
+from __future__ import annotations
+
+import builtins
+
+import pytest
+
+from core import doctor
+
+
+def test_every_finding_is_a_sentence_and_every_trouble_has_a_remedy():
+    findings = list(doctor.examine())
+    assert {"Python", "NumPy", "CPU", "threads", "numba", "GPU"} <= {f.part for f in findings}
+    for finding in findings:
+        assert finding.sentence.endswith("."), finding
+        assert finding.well or finding.remedy, finding
+
+
+def test_a_new_numpy_is_refused_with_the_command_that_helps(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda package: "2.5.0" if package == "numpy" else "1.0")
+    found = next(f for f in doctor._software() if f.part == "NumPy")
+    assert not found.well
+    assert "pip install 'numpy<2.5'" in found.remedy
+
+
+def test_missing_cuda_packages_are_told_and_do_not_stop_training(monkeypatch, capsys):
+    original = builtins.__import__
+
+    def refuse(name, *rest):
+        if name == "core.gpu.device":
+            raise ImportError("no", name="cuda")
+        return original(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert doctor.main() == 0
+    out = capsys.readouterr().out
+    assert "The CUDA packages are not installed (cuda is missing)." in out
+    assert "pip install '.[cuda]'" in out
+    assert "Training runs on the CPU." in out
+
+
+@pytest.mark.gpu
+def test_the_gpu_is_named_with_its_memory():
+    found = {f.part: f for f in doctor.examine()}
+    assert found["GPU"].well
+    assert "GB free" in found["GPU"].sentence
