@@ -63,7 +63,8 @@ def _version(package: str) -> str | None:
 
 def _software() -> Iterator[Finding]:
     python = platform.python_version()
-    yield Finding("Python", sys.version_info >= (3, 11), f"Python {python} on {platform.system()} {platform.machine()}.",
+    system = f"{platform.system()} {platform.machine()}"
+    yield Finding("Python", sys.version_info >= (3, 11), f"Python {python} on {system}.",
                   "Install Python 3.11 or newer from python.org.")
     numpy = _version("numpy") or "is missing"
     parts = tuple(int(part) for part in numpy.split(".")[:2]) if numpy[0].isdigit() else (9, 9)
@@ -72,7 +73,8 @@ def _software() -> Iterator[Finding]:
                          ("safetensors", "reads and writes models"), ("onnx", "exchanges models"),
                          ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots")):
         found = _version(package)
-        yield Finding(package, found is not None, f"{package} {found or 'is missing'}; it {use}.", "Install it: pip install .")
+        sentence = f"{package} {found or 'is missing'}; it {use}."
+        yield Finding(package, found is not None, sentence, "Install it: pip install .")
 
 
 def _processor() -> Finding:
@@ -82,7 +84,8 @@ def _processor() -> Finding:
     known = [name for name in ("avx512f", "avx2", "fma", "neon", "sve") if features.get(name)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     fast = bool({"avx512f", "avx2", "neon"} & set(known))
-    sentence = f"{cores} cores of a {binding.get_host_cpu_name()} with {', '.join(known) or 'no vector units known here'}."
+    units = ", ".join(known) or "no vector units known here"
+    sentence = f"{cores} cores of a {binding.get_host_cpu_name()} with {units}."
     return Finding("CPU", fast, sentence, "Training works, but slowly: the kernels want AVX2, AVX-512 or NEON.")
 
 
