@@ -32,14 +32,22 @@ def run(given: Sequence[str]) -> int:
     """The program from start to end; a second start hands over to the first and ends at once."""
     application = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(application, QApplication)
-    if hand_over([str(Path(p).absolute()) for p in given]):
+    program = start(application, given)
+    if program is None:
         return 0
-    program = Program(application)
-    program.window.show()
-    program.commands.open(list(given))
     code = application.exec()
     program.close()
     return code
+
+
+def start(application: QApplication, given: Sequence[str]) -> Program | None:
+    """Everything but the event loop; None where a first window took over."""
+    if hand_over([str(Path(p).absolute()) for p in given]):
+        return None
+    program = Program(application)
+    program.window.show()
+    program.commands.open(list(given))
+    return program
 
 
 @final
@@ -47,6 +55,7 @@ class Program:
     """Everything that lives as long as the window."""
 
     def __init__(self, application: QApplication) -> None:
+        self.application = application
         application.setApplicationName("leafclinic")
         application.setApplicationDisplayName("LeafClinic")
         QGuiApplication.setDesktopFileName("leafclinic")
@@ -87,3 +96,4 @@ class Program:
         self.first.close()
         self.settings.sync()
         self.crash.remove()
+        translation.remove(self.application)

@@ -165,7 +165,8 @@ class Commands(QObject):
         name = Path(view.started.folder).name
         text = name if state is State.RUNNING else f"{name} ({tr(state.value)})"
         self._window.status.show_run(text, view.step, view.total_steps)
-        self._window.status.show_device(view.started.device)
+        if view.started.device != "cpu":
+            self._window.status.show_device(view.started.device)
 
     def _on_start(self) -> None:
         panel = self._window.go("train")

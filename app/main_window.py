@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from PySide6.QtCore import QByteArray, QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
@@ -54,6 +54,7 @@ class MainWindow(QMainWindow):
         self.actions_ = build_actions(self)
         build_menus(self, self.actions_)
         self.stack = QStackedWidget()
+        self.stack.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.status = StatusLine()
         self.setStatusBar(self.status)
         self._buttons: dict[str, QToolButton] = {}
@@ -163,7 +164,12 @@ class MainWindow(QMainWindow):
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()
 
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802 (Qt's names here and below)
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 (Qt's names here and below)
+        """The keyboard starts in the place, not on a button of the side bar."""
+        super().showEvent(event)
+        self.stack.setFocus()
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802
         if dropped_paths(event.mimeData()):
             event.acceptProposedAction()
 

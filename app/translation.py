@@ -6,6 +6,8 @@ come from core (labels of settings, names of kernels) are found like any other, 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Final, final
 
 from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
@@ -27,6 +29,21 @@ def count(number: int, one: str, many: str) -> str:
     return tr(one if number == 1 else many, n=f"{number:,}")
 
 
+def sentence(text: str) -> str:
+    """A finished sentence of core's in the chosen language: found as it is, or by a text with `{name}` places."""
+    found = QCoreApplication.translate(CONTEXT, text)
+    if found != text or not _active:
+        return found
+    for pattern, translation in _active[-1].patterns():
+        match = pattern.fullmatch(text)
+        if match:
+            return translation.format(**match.groupdict())
+    return text
+
+
+_active: list[Catalogue] = []
+
+
 @final
 class Catalogue(QTranslator):
     """Source text to translation, whatever the context."""
@@ -34,9 +51,20 @@ class Catalogue(QTranslator):
     def __init__(self, texts: dict[str, str], parent: QCoreApplication) -> None:
         super().__init__(parent)
         self._texts = texts
+        self._patterns: list[tuple[re.Pattern[str], str]] = []
 
     def translate(self, context: str, source: str, disambiguation: str | None = None, n: int = -1) -> str | None:
         return self._texts.get(source)
+
+    def patterns(self) -> Iterator[tuple[re.Pattern[str], str]]:
+        """Texts with places as patterns that read the places' values back."""
+        if not self._patterns:
+            for source, translation in self._texts.items():
+                if "{" in source and len(source) > 12:
+                    parts = re.split(r"\{(\w+)\}", source)
+                    form = "".join(re.escape(p) if at % 2 == 0 else f"(?P<{p}>.+?)" for at, p in enumerate(parts))
+                    self._patterns.append((re.compile(form, re.S), translation))
+        yield from self._patterns
 
     def isEmpty(self) -> bool:  # noqa: N802 (Qt's name)
         return False
@@ -47,6 +75,14 @@ def install(application: QCoreApplication, language: str) -> str:
     if language not in LANGUAGES:
         language = QLocale.system().name().split("_")[0]
     if language in LANGUAGES and language != "en":
-        application.installTranslator(Catalogue(resources.table(f"translations/{language}.json"), application))
+        catalogue = Catalogue(resources.table(f"translations/{language}.json"), application)
+        application.installTranslator(catalogue)
+        _active.append(catalogue)
         return language
     return "en"
+
+
+def remove(application: QCoreApplication) -> None:
+    """Speak English again."""
+    while _active:
+        application.removeTranslator(_active.pop())

@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, Signal
 from app.process_thread import ProcessThread
 from app.processes.entry import command
 from app.task import Task
-from app.translation import tr
+from app.translation import sentence, tr
 from app.viewmodels.confusion import readable
 from app.viewmodels.table import Column, RowsModel
 from core.ops.contract import Array
@@ -29,7 +29,11 @@ SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", "
 @final
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One photo: waiting, or with its answer. `maps` are class maps 0..1 by class; `notes` further sentences."""
+    """One photo: waiting, or with its answer.
+
+    sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the
+    leaf's area, or None; maps: class maps uint8 ``(height, width)`` by class, as small as they came.
+    """
 
     id: int
     path: str
@@ -38,7 +42,10 @@ class Result:
     top: tuple[tuple[str, float], ...] = ()
     error: str = ""
     milliseconds: float = 0.0
+    sure: bool = True
+    reason: str = ""
     notes: tuple[str, ...] = ()
+    diseased: float | None = None
     maps: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -173,15 +180,17 @@ def read_result(row: Result, answer: dict[str, Any]) -> Result:
         top=tuple((label, float(p)) for label, p in answer.get("top", ())),
         error=answer.get("error", ""),
         milliseconds=float(answer.get("milliseconds", 0.0)),
+        sure=bool(answer.get("sure", True)),
+        reason=answer.get("reason", ""),
         notes=tuple(answer.get("notes", ())),
+        diseased=answer.get("diseased"),
         maps={label: read_map(raw) for label, raw in answer.get("maps", {}).items()},
     )
 
 
 def read_map(raw: dict[str, Any]) -> Array:
-    """A class map, float32 ``(height, width)`` in 0..1."""
-    values = np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
-    return values.astype(np.float32) / 255
+    """A class map, uint8 ``(height, width)``."""
+    return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
 
 
 def photo_files(paths: Iterable[str]) -> Iterator[str]:
@@ -199,6 +208,7 @@ def columns() -> list[Column]:
         Column(tr("Photo"), lambda r: Path(r.path).name, tip=lambda r: r.path),
         Column(tr("Diagnosis"), _verdict, tip=lambda r: r.error),
         Column(tr("Probability"), lambda r: f"{r.probability:.1%}" if r.top else "", lambda r: r.probability, True),
+        Column(tr("Leaf diseased"), _diseased, lambda r: r.diseased or 0.0, True),
         Column("ms", lambda r: f"{r.milliseconds:.0f}" if r.top else "", lambda r: r.milliseconds, True),
     ]
 
@@ -206,4 +216,10 @@ def columns() -> list[Column]:
 def _verdict(result: Result) -> str:
     if not result.done:
         return tr("waiting…")
-    return tr("not readable: {reason}", reason=result.error) if result.error else readable(result.verdict)
+    if result.error:
+        return tr("not readable: {reason}", reason=sentence(result.error))
+    return readable(result.verdict) if result.sure else tr(result.verdict)
+
+
+def _diseased(result: Result) -> str:
+    return "" if result.diseased is None else f"{result.diseased:.0f} %"

@@ -145,6 +145,7 @@ class EmptyPlace(QWidget):
         self.text = label(text, "muted", wrap=True)
         self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.text.setFixedWidth(440)
+        self.text.setMinimumHeight(self.text.heightForWidth(440))
         layout.addWidget(self.text, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(4)
         holder = row(None, *widgets, None)

@@ -36,7 +36,7 @@ class PhotoView(QWidget):
         self.update()
 
     def show_map(self, values: Array | None) -> None:
-        """A map float ``(h, w)`` in 0..1 over the photo's square; None for none."""
+        """A map uint8 ``(h, w)`` over the photo's square; None for none."""
         self._map = QPixmap() if values is None else QPixmap.fromImage(coloured(values))
         self.update()
 
@@ -60,8 +60,8 @@ class PhotoView(QWidget):
 
 
 def coloured(values: Array) -> QImage:
-    """A map in 0..1 as a colour picture; low values are nearly transparent."""
-    v = np.clip(np.asarray(values, np.float32), 0.0, 1.0)[..., None]
+    """A map uint8 ``(h, w)`` as a colour picture; low values are nearly transparent."""
+    v = (values.astype(np.float32) / 255)[..., None]
     rgb = np.where(v < 0.5, RAMP[0] + 2 * v * (RAMP[1] - RAMP[0]), RAMP[1] + (2 * v - 1) * (RAMP[2] - RAMP[1]))
     alpha = 255 * np.sqrt(v)
     picture = np.ascontiguousarray(np.concatenate([rgb, alpha], axis=2).astype(np.uint8))

@@ -68,6 +68,7 @@ class DatasetPanel(QWidget):
         self.search.setPlaceholderText(tr("Search in names and folders"))
         self.search.setAccessibleName(tr("Search photos"))
         self.search.setClearButtonEnabled(True)
+        self.search.setMinimumWidth(190)
         self.which = QComboBox()
         self.which.setAccessibleName(tr("Which photos"))
         for name, text in (("all", tr("All photos")), ("used", tr("In use")), ("excluded", tr("Left out"))):

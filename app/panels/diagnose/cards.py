@@ -41,10 +41,10 @@ def normal(label: str) -> str:
     return label.strip().lower().replace(" ", "_").replace("-", "_").replace("___", "/")
 
 
-def card_html(card: Card | None, label: str) -> str:
+def card_html(card: Card | None) -> str:
     """The card as rich text for Qt."""
     if card is None:
-        text = tr("There is no card for this class. Describe it for your helpers in the name of its folder.")
+        text = tr("There is no card for this class.")
         return f"<p>{html.escape(text)}</p>"
     parts = [f"<h3 style='margin:0 0 6px 0'>{html.escape(card.name)}</h3>"]
     for title, text in (
@@ -54,6 +54,6 @@ def card_html(card: Card | None, label: str) -> str:
     ):
         parts.append(f"<p style='margin:0 0 2px 0'><b>{html.escape(title)}</b></p><p style='margin:0 0 8px 0'>"
                      f"{html.escape(text)}</p>")  # fmt: skip
-    said = tr("In our words, after: {source}", source=card.source)
+    said = tr("In our own words; to read on: {source}", source=card.source) if card.link else tr("In our own words.")
     parts.append(f"<p style='font-size:small'>{html.escape(said)}<br>{html.escape(card.link)}</p>")
     return "".join(parts)

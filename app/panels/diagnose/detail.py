@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QTextBrowser, QVB
 
 from app.panels.diagnose.cards import card_html, find_card
 from app.theme import Theme
-from app.translation import tr
+from app.translation import sentence, tr
 from app.viewmodels.confusion import readable
 from app.viewmodels.diagnosis import Result
 from app.viewmodels.thumbnails import decode
@@ -19,8 +19,6 @@ from app.widgets.probability_bars import ProbabilityBars
 
 SHOWN: Final = 640
 """Side of the photo on screen: a 12-megapixel JPEG is decoded at a quarter for it, in 40 ms."""
-UNSURE: Final = 0.6
-"""Below this probability the verdict is worded as a guess."""
 
 
 @final
@@ -78,23 +76,24 @@ class DetailPane(QWidget):
             self.photo.show_photo(decode(result.path, SHOWN))
         if result.error:
             self.verdict.setText(tr("Not readable"))
-            self.doubt.setText(result.error)
+            self.doubt.setText(sentence(result.error))
         elif not result.done:
             self.verdict.setText(tr("Looking…"))
             self.doubt.setText("")
         else:
-            self.verdict.setText(readable(result.verdict))
-            self.doubt.setText(self._doubt(result))
+            self.verdict.setText(readable(result.verdict) if result.sure else tr(result.verdict).capitalize())
+            self.doubt.setText(" ".join(sentence(text) for text in (result.reason, *result.notes) if text))
         self.doubt.setVisible(bool(self.doubt.text()))
         self.bars.show_top(result.top)
-        self.notes.setText("\n".join(result.notes))
-        self.card.setHtml(card_html(find_card(result.verdict, self._language), result.verdict) if result.top else "")
+        self.notes.setText(self._severity(result))
+        likeliest = result.top[0][0] if result.top else ""
+        self.card.setHtml(card_html(find_card(likeliest, self._language)) if likeliest else "")
         self._fill_maps(result)
 
-    def _doubt(self, result: Result) -> str:
-        if result.top and result.probability < UNSURE:
-            return tr("Not sure: treat this as a guess and compare the photo with the cards.")
-        return ""
+    def _severity(self, result: Result) -> str:
+        if result.diseased is None or not result.sure or result.verdict.endswith("healthy"):
+            return ""
+        return tr("About {share} % of the leaf's area looks diseased.", share=f"{result.diseased:.0f}")
 
     def _fill_maps(self, result: Result) -> None:
         self.which.blockSignals(True)

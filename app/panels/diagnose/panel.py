@@ -45,6 +45,7 @@ class DiagnosePanel(QWidget):
         self.search.setPlaceholderText(tr("Filter by name or diagnosis"))
         self.search.setAccessibleName(tr("Filter the results"))
         self.search.setClearButtonEnabled(True)
+        self.search.setMinimumWidth(230)
         self.bar = QProgressBar()
         self.bar.setFixedWidth(160)
         self.bar.setTextVisible(False)

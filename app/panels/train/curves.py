@@ -26,9 +26,8 @@ class CurvesPane(QWidget):
             "rate": CurvePlot(theme, tr("Learning rate")),
         }
         self._over: dict[str, RunView] = {}
-        first = self.plots["loss"].plot
-        for plot in self.plots.values():
-            plot.plot.setXLink(first)
+        for name in ("accuracy", "rate"):
+            self.plots[name].plot.setXLink(self.plots["loss"].plot)
         split = QSplitter()
         for name in ("loss", "accuracy"):
             frame, inside = card()

@@ -103,7 +103,7 @@ class GalleryDialog(QDialog):
 
     def _on_result(self, result: Result) -> None:
         at = self._document.row_of(result.path)
-        if at is not None and result.verdict == self._said:
+        if at is not None and result.top and result.top[0][0] == self._said:
             self._results[at] = result
             self._refresh()
 

@@ -34,17 +34,17 @@ class KernelTimesPane(QWidget):
         self.plot.setMouseEnabled(x=False, y=True)
         self.plot.invertY(True)
         self.plot.setLabel("bottom", tr("milliseconds"))
-        self._legend = row()
+        self._legend = row(spacing=14)
         self._total = label("", "muted")
         frame, inside = card()
-        head = row(label(tr("Time per layer"), "heading"), self._total, None)
-        head.addLayout(self._legend)
-        inside.addLayout(head)
+        inside.addLayout(row(label(tr("Time per layer"), "heading"), None, self._total))
+        inside.addLayout(self._legend)
         inside.addWidget(self.plot, 1)
         split = QSplitter()
         split.addWidget(frame)
         split.addWidget(self.table)
-        split.setSizes([500, 560])
+        split.setStretchFactor(0, 4)
+        split.setStretchFactor(1, 5)
         split.setHandleWidth(12)
         split.setChildrenCollapsible(False)
         self._stack = QStackedLayout()
@@ -68,7 +68,9 @@ class KernelTimesPane(QWidget):
     def _draw(self) -> None:
         self.plot.clear()
         while self._legend.count():
-            self._legend.takeAt(0).widget().deleteLater()
+            item = self._legend.takeAt(0)
+            if item.widget() is not None:
+                item.widget().deleteLater()
         colours = self._theme.colours
         self.plot.setBackground(colours.surface)
         for side in ("left", "bottom"):
@@ -88,6 +90,7 @@ class KernelTimesPane(QWidget):
             name = label(f"■ {tr(direction.replace('_', ' '))}")
             name.setStyleSheet(f"color: {colour};")
             self._legend.addWidget(name)
+        self._legend.addStretch(1)
         self.plot.getAxis("left").setTicks([list(enumerate(layers))])
         self.plot.setLimits(yMin=-1, yMax=len(layers))
         self.plot.setYRange(-0.6, min(len(layers), 24) - 0.4, padding=0)

@@ -65,8 +65,8 @@ class SetupPane(QFrame):
         layout.addWidget(self.memory)
 
     def show_data(self, data: str) -> None:
-        text = tr("Photos: {name}", name=Path(data).name) if data else tr("No photos yet: open a folder under Dataset.")
-        self.data.setText(text)
+        none = tr("No photos yet: open a folder under Dataset.")
+        self.data.setText(tr("Photos: {name}", name=photos_name(data)) if data else none)
         self.data.setToolTip(data)
 
     def config(self, data: str, out: str = "") -> RunConfig | None:
@@ -100,3 +100,9 @@ class SetupPane(QFrame):
     def _on_edited(self) -> None:
         self.config("")
         self.edited.emit()
+
+
+def photos_name(source: str) -> str:
+    """A folder's name; a manifest is named after its folder."""
+    path = Path(source)
+    return path.parent.name if path.suffix.lower() == ".csv" else path.name

@@ -1,0 +1,127 @@
+"""The state machine of training, against a stand-in of the training process."""
+
+import json
+import sys
+
+import pytest
+
+from app.training.session import State, TrainingSession, death
+from core.training.events import RunFinished, RunStarted, StepDone
+from tests.helpers.window import FAKE_WORKER
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def run(qtbot, nothing_left, tmp_path):
+    """`run(mode)`: a session that was started, with what it said in `seen` and `failures`."""
+    sessions = []
+
+    def make(mode):
+        session = TrainingSession([sys.executable, str(FAKE_WORKER), mode])
+        session.seen, session.failures, session.bundles = [], [], 0
+        session.events.connect(session.seen.extend)
+        session.events.connect(lambda _: setattr(session, "bundles", session.bundles + 1))
+        session.failed.connect(session.failures.append)
+        session.start(json.dumps({"config": {"out": str(tmp_path / "run")}}))
+        sessions.append(session)
+        return session
+
+    yield make
+    for session in sessions:
+        session.shutdown()
+        qtbot.waitUntil(lambda s=session: s.state is State.IDLE)
+
+
+def idle(session):
+    return lambda: session.state is State.IDLE
+
+
+def test_every_event_of_a_burst_arrives_in_order_and_in_few_bundles(run, qtbot):
+    session = run("burst")
+    qtbot.waitUntil(idle(session), timeout=20_000)
+    assert [e.step for e in session.seen if isinstance(e, StepDone)] == list(range(1, 20_001))
+    assert isinstance(session.seen[0], RunStarted)
+    assert isinstance(session.seen[-1], RunFinished)
+    assert session.bundles < 200
+    assert not session.failures
+
+
+def test_pause_holds_the_run_and_resume_goes_on(run, qtbot):
+    session = run("calm")
+    qtbot.waitUntil(lambda: len(session.seen) > 3)
+    session.pause()
+    assert session.state is State.PAUSED
+    qtbot.wait(150)
+    count = len(session.seen)
+    qtbot.wait(200)
+    assert len(session.seen) == count
+    session.resume()
+    qtbot.waitUntil(idle(session))
+    assert session.seen[-1].reason == "completed"
+
+
+def test_stop_saves_and_ends_the_run(run, qtbot):
+    session = run("calm")
+    qtbot.waitUntil(lambda: len(session.seen) > 3)
+    session.stop()
+    assert session.state is State.STOPPING
+    qtbot.waitUntil(idle(session))
+    assert session.seen[-1].reason == "stopped"
+    assert not session.failures
+
+
+def test_stop_also_ends_a_paused_run(run, qtbot):
+    session = run("calm")
+    qtbot.waitUntil(lambda: len(session.seen) > 3)
+    session.pause()
+    session.stop()
+    qtbot.waitUntil(idle(session))
+    assert session.seen[-1].reason == "stopped"
+
+
+def test_a_failure_is_told_in_the_trainers_words(run, qtbot):
+    session = run("fail")
+    qtbot.waitUntil(lambda: bool(session.failures))
+    assert session.failures[0].message == "There is no room on the disk."
+    assert session.failures[0].folder
+    assert session.state is State.IDLE
+
+
+def test_a_killed_process_is_told_in_words_and_can_be_resumed(run, qtbot, tmp_path):
+    session = run("kill")
+    qtbot.waitUntil(lambda: bool(session.failures))
+    assert "killed" in session.failures[0].message
+    assert session.failures[0].folder == str(tmp_path / "run")
+    session.start(json.dumps({"config": {"out": str(tmp_path / "run")}}))
+    assert session.state is State.RUNNING
+
+
+def test_a_command_that_does_not_exist_is_a_failure(qtbot, nothing_left):
+    session = TrainingSession(["/no/such/program"])
+    with qtbot.waitSignal(session.failed) as told:
+        session.start("{}")
+    assert "without a result" in told.args[0].message
+
+
+def test_what_a_library_prints_is_no_event(run, qtbot):
+    session = run("noise")
+    qtbot.waitUntil(idle(session))
+    assert session.seen[-1].reason == "completed"
+
+
+def test_a_second_start_while_running_is_an_error(run):
+    session = run("calm")
+    with pytest.raises(RuntimeError, match="while running"):
+        session.start("{}")
+
+
+def test_shutdown_waits_until_the_process_has_gone(run):
+    session = run("calm")
+    session.shutdown()
+    assert session.pid == 0 or session.state is State.STOPPING
+
+
+def test_a_crash_by_a_signal_is_worded():
+    assert "signal 11" in death(-11)
+    assert "memory" in death(-9)

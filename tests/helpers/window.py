@@ -1,0 +1,129 @@
+"""Fixtures for tests of the window: the real program in a home of its own, and guards that nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPointF, Qt, QThread, QTimer, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QApplication, QMessageBox
+
+FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def offscreen():
+    os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The program's data folder of this test."""
+    monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def children() -> set[int]:
+    """Process numbers of this process's living children (Linux)."""
+    found = set()
+    for task in Path("/proc/self/task").glob("*/children"):
+        found |= {int(pid) for pid in task.read_text().split()}
+    return {pid for pid in found if "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()}
+
+
+def own_threads() -> set[threading.Thread]:
+    """Python's threads; what it keeps of Qt's threads that have ended does not count."""
+    return {t for t in threading.enumerate() if not isinstance(t, threading._DummyThread)}
+
+
+@pytest.fixture
+def nothing_left(qapp):
+    """No thread, timer or process of the test may outlive it."""
+    threads, processes = own_threads(), children()
+    yield
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        qapp.processEvents()
+        if not (own_threads() - threads or children() - processes):
+            break
+        time.sleep(0.02)
+    gc.collect()
+    running = [o for o in gc.get_objects() if isinstance(o, QThread) and _runs(o)]
+    ticking = [o for o in gc.get_objects() if isinstance(o, QTimer) and _ticks(o)]
+    assert not running, f"threads still run: {running}"
+    assert not ticking, f"timers still tick: {[(t.parent(), t.interval()) for t in ticking]}"
+    assert not own_threads() - threads, own_threads() - threads
+    assert not children() - processes, "processes are left"
+
+
+def _runs(thread: QThread) -> bool:
+    try:
+        return thread.isRunning()
+    except RuntimeError:  # Qt's half has gone
+        return False
+
+
+def _ticks(timer: QTimer) -> bool:
+    try:
+        return timer.isActive() and not timer.isSingleShot()
+    except RuntimeError:
+        return False
+
+
+@pytest.fixture
+def start(qapp, qtbot, home, nothing_left, monkeypatch):
+    """`start(*paths)`: the program as `main` starts it, closed after the test. Errors in slots fail the test."""
+    from app import application
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    programs, errors = [], []
+
+    def make(*paths):
+        program = application.start(qapp, list(paths))
+        if program is not None:
+            program.crash.reported.connect(lambda sentence, details: errors.append(details))
+            programs.append(program)
+        return program
+
+    yield make
+    for program in programs:
+        program.window.hide()
+        program.close()
+        program.window.close()
+        program.window.deleteLater()
+    qapp.processEvents()
+    assert not errors, errors[0]
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Message boxes do not wait: they are noted here and answered with `answers.reply`."""
+
+    class Answers(list):
+        reply = QMessageBox.StandardButton.Yes
+
+    found = Answers()
+
+    def execute(box):
+        found.append(box.text() + " " + box.informativeText())
+        return found.reply
+
+    monkeypatch.setattr(QMessageBox, "exec", execute)
+    return found
+
+
+def drop(window, paths) -> None:
+    """Drop files and folders on the middle of the window."""
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    where = QPointF(window.rect().center())
+    actions, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    entered = QDragEnterEvent(where.toPoint(), actions, data, buttons, keys)
+    QApplication.sendEvent(window, entered)
+    assert entered.isAccepted()
+    QApplication.sendEvent(window, QDropEvent(where, actions, data, buttons, keys))
