@@ -204,7 +204,7 @@ def _batch_norm(frame: Frame, step: Step) -> list[Record]:
         frame.packs.append(Record(bn.run_fix, fields, blocks, step.node, "update", "fused"))
         frame.moments[step.node] = (saved, NOWHERE)
         return [scaled]
-    sums = Address(Space.SHARED, frame.memory(frame.batch * 2 * channels).ctypes.data)
+    sums = Address(Space.SHARED, frame.memory(frame.batch * 4 * channels).ctypes.data)
     frame.moments[step.node] = (saved, sums)
     fields[bn.SUMS] = sums
     return [

@@ -192,10 +192,14 @@ class CpuPlan(Plan):
         return True
 
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
-        """Each kernel runs alone over the whole batch; photos beyond a thread's own memory reuse it."""
+        """Each kernel runs alone over the whole batch, three times; weights and statistics stay as they were."""
         count = self._point_at(batch)
+        before = self._weights.copy()
         self._walk(count)
-        return time_records(self.program, self.records, lambda i: self._run(i, count), count, self.threads)
+        times = time_records(self.program, self.records, lambda i: self._run(i, count), count, self.threads)
+        self._weights[:] = before
+        self._private[:] = 0
+        return times
 
     def kernels(self) -> list[tuple[str, str, str]]:
         listed = dict.fromkeys((r.layer, r.direction, r.name) for r in self.records)

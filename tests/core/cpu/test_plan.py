@@ -1,0 +1,260 @@
+"""Whole small networks on the CPU plan against the reference in float64, and what a plan promises."""
+
+import numpy as np
+import pytest
+
+from core.cpu.plan import CpuPlan
+from core.device import Optimizer, PhotoBatch
+from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileError
+from core.graph import PHOTO
+from core.models.init import initial_weights
+from core.models.table import build
+from core.ops import update
+from core.ops.builder import Builder, with_loss
+from core.ops.contract import Mode
+from core.ops.network import forward, loss_and_gradients
+from core.ops.photo import identity_rows, transform
+from core.program import fold_batch_norm, fold_weights
+from tests.helpers.compare import assert_close
+from tests.helpers.golden import weights_of
+
+SIZE, CLASSES = 36, 5
+
+
+def _batch(count, seed=1, size=SIZE):
+    rng = np.random.default_rng(seed)
+    photos = rng.integers(0, 256, (count, size + 3, size + 5, 3), dtype=np.uint8)
+    rows = identity_rows(count, (size + 3, size + 5), (size, size))
+    return PhotoBatch(photos, rows, rng.integers(0, CLASSES, count).astype(np.int32))
+
+
+def _inputs(graph, batch):
+    photo = graph.node(PHOTO)
+    return transform(batch.photos, batch.rows, photo.shape[:2], photo.attributes["mean"], photo.attributes["std"])
+
+
+def _graph(name, **options):
+    return with_loss(build(name, CLASSES, SIZE, **options), 0.1, ())
+
+
+def _odd_network():
+    """Every op, several readers of one value, slices read alone, flattened images, odd channel counts."""
+    b = Builder("odd", (19, 17, 3), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    a = b.add("conv2d", "a", PHOTO, filters=7, kernel=(3, 3), stride=(2, 2), padding=(1, 0, 1, 2))
+    a = b.add("relu6", "a6", a)
+    c = b.add("conv2d", "c", a, filters=10, kernel=(3, 3), padding=(1, 1, 1, 1))
+    c = b.add("relu", "cr", c)
+    d = b.add("depthwise_conv2d", "d", a, kernel=(3, 3), padding=(1, 1, 1, 1))
+    s = b.add("sigmoid", "s", d)
+    cat = b.add("concat", "cat", c, s)
+    e = b.add("conv2d", "e", cat, filters=17, kernel=(1, 1))
+    f = b.add("conv2d", "f", c, filters=17, kernel=(2, 2), padding=(0, 1, 1, 0), bias=False)
+    g = b.add("add", "g", e, f)
+    g = b.add("relu", "gr", g)
+    h = b.add("max_pool", "h", g, kernel=(3, 3), stride=(2, 2), ceil_mode=True)
+    i = b.add("avg_pool", "i", g, kernel=(3, 3), stride=(2, 2), ceil_mode=True, padding=(0, 0, 0, 0))
+    j = b.add("add", "j", h, i)
+    k = b.add("dropout", "k", j, rate=0.3, key=2)
+    flat = b.add("flatten", "flat", k)
+    flat2 = b.add("dropout", "flat2", flat, rate=0.2, key=3)
+    m = b.add("dense", "m", flat2, units=9)
+    p = b.add("global_avg_pool", "p", j)
+    q = b.add("concat", "q", m, p)
+    t = b.add("softmax", "t", q)
+    v = b.add("concat", "v", t, flat)
+    return with_loss(b.graph(b.add("dense", "logits", v, units=CLASSES)), 0.0, (1.0, 2.0, 0.5, 1.0, 3.0))
+
+
+NETWORKS = {
+    "squeezenet1_1": lambda: _graph("squeezenet1_1", dropout=0.5),
+    "squeezenet1_1_bn": lambda: _graph("squeezenet1_1_bn", dropout=0.0),
+    "mobilenetv2_frozen": lambda: _graph("mobilenetv2", frozen=True, dropout=0.2),
+    "cnn": lambda: _graph("cnn"),
+    "mlp": lambda: _graph("mlp", activation="sigmoid"),
+    "odd": _odd_network,
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_loss_and_gradients_agree_with_the_reference(name, threads):
+    graph = NETWORKS[name]()
+    size = graph.photo_shape[0] if name == "odd" else SIZE
+    batch = _odd_batch() if name == "odd" else _batch(3)
+    weights = _weights(graph)
+    plan = CpuPlan(graph, batch=4, training=True, seed=5, threads=threads)
+    plan.load(weights)
+    result = plan.gradient(batch)
+    assert size == graph.photo_shape[0]
+    exact = {k: v.astype(np.float64) for k, v in weights.items()}
+    want = loss_and_gradients(graph, exact, _inputs(graph, batch).astype(np.float64), batch.labels, Mode(True, 5))
+    assert abs(result.loss - want.loss) < 1e-4 * abs(want.loss)
+    assert (result.correct, result.photos) == (want.correct, 3)
+    got = plan.gradients()
+    assert set(got) == set(want.gradients)
+    for key, gradient in want.gradients.items():
+        if np.abs(gradient).max() > 1e-6:  # a bias before a batch norm has no gradient but rounding
+            assert_close(got[key], gradient, 1e-3)
+    for key, new in want.updated.items():
+        assert_close(plan.weights()[key], new, 1e-4)
+    flat = np.concatenate([g.ravel() for g in want.gradients.values()])
+    assert abs(result.gradient_norm / np.linalg.norm(flat) - 1) < 1e-3
+
+
+def _odd_batch():
+    rng = np.random.default_rng(3)
+    photos = rng.integers(0, 256, (3, 21, 16, 3), dtype=np.uint8)
+    return PhotoBatch(photos, identity_rows(3, (21, 16), (19, 17)), np.array([1, -1, 4], np.int32))
+
+
+def _weights(graph):
+    if any(node.op == "batch_norm" for node in graph.nodes):
+        return weights_of(graph)
+    rng = np.random.default_rng(2)
+    weights = initial_weights(graph, 0)
+    for name in weights:
+        if name.endswith(("bias", "running_mean")):
+            weights[name] = rng.uniform(-0.1, 0.1, weights[name].shape).astype(np.float32)
+    return weights
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn", "mobilenetv2"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count):
+    graph = build(name, CLASSES, SIZE)
+    weights, batch = _weights(graph), _batch(count)
+    folded = fold_batch_norm(graph)
+    kept = next(node.name for node in folded.nodes if node.op in ("relu", "relu6"))
+    plan = CpuPlan(folded, batch=3, training=False, outputs=(kept,))
+    plan.load(fold_weights(graph, weights))
+    got = plan.predict(batch)
+    exact = {k: v.astype(np.float64) for k, v in weights.items()}
+    want = forward(graph, exact, _inputs(graph, batch).astype(np.float64))
+    assert_close(got["logits"], want[graph.output], 1e-4)
+    assert_close(got[kept], want[kept], 1e-4)
+
+
+@pytest.mark.parametrize("optimizer", [
+    Optimizer("sgd", 0.9, True, 0.01, clip_norm=0.5, average=0.9),
+    Optimizer("sgd", 0.5, False),
+    Optimizer("adam", weight_decay=0.1, average=0.99),
+    Optimizer("adamw", weight_decay=0.1, clip_norm=100.0),
+])  # fmt: skip
+def test_updates_agree_with_the_reference_and_leave_frozen_parameters(optimizer):
+    graph = _graph("cnn")
+    frozen = [name for name in graph.parameters()][:2]
+    plan = CpuPlan(graph, batch=2, training=True, optimizer=optimizer, frozen=frozen)
+    plan.load(_weights(graph))
+    layout, size = plan.layout, plan.layout.trained
+    decayed = np.zeros(size, bool)
+    for first, end in layout.decayed:
+        decayed[first:end] = True
+    flat, state = _flat(plan, plan.weights()), update.initial_state(optimizer, _flat(plan, plan.weights()))
+    learns = _flat(plan, {n: np.full(s, float(n not in frozen)) for n, (_, s) in layout.offsets.items()}) > 0
+    for step in range(1, 4):
+        plan.gradient(_batch(2, step))
+        gradient = _flat(plan, plan.gradients())
+        assert not gradient[~learns].any()
+        plan.update(0.01)
+        flat, state = update.update(optimizer, flat, gradient, state, decayed & learns, 0.01, step)
+        assert_close(_flat(plan, plan.weights()), flat, 1e-6)
+        for name, array in state.items():
+            assert_close(plan.state()[name], array, 1e-5)
+    assert plan.state()["step"] == 3
+
+
+def _flat(plan, arrays):
+    flat = np.zeros(plan.layout.trained, np.float32)
+    for name, (first, shape) in plan.layout.offsets.items():
+        if first < plan.layout.trained:
+            flat[first : first + int(np.prod(shape))] = np.asarray(arrays[name]).ravel()
+    return flat
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn"])
+def test_same_seed_and_threads_give_the_same_bits_and_a_resumed_run_too(name):
+    graph = _graph(name)
+
+    def start():
+        plan = CpuPlan(graph, batch=5, training=True, optimizer=Optimizer("adamw", average=0.9), seed=1, threads=2)
+        plan.load(_weights(graph))
+        return plan
+
+    first, second = start(), start()
+    for step in range(3):
+        assert first.train_step(_batch(5, step), 1e-3) == second.train_step(_batch(5, step), 1e-3)
+    resumed = start()
+    resumed.load(first.weights())
+    resumed.load_state(first.state())
+    first.train_step(_batch(4, 9), 1e-3)
+    resumed.train_step(_batch(4, 9), 1e-3)
+    for name, array in first.weights().items():
+        assert np.array_equal(array, resumed.weights()[name]), name
+    for name, array in first.state().items():
+        assert np.array_equal(array, resumed.state()[name]), name
+
+
+def test_accumulated_parts_give_the_gradient_of_the_whole():
+    graph = _graph("squeezenet1_1", dropout=0.3)
+    plan = CpuPlan(graph, batch=4, training=True)
+    plan.load(_weights(graph))
+    batch = _batch(4)
+    whole = plan.gradient(batch)
+    want = plan.gradients()
+    for i, part in enumerate((slice(0, 2), slice(2, 4))):
+        got = plan.gradient(PhotoBatch(batch.photos[part], batch.rows[part], batch.labels[part]), accumulate=i > 0)
+    for name, gradient in want.items():
+        assert_close(plan.gradients()[name] / 2, gradient, 1e-4)
+    assert abs(got.gradient_norm / whole.gradient_norm - 1) < 1e-4
+
+
+def test_kept_photos_are_taken_by_index():
+    graph = build("cnn", CLASSES, SIZE)
+    plan = CpuPlan(graph, batch=2, training=False)
+    plan.load(_weights(graph))
+    batch = _batch(4)
+    want = plan.predict(PhotoBatch(batch.photos[[3, 1]], batch.rows[:2], batch.labels[:2]))["logits"]
+    assert plan.keep_photos(batch.photos)
+    got = plan.predict(PhotoBatch(None, batch.rows[:2], batch.labels[:2], np.array([3, 1])))["logits"]
+    assert np.array_equal(got, want)
+
+
+def test_what_cannot_be_done_is_refused_with_a_sentence():
+    graph = build("cnn", CLASSES, SIZE)
+    with pytest.raises(DeviceError, match="float32"):
+        CpuPlan(graph, batch=1, training=False, precision="tf32")
+    with pytest.raises(KernelUnavailable, match="winograd"):
+        CpuPlan(graph, batch=1, training=False, algorithm="winograd")
+    plan = CpuPlan(graph, batch=2, training=False)
+    weights = _weights(graph)
+    broken = {**weights, "more": np.zeros(1)}
+    name = next(iter(weights))
+    broken[name] = np.zeros((1, 2))
+    del broken[list(weights)[-1]]
+    with pytest.raises(ModelFileError, match=rf"missing .*more.*{name} is \(1, 2\)"):
+        plan.load(broken)
+    plan.load(weights)
+    with pytest.raises(InputError, match="1 to 2 photos"):
+        plan.predict(_batch(3))
+
+
+def test_a_loss_that_is_not_finite_is_seen():
+    graph = _graph("squeezenet1_1")
+    plan = CpuPlan(graph, batch=2, training=True)
+    weights = _weights(graph)
+    weights["features.0.weight"][0, 0, 0, 0] = np.nan
+    plan.load(weights)
+    result = plan.gradient(_batch(2))
+    assert not np.isfinite(result.loss)
+    assert not np.isfinite(result.gradient_norm)
+
+
+def test_every_kernel_is_timed_and_listed():
+    graph = _graph("squeezenet1_1_bn")
+    plan = CpuPlan(graph, batch=2, training=True)
+    plan.load(_weights(graph))
+    before = plan.weights()
+    times = plan.time_kernels(_batch(2))
+    assert [(t.layer, t.direction, t.kernel) for t in times] == plan.kernels()
+    assert all(t.milliseconds > 0 for t in times)
+    assert all(np.array_equal(plan.weights()[n], a) for n, a in before.items())
