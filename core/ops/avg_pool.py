@@ -15,13 +15,13 @@ import numpy as np
 from core.graph import Attributes, Shape
 from core.ops.attributes import only_image, read_bool
 from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
-from core.ops.window import add_windows, pad, read_window, windows
+from core.ops.window import add_windows, pad, read_pool_window, read_window, windows
 
 
 def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     height, width, channels = only_image(inputs)
     read_bool(attributes, "count_include_pad")
-    return (*read_window(attributes).output(height, width), channels)
+    return (*read_pool_window(attributes).output(height, width), channels)
 
 
 def _cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:

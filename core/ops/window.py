@@ -41,10 +41,17 @@ def read_window(attributes: Attributes) -> Window:
     kh, kw = read_ints(attributes, "kernel", 2, low=1)
     sh, sw = read_ints(attributes, "stride", 2, low=1)
     top, left, bottom, right = read_ints(attributes, "padding", 4, low=0)
-    if max(top, bottom) >= kh or max(left, right) >= kw:
-        raise ValueError(f"padding {(top, left, bottom, right)} must be smaller than the kernel {(kh, kw)}.")
     ceil_mode = "ceil_mode" in attributes and read_bool(attributes, "ceil_mode")
     return Window((kh, kw), (sh, sw), (top, left, bottom, right), ceil_mode)
+
+
+def read_pool_window(attributes: Attributes) -> Window:
+    """As `read_window`, but no window may lie in the padding alone: it would have no largest value and no mean."""
+    window = read_window(attributes)
+    (top, left, bottom, right), (kh, kw) = window.padding, window.kernel
+    if max(top, bottom) >= kh or max(left, right) >= kw:
+        raise ValueError(f"padding {window.padding} must be smaller than the kernel {window.kernel}.")
+    return window
 
 
 def same_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:

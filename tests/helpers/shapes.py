@@ -181,6 +181,9 @@ _CASES = {
         _conv2d((8, 8, 10), 4, (1, 1), groups=2, bias=False),
         _conv2d((7, 7, 65), 130, (1, 1), bias=False),
         _conv2d((6, 6, 64), 48, (3, 3), padding=(1, 1, 1, 1), bias=False, activation="relu"),
+        # The last layer of the first SqueezeNet (Caffe): windows that see padding only, and so give the bias.
+        _conv2d((13, 13, 24), 10, (1, 1), padding=(1, 1, 1, 1), activation="relu"),
+        _conv2d((5, 4, 3), 7, (2, 2), stride=(2, 1), padding=(3, 2, 2, 4), batch=1),
     ),
     "depthwise_conv2d": (
         *_spatial("depthwise_conv2d"),

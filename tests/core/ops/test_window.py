@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.ops.window import Window, add_windows, full_padding, pad, read_window, same_padding, windows
+from core.ops.window import Window, add_windows, full_padding, pad, read_pool_window, read_window, same_padding, windows
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,11 @@ def test_a_window_larger_than_the_padded_photo_is_refused_with_a_sentence():
         Window((5, 1), (1, 1), (0, 0, 0, 0)).output(4, 9)
 
 
-def test_padding_as_large_as_the_kernel_is_refused():
+def test_padding_as_large_as_the_kernel_is_for_convolutions_only():
+    attributes = {"kernel": (1, 1), "stride": (1, 1), "padding": (1, 1, 1, 1)}
+    assert read_window(attributes).output(5, 5) == (7, 7)
     with pytest.raises(ValueError, match="smaller than the kernel"):
-        read_window({"kernel": (3, 3), "stride": (1, 1), "padding": (0, 0, 3, 0)})
+        read_pool_window(attributes)
 
 
 @pytest.mark.parametrize("ceil_mode", [False, True])
