@@ -1,0 +1,188 @@
+"""Ways to convolve on the CPU with NumPy alone, side by side: what each idea is worth before any kernel is written.
+
+Plain loops (`naive`) and our own tiles (`tiled`) are rows of `core.cpu.table`; these stand between them:
+array operations tap by tap, and the same with one thread per share of the batch; windows unfolded into a
+matrix (im2col), and the same in parallel; Winograd's minimal filtering F(2,3) and F(4,3); the convolution
+theorem on whole photos and on tiles. NHWC photos, OHWI filters, float32.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from core.cpu.table import CPU
+from core.laboratory.transforms import fft_convolve, fft_convolve_tiled, winograd_convolve
+from core.ops.contract import Array
+from core.ops.registry import Case, Kernel, Table, Tolerance
+from core.ops.window import Window, add_windows, pad, read_window, windows
+
+Run: TypeAlias = Callable[[Case, dict[str, Any]], None]
+
+LOOSE: Final = Tolerance(1e-4)
+"""Winograd's transforms and the FFT lose a few bits; F(4,3) the most."""
+
+
+def refuse_groups(case: Case) -> str | None:
+    if int(str(case.attributes.get("groups", 1))) > 1:
+        return "This way convolves all channels at once; it has no groups."
+    if case.activation:
+        return f"The {case.activation} after it is a step of its own here."
+    return None
+
+
+def refuse_strides(case: Case) -> str | None:
+    if read_window(case.attributes).stride != (1, 1):
+        return "This way computes every pixel; it is made for stride 1."
+    return refuse_groups(case)
+
+
+def refuse_all_but_3x3(case: Case) -> str | None:
+    if read_window(case.attributes).kernel != (3, 3):
+        return "Winograd's F(2,3) and F(4,3) are made for 3x3 filters."
+    return refuse_strides(case)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count() or 1, "convolution")
+
+
+def _shares(count: int) -> list[slice]:
+    """The batch in as many parts as there are cores."""
+    cores = min(os.cpu_count() or 1, count)
+    edges = np.linspace(0, count, cores + 1).astype(int)
+    return [slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def parallel(run: Run, sums: tuple[str, ...] = ()) -> Run:
+    """`run` on shares of the batch, one thread each; the arrays in `sums` are added up in order."""
+
+    def spread(case: Case, arrays: dict[str, Any]) -> None:
+        shares = _shares(len(arrays["x" if "x" in arrays else "dy"]))
+        parts = []
+        for share in shares:
+            part = {k: v[share] if k in ("x", "dy", "out", "dx") else v for k, v in arrays.items()}
+            parts.append(part | {k: np.empty_like(arrays[k]) for k in sums if k in arrays})
+        list(_pool().map(lambda part: run(case, part), parts))
+        for name in sums:
+            if name in arrays:
+                np.sum([part[name] for part in parts], axis=0, out=arrays[name])
+
+    return spread
+
+
+def _tap(x: Array, window: Window, i: int, j: int, rows: int, columns: int) -> Array:
+    """The padded pixels that tap (i, j) sees, ``(N, rows, columns, C)``."""
+    (sy, sx) = window.stride
+    return x[:, i : i + sy * rows : sy, j : j + sx * columns : sx][:, :rows, :columns]
+
+
+def vectorised_forward(case: Case, arrays: dict[str, Any]) -> None:
+    """One multiplication and sum of whole arrays per tap and filter."""
+    window, out, weight = read_window(case.attributes), arrays["out"], arrays["weight"]
+    x = pad(arrays["x"], window, 0.0)
+    out[...] = arrays.get("bias", 0.0)
+    for i, j in np.ndindex(*window.kernel):
+        seen = _tap(x, window, i, j, *out.shape[1:3])
+        for o in range(len(weight)):
+            out[..., o] += (seen * weight[o, i, j]).sum(-1)
+
+
+def vectorised_backward_input(case: Case, arrays: dict[str, Any]) -> None:
+    window, dy, weight, dx = read_window(case.attributes), arrays["dy"], arrays["weight"], arrays["dx"]
+    padded = np.zeros_like(pad(dx, window, 0.0))
+    for i, j in np.ndindex(*window.kernel):
+        place = _tap(padded, window, i, j, *dy.shape[1:3])
+        for o in range(len(weight)):
+            place += dy[..., o, None] * weight[o, i, j]
+    top, left = window.padding[:2]
+    dx[...] = padded[:, top : top + dx.shape[1], left : left + dx.shape[2]]
+
+
+def vectorised_backward_weight(case: Case, arrays: dict[str, Any]) -> None:
+    window, dy, dweight = read_window(case.attributes), arrays["dy"], arrays["dweight"]
+    x = pad(arrays["x"], window, 0.0)
+    for i, j in np.ndindex(*window.kernel):
+        seen = _tap(x, window, i, j, *dy.shape[1:3])
+        for o in range(len(dweight)):
+            dweight[o, i, j] = (seen * dy[..., o, None]).sum((0, 1, 2))
+    if "dbias" in arrays:
+        arrays["dbias"][...] = dy.sum((0, 1, 2))
+
+
+def _columns(case: Case, x: Array) -> Array:
+    """Windows as rows, ``(N rows columns, kh kw C)``."""
+    window = read_window(case.attributes)
+    seen = windows(pad(x, window, 0.0), window, *x.shape[1:3])  # (N, rows, columns, C, kh, kw)
+    return np.ascontiguousarray(seen.transpose(0, 1, 2, 4, 5, 3)).reshape(-1, seen[0, 0, 0].size)
+
+
+def im2col_forward(case: Case, arrays: dict[str, Any]) -> None:
+    weight, out = arrays["weight"], arrays["out"]
+    product = _columns(case, arrays["x"]) @ weight.reshape(len(weight), -1).T
+    out[...] = product.reshape(out.shape) + arrays.get("bias", np.float32(0))
+
+
+def im2col_backward_input(case: Case, arrays: dict[str, Any]) -> None:
+    dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
+    _, height, width, depth = weight.shape
+    spread = dy.reshape(-1, len(weight)) @ weight.reshape(len(weight), -1)
+    parts = spread.reshape(*dy.shape[:3], height, width, depth).transpose(0, 1, 2, 5, 3, 4)
+    dx[...] = add_windows(parts, read_window(case.attributes), *dx.shape[1:3])
+
+
+def im2col_backward_weight(case: Case, arrays: dict[str, Any]) -> None:
+    dy, dweight = arrays["dy"].reshape(-1, arrays["dy"].shape[-1]), arrays["dweight"]
+    dweight[...] = (dy.T @ _columns(case, arrays["x"])).reshape(dweight.shape)
+    if "dbias" in arrays:
+        arrays["dbias"][...] = dy.sum(0)
+
+
+def _transformed(convolve: Callable[[Array, Array], Array], case: Case, arrays: dict[str, Any]) -> None:
+    """Forward with a function of (padded photos, filters) at stride 1."""
+    x = pad(arrays["x"], read_window(case.attributes), 0.0)
+    arrays["out"][...] = convolve(x, arrays["weight"]) + arrays.get("bias", np.float32(0))
+
+
+def _rows() -> tuple[Kernel, ...]:
+    vectorised: dict[str, Run] = {
+        "forward": vectorised_forward, "backward_input": vectorised_backward_input,
+        "backward_weight": vectorised_backward_weight,
+    }  # fmt: skip
+    im2col: dict[str, Run] = {
+        "forward": im2col_forward, "backward_input": im2col_backward_input, "backward_weight": im2col_backward_weight,
+    }  # fmt: skip
+    rows = []
+    for name, runs, idea in (
+        ("vectorised", vectorised, "array operations, one tap of one filter at a time"),
+        ("im2col", im2col, "windows unfolded into a matrix, one matrix product"),
+    ):
+        for direction, run in runs.items():
+            sums = ("dweight", "dbias") if direction == "backward_weight" else ()
+            spread = parallel(run, sums)
+            rows.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
+            rows.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", spread, f"{idea}, a thread per share "
+                               "of the batch", LOOSE, refuse_groups))
+    for name, convolve, idea, refuse in (
+        ("winograd", partial(winograd_convolve, tile=2), "F(2,3): 16 products for 4 outputs instead of 36",
+         refuse_all_but_3x3),
+        ("winograd_f4", partial(winograd_convolve, tile=4), "F(4,3): 36 products for 16 outputs instead of 144",
+         refuse_all_but_3x3),
+        ("fft", fft_convolve, "a product of spectra of the whole photo", refuse_strides),
+        ("fft_tiled", fft_convolve_tiled, "a product of spectra of tiles, whose ends overlap", refuse_strides),
+    ):
+        rows.append(Kernel("conv2d", "forward", "cpu", name, partial(_transformed, convolve), idea, LOOSE, refuse))
+    return tuple(rows)
+
+
+WAYS: Final = _rows()
+"""The rows of this module."""
+
+LABORATORY: Final = Table((*CPU.rows, *WAYS))
+"""The CPU's kernels and these."""

@@ -1,0 +1,56 @@
+"""Every way to convolve gives the reference's answer on the shared odd cases, or refuses with a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.laboratory.convolutions import WAYS
+from tests.helpers.compare import assert_close, poisoned
+from tests.helpers.shapes import case, cases, label, solve
+
+CASES = [replace(c, activation="") for c in cases("conv2d")] + [
+    case("conv2d", (17, 21, 3), filters=4, kernel=(3, 3), padding=(1, 1, 1, 1)),
+    case("conv2d", (33, 18, 2), filters=3, kernel=(5, 5), padding=(4, 4, 4, 4)),
+]
+RESULTS = {"forward": ("out",), "backward_input": ("dx",), "backward_weight": ("dweight", "dbias")}
+
+
+@pytest.mark.parametrize("row", WAYS, ids=lambda row: f"{row.algorithm}-{row.direction}")
+def test_every_way_agrees_with_the_reference(row):
+    held = 0
+    for one in CASES:
+        refusal = row.refuses(one)
+        if refusal is not None:
+            assert refusal.endswith("."), refusal
+            continue
+        problem = solve(one)
+        arrays = dict(problem.given)
+        results = [name for name in RESULTS[row.direction] if name in problem.wanted]
+        arrays |= {name: poisoned(problem.wanted[name].shape) for name in results}
+        row.run(one, arrays)
+        for name in results:
+            assert_close(arrays[name], problem.wanted[name], row.tolerance.relative)
+        held += 1
+    assert held >= 3, [label(c) for c in CASES]
+
+
+def test_winograd_needs_fewer_products_than_the_definition():
+    from core.laboratory.transforms import F2, F4
+
+    for (pixels, _, results), tile in ((F2, 2), (F4, 4)):
+        assert pixels.shape[0] ** 2 < 9 * results.shape[0] ** 2
+        assert results.shape == (tile, tile + 2)
+
+
+def test_parts_of_a_batch_add_up_the_same_every_time():
+    row = next(r for r in WAYS if (r.algorithm, r.direction) == ("im2col_parallel", "backward_weight"))
+    problem = solve(CASES[3])
+    seen = []
+    for _ in range(2):
+        arrays = {**problem.given, "dweight": poisoned(problem.wanted["dweight"].shape)}
+        row.run(CASES[3], arrays)
+        seen.append(arrays["dweight"].copy())
+    assert np.array_equal(*seen)
