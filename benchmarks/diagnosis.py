@@ -1,0 +1,234 @@
+"""Judge a model on photos never seen: accuracy, calibration, coverage, rejection, robustness, masks, time.
+
+    python -m benchmarks.diagnosis resources/models/leaves.safetensors $LEAFCLINIC_DATA/leaves --split test --card
+
+Each reading of the test split is a line of docs/diagnosis.md. With `--card` the figures go into the model file and
+the card beside it. With `--split val` nothing of the test split is touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from benchmarks.pack_photos import chosen_rows
+from benchmarks.ship_model import name_of
+from core.data.photo import decode, read_bytes, read_photo
+from core.diagnosis.calibration import measure_reliability
+from core.diagnosis.completion import observe
+from core.diagnosis.coverage import coverage_curve
+from core.diagnosis.examination import Examiner
+from core.diagnosis.familiarity import SCORES, FeatureStatistics, auroc, familiarity
+from core.diagnosis.features import feature_node
+from core.diagnosis.figures import judge, softmax, wilson_interval
+from core.diagnosis.intervals import bootstrap_interval
+from core.diagnosis.model_card import TEST, render_card
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.prediction import Predictor
+from core.diagnosis.verdict import NO_LEAF_NAMES, SECTION, Thresholds
+from core.ops.contract import Array
+
+
+def turned(degrees: float) -> Callable[[Array], Array]:
+    def turn(photo: Array) -> Array:
+        side = photo.shape[0]
+        matrix = cv2.getRotationMatrix2D(((side - 1) / 2, (side - 1) / 2), degrees, 1.0)
+        return np.asarray(cv2.warpAffine(photo, matrix, (side, side), borderMode=cv2.BORDER_REPLICATE))
+
+    return turn
+
+
+def recompressed(photo: Array) -> Array:
+    data = cv2.imencode(".jpg", photo[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 60])[1]
+    return np.ascontiguousarray(cv2.imdecode(data, cv2.IMREAD_COLOR)[..., ::-1])
+
+
+def halved(photo: Array) -> Array:
+    side = photo.shape[0]
+    small = cv2.resize(photo, (side // 2, side // 2), interpolation=cv2.INTER_AREA)
+    return np.asarray(cv2.resize(small, (side, side), interpolation=cv2.INTER_LINEAR))
+
+
+def brightened(photo: Array) -> Array:
+    return np.clip(photo.astype(np.float32) * 1.2 + 0.5, 0, 255).astype(np.uint8)
+
+
+CHANGES: dict[str, Callable[[Array], Array]] = {
+    "turned 90": turned(90), "turned 15": turned(15), "JPEG 60": recompressed, "half size": halved,
+    "20 % brighter": brightened,
+}  # fmt: skip
+
+
+def read_squares(root: Path, rows: list[dict[str, str]], side: int) -> Array:
+    return np.stack([read_photo(str(root / r["path"]), side) for r in rows])
+
+
+def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], model: ModelFile) -> dict[str, Any]:
+    """Accuracy over all, by crop and by setting, macro F1 with intervals, and the table of classes."""
+    said = logits.argmax(axis=1)
+    right = said == labels
+    figures = judge(logits, labels, model.classes)
+    groups = np.array([r["group"] for r in rows])
+    crops, settings = np.array([r["crop"] for r in rows]), np.array([r["setting"] for r in rows])
+    named = {"all": np.ones(len(rows), np.bool_)}
+    named |= {crop: crops == crop for crop in sorted(set(crops))}
+    leaves = crops != "background"
+    named |= {f"{place} photos of leaves": (settings == place) & leaves for place in ("lab", "field")}
+    parts = [_part(name, right[mask]) for name, mask in named.items()]
+    known_crop = np.array([model.classes[i].split("/")[0] for i in said]) == crops
+    sick = np.array([not model.classes[i].endswith("/healthy") for i in said])
+    truly = np.array([r["condition"] != "healthy" for r in rows])
+    parts += [_part("crop named right", known_crop[leaves]), _part("healthy or not", (sick == truly)[leaves])]
+
+    def macro(indices: Array) -> float:
+        return judge(logits[indices], labels[indices], model.classes).macro_f1
+
+    return {
+        "parts": parts,
+        "accuracy_interval_by_group": bootstrap_interval(lambda i: float(right[i].mean()), groups),
+        "macro_f1": figures.macro_f1,
+        "macro_f1_interval_by_group": bootstrap_interval(macro, groups, rounds=200),
+        "classes": [
+            {"name": c.label, "photos": c.photos, "right": c.recall, "interval": list(c.recall_interval),
+             "precision": c.precision, "f1": c.f1}
+            for c in figures.per_class
+        ],
+    }  # fmt: skip
+
+
+def _part(name: str, right: Array) -> dict[str, Any]:
+    interval = wilson_interval(int(right.sum()), len(right))
+    return {"name": name, "photos": len(right), "right": float(right.mean()), "interval": list(interval)}
+
+
+def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[str, Any]) -> dict[str, Any]:
+    """AUROC of photos without a leaf and of unknown crops; refusals at the stored thresholds. Inputs are `Observed`."""
+    found = FeatureStatistics.from_arrays(model.extra)
+    index = next(i for i, name in enumerate(model.classes) if name in NO_LEAF_NAMES)
+    p_leaves = softmax(leaves.logits, model.temperature)[:, index]
+    p_bare = softmax(bare.logits, model.temperature)[:, index]
+    at_98 = float(np.quantile(p_bare, 0.02))
+    out: dict[str, Any] = {
+        "no_leaf_auroc": auroc(p_bare, p_leaves),
+        "good_leaves_refused_where_98_percent_of_non_leaves_are": float((p_leaves >= at_98).mean()),
+    }
+    thresholds = Thresholds.from_section(model.sections[SECTION], len(model.classes))
+    assert thresholds is not None
+    out["non_leaves_found_at_threshold"] = float((p_bare >= thresholds.no_leaf).mean())
+    for score in SCORES:
+        known = familiarity(score, leaves.logits, leaves.features, found, model.temperature)
+        if score == thresholds.score:
+            out["good_leaves_refused_as_unlike"] = float((known < thresholds.far).mean())
+        for name, seen in unknown.items():
+            strange = familiarity(score, seen.logits, seen.features, found, model.temperature)
+            out[f"unknown {name}, AUROC by {score}"] = auroc(known, strange)
+            if score == thresholds.score:
+                out[f"unknown {name}, refused as unlike"] = float((strange < thresholds.far).mean())
+    return out
+
+
+def examination_times(model: ModelFile, root: Path, rows: list[dict[str, str]]) -> dict[str, float]:
+    """Milliseconds of one photo, file to verdict, maps and masks included."""
+    examiner = Examiner(model)
+    times = []
+    for row in rows:
+        begin = time.perf_counter()
+        examiner.examine(decode(read_bytes(str(root / row["path"]))))
+        times.append(1000 * (time.perf_counter() - begin))
+    examiner.close()
+    times = times[3:]
+    return {"median": statistics.median(times), "p95": float(np.quantile(times, 0.95)), "photos": len(times)}
+
+
+def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], robust: bool) -> dict[str, Any]:
+    every = [r for r in chosen_rows(root / "manifest.csv", [split], [])]
+    rows = [r for r in every if name_of(r) in model.classes]
+    labels = np.array([model.classes.index(name_of(r)) for r in rows])
+    node = feature_node(model.graph)
+    predictor = Predictor(model, batch=16, outputs=(node,) if node else ())
+    photos = read_squares(root, rows, model.source_side)
+    seen = observe(predictor, photos, node)
+    probabilities = softmax(seen.logits, model.temperature)
+    right = probabilities.argmax(axis=1) == labels
+    bare = np.array([r["crop"] == "background" for r in rows])
+    unknown = {}
+    for crop in unknown_crops:
+        of_crop = [r for r in chosen_rows(root / "manifest.csv", ["train", "val", "test"], []) if r["crop"] == crop]
+        of_crop = [r for r in of_crop if r["split"] == split] if len(of_crop) > 400 else of_crop
+        unknown[crop] = observe(predictor, read_squares(root, of_crop, model.source_side), node)
+    nine = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
+    reliability = measure_reliability(seen.logits, labels, model.temperature)
+    out: dict[str, Any] = {
+        "split": split, **accuracy_figures(seen.logits, labels, rows, model),
+        "calibration_error": reliability.error, "calibration_error_equal_count": reliability.error_equal_count,
+        "coverage": [[p.coverage, p.accuracy, p.wrongly_refused] for p in nine],
+        "rejection": rejection_figures(model, _some(seen, ~bare), _some(seen, bare), unknown),
+    }  # fmt: skip
+    if robust:
+        first = seen.logits.argmax(axis=1)
+        out["changed_answers"] = {
+            name: float((observe(predictor, np.stack([change(p) for p in photos]), None).logits.argmax(axis=1)
+                         != first).mean())
+            for name, change in CHANGES.items()
+        }  # fmt: skip
+    predictor.close()
+    return out
+
+
+def _some(seen: Any, mask: Array) -> Any:
+    return replace(seen, logits=seen.logits[mask], features=None if seen.features is None else seen.features[mask])
+
+
+def with_test(model: ModelFile, figures: dict[str, Any]) -> ModelFile:
+    """The model with its test figures inside."""
+    note = "On the test split: photos of leaves that were neither trained on nor chosen by. Lab and field stand apart."
+    section = {k: figures[k] for k in ("parts", "classes", "macro_f1")} | {"note": note}
+    numbers = {"test_accuracy": figures["parts"][0]["right"], "test_photos": float(figures["parts"][0]["photos"]),
+               "test_macro_f1": figures["macro_f1"], "test_calibration_error": figures["calibration_error"]}
+    return replace(model, sections={**model.sections, TEST: section}, figures={**model.figures, **numbers})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--split", choices=("val", "test"), default="val")
+    parser.add_argument("--unknown", default="rice", help="crops the model never saw, separated by commas")
+    parser.add_argument("--robust", action="store_true", help="also the answers on changed photos (six times as long)")
+    parser.add_argument("--time", action="store_true", help="also the time of one examination (machine alone)")
+    parser.add_argument("--card", action="store_true", help="write the figures into the model and its card")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    model = read_model(options.model)
+    figures = measure(model, options.photos, options.split, options.unknown.split(","), options.robust)
+    if options.time:
+        rows = chosen_rows(options.photos / "manifest.csv", [options.split], [])[::40]
+        figures["examination_milliseconds"] = examination_times(model, options.photos, rows)
+    figures["bytes"] = options.model.stat().st_size
+    figures["machine"] = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    figures["commit"] = commit.stdout.strip()
+    text = json.dumps(figures, indent=1)
+    print(json.dumps({k: v for k, v in figures.items() if k != "classes"}, indent=1))
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+    if options.card:
+        model = with_test(model, figures)
+        write_model(options.model, model)
+        card = options.model.with_suffix(".md")
+        card.write_text(render_card(model, "LeafClinic: leaves"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
