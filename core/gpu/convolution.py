@@ -135,7 +135,7 @@ def forward(
     rows, columns = batch * out.height * out.width, out.padded
     point = window.kernel == (1, 1) and window.padding == (0, 0, 0, 0)
     kind = "point" if point else "window"
-    tile = tile or tiles.forward(arithmetic, rows, columns, taps.total, half.filters if half else 0, kind)
+    tile = tile or tiles.forward(arithmetic, rows, columns, taps.total, half.filters if half else 0)
     scalars = _sums(
         rows, columns, padded_depth(taps.total, element), taps.total, out, x, window.stride, window.padding[:2],
         taps.channels, taps.kernel, 0, out.pitch, 0, RELU[activation], 0, 0,
@@ -144,7 +144,12 @@ def forward(
     addresses = (
         x.address, weight, bias, out.address, 0, statistics, photos, half.weight if half else 0, half.bias if half else 0
     )
-    return _launch(layer, "forward", arithmetic, tile, kind, bool(statistics), rows, columns, (*addresses, *first, *scalars))
+    launch = _launch(
+        layer, "forward", arithmetic, tile, kind, bool(statistics), rows, columns, (*addresses, *first, *scalars)
+    )
+    wide = columns - (half.filters if half else 0)
+    flops = 2 * rows * (wide * taps.total + (half.filters if half else 0) * taps.channels)
+    return replace(launch, flops=flops, bytes=element * (batch * x.height * x.width * x.padded + rows * columns))
 
 
 def backward_input(
@@ -170,7 +175,7 @@ def backward_input(
     rows, columns = batch * dx.height * dx.width, dx.padded
     total = kh * kw * dy.padded + second
     kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) and not second else "window"
-    tile = tile or tiles.backward_input(arithmetic, rows, columns, total, kind)
+    tile = tile or tiles.backward_input(arithmetic, rows, columns, total)
     source = dy
     if kind == "spread":
         source = replace(dy, row=dy.row_pitch, photo=dy.photo_pitch, height=sy << 16 | dy.height, width=sx << 16 | dy.width)
@@ -180,7 +185,11 @@ def backward_input(
         RELU[mask_activation] if mask else 0, int(accumulate),
     )
     addresses = (dy.address, weight, 0, dx.address, mask.address if mask else 0, 0, 0, 0, 0)
-    return _launch(layer, "backward_input", arithmetic, tile, kind, False, rows, columns, (*addresses, 0, 0, 0, *scalars))
+    launch = _launch(
+        layer, "backward_input", arithmetic, tile, kind, False, rows, columns, (*addresses, 0, 0, 0, *scalars)
+    )
+    read = batch * dy.height * dy.width * (dy.padded + second) + rows * columns * (int(accumulate) + (mask is not None))
+    return replace(launch, flops=2 * rows * columns * total, bytes=element * (read + rows * columns))
 
 
 def _sums(
@@ -226,9 +235,8 @@ def backward_weight(
     """The launch of the partial weight gradients, and how many partial results it writes."""
     element = ELEMENT[arithmetic]
     pixels = batch * dy.height * dy.width
-    tile = tile or tiles.backward_weight(arithmetic, pixels, dy.padded, taps.total)
-    across = blocks_of(dy.padded, tile.filters) * blocks_of(taps.total, tile.columns)
-    splits = splits or tiles.splits(pixels, across, tile, processors)
+    chosen = tiles.backward_weight(arithmetic, pixels, dy.padded, taps.total, processors)
+    tile, splits = tile or chosen[0], splits or chosen[1]
     split = blocks_of(blocks_of(pixels, splits), tile.pixels) * tile.pixels
     splits = blocks_of(pixels, split)
     border = window.padding != (0, 0, 0, 0)
@@ -244,7 +252,9 @@ def backward_weight(
     )
     grid = (blocks_of(dy.padded, tile.filters), blocks_of(taps.total, tile.columns), splits)
     launch = Launch(
-        layer, "backward_weight", "tensor_core", recipe, grid, (tile.threads, 1, 1), tile.shared(element), values
+        layer, "backward_weight", "tensor_core", recipe, grid, (tile.threads, 1, 1), tile.shared(element), values,
+        flops=2 * pixels * dy.padded * taps.total,
+        bytes=element * (pixels * dy.padded + batch * x.height * x.width * x.padded) + 4 * splits * partial_size(dy.padded, taps),
     )
     return launch, splits
 

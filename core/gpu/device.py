@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 from core.errors import DeviceError, OutOfMemory
 from core.gpu.compiler import Recipe, compile_recipes
@@ -74,11 +74,15 @@ class Function:
         self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[int | float]
     ) -> None:
         """Queue one run; values in the order of the kernel's signature."""
+        self.allow_shared(shared)
+        check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (tuple(values), self._kinds), 0))
+
+    def allow_shared(self, shared: int) -> None:
+        """Let the kernel take so many bytes of dynamic shared memory."""
         if shared > self._shared:
             wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check(driver.cuFuncSetAttribute(self._handle, wanted, shared))
             self._shared = shared
-        check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (tuple(values), self._kinds), 0))
 
     def registers(self) -> int:
         """Registers a thread."""
@@ -102,7 +106,9 @@ class Device:
         self._context = check(driver.cuDevicePrimaryCtxRetain(self._handle))
         self.activate()
         self.name, self.capability = _identify(self._handle)
-        self.processors = int(self._attribute("MULTIPROCESSOR_COUNT"))
+        self.processors = self._attribute("MULTIPROCESSOR_COUNT")
+        self.clock = self._attribute("CLOCK_RATE") * 1e3
+        self.bandwidth = 2e3 * self._attribute("MEMORY_CLOCK_RATE") * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
         self._modules: list[Any] = []
         self._functions: dict[Recipe, Function] = {}
 
@@ -145,7 +151,18 @@ class Device:
         return int(check(driver.cuDeviceGetAttribute(wanted, self._handle)))
 
 
+class Resident(Protocol):
+    """Something that lives on the device and can leave it for a while: a plan."""
+
+    def leave(self) -> None:
+        """Take all state to the host and free everything on the device."""
+
+    def come_back(self) -> None:
+        """Put everything back as it was."""
+
+
 _opened: list[Device] = []
+_residents: list[Resident] = []
 
 
 def open_device() -> Device:
@@ -156,7 +173,25 @@ def open_device() -> Device:
     return _opened[0]
 
 
+def settle(resident: Resident) -> None:
+    """Note who must be moved by `reset`."""
+    _residents.append(resident)
+
+
+def move_out(resident: Resident) -> None:
+    """The resident is closed."""
+    if resident in _residents:
+        _residents.remove(resident)
+
+
 def reset() -> None:
-    """Give everything back to the driver; what runs next opens the device again. Close the plans first."""
+    """Empty the device: weights and optimizer states go to the host, everything is freed, and they come back.
+
+    Training goes on with the same bits; graphs are captured anew.
+    """
+    for resident in _residents:
+        resident.leave()
     while _opened:
         _opened.pop().close()
+    for resident in _residents:
+        resident.come_back()

@@ -10,7 +10,7 @@ from typing import Any, Final
 from core.gpu.cuda import cuda, types
 from core.gpu.kernels.fragments import divide
 from core.gpu.kernels.lanes import ADD, PACK, UNPACK, passes
-from core.gpu.ptx import load4, load4_ordered, load_byte, store4, store_byte
+from core.gpu.ptx import load1, load2, load4, load4_ordered, store1, store2, store4
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -64,9 +64,16 @@ def make_max_pool(element: int) -> Any:
         v = pack(best)
         store4(u64(out + u64((row * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
         if places != u64(0):
+            words = cuda.local.array(2, dtype=types.uint32)
+            words[0], words[1] = u32(0), u32(0)
             for i in range(VEC):
                 mark = u32(place[i]) if passes(best[i], activation) else u32(255)
-                store_byte(u64(places + u64(row * ldp + part * VEC + i)), mark)
+                words[i // 4] = u32(words[i // 4] | u32(mark << u32(8 * (i % 4))))
+            target = u64(places + u64(row * ldp + part * VEC))
+            if VEC == 8:
+                store2(target, words[0], words[1])
+            else:
+                store1(target, words[0])
 
     return max_pool
 
@@ -88,10 +95,10 @@ def make_max_pool_gradient(element: int) -> Any:
         rest = u32(pixel - n * u32(height * width))
         y = i32(divide(rest, w_mul, w_shift)) + top
         x = i32(rest - u32(i32(y - top) * width)) + left
-        total_ = cuda.local.array(VEC, dtype=types.float32)
+        sums = cuda.local.array(VEC, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
         for i in range(VEC):
-            total_[i] = f32(0.0)
+            sums[i] = f32(0.0)
         y0, y1 = i32(max((y - kh + sy) // sy, 0)), i32(min(y // sy, ho - 1))
         x0, x1 = i32(max((x - kw + sx) // sx, 0)), i32(min(x // sx, wo - 1))
         for oy in range(y0, y1 + 1):
@@ -99,11 +106,13 @@ def make_max_pool_gradient(element: int) -> Any:
                 mine = u32(i32(y - oy * sy) * kw + i32(x - ox * sx))
                 row = i64((i64(n) * ho + oy) * wo + ox)
                 unpack(load4(u64(dy + u64((row * ldo + part * VEC) * element))), value)
+                source = u64(places + u64(row * ldp + part * VEC))
+                words = load2(source) if VEC == 8 else (load1(source), u32(0))
                 for i in range(VEC):
-                    if load_byte(u64(places + u64(row * ldp + part * VEC + i))) == mine:
-                        total_[i] = f32(total_[i] + value[i])
+                    if u32(words[i // 4] >> u32(8 * (i % 4))) & u32(255) == mine:
+                        sums[i] = f32(sums[i] + value[i])
         target = u64(dx + u64((i64(pixel) * ldx + part * VEC) * element))
-        v = pack(total_)
+        v = pack(sums)
         if accumulate != 0:
             v = add(v, load4_ordered(target))
         store4(target, v[0], v[1], v[2], v[3])

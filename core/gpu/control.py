@@ -1,0 +1,41 @@
+"""What a step needs to know from the host, as one block of bytes copied in before each replay."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+import numpy as np
+
+from core.ops.contract import Array
+from core.ops.photo import ROW
+
+SETTINGS: Final = np.dtype(
+    [
+        ("photos", np.int32), ("step", np.int32), ("seed", np.uint32), ("photo0", np.int32),
+        ("rate", np.float32), ("root", np.float32), ("shrink", np.float32), ("average", np.float32),
+        ("factor", np.float32), ("spare", np.int32, 7),
+        ("source", np.uint64), ("source_height", np.int32), ("source_width", np.int32), ("spare2", np.int32, 12),
+    ]
+)  # fmt: skip
+"""The kernels read by byte offset: photos 0, step 4, seed 8, photo0 12, rate 16 ... factor 32; source 64."""
+
+SOURCE: Final = 64
+
+
+@final
+class Control:
+    """Views into one block of host bytes: settings, labels, index and rows of a batch."""
+
+    def __init__(self, raw: Array, batch: int) -> None:
+        self.labels_at, self.index_at, self.rows_at, self.size = places(batch)
+        self.settings = raw[: SETTINGS.itemsize].view(SETTINGS)
+        self.labels = raw[self.labels_at : self.labels_at + 4 * batch].view(np.int32)
+        self.index = raw[self.index_at : self.index_at + 4 * batch].view(np.int32)
+        self.rows = raw[self.rows_at : self.rows_at + 4 * ROW * batch].view(np.float32).reshape(batch, ROW)
+
+
+def places(batch: int) -> tuple[int, int, int, int]:
+    """Byte offsets of labels, index and rows, and the size of it all."""
+    step = -(-4 * batch // 64) * 64
+    start = SETTINGS.itemsize
+    return start, start + step, start + 2 * step, start + 2 * step + 4 * ROW * batch

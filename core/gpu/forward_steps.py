@@ -1,0 +1,451 @@
+"""The forward launches of a program, one or two a step, fused where steps allow it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from core.errors import KernelUnavailable
+from core.gpu import control, convolution
+from core.gpu.compiler import Argument, Recipe
+from core.gpu.convolution import RELU
+from core.gpu.frame import Frame
+from core.gpu.kernels import batch_norm_fast, combine_fast, depthwise_fast, head_fast, photo_fast, pool_fast
+from core.gpu.kernels.fragments import fast_divisor
+from core.gpu.launch import Launch, Tensor, blocks_of
+from core.graph import PHOTO
+from core.ops.random import threshold
+from core.ops.window import Window, read_window
+from core.program import Step, Value
+
+THREADS: Final = 256
+SUM_BLOCKS: Final = 4
+"""Blocks a multiprocessor for sums over pixels."""
+
+
+def simple_launch(
+    layer: str, direction: str, kernel: str, module: str, factory: str, arguments: tuple[Argument, ...],
+    signature: tuple[object, ...], grid: tuple[int, int, int], block: tuple[int, int, int], values: tuple[object, ...],
+    shared: int = 0,
+) -> Launch:  # fmt: skip
+    """A launch of one of the plain kernels."""
+    recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1])
+    return Launch(layer, direction, kernel, recipe, grid, block, shared, values)
+
+
+def lanes_of(t: Tensor) -> int:
+    """16-byte lanes a pixel."""
+    return t.padded // t.vector
+
+
+def forward_launches(frame: Frame) -> None:
+    """Write the photo's launch and those of every step."""
+    frame.add(photo_launch(frame))
+    steps = frame.program.steps
+    skip = 0
+    for i, step in enumerate(steps):
+        if skip:
+            skip -= 1
+            continue
+        following = steps[i + 1] if i + 1 < len(steps) else None
+        if is_fire(step, following):
+            assert following is not None
+            _expand(frame, step, following)
+            skip = 1
+        else:
+            _forward(frame, step, following)
+
+
+def is_fire(one: Step, three: Step | None) -> bool:
+    """A 1x1 and a 3x3 convolution of one input that fill neighbouring channels of one buffer."""
+    if three is None or one.op != "conv2d" or three.op != "conv2d" or one.inputs != three.inputs:
+        return False
+    first, second = read_window(one.attributes), read_window(three.attributes)
+    filters = one.output.shape[-1]
+    return (
+        first == Window((1, 1), (1, 1), (0, 0, 0, 0))
+        and second == Window((3, 3), (1, 1), (1, 1, 1, 1))
+        and one.attributes["groups"] == three.attributes["groups"] == 1
+        and one.inputs[0].buffer != PHOTO
+        and one.output.buffer == three.output.buffer
+        and one.output.channel + filters == three.output.channel
+        and one.activation == three.activation
+        and one.attributes["bias"] == three.attributes["bias"]
+        and filters % 64 == 0
+    )
+
+
+def photo_launch(frame: Frame) -> Launch:
+    """From uint8 photos to the photo buffer."""
+    node = frame.program.graph.node(PHOTO)
+    height, width, channels = node.shape
+    x = frame.image(Value(PHOTO, node.shape))
+    top, left = frame.border[:2]
+    at = frame.places.control
+    _, index, rows, _ = control.places(frame.batch)
+    mean, std = [tuple(float(v) for v in node.attributes[k]) for k in ("mean", "std")]  # type: ignore[union-attr]
+    padded = [(*mean, 0.0, 0.0)[:3], tuple(1 / s for s in (*std, 1.0, 1.0)[:3])]
+    total = frame.batch * height * width
+    values = (
+        at, at + control.SOURCE, at + rows, at + index, x.address + (top * x.width + left) * x.pitch * x.element,
+        total, height, width, *fast_divisor(height * width), *fast_divisor(width), x.width, x.height * x.width,
+        *padded[0], *padded[1],
+    )
+    return simple_launch(
+        PHOTO, "forward", "fused", "photo_fast", "make_photo", (frame.element, channels, x.pitch),
+        photo_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+    )
+
+
+def window_of(frame: Frame, step: Step) -> Window:
+    """A convolution's window; the photo's border stands for its padding."""
+    window = read_window(step.attributes)
+    if step.inputs[0].buffer != PHOTO:
+        return window
+    top, left = window.padding[0] - frame.border[0], window.padding[1] - frame.border[1]
+    return replace(window, padding=(top, left, 0, 0))
+
+
+def refuse_groups(step: Step) -> None:
+    if step.attributes["groups"] != 1:
+        raise KernelUnavailable(f"The GPU has no kernel for a convolution in groups ({step.node}).")
+
+
+def _forward(frame: Frame, step: Step, following: Step | None) -> None:
+    if step.op == "conv2d":
+        _convolve(frame, step, following)
+    elif step.op == "dense":
+        _dense(frame, step)
+    elif step.op in ("max_pool", "avg_pool"):
+        _pool(frame, step)
+    elif step.op == "batch_norm":
+        _batch_norm(frame, step)
+    elif step.op == "depthwise_conv2d":
+        _depthwise(frame, step)
+    elif step.op == "global_avg_pool":
+        if not ends_in_head(frame, step):
+            _average(frame, step)
+    elif step.op == "dropout":
+        frame.add(dropout_launch(frame, step, "forward", frame.image(step.inputs[0]), frame.image(step.output), None, "", False))
+    elif step.op in ("add", "relu", "relu6", "sigmoid", "concat"):
+        _combine(frame, step)
+    elif step.op != "softmax_cross_entropy":
+        raise KernelUnavailable(f"The GPU has no kernel for {step.op} ({step.node}).")
+
+
+def ends_in_head(frame: Frame, step: Step) -> bool:
+    """Whether a global average's output is the logits: the head computes it with the loss."""
+    return step.output == frame.program.output
+
+
+def has_bias(step: Step) -> bool:
+    return any(p.role == "bias" for p in step.parameters)
+
+
+def _bias(frame: Frame, step: Step) -> int:
+    return frame.weight(f"{step.node}.bias") if has_bias(step) else 0
+
+
+def feeds_statistics(step: Step, following: Step | None) -> bool:
+    """Whether the next step is a batch norm that wants sums of this step's output."""
+    return (
+        following is not None and following.op == "batch_norm" and not following.attributes["frozen"]
+        and following.inputs[0] == step.output and not step.activation
+    )  # fmt: skip
+
+
+def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
+    refuse_groups(step)
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    window, name = window_of(frame, step), f"{step.node}.weight"
+    taps = convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
+    weight = frame.packed(name, lambda: convolution.pack_forward(frame.indices(name), taps, frame.element))
+    statistics = 0
+    if frame.program.training and feeds_statistics(step, following):
+        assert following is not None
+        rows = blocks_of(frame.batch * out.height * out.width, 64)
+        statistics = frame.use(f"sums:{following.node}", 8 * rows * out.padded)
+    frame.add(
+        convolution.forward(
+            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation,
+            statistics=statistics, photos=frame.places.control,
+        )
+    )
+
+
+def _expand(frame: Frame, one: Step, three: Step) -> None:
+    """Both expand layers of a fire in one launch."""
+    x, out = frame.image(one.inputs[0]), frame.image(one.output)
+    out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
+    window = read_window(three.attributes)
+    taps, point = convolution.taps_of(x, window, False), convolution.taps_of(x, read_window(one.attributes), False)
+    packs = [
+        frame.packed(n, lambda n=n, t=t: convolution.pack_forward(frame.indices(n), t, frame.element))  # type: ignore[misc]
+        for n, t in ((f"{one.node}.weight", point), (f"{three.node}.weight", taps))
+    ]
+    depth = convolution.padded_depth(point.total, frame.element)
+    half = convolution.Half(packs[0], _bias(frame, one), one.output.shape[-1], depth)
+    frame.add(
+        convolution.forward(
+            three.node, frame.arithmetic, frame.batch, x, out, window, taps, packs[1], _bias(frame, three),
+            three.activation, half,
+        )
+    )
+
+
+def pack_dense(frame: Frame, step: Step, places: np.ndarray, length: int) -> np.ndarray:  # type: ignore[type-arg]
+    """A dense layer's weights as 1x1 filters ``(units, 1, 1, length)``: features at the places they have in memory."""
+    indices = frame.indices(f"{step.node}.weight")
+    wide = np.full((len(indices), 1, 1, length), -1, np.int32)
+    wide[:, 0, 0, places] = indices
+    return wide
+
+
+def _dense(frame: Frame, step: Step) -> None:
+    (x, places), out = frame.flat(step.inputs[0]), frame.image(step.output)
+    window = Window((1, 1), (1, 1), (0, 0, 0, 0))
+    taps = convolution.taps_of(x, window, False)
+    name = f"{step.node}.weight"
+    weight = frame.packed(
+        name, lambda: convolution.pack_forward(pack_dense(frame, step, places, x.channels), taps, frame.element)
+    )
+    frame.add(
+        convolution.forward(
+            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation
+        )
+    )
+
+
+def pool_values(frame: Frame, x: Tensor, out: Tensor, window: Window, written: Tensor, activation: int, add: int) -> tuple[int, ...]:
+    """The integers of a pool's kernels; `written` is the side with one lane each."""
+    lanes = lanes_of(out)
+    total = frame.batch * written.height * written.width * lanes
+    return (
+        total, lanes, *fast_divisor(lanes), *fast_divisor(written.height * written.width), *fast_divisor(written.width),
+        x.height, x.width, out.height, out.width, x.pitch, out.pitch, out.padded, *window.kernel, *window.stride,
+        *window.padding[:2], activation, add,
+    )
+
+
+def places_of(frame: Frame, step: Step, out: Tensor) -> int:
+    """Where a max pool keeps its winners' places, a byte each."""
+    return frame.use(f"places:{step.node}", frame.batch * out.height * out.width * out.padded)
+
+
+def _pool(frame: Frame, step: Step) -> None:
+    if step.op == "avg_pool":
+        raise KernelUnavailable(f"The GPU has no kernel for average pooling ({step.node}).")
+    x, out, window = frame.image(step.inputs[0]), frame.image(step.output), read_window(step.attributes)
+    places = places_of(frame, step, out) if frame.program.training else 0
+    values = pool_values(frame, x, out, window, out, RELU[shared_activation(frame, step.inputs[0]) or ""], 0)
+    frame.add(
+        simple_launch(
+            step.node, "forward", "fused", "pool_fast", "make_max_pool", (frame.element,), pool_fast.ARGUMENTS,
+            (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1), (x.address, out.address, places, *values),
+        )
+    )
+
+
+def shared_activation(frame: Frame, value: Value) -> str | None:
+    """The fused activation of all the steps that write a value's channels; None where they differ."""
+    found = set()
+    end = value.channel + (value.shape[-1] if len(value.shape) == len(frame.program.buffers[value.buffer]) else 1 << 30)
+    for step in frame.program.steps:
+        out = step.output
+        if out.buffer == value.buffer and out.channel < end and value.channel < out.channel + out.shape[-1]:
+            found.add(step.activation)
+    return found.pop() if len(found) == 1 else "" if not found else None
+
+
+def _batch_norm(frame: Frame, step: Step) -> None:
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    saved = frame.use(f"saved:{step.node}", 4 * 5 * x.padded)
+    of = {p.role: frame.weight(f"{step.node}.{p.role}") for p in step.parameters}
+    epsilon, hw = float(step.attributes["epsilon"]), x.height * x.width  # type: ignore[arg-type]
+    four = (of["weight"], of["bias"], of["running_mean"], of["running_var"])
+    if not frame.program.training or step.attributes["frozen"]:
+        frame.add(
+            simple_launch(
+                step.node, "forward", "statistics", "batch_norm_fast", "fix", (), batch_norm_fast.FIX_ARGUMENTS,
+                (blocks_of(x.channels, THREADS), 1, 1), (THREADS, 1, 1), (*four, saved, x.channels, x.padded, epsilon),
+            )
+        )
+    else:
+        partial, blocks = statistics_of(frame, step, x)
+        values = (
+            partial, *four, saved, 0, 0, frame.places.control, blocks, x.channels, x.padded, hw, 0, epsilon,
+            float(step.attributes["momentum"]),  # type: ignore[arg-type]
+        )
+        frame.add(
+            simple_launch(
+                step.node, "forward", "statistics", "batch_norm_fast", "make_finish", (False,),
+                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 32), 1, 1), (32, 8, 1), values,
+            )
+        )
+    frame.add(apply_launch(frame, step, "forward", x, None, None, "", out, saved, False, False))
+
+
+def statistics_of(frame: Frame, step: Step, x: Tensor) -> tuple[int, int]:
+    """Partial sums of a batch norm's input: from the convolution before it, or by a launch of their own."""
+    name = f"sums:{step.node}"
+    last = frame.launches[-1]
+    if last.recipe.factory == "make_convolution" and last.recipe.arguments[3] and last.layer != step.node:
+        return frame.use(name, 0), last.grid[0]
+    pixels, lanes = frame.batch * x.height * x.width, lanes_of(x)
+    across = blocks_of(lanes, 32)
+    split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors // across)))
+    blocks = blocks_of(pixels, split)
+    partial = frame.use(name, 8 * blocks * x.padded)
+    frame.add(
+        simple_launch(
+            step.node, "forward", "sums", "batch_norm_fast", "make_sums", (frame.element, False),
+            batch_norm_fast.SUM_ARGUMENTS, (blocks, across, 1), (32, 8, 1),
+            (x.address, 0, 0, 0, partial, frame.places.control, x.height * x.width, pixels, split, lanes, x.pitch, 0),
+        )
+    )
+    return partial, blocks
+
+
+def apply_launch(
+    frame: Frame, step: Step, direction: str, x: Tensor, dy: Tensor | None, mask: Tensor | None, masking: str,
+    out: Tensor, saved: int, centred: bool, accumulate: bool,
+) -> Launch:  # fmt: skip
+    """Batch norm's pass over the activations, forward or backward."""
+    lanes = lanes_of(x)
+    total = frame.batch * x.height * x.width * lanes
+    values = (
+        x.address, dy.address if dy else 0, mask.address if mask else 0, out.address, saved, frame.places.control,
+        total, lanes, *fast_divisor(lanes), x.height * x.width, x.pitch, dy.pitch if dy else 0,
+        mask.pitch if mask else 0, out.pitch, RELU[step.activation] if dy is None else 0,
+        RELU[masking] if mask else 0, int(accumulate),
+    )
+    return simple_launch(
+        step.node, direction, "fused", "batch_norm_fast", "make_apply", (frame.element, dy is not None, centred),
+        batch_norm_fast.APPLY_ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+    )
+
+
+def pack_depthwise(frame: Frame, step: Step, channels: int) -> np.ndarray:  # type: ignore[type-arg]
+    """Filters as ``(taps, channels up to 16 bytes)`` of places in the flat weights."""
+    indices = frame.indices(f"{step.node}.weight")
+    packed = np.full((indices[0].size, channels), -1, np.int32)
+    packed[:, : len(indices)] = indices.reshape(len(indices), -1).T
+    return packed
+
+
+def depthwise_launch(
+    frame: Frame, step: Step, gradient: bool, read: Tensor, written: Tensor, mask: Tensor | None, masking: str,
+    accumulate: bool,
+) -> Launch:  # fmt: skip
+    """Forward, or the input's gradient."""
+    window = read_window(step.attributes)
+    lanes = lanes_of(written)
+    total = frame.batch * written.height * written.width * lanes
+    weight = frame.packed(f"{step.node}.weight", lambda: pack_depthwise(frame, step, written.padded))
+    values = (
+        read.address, weight, 0 if gradient else _bias(frame, step), mask.address if mask else 0, written.address,
+        total, lanes, *fast_divisor(lanes), *fast_divisor(written.height * written.width), *fast_divisor(written.width),
+        read.height, read.width, written.height, written.width, read.pitch, written.pitch, mask.pitch if mask else 0,
+        *window.kernel, *window.stride, *window.padding[:2], 0 if gradient else RELU[step.activation],
+        RELU[masking] if mask else 0, int(accumulate),
+    )
+    return simple_launch(
+        step.node, "backward_input" if gradient else "forward", "fused", "depthwise_fast", "make_depthwise",
+        (frame.element, gradient), depthwise_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+    )
+
+
+def _depthwise(frame: Frame, step: Step) -> None:
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    frame.add(depthwise_launch(frame, step, False, x, out, None, "", False))
+
+
+def _average(frame: Frame, step: Step) -> None:
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    hw, lanes = x.height * x.width, lanes_of(x)
+    frame.add(
+        simple_launch(
+            step.node, "forward", "fused", "head_fast", "make_average", (frame.element,), head_fast.POOL_ARGUMENTS,
+            (blocks_of(lanes, 32), frame.batch, 1), (32, 8, 1),
+            (x.address, out.address, 0, hw, lanes, x.pitch, out.pitch, 0, 0, 0, 1 / hw),
+        )
+    )
+
+
+def dropout_launch(
+    frame: Frame, step: Step, direction: str, a: Tensor, out: Tensor, mask: Tensor | None, masking: str, accumulate: bool
+) -> Launch:
+    """The same draw forward and backward."""
+    lanes, hw = lanes_of(a), a.height * a.width
+    total, rate = frame.batch * hw * lanes, float(step.attributes["rate"])  # type: ignore[arg-type]
+    values = (
+        a.address, mask.address if mask else 0, out.address, frame.places.control, total, lanes, a.channels,
+        *fast_divisor(lanes), *fast_divisor(hw), hw, a.pitch, mask.pitch if mask else 0, out.pitch,
+        RELU[masking] if mask else 0, int(accumulate), step.attributes["key"], threshold(rate), 1 / (1 - rate),
+    )
+    return simple_launch(
+        step.node, direction, "fused", "combine_fast", "make_dropout", (frame.element,),
+        combine_fast.DROPOUT_ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+    )
+
+
+def combine_launch(
+    frame: Frame, layer: str, direction: str, kind: str, a: Tensor, b: Tensor | None, out: Tensor,
+    activation: str = "", mask: Tensor | None = None, masking: str = "", accumulate: bool = False,
+) -> Launch:  # fmt: skip
+    """``out = activation(a + b)``, masked."""
+    lanes = lanes_of(a)
+    total = frame.batch * a.height * a.width * lanes
+    values = (
+        a.address, b.address if b else 0, mask.address if mask else 0, out.address, total, lanes, *fast_divisor(lanes),
+        a.pitch, b.pitch if b else 0, mask.pitch if mask else 0, out.pitch, RELU[activation],
+        RELU[masking] if mask else 0, int(accumulate),
+    )
+    return simple_launch(
+        layer, direction, "fused", "combine_fast", "make_combine", (frame.element, kind), combine_fast.ARGUMENTS,
+        (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+    )
+
+
+def _combine(frame: Frame, step: Step) -> None:
+    if step.op == "concat":
+        channel = 0
+        for value in step.inputs:
+            part = Value(step.output.buffer, value.shape, step.output.channel + channel)
+            frame.add(combine_launch(frame, step.node, "forward", "sum", frame.image(value), None, frame.image(part)))
+            channel += value.shape[-1]
+        return
+    kind = "sigmoid" if step.op == "sigmoid" else "sum"
+    activation = step.op if step.op in ("relu", "relu6") else step.activation
+    a = frame.image(step.inputs[0])
+    b = frame.image(step.inputs[1]) if len(step.inputs) > 1 else None
+    frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), activation))
+
+
+def head_launch(frame: Frame, gradient: Tensor | None, mask: str) -> Launch:
+    """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
+    program = frame.program
+    producer = next((s for s in program.steps if s.output == program.output), None)
+    source = producer.inputs[0] if producer is not None and producer.op == "global_avg_pool" else program.output
+    x = frame.image(source)
+    classes, hw = program.output.shape[-1], x.height * x.width
+    at, (labels, _, _, _) = frame.places.control, control.places(frame.batch)
+    weights, smoothing = 0, 0.0
+    if program.training:
+        attributes = program.steps[-1].attributes
+        smoothing = float(attributes["label_smoothing"])  # type: ignore[arg-type]
+        if attributes["class_weights"]:
+            table = np.asarray(attributes["class_weights"], np.float32).view(np.int32)
+            weights = frame.table("class weights", lambda: table)
+    values = (
+        x.address, frame.places.logits, gradient.address if gradient else 0, at + labels if program.training else 0,
+        weights, frame.places.results, at, hw, classes, x.pitch, gradient.pitch if gradient else 0, frame.batch,
+        RELU[mask], smoothing,
+    )
+    shared = head_fast.shared_bytes(classes, frame.element)
+    return simple_launch(
+        "loss" if program.training else "logits", "forward", "fused", "head_fast", "make_head", (frame.element,),
+        head_fast.ARGUMENTS, (frame.batch, 1, 1), (head_fast.THREADS, 1, 1), values, shared,
+    )

@@ -1,0 +1,214 @@
+"""Batch norm in training: sums over pixels in two stages of fixed order, then one pass over the activations.
+
+Blocks are 32 lanes of 16 bytes (channels) x 8 rows of pixels. Photos beyond the batch's real ones count nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.cuda import cuda, types
+from core.gpu.kernels.fragments import divide
+from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, activate
+from core.gpu.ptx import load1, load4, load4_ordered, load_float, store4, store_float
+
+i32, u32, i64, u64, f32, f64 = (
+    types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,
+)
+
+SUM_ARGUMENTS: Final = (
+    *(types.uint64,) * 6,  # x, dy (0: statistics of x), mean, inverse, partial, control
+    *(types.int32,) * 6,  # pixels a photo, pixels in all, pixels a block, lanes, pitch of x, of dy
+)
+
+
+def make_sums(element: int, gradient: bool) -> Any:
+    """Partial sums ``(blocks, 2, channels)``: of x and x^2, or of dy and dy times the normalised x."""
+    unpack, VEC = UNPACK[element], 16 // element
+    WIDE = 32 * VEC
+
+    def sums(x, dy, mean, inverse, partial, control, hw, pixels, split, lanes, ldx, ldy):
+        shared = cuda.shared.array((8, WIDE), dtype=types.float32)
+        tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+        part = i32(i32(cuda.blockIdx.y) * 32 + tx)
+        start = i32(i32(cuda.blockIdx.x) * split)
+        end = i32(min(i32(start + split), i32(i32(load1(control)) * hw)))
+        first = cuda.local.array(VEC, dtype=types.float32)
+        second = cuda.local.array(VEC, dtype=types.float32)
+        value = cuda.local.array(VEC, dtype=types.float32)
+        other = cuda.local.array(VEC, dtype=types.float32)
+        middle = cuda.local.array(VEC, dtype=types.float32)
+        factor = cuda.local.array(VEC, dtype=types.float32)
+        for i in range(VEC):
+            first[i], second[i] = f32(0.0), f32(0.0)
+            if gradient and part < lanes:
+                at = u64(i64(part * VEC + i) * 4)
+                middle[i], factor[i] = load_float(u64(mean + at)), load_float(u64(inverse + at))
+        if part < lanes:
+            for row in range(i32(start + ty), end, 8):
+                unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+                if gradient:
+                    unpack(load4(u64(dy + u64((i64(row) * ldy + part * VEC) * element))), other)
+                for i in range(VEC):
+                    if gradient:
+                        first[i] = f32(first[i] + other[i])
+                        second[i] = f32(second[i] + other[i] * f32(f32(value[i] - middle[i]) * factor[i]))
+                    else:
+                        first[i] = f32(first[i] + value[i])
+                        second[i] = f32(second[i] + value[i] * value[i])
+        for kind in range(2):
+            cuda.syncthreads()
+            for i in range(VEC):
+                shared[ty, i32(tx * VEC + i)] = first[i] if kind == 0 else second[i]
+            cuda.syncthreads()
+            if ty == 0 and part < lanes:
+                for i in range(VEC):
+                    total = shared[0, i32(tx * VEC + i)]
+                    for row in range(1, 8):
+                        total = f32(total + shared[row, i32(tx * VEC + i)])
+                    at = i64(i64(i32(cuda.blockIdx.x)) * 2 + kind) * i64(lanes * VEC) + i64(part * VEC + i)
+                    store_float(u64(partial + u64(at * 4)), total)
+
+    return sums
+
+
+FINISH_ARGUMENTS: Final = (
+    *(types.uint64,) * 8,  # partial, weight, bias, running mean, running variance, saved (5 rows), dweight, dbias
+    types.uint64,  # control
+    *(types.int32,) * 5,  # blocks, channels, row of partial and saved (padded channels), pixels a photo, accumulate
+    *(types.float32,) * 2,  # epsilon, momentum
+)
+
+
+def make_finish(gradient: bool) -> Any:
+    """Adds the partial sums in float64 and writes per channel what the pass over the pixels needs.
+
+    Rows of `saved`: mean, inverse, scale, shift (forward); mean and inverse are read, and rows 2 to 4 become
+    factor, mean gradient and mean gradient times x (backward).
+    """
+
+    def finish(
+        partial, weight, bias, running_mean, running_var, saved, dweight, dbias, control,
+        blocks, channels, row, hw, accumulate, epsilon, momentum,
+    ):
+        shared = cuda.shared.array((2, 8, 32), dtype=types.float64)
+        tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+        c = i32(i32(cuda.blockIdx.x) * 32 + tx)
+        first, second = f64(0.0), f64(0.0)
+        if c < row:
+            for b in range(ty, blocks, 8):
+                at = u64(partial + u64((i64(b) * 2 * row + c) * 4))
+                first = first + f64(load_float(at))
+                second = second + f64(load_float(u64(at + u64(i64(row) * 4))))
+        shared[0, ty, tx], shared[1, ty, tx] = first, second
+        cuda.syncthreads()
+        if ty == 0 and c < row:
+            for other in range(1, 8):
+                first = first + shared[0, other, tx]
+                second = second + shared[1, other, tx]
+            count = f64(i32(load1(control))) * f64(hw)
+            mine = u64(saved + u64(i64(c) * 4))
+            step = u64(i64(row) * 4)
+            real = c < channels
+            at = u64(i64(c) * 4)
+            w = load_float(u64(weight + at)) if real else f32(0.0)
+            if gradient:
+                inverse = load_float(u64(mine + step))
+                store_float(u64(mine + step * u64(2)), f32(w * inverse))
+                store_float(u64(mine + step * u64(3)), f32(first / count))
+                store_float(u64(mine + step * u64(4)), f32(second / count))
+                if real:
+                    before_w = load_float(u64(dweight + at)) if accumulate != 0 else f32(0.0)
+                    before_b = load_float(u64(dbias + at)) if accumulate != 0 else f32(0.0)
+                    store_float(u64(dweight + at), f32(before_w + f32(second)))
+                    store_float(u64(dbias + at), f32(before_b + f32(first)))
+            else:
+                mean = first / count
+                variance = max(second / count - mean * mean, f64(0.0))
+                inverse = f32(f64(1.0) / cuda.libdevice.sqrt(variance + f64(epsilon)))
+                shift = load_float(u64(bias + at)) if real else f32(0.0)
+                scale = f32(inverse * w)
+                store_float(mine, f32(mean))
+                store_float(u64(mine + step), inverse)
+                store_float(u64(mine + step * u64(2)), scale)
+                store_float(u64(mine + step * u64(3)), f32(f64(shift) - mean * f64(scale)))
+                if real:
+                    old = f64(load_float(u64(running_mean + at)))
+                    store_float(u64(running_mean + at), f32(old + f64(momentum) * (mean - old)))
+                    old = f64(load_float(u64(running_var + at)))
+                    new = variance * count / max(count - f64(1.0), f64(1.0))
+                    store_float(u64(running_var + at), f32(old + f64(momentum) * (new - old)))
+
+    return finish
+
+
+FIX_ARGUMENTS: Final = (*(types.uint64,) * 5, *(types.int32,) * 2, types.float32)
+# weight, bias, running mean, running variance, saved; channels, row; epsilon
+
+
+def fix(weight, bias, mean, variance, saved, channels, row, epsilon):
+    """Scale and shift from the running statistics; the gradient's factor is the scale, its means are zero."""
+    c = i32(cuda.grid(1))
+    if c >= channels:
+        return
+    at, step = u64(i64(c) * 4), u64(i64(row) * 4)
+    inverse = f32(f32(1.0) / cuda.libdevice.sqrtf(f32(load_float(u64(variance + at)) + epsilon)))
+    scale = f32(inverse * load_float(u64(weight + at)))
+    middle = load_float(u64(mean + at))
+    mine = u64(saved + at)
+    store_float(mine, middle)
+    store_float(u64(mine + step), inverse)
+    store_float(u64(mine + step * u64(2)), scale)
+    store_float(u64(mine + step * u64(3)), f32(load_float(u64(bias + at)) - middle * scale))
+
+
+APPLY_ARGUMENTS: Final = (
+    *(types.uint64,) * 6,  # x, dy (0: forward), mask (0: none), out, saved, control
+    *(types.int32,) * 2,  # lanes in all, lanes a pixel
+    *(types.uint32,) * 2,  # fast division by lanes a pixel
+    *(types.int32,) * 5,  # pixels a photo, pitches of x, dy, mask, out
+    *(types.int32,) * 3,  # activation, masking, accumulate
+)
+
+
+def make_apply(element: int, gradient: bool, centred: bool) -> Any:
+    """Forward ``activation(x scale + shift)``; backward ``factor (dy - mean - x mean)``, plain ``factor dy`` if frozen."""
+    unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+
+    def apply(
+        x, dy, mask, out, saved, control, total, lanes, l_mul, l_shift, hw, ldx, ldy, ldm, ldo,
+        activation, masking, accumulate,
+    ):
+        at = i32(cuda.grid(1))
+        if at >= total:
+            return
+        pixel = divide(at, l_mul, l_shift)
+        row, part = i64(pixel), i32(u32(at) - pixel * u32(lanes))
+        mine, step = u64(saved + u64(i64(part * VEC) * 4)), u64(i64(lanes * VEC) * 4)
+        value = cuda.local.array(VEC, dtype=types.float32)
+        other = cuda.local.array(VEC, dtype=types.float32)
+        if centred or not gradient:
+            unpack(load4(u64(x + u64((row * ldx + part * VEC) * element))), value)
+        if gradient:
+            unpack(load4_ordered(u64(dy + u64((row * ldy + part * VEC) * element))), other)
+        for i in range(VEC):
+            here = u64(mine + u64(i * 4))
+            factor = load_float(u64(here + step * u64(2)))
+            if gradient:
+                g = other[i]
+                if centred:
+                    normal = f32(f32(value[i] - load_float(here)) * load_float(u64(here + step)))
+                    g = f32(g - load_float(u64(here + step * u64(3))))
+                    g = f32(g - normal * load_float(u64(here + step * u64(4))))
+                value[i] = f32(g * factor) if i32(pixel) < i32(i32(load1(control)) * hw) else f32(0.0)
+            else:
+                value[i] = activate(f32(value[i] * factor + load_float(u64(here + step * u64(3)))), activation)
+        v = pack(value)
+        if masking != 0:
+            v = keep(v, load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
+        target = u64(out + u64((row * ldo + part * VEC) * element))
+        if accumulate != 0:
+            v = add(v, load4_ordered(target))
+        store4(target, v[0], v[1], v[2], v[3])
+
+    return apply

@@ -1,0 +1,460 @@
+"""The plan of the GPU: a program as launches over one arena, each step captured once as a CUDA graph and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+
+from core.arena import lay_out
+from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
+from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
+from core.gpu import device as gpu
+from core.gpu.backward_steps import backward_launches
+from core.gpu.compiler import Recipe
+from core.gpu.control import Control, places
+from core.gpu.forward_steps import forward_launches, head_launch
+from core.gpu.frame import ARITHMETIC, Frame, Places
+from core.gpu.graph_capture import Graph
+from core.gpu.launch import Launch
+from core.gpu.memory import Block, Pinned, copy_in, copy_out
+from core.gpu.timing import time_launches
+from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launches
+from core.graph import PHOTO
+from core.graph import Graph as Network
+from core.ops.contract import Array, volume
+from core.ops.update import moments, scalars
+from core.program import ParameterLayout, Program, Value, lay_out_parameters, lower
+
+ALGORITHMS = ("auto", "tensor_core", "fused")
+RESERVE = 256 << 20
+"""Bytes of the GPU's memory left to the driver, kernels and graphs."""
+
+
+@final
+class CudaPlan(Plan):
+    """Every array is allocated when the plan is made; a step is one copy in, one replay, one copy out."""
+
+    def __init__(
+        self, graph: Network, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
+        optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (), seed: int = 0,
+        verify: bool = False,
+    ) -> None:  # fmt: skip
+        if algorithm not in ALGORITHMS:
+            raise KernelUnavailable(
+                f"A whole network runs with the fast kernels only, not {algorithm!r}: use --algorithm auto. "
+                "The other kernels can be run and timed in the laboratory."
+            )
+        self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
+        self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
+        self.program = lower(graph, training, outputs)
+        self.layout = lay_out_parameters(graph)
+        self._step = self._parts = self._photos = 0
+        self._kept: Array | None = None
+        self._parked: tuple[dict[str, Array], dict[str, Array]] | None = None
+        self._build()
+        gpu.settle(self)
+
+    def _build(self) -> None:
+        self._device = gpu.open_device()
+        self._frame = frame = self._new_frame(self.batch)
+        walk(frame, self.training, False)
+        arena = lay_out(frame.lifetimes(keep_all(frame) if self._verify else self._kept_buffers()))
+        self.memory = self._count_memory(frame, arena.bytes)
+        self._check_memory()
+        self._blocks: dict[str, Block] = {}
+        self._allocate(arena.bytes)
+        at = {name: block.address for name, block in self._blocks.items()}
+        where = Places(
+            at["weights"], at["gradient"], at["control"], at["packed"], at["pack places"], at["tables"], at["logits"],
+            at["results"], at["arena"], arena.offsets,
+        )  # fmt: skip
+        self._blocks["pack places"].put(frame.all_packs())
+        self._blocks["tables"].put(frame.all_tables())
+        self._lists = self._write_launches(frame, where, at)
+        wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]
+        self._functions = self._device.load(wanted)
+        self._stream = self._device.new_stream()
+        self._graphs: dict[str, Graph] = {}
+        self._pinned = Pinned(places(self.batch)[3])
+        self._answer = Pinned(64)
+        self._control = Control(self._pinned.array, self.batch)
+        self._photo_block: Block | None = None
+        self._photo_pinned: Pinned | None = None
+        self._put_roles()
+
+    def _new_frame(self, batch: int) -> Frame:
+        return Frame(self.program, self.layout, batch, self._precision, self._device.processors, self._frozen)
+
+    def _kept_buffers(self) -> list[str]:
+        """Buffers whose values are read after the walk."""
+        return [PHOTO, *(self.program.values[name].buffer for name in self._outputs)]
+
+    def _write_launches(self, frame: Frame, where: Places, at: Mapping[str, int]) -> dict[str, list[Launch]]:
+        frame.restart(where)
+        walk(frame, self.training, False)
+        lists = {"pack": [pack_launch(frame)]}
+        if not self.training:
+            return {**lists, "predict": frame.launches}
+        first = frame.launches
+        frame.restart(where)
+        walk(frame, True, True)
+        arrays = UpdateArrays(
+            at["first"], at.get("second", 0), at.get("average", 0), at["roles"], at["sums"], at["answer"]
+        )
+        end, update = result_launches(frame, arrays), update_launches(frame, self._optimizer, arrays)
+        return {
+            **lists, "gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update,
+            "step": [*first, *end, *update],
+        }  # fmt: skip
+
+    def _allocate(self, arena: int) -> None:
+        try:
+            for name, size in self._sizes(self._frame, arena).items():
+                self._blocks[name] = Block(size)
+        except OutOfMemory:
+            for block in self._blocks.values():
+                block.close()
+            raise
+
+    def _sizes(self, frame: Frame, arena: int) -> dict[str, int]:
+        """Bytes of every block."""
+        batch, trained = frame.batch, 4 * self.layout.trained
+        classes = self.program.output.shape[-1]
+        sizes = {
+            "weights": 4 * self.layout.size + 64, "gradient": trained if self.training else 0,
+            "packed": frame.packed_count * frame.element, "pack places": 4 * frame.packed_count,
+            "tables": frame.all_tables().nbytes, "control": places(batch)[3], "logits": 4 * batch * classes,
+            "results": 8 * batch, "arena": arena,
+        }  # fmt: skip
+        if self.training:
+            sizes |= {name: trained for name in moments(self._optimizer)}
+            sizes |= {"roles": self.layout.trained, "sums": 4 * 128, "answer": 64}
+            if self._optimizer.name == "sgd":
+                sizes["first"] = sizes.pop("momentum")
+            if self._optimizer.average > 0:
+                sizes["average"] = trained
+        return sizes
+
+    def _count_memory(self, frame: Frame, arena: int) -> Memory:
+        sizes = self._sizes(frame, arena)
+        optimizer = sum(sizes.get(name, 0) for name in ("first", "second", "average", "roles"))
+        parameters = sizes["weights"] + sizes["packed"]
+        named = parameters + sizes["gradient"] + optimizer + arena
+        return Memory(parameters, sizes["gradient"], optimizer, arena, sum(sizes.values()) - named, 0)
+
+    def _check_memory(self) -> None:
+        """Raises OutOfMemory with the batch that fits."""
+        free, _ = self._device.memory()
+        if self.memory.total + RESERVE <= free:
+            return
+        fits = self.fitting_batch(free)
+        advice = f"A batch of {fits} fits." if fits else "Not even one photo fits: choose a smaller photo size."
+        raise OutOfMemory(
+            f"A batch of {self.batch} photos needs {self.memory.total / 2**30:.1f} GiB on the GPU, where "
+            f"{free / 2**30:.1f} GiB are free. {advice}"
+        )
+
+    def fitting_batch(self, free: int) -> int:
+        """Largest batch up to the plan's whose arrays fit into so many bytes."""
+        low, high = 0, self.batch
+        while low < high:
+            middle = (low + high + 1) // 2
+            frame = self._new_frame(middle)
+            walk(frame, self.training, False)
+            arena = lay_out(frame.lifetimes(self._kept_buffers())).bytes
+            if self._count_memory(frame, arena).total + RESERVE <= free:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _put_roles(self) -> None:
+        if not self.training:
+            return
+        roles = np.zeros(self.layout.trained, np.uint8)
+        decayed = {first for first, _ in self.layout.decayed}
+        for name, (first, shape) in self.layout.offsets.items():
+            if first < self.layout.trained and name not in self._frozen:
+                roles[first : first + volume(shape)] = 2 if first in decayed else 1
+        self._blocks["roles"].put(roles)
+
+    def load(self, weights: Mapping[str, Array]) -> None:
+        self._device.activate()
+        check_weights(weights, {name: shape for name, (_, shape) in self.layout.offsets.items()})
+        flat = np.zeros(self.layout.size, np.float32)
+        for name, (first, shape) in self.layout.offsets.items():
+            flat[first : first + volume(shape)] = np.asarray(weights[name], np.float32).ravel()
+        self._blocks["weights"].put(flat)
+        if "average" in self._blocks:
+            self._blocks["average"].put(flat[: self.layout.trained])
+        self._run("pack")
+        self._device.synchronize()
+
+    def weights(self) -> dict[str, Array]:
+        self._device.activate()
+        return self._named(self._blocks["weights"].get(self.layout.size, np.float32))
+
+    def _named(self, flat: Array) -> dict[str, Array]:
+        return {
+            name: flat[first : first + volume(shape)].reshape(shape).copy()
+            for name, (first, shape) in self.layout.offsets.items()
+            if first < flat.size
+        }
+
+    def _state_blocks(self) -> dict[str, Block]:
+        names = moments(self._optimizer)
+        blocks = {name: self._blocks["first" if i == 0 else "second"] for i, name in enumerate(names)}
+        return blocks | ({"average": self._blocks["average"]} if "average" in self._blocks else {})
+
+    def state(self) -> dict[str, Array]:
+        self._device.activate()
+        arrays = {name: b.get(self.layout.trained, np.float32) for name, b in self._state_blocks().items()}
+        return {**arrays, "step": np.array(self._step, np.int64)}
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        self._device.activate()
+        blocks = self._state_blocks()
+        for name in blocks:
+            if name not in state or np.shape(state[name]) != (self.layout.trained,):
+                raise ModelFileError(
+                    f"The optimizer state in this checkpoint does not fit: {name!r} is not there or not "
+                    f"{self.layout.trained} numbers long. It belongs to other settings."
+                )
+        for name, block in blocks.items():
+            block.put(np.asarray(state[name], np.float32))
+        self._step = int(state["step"])
+
+    def predict(self, batch: PhotoBatch) -> dict[str, Array]:
+        if self.training:
+            raise InputError("A plan for training does not predict; compile one for inference and load the weights.")
+        count = self._put_batch(batch)
+        self._replay("predict")
+        self._device.synchronize()
+        classes = self.program.output.shape[-1]
+        logits = self._blocks["logits"].get(self.batch * classes, np.float32).reshape(self.batch, classes)
+        values = {name: self.read(self.program.values[name])[:count] for name in self._outputs}
+        return {"logits": logits[:count].copy(), **values}
+
+    def read(self, value: Value, gradient: bool = False) -> Array:
+        """A value of the last walk, or its gradient, as float32 ``(batch, *shape)``."""
+        t = self._frame.image(value, gradient)
+        count = self.batch * t.height * t.width * t.pitch
+        whole = t.address - value.channel * t.element - self._blocks["arena"].address
+        if t.element == 2:
+            raw = self._blocks["arena"].get(count, np.uint16, whole).astype(np.uint32) << 16
+            flat = raw.view(np.float32)
+        else:
+            flat = self._blocks["arena"].get(count, np.float32, whole)
+        array = flat.reshape(self.batch, t.height, t.width, t.pitch)[..., value.channel : value.channel + t.channels]
+        if value.buffer == PHOTO:
+            top, left = self._frame.border[:2]
+            array = array[:, top : top + value.shape[0], left : left + value.shape[1]]
+        return np.ascontiguousarray(array).reshape(self.batch, *value.shape)
+
+    def gradient(self, batch: PhotoBatch, accumulate: bool = False) -> StepResult:
+        if not accumulate:
+            self._parts = self._photos = 0
+        self._parts += 1
+        self._control.settings["step"] = self._step
+        result = self._step_result(batch, "accumulate" if accumulate else "gradient")
+        self._photos += result.photos
+        return result
+
+    def _step_result(self, batch: PhotoBatch, kind: str) -> StepResult:
+        count = self._put_batch(batch)
+        self._replay(kind)
+        copy_out(self._answer, 0, self._blocks["answer"], 0, 16, self._stream)
+        self._synchronize()
+        loss, hits, norm = (float(v) for v in self._answer.array[:12].view(np.float32))
+        return StepResult(loss, int(hits), count, norm)
+
+    def gradients(self) -> dict[str, Array]:
+        self._device.activate()
+        flat = self._blocks["gradient"].get(self.layout.trained, np.float32)
+        return self._named(flat)
+
+    def update(self, learning_rate: float) -> None:
+        self._device.activate()
+        self._set_rates(learning_rate)
+        self._copy_control()
+        self._replay("update")
+        self._synchronize()
+
+    def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
+        self._parts, self._photos = 1, 0
+        self._control.settings["step"] = self._step
+        self._set_rates(learning_rate)
+        return self._step_result(batch, "step")
+
+    def _set_rates(self, learning_rate: float) -> None:
+        """Count the step and put its scalars into the control block."""
+        self._step += 1
+        now, settings = scalars(self._optimizer, learning_rate, self._step), self._control.settings
+        settings["rate"], settings["root"] = now.rate, now.root
+        settings["shrink"], settings["average"] = now.shrink, now.average
+
+    def keep_photos(self, photos: Array) -> bool:
+        self._device.activate()
+        photos = np.ascontiguousarray(photos, np.uint8)
+        free, _ = self._device.memory()
+        self._drop_photos()
+        if photos.nbytes + RESERVE > free:
+            return False
+        self._blocks["photos"] = Block(photos.nbytes)
+        self._blocks["photos"].put(photos)
+        self._kept = photos
+        self.memory = replace(self.memory, photos=photos.nbytes)
+        return True
+
+    def _drop_photos(self) -> None:
+        self._kept = None
+        if "photos" in self._blocks:
+            self._blocks.pop("photos").close()
+
+    def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
+        self._put_batch(batch)
+        launches = self._lists["gradient" if self.training else "predict"]
+        self._run_each(launches)
+        self._synchronize()
+        return time_launches(self._device, launches, self._stream, self._launch)
+
+    def kernels(self) -> list[tuple[str, str, str]]:
+        launches = self._lists["step" if self.training else "predict"]
+        return list(dict.fromkeys((n.layer, n.direction, n.kernel) for n in launches))
+
+    def close(self) -> None:
+        gpu.move_out(self)
+        self._free()
+
+    def leave(self) -> None:
+        """For `core.gpu.device.reset`: state to the host, everything freed."""
+        self._parked = (self.weights(), self.state() if self.training else {})
+        self._free()
+
+    def come_back(self) -> None:
+        """After `leave`: allocated, compiled and loaded again."""
+        assert self._parked is not None
+        weights, state = self._parked
+        kept = self._kept
+        self._build()
+        self.load(weights)
+        if self.training:
+            self.load_state(state)
+        if kept is not None:
+            self.keep_photos(kept)
+        self._parked = None
+
+    def _free(self) -> None:
+        self._device.activate()
+        self._device.synchronize()
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs.clear()
+        pinned = (self._pinned, self._answer, self._photo_pinned)
+        for thing in (*self._blocks.values(), *(p for p in pinned if p), *([self._photo_block] if self._photo_block else [])):
+            thing.close()
+        self._blocks.clear()
+        self._photo_block = self._photo_pinned = None
+        gpu.check(gpu.driver.cuStreamDestroy(self._stream))
+
+    def _put_batch(self, batch: PhotoBatch) -> int:
+        """Queue the copies of a batch; gives the number of photos."""
+        self._device.activate()
+        count = len(batch.rows)
+        photos = batch.photos
+        if photos is None and self._kept is None:
+            raise InputError("This batch names photos by index, but no photos were put on the GPU (keep_photos).")
+        shape = self._kept.shape if photos is None else np.shape(photos)  # type: ignore[union-attr]
+        if len(shape) != 4 or shape[3] != 3 or not 1 <= count <= self.batch:
+            raise InputError(f"This plan takes 1 to {self.batch} photos of (height, width, 3) uint8 at a time.")
+        c, settings = self._control, self._control.settings
+        settings["photos"], settings["seed"], settings["photo0"] = count, self._seed & 0xFFFFFFFF, self._photos
+        settings["factor"] = 1 / max(self._parts, 1)
+        settings["source_height"], settings["source_width"] = shape[1:3]
+        c.rows[:count] = batch.rows
+        c.labels[:count] = batch.labels
+        if photos is None:
+            assert batch.index is not None
+            settings["source"] = self._blocks["photos"].address
+            c.index[:count] = batch.index
+        else:
+            settings["source"] = self._stream_photos(photos)
+            c.index[:count] = np.arange(count) if batch.index is None else batch.index
+        self._copy_control()
+        return count
+
+    def _stream_photos(self, photos: Array) -> int:
+        """Queue the copy of photos through pinned memory; gives their address on the device."""
+        size = photos.nbytes
+        if self._photo_block is None or self._photo_block.size < size:
+            for old in (self._photo_block, self._photo_pinned):
+                if old is not None:
+                    old.close()
+            self._photo_block, self._photo_pinned = Block(size), Pinned(size)
+        assert self._photo_pinned is not None
+        self._photo_pinned.array[:size].reshape(photos.shape)[...] = photos
+        copy_in(self._photo_block, 0, self._photo_pinned, 0, size, self._stream)
+        return self._photo_block.address
+
+    def _copy_control(self) -> None:
+        copy_in(self._blocks["control"], 0, self._pinned, 0, self._pinned.size, self._stream)
+
+    def _launch(self, launch: Launch) -> None:
+        function = self._functions[launch.recipe]
+        function.launch(launch.grid, launch.block, launch.shared, self._stream, launch.values)
+
+    def _run_each(self, launches: Sequence[Launch]) -> None:
+        for launch in launches:
+            self._launch(launch)
+
+    def _run(self, name: str) -> None:
+        self._run_each(self._lists[name])
+
+    def _replay(self, name: str) -> None:
+        """Queue a list of launches as one graph, captured the first time."""
+        if name not in self._graphs:
+            self._run_shared_sizes(self._lists[name])
+            self._graphs[name] = Graph(self._stream, self._recorder(name))
+        self._graphs[name].replay()
+
+    def _run_shared_sizes(self, launches: Sequence[Launch]) -> None:
+        """Set the kernels' shared memory before a capture, where attributes cannot be set."""
+        for launch in launches:
+            self._functions[launch.recipe].allow_shared(launch.shared)
+
+    def _recorder(self, name: str) -> Callable[[], None]:
+        return lambda: self._run(name)
+
+    def _synchronize(self) -> None:
+        gpu.check(gpu.driver.cuStreamSynchronize(self._stream))
+
+
+def walk(frame: Frame, training: bool, accumulate: bool) -> None:
+    """Write all launches of a program into the frame."""
+    forward_launches(frame)
+    if training:
+        backward_launches(frame, accumulate)
+    else:
+        frame.add(head_launch(frame, None, ""))
+
+
+def keep_all(frame: Frame) -> list[str]:
+    """Every array, for looking at after the step."""
+    return list(frame.lifetimes())
+
+
+def check_weights(weights: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises ModelFileError naming every missing, extra or misshapen array."""
+    missing, extra = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
+    wrong = [
+        f"{n} is {tuple(np.shape(weights[n]))} instead of {wanted[n]}"
+        for n in wanted
+        if n in weights and tuple(np.shape(weights[n])) != tuple(wanted[n])
+    ]
+    found = [f"missing {', '.join(missing)}"] if missing else []
+    found += [f"not in the network: {', '.join(extra)}"] if extra else []
+    if found + wrong:
+        raise ModelFileError(f"The weights do not fit the network: {'; '.join(found + wrong)}.")

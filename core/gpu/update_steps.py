@@ -1,0 +1,66 @@
+"""The launches after the gradient: its norm and the step's result, the optimizer, the packed filters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from core.gpu.forward_steps import THREADS, simple_launch
+from core.gpu.frame import Frame
+from core.gpu.kernels import update_fast
+from core.gpu.launch import Launch, blocks_of
+from core.ops.update import Optimizer
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UpdateArrays:
+    """Addresses of the optimizer's arrays; average 0 means none is kept."""
+
+    first: int
+    second: int
+    average: int
+    roles: int
+    sums: int
+    result: int
+
+
+def result_launches(frame: Frame, arrays: UpdateArrays) -> list[Launch]:
+    """Norm of the gradient, and loss, hits and norm for the host."""
+    places, count = frame.places, frame.layout.trained
+    return [
+        simple_launch(
+            "all", "update", "norm", "update_fast", "norm", (), update_fast.NORM_ARGUMENTS,
+            (update_fast.NORM_BLOCKS, 1, 1), (128, 1, 1), (places.gradient, arrays.sums, count),
+        ),
+        simple_launch(
+            "all", "update", "result", "update_fast", "result", (), update_fast.RESULT_ARGUMENTS,
+            (1, 1, 1), (128, 1, 1), (arrays.sums, places.results, places.control, arrays.result, frame.batch),
+        ),
+    ]  # fmt: skip
+
+
+def update_launches(frame: Frame, optimizer: Optimizer, arrays: UpdateArrays) -> list[Launch]:
+    """The optimizer's step over all weights, and their packed copies."""
+    o, places, count = optimizer, frame.places, frame.layout.trained
+    values = (
+        places.weights, places.gradient, arrays.first, arrays.second, arrays.average, arrays.roles, places.control,
+        arrays.result, count, o.momentum, o.weight_decay, o.beta1, 1 - o.beta1, o.beta2, 1 - o.beta2, o.epsilon,
+        o.clip_norm,
+    )  # fmt: skip
+    grid = (min(blocks_of(count, THREADS), 8 * frame.processors), 1, 1)
+    update = simple_launch(
+        "all", "update", o.name, "update_fast", "make_update", (o.name, o.nesterov), update_fast.ARGUMENTS, grid,
+        (THREADS, 1, 1), values,
+    )
+    return [update, pack_launch(frame)]
+
+
+def pack_launch(frame: Frame) -> Launch:
+    """Packed copies of the weights for the matrix kernels."""
+    count = frame.packed_count
+    return simple_launch(
+        "all", "update", "pack", "update_fast", "make_pack", (frame.element,), update_fast.PACK_ARGUMENTS,
+        (blocks_of(max(count, 2), 2 * THREADS), 1, 1), (THREADS, 1, 1),
+        (frame.places.weights, frame.places.pack_places, frame.places.packed, count),
+    )
