@@ -1,0 +1,112 @@
+"""IDX files: MNIST's digits, plain or gzip, and ten thousand crafted ones."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.data.idx import read_digits, read_idx
+from core.errors import DataError
+
+
+def idx(array, code=0x08):
+    return bytes((0, 0, code, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def digits(tmp_path):
+    rng = np.random.default_rng(0)
+    photos = rng.integers(0, 256, (7, 28, 28), np.uint8)
+    labels = np.arange(7, dtype=np.uint8)
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(photos)))
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx(labels))
+    return tmp_path, photos, labels
+
+
+def test_digits_come_back_plain_and_packed(digits):
+    folder, photos, labels = digits
+    read, classes = read_digits(folder, "t10k")
+    assert np.array_equal(read[..., 0], photos)
+    assert np.array_equal(classes, labels)
+    assert (read.dtype, classes.dtype, read.shape) == (np.uint8, np.int32, (7, 28, 28, 1))
+
+
+def test_numbers_are_turned_to_this_machines_byte_order(tmp_path):
+    path = tmp_path / "numbers"
+    path.write_bytes(idx(np.array([[1, -2], [300, 70000]], ">i4"), 0x0C))
+    assert read_idx(path).tolist() == [[1, -2], [300, 70000]]
+
+
+def test_labels_that_are_no_digits_are_refused(digits):
+    folder, _, labels = digits
+    (folder / "t10k-labels-idx1-ubyte").write_bytes(idx(labels + 9))
+    with pytest.raises(DataError, match="do not fit"):
+        read_digits(folder, "t10k")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match="train-images-idx3-ubyte"):
+        read_digits(tmp_path, "train")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "does not begin"),
+        (b"\0\0\x08", "does not begin"),
+        (b"\0\0\x08\x00", "axes"),
+        (b"\0\0\x08\x03\0\0", "header"),
+        (b"\0\0\x08\x03" + b"\xff" * 12, "more than"),
+        (idx(np.zeros((2, 3), np.uint8))[:-1], "cut"),
+        (idx(np.zeros((2, 3), np.uint8)) + b"x", "longer"),
+        (gzip.compress(idx(np.zeros(9, np.uint8)))[:-9], "cannot be read"),
+    ],
+)
+def test_each_trouble_has_its_sentence(tmp_path, data, words):
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=words):
+        read_idx(path)
+
+
+def test_ten_thousand_crafted_files_do_no_harm(tmp_path):
+    rng = np.random.default_rng(1)
+    good = idx(rng.integers(0, 256, (3, 4, 5), np.uint8))
+    packed = gzip.compress(good)
+    path = tmp_path / "crafted"
+    right, sentences = 0, set()
+    for _ in range(10_000):
+        data = bytearray(packed if rng.random() < 0.5 else good)
+        for _ in range(int(rng.integers(1, 4))):
+            data[int(rng.integers(0, min(len(data), 40)))] = int(rng.integers(0, 256))
+        path.write_bytes(data[: int(rng.integers(1, len(data) + 1))] if rng.random() < 0.3 else data)
+        try:
+            right += read_idx(path).ndim > 0
+        except DataError as error:
+            sentences.add(str(error)[-1])
+    assert 0 < right < 10_000
+    assert sentences == {"."}
+
+
+def test_a_bomb_takes_no_more_memory_than_it_may(tmp_path):
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"\0\0\x08\x01" + struct.pack(">I", 1 << 26) + bytes(1 << 27), 1))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="longer"):
+        read_idx(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 28
+
+
+@pytest.mark.skipif("LEAFCLINIC_DATA" not in os.environ, reason="LEAFCLINIC_DATA is not set")
+def test_mnist_itself_has_its_known_counts():
+    photos, labels = read_digits(Path(os.environ["LEAFCLINIC_DATA"]) / "mnist", "t10k")
+    assert photos.shape == (10_000, 28, 28, 1)
+    assert np.bincount(labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
