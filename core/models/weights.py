@@ -14,8 +14,7 @@ from safetensors.numpy import load_file
 from core.errors import ModelFileError
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Array, Arrays, volume
-
-_ELEMENTWISE = ("relu", "relu6", "sigmoid", "dropout", "batch_norm")
+from core.ops.flatten import channels_first, channels_last, flattened_image
 
 
 def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
@@ -58,32 +57,17 @@ def _owners(graph: Graph) -> dict[str, Node]:
 def _to_torch(graph: Graph, node: Node, array: Array) -> Array:
     if array.ndim == 4:
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    image = _flattened(graph, node)
+    image = flattened_image(graph, node)
     if image is None or (node.op == "dense" and array.ndim == 1):
         return array.copy()
-    lead = array.shape[:-1]
-    moved = np.moveaxis(array.reshape(*lead, *image), -1, -3)
-    return np.ascontiguousarray(moved.reshape(array.shape))
+    return channels_first(array, image)
 
 
 def _from_torch(graph: Graph, node: Node, array: Array, shape: Shape) -> Array:
     array = array.astype(np.float32)
     if array.ndim == 4:
         return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
-    image = _flattened(graph, node)
+    image = flattened_image(graph, node)
     if image is None or (node.op == "dense" and array.ndim == 1) or array.shape != shape:
         return array
-    height, width, channels = image
-    moved = np.moveaxis(array.reshape(*array.shape[:-1], channels, height, width), -3, -1)
-    return np.ascontiguousarray(moved.reshape(array.shape))
-
-
-def _flattened(graph: Graph, node: Node) -> Shape | None:
-    """The (height, width, channels) whose flattening a node's input is, if it is one."""
-    before = graph.node(node.inputs[0])
-    while before.op in _ELEMENTWISE:
-        before = graph.node(before.inputs[0])
-    if before.op != "flatten":
-        return None
-    image = graph.node(before.inputs[0]).shape
-    return image if len(image) == 3 else None
+    return channels_last(array, image)

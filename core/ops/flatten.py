@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from core.graph import Attributes, Shape
+import numpy as np
+
+from core.graph import Attributes, Graph, Node, Shape
 from core.ops.attributes import only_input
 from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
 
@@ -22,6 +24,33 @@ def _backward(
     attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
 ) -> Gradients:
     return Gradients((gradient.reshape(inputs[0].shape),))
+
+
+_KEEPS_ORDER: Final = ("relu", "relu6", "sigmoid", "dropout", "batch_norm")
+
+
+def flattened_image(graph: Graph, node: Node) -> Shape | None:
+    """The (height, width, channels) whose flattening a node's input is, if it is one."""
+    before = graph.node(node.inputs[0])
+    while before.op in _KEEPS_ORDER:
+        before = graph.node(before.inputs[0])
+    if before.op != "flatten":
+        return None
+    image = graph.node(before.inputs[0]).shape
+    return image if len(image) == 3 else None
+
+
+def channels_first(array: Array, image: Shape) -> Array:
+    """The last axis, a flattened image, from the engine's order to that of PyTorch and ONNX."""
+    moved = np.moveaxis(array.reshape(*array.shape[:-1], *image), -1, -3)
+    return np.ascontiguousarray(moved.reshape(array.shape))
+
+
+def channels_last(array: Array, image: Shape) -> Array:
+    """The way back of `channels_first`."""
+    height, width, channels = image
+    moved = np.moveaxis(array.reshape(*array.shape[:-1], channels, height, width), -3, -1)
+    return np.ascontiguousarray(moved.reshape(array.shape))
 
 
 FLATTEN: Final = Op(
