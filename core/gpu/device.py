@@ -7,7 +7,9 @@ takes from the GPU goes through a `Device`, so that `reset` knows what to give b
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, final
 
 from core.errors import DeviceError, OutOfMemory
@@ -130,12 +132,18 @@ class Device:
     def load(self, recipes: Sequence[Recipe]) -> dict[Recipe, Function]:
         """The kernels of these recipes, compiled where no earlier run has done so."""
         missing = [r for r in dict.fromkeys(recipes) if r not in self._functions]
-        for recipe, (ptx, entry) in compile_recipes(missing, self.capability).items():
-            module = check(driver.cuModuleLoadData(ptx.encode() + b"\0"))
-            self._modules.append(module)
-            handle = check(driver.cuModuleGetFunction(module, entry.encode()))
-            self._functions[recipe] = Function(handle, recipe.kinds)
+        compiled = compile_recipes(missing, self.capability)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the driver assembles PTX, half a second a kernel
+            for recipe, (module, function) in zip(compiled, pool.map(self._assemble, compiled.items()), strict=True):
+                self._modules.append(module)
+                self._functions[recipe] = function
         return {r: self._functions[r] for r in recipes}
+
+    def _assemble(self, item: tuple[Recipe, tuple[str, str]]) -> tuple[Any, Function]:
+        recipe, (ptx, entry) = item
+        self.activate()
+        module = check(driver.cuModuleLoadData(ptx.encode() + b"\0"))
+        return module, Function(check(driver.cuModuleGetFunction(module, entry.encode())), recipe.kinds)
 
     def close(self) -> None:
         """Unload every kernel and let go of the context. Plans on it must be closed first."""

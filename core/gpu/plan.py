@@ -250,8 +250,8 @@ class CudaPlan(Plan):
             flat = self._blocks["arena"].get(count, np.float32, whole)
         array = flat.reshape(self.batch, t.height, t.width, t.pitch)[..., value.channel : value.channel + t.channels]
         if value.buffer == PHOTO:
-            top, left = self._frame.border[:2]
-            array = array[:, top : top + value.shape[0], left : left + value.shape[1]]
+            (top, left, _, _), (height, width, _) = self._frame.border, self.program.buffers[PHOTO]
+            array = array[:, top : top + height, left : left + width]
         return np.ascontiguousarray(array).reshape(self.batch, *value.shape)
 
     def gradient(self, batch: PhotoBatch, accumulate: bool = False) -> StepResult:
