@@ -16,6 +16,14 @@ from core.ops.update import Optimizer, clip_factor, gradient_norm, scalars
 
 
 @cuda.jit
+def naive_descent(weights: Vector, gradient: Vector, rate: Float) -> None:
+    """``weights -= rate gradient``: plain gradient descent, the first lesson."""
+    i = cuda.grid(1)
+    if i < weights.size:
+        weights[i] -= float32(rate) * gradient[i]
+
+
+@cuda.jit
 def naive_sgd(
     weights: Vector, gradient: Vector, momentum: Vector, decayed: Vector,
     rate: Float, factor: Float, decay: Float, keep: Float, nesterov: Int,

@@ -1,0 +1,134 @@
+"""The convolution lesson: one small CNN on digits, trained with each way to convolve, timed and tested."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.graph import Graph
+from core.laboratory.network import HOST, Place, Walk
+from core.models.cnn import cnn
+from core.models.init import initial_weights
+from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
+from core.ops.builder import with_loss
+from core.ops.contract import Array, Mode
+from core.ops.registry import Table
+
+HOST_RUNGS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel", "fused")
+DEVICE_RUNGS: Final = ("naive", "shared", "im2col")
+
+TITLES: Final[Mapping[str, str]] = MappingProxyType({
+    "naive": "plain loops",
+    "vectorised": "array operations",
+    "vectorised_parallel": "array operations, batch in parallel",
+    "im2col": "unfolded, matrix product",
+    "im2col_parallel": "unfolded, batch in parallel",
+    "fused": "our tiles",
+    "shared": "tiles in shared memory",
+})  # fmt: skip
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What is trained: examples of `photos` uint8 (N, 28, 28, 1), one pass, plain gradient descent."""
+
+    batch: int = 32
+    learning_rate: float = 0.05
+    examples: int = 2048
+    padding: str = "same"
+    seed: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Seconds of the median iteration, the last loss, and right answers over test photos (None: not asked)."""
+
+    way: str
+    seconds: float
+    loss: float
+    accuracy: float | None
+
+
+def lesson_graph(lesson: Lesson) -> Graph:
+    """Two 5x5 convolutions of 8 filters, max pooling, dense 128, dense 10, and the loss."""
+    options = Options(classes=10, image_size=28, channels=1, dropout=0.0, padding=lesson.padding)
+    return with_loss(cnn(options), 0.0, ())
+
+
+def normalised(photos: Array) -> Array:
+    """uint8 digits to float32 with mean 0 and deviation 1."""
+    return ((photos / np.float32(255) - np.float32(DIGIT_MEAN[0])) / np.float32(DIGIT_STD[0])).astype(np.float32)
+
+
+def run_lesson(
+    lesson: Lesson, table: Table, rung: str, place: Place, train: tuple[Array, Array], test: tuple[Array, Array] | None
+) -> Outcome:
+    """Train once over the examples with one rung and time every iteration (the first is not counted)."""
+    graph = lesson_graph(lesson)
+    walk = Walk(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung, place)
+    seconds = []
+    for photos, labels in batches(lesson, *train):
+        _fill(walk, place, photos, labels)
+        begin = time.perf_counter()
+        walk.step()
+        _descend(walk, place, lesson.learning_rate)
+        loss = walk.loss()  # waits for the device
+        seconds.append(time.perf_counter() - begin)
+    accuracy = None if test is None else _accuracy(walk, place, *test)
+    return Outcome(rung, float(np.median(seconds[1:] or seconds)), loss, accuracy)
+
+
+def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Array, Array]]:
+    """Whole batches of the first examples in an order that follows from the seed."""
+    count = min(lesson.examples, len(photos)) // lesson.batch * lesson.batch
+    order = np.random.default_rng(lesson.seed).permutation(count)
+    for first in range(0, count, lesson.batch):
+        rows = order[first : first + lesson.batch]
+        yield photos[rows], labels[rows]
+
+
+def _fill(walk: Walk, place: Place, photos: Array, labels: Array) -> None:
+    for target, source in ((walk.photos, normalised(photos)), (walk.labels, labels)):
+        if place is HOST:
+            target[...] = source
+        else:
+            target.copy_to_device(np.ascontiguousarray(source))
+
+
+def _descend(walk: Walk, place: Place, rate: float) -> None:
+    """``weight -= rate gradient`` for every parameter, where the arrays live."""
+    for name, gradient in walk.gradients.items():
+        weight = walk.parameters[name]
+        if place is HOST:
+            weight -= np.float32(rate) * gradient
+        else:
+            _descend_on_device(weight, gradient, rate)
+
+
+def _descend_on_device(weight: Any, gradient: Any, rate: float) -> None:
+    from core.gpu.hosted import flat, over
+    from core.gpu.kernels.update import naive_descent
+
+    naive_descent[over(weight.size)](flat(weight), flat(gradient), rate)
+
+
+def _accuracy(walk: Walk, place: Place, photos: Array, labels: Array) -> float:
+    """Right answers of the walk's forward pass (no dropout in this lesson) over whole batches."""
+    right = seen = 0
+    walk.mode = Mode()
+    for first in range(0, len(photos) - walk.batch + 1, walk.batch):
+        rows = slice(first, first + walk.batch)
+        _fill(walk, place, photos[rows], labels[rows])
+        for launch in walk.forward:
+            launch.run()
+        logits = place.get(walk.values[walk.graph.output])
+        right += int((logits.argmax(-1) == labels[rows]).sum())
+        seen += walk.batch
+    return right / max(seen, 1)
