@@ -28,6 +28,7 @@ from core.gpu.cuda import cuda
 from core.gpu.hosted import on_stream
 from core.gpu.kernels import matmul_tensor_core
 from core.gpu.table import TABLE
+from core.laboratory.digits import DEVICE_RUNGS, Lesson, normalised, run_lesson
 from core.laboratory.network import Walk, cuda_place
 from core.models.init import initial_weights
 from core.models.table import build
@@ -296,6 +297,43 @@ def time_steps(clock: Clock, rows: list[dict[str, Any]]) -> None:
     assert max(losses.values()) - min(losses.values()) < 1e-3, losses
 
 
+def time_lesson(rows: list[dict[str, Any]]) -> None:
+    """The small CNN of the convolution lesson on random digits: seconds per iteration, ours by rungs and PyTorch."""
+    rng = np.random.default_rng(0)
+    photos = rng.integers(0, 256, (640, 28, 28, 1), np.uint8)
+    labels = rng.integers(0, 10, 640).astype(np.int32)
+    for batch in (32, 64):
+        lesson = Lesson(batch=batch, examples=640)
+        times = {rung: run_lesson(lesson, TABLE, rung, cuda_place(), (photos, labels), None).seconds * 1e3
+                 for rung in DEVICE_RUNGS}
+        peer = torch_lesson(batch, normalised(photos), labels) * 1e3
+        best = min(times, key=times.__getitem__)
+        rows.append(line(f"lesson cnn iteration b{batch}", times[best], {"torch eager": peer}, "ms",
+                         peer / times[best], kernel=best, rungs=times))
+
+
+def torch_lesson(batch: int, photos: np.ndarray, labels: np.ndarray) -> float:
+    """Median seconds of the same iteration in PyTorch, float32, plain SGD."""
+    nn = torch.nn
+    net = nn.Sequential(
+        nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(1568, 128), nn.ReLU(), nn.Linear(128, 10),
+    ).cuda()  # fmt: skip
+    descent, seconds = torch.optim.SGD(net.parameters(), 0.05), []
+    for first in range(0, len(photos), batch):
+        x = torch.from_numpy(photos[first : first + batch]).permute(0, 3, 1, 2).cuda()
+        y = torch.from_numpy(labels[first : first + batch]).long().cuda()
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        descent.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        descent.step()
+        loss.item()
+        seconds.append(time.perf_counter() - begin)
+    return statistics.median(seconds[2:])
+
+
 def save(path: Path, rows: list[dict[str, Any]]) -> None:
     """Machine, versions, commit and date with the rows."""
     versions = {name: metadata.version(name) for name in ("numba", "numba-cuda", "numpy", "torch")}
@@ -310,7 +348,7 @@ def save(path: Path, rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/kernels.json"))
-    parser.add_argument("--only", default="check,step,matmul,depthwise,small,conv", help="parts to run, by commas")
+    parser.add_argument("--only", default="check,step,matmul,depthwise,small,lesson,conv", help="parts to run, by commas")
     options = parser.parse_args()
     parts = options.only.split(",")
     torch.backends.cudnn.benchmark = True
@@ -328,6 +366,8 @@ def main() -> None:
         time_depthwise(clock, rows)
     if "small" in parts:
         time_small(clock, rows)
+    if "lesson" in parts:
+        time_lesson(rows)
     if "conv" in parts:
         for name, case, weight in squeezenet_layers():
             time_convolution(clock, name, case, weight, rows)
