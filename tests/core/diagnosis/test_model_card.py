@@ -1,0 +1,44 @@
+from dataclasses import replace
+
+import pytest
+
+from core.diagnosis.model_card import DATA, TEST, render_card
+from core.diagnosis.model_file import ModelFile
+from core.models import build, initial_weights
+
+
+@pytest.fixture(scope="module")
+def model():
+    graph = build("cnn", 2, 32)
+    return ModelFile(graph, initial_weights(graph, 0), ("bean/healthy", "bean/rust"), 32, 0.8, "abc", "MIT")
+
+
+def test_a_bare_model_has_a_heading_and_its_data_only(model):
+    card = render_card(model, "Beans")
+    assert card.startswith("# Beans\n")
+    assert "tells 2 classes apart" in card
+    assert "`abc`" in card
+    assert "How good" not in card
+
+
+def test_every_section_of_the_file_is_told(model):
+    row = {"name": "bean/rust", "photos": 40, "right": 0.95, "interval": [0.83, 0.99]}
+    full = replace(
+        model,
+        sections={
+            DATA: {"sources": ["Photos of beans."], "weaknesses": ["Only one farm."]},
+            TEST: {"note": "On the test split.", "parts": [{**row, "name": "all"}], "macro_f1": 0.9,
+                   "classes": [{**row, "precision": 0.9, "f1": 0.925}]},
+            "calibration": {"error": 0.012},
+            "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0,
+                          "curve": [[1.0, 0.2, 0.95, 0.0], [0.97, 0.6, 0.99, 0.01]]},
+            "reading_leaf": {"photos": 9, "border": 0.8, "commonest": 0.5, "plain": 0.95, "blurred": 0.9,
+                             "swapped": 0.7, "off_leaf": 0.3},
+        },
+    )  # fmt: skip
+    card = render_card(full, "Beans")
+    assert "| bean/rust | 40 | 95.0% | 83.0% to 99.0% | 90.0% | 0.925 |" in card
+    assert "97% of validation photos are answered, 99.0% of the answers are right, and 1.0%" in card
+    assert "off by 0.012" in card
+    assert "goes from 95.0% to 70.0%" in card
+    assert card.rstrip().endswith("- Only one farm.")
