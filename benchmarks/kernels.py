@@ -1,6 +1,6 @@
 """The ladder on a GPU: every rung checked, then timed beside PyTorch (cuDNN, cuBLAS) in one run.
 
-    python -m benchmarks.kernels [--out benchmarks/results/kernels.json] [--quick]
+    python -m benchmarks.kernels [--only check,step,matmul,depthwise,small,lesson,conv]
 
 Times are medians of replayed CUDA graphs, so that no launch from Python is in them. Each case's arrays stay
 where they are between repeats: small ones sit in the L2 cache, for ours and the peers alike.
@@ -9,21 +9,17 @@ where they are between repeats: small ones sit in the L2 cache, for ours and the
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.record import Row, make_row, print_table, write_results
 from core.gpu.cuda import cuda
 from core.gpu.hosted import on_stream
 from core.gpu.kernels import matmul_tensor_core
@@ -38,6 +34,8 @@ from core.ops.registry import Case
 BATCH = 32
 SLOW_MS = 20.0
 """Above this one repeat is enough."""
+
+PARTS = "check,step,matmul,depthwise,small,lesson,conv"
 
 CHECKED = (
     "conv2d", "dense", "max_pool", "avg_pool", "global_avg_pool", "depthwise_conv2d", "batch_norm", "relu", "relu6",
@@ -130,7 +128,9 @@ def results_of(direction: str) -> str:
     return {"forward": "out", "backward_input": "dx", "backward_weight": "dweight"}[direction]
 
 
-def time_convolution(clock: Clock, name: str, case: Case, weight: tuple[int, ...], rows: list[dict[str, Any]]) -> None:
+def time_convolution(
+    clock: Clock, name: str, case: Case, weight: tuple[int, ...], rows: list[Row], **more: float
+) -> None:
     """All rungs of the three directions of one layer, each compared with PyTorch's result before it is timed."""
     arrays = device_arrays(case, weight)
     peers = torch_convolution(case, arrays, 1 if case.op == "conv2d" else case.inputs[0][-1])
@@ -148,16 +148,22 @@ def time_convolution(clock: Clock, name: str, case: Case, weight: tuple[int, ...
             error = float((got - wanted).norm() / wanted.norm())
             assert error < 1e-3, (name, row.key, error)
             times[row.algorithm] = clock.milliseconds(partial(row.run, case, arrays))
-        best = min(times, key=times.__getitem__)
-        cudnn = clock.milliseconds(peer)
-        rows.append(line(f"{case.op} {direction} {name}", times[best], {"cudnn float32": cudnn}, "ms",
-                         cudnn / times[best], kernel=best, rungs=times))
+        cudnn = {"cudnn float32": clock.milliseconds(peer)} | (more if direction == "forward" else {})
+        rows.append(line(f"{case.op} {direction} {name}", cudnn, "ms", times))
 
 
-def line(name: str, ours: float, peers: dict[str, float], unit: str, ratio: float, **more: Any) -> dict[str, Any]:
-    sys.stdout.write(f"{name:48} ours {ours:10.4f} peers {peers} {unit} ratio {ratio:.2f} {more.get('rungs', '')}\n")
-    sys.stdout.flush()
-    return {"name": name, "ours": ours, "peers": peers, "unit": unit, "ratio": ratio, **more}
+RUNGS: dict[str, dict[str, float]] = {}
+"""Every rung's figure by row name, in the row's unit."""
+
+
+def line(name: str, peers: dict[str, float], unit: str, rungs: dict[str, float]) -> Row:
+    """The row of the best rung; all rungs are kept in `RUNGS`."""
+    RUNGS[name] = rungs
+    best = (min if unit == "ms" else max)(rungs.values())
+    row = make_row(name, best, peers, unit)
+    print_table([row])
+    print("    " + "  ".join(f"{rung} {value:.4g}" for rung, value in rungs.items()), flush=True)
+    return row
 
 
 def squeezenet_layers() -> list[tuple[str, Case, tuple[int, ...]]]:
@@ -179,7 +185,7 @@ def squeezenet_layers() -> list[tuple[str, Case, tuple[int, ...]]]:
     return layers
 
 
-def time_products(clock: Clock, rows: list[dict[str, Any]], sizes: list[tuple[int, int, int]]) -> None:
+def time_products(clock: Clock, rows: list[Row], sizes: list[tuple[int, int, int]]) -> None:
     for m, k, n in sizes:
         case = Case("matmul", {}, ((m, k), (k, n)), (m, n), 1)
         a, b = (torch.randn(s, device="cuda") for s in case.inputs)
@@ -196,14 +202,12 @@ def time_products(clock: Clock, rows: list[dict[str, Any]], sizes: list[tuple[in
             times[row.algorithm] = clock.milliseconds(partial(row.run, case, arrays), 10 if m < 4096 else 2)
         speeds = {key: flops / ms / 1e9 for key, ms in times.items()}
         cublas = flops / clock.milliseconds(partial(torch.mm, a, b, out=out), 10 if m < 4096 else 2) / 1e9
-        best = max(speeds, key=speeds.__getitem__)
-        rows.append(line(f"matmul float32 {name}", speeds[best], {"cublas": cublas}, "TFLOP/s",
-                         speeds[best] / cublas, kernel=best, rungs=speeds))
+        rows.append(line(f"matmul float32 {name}", {"cublas": cublas}, "TFLOP/s", speeds))
         if k % 8 == 0 and n % 8 == 0:
             rows.append(time_tensor_cores(clock, name, a, b, flops))
 
 
-def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor, flops: int) -> dict[str, Any]:
+def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor, flops: int) -> Row:
     a, b = a.bfloat16(), b.bfloat16()
     out = torch.full((a.shape[0], b.shape[1]), float("nan"), device="cuda", dtype=torch.bfloat16)
     bits = [cuda.as_cuda_array(t.view(torch.int16)).view(np.uint16) for t in (a, b, out)]
@@ -218,29 +222,22 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
         ms = clock.milliseconds(lambda tile=tile: matmul_tensor_core.multiply(*bits, tile))
         speeds["x".join(map(str, tile))] = flops / ms / 1e9
     cublas = flops / clock.milliseconds(partial(torch.mm, a, b, out=out)) / 1e9
-    best = max(speeds, key=speeds.__getitem__)
-    return line(f"matmul bf16 {name}", speeds[best], {"cublas": cublas}, "TFLOP/s", speeds[best] / cublas,
-                kernel=f"tensor_core {best}", rungs=speeds)
+    return line(f"matmul bf16 {name}", {"cublas": cublas}, "TFLOP/s", speeds)
 
 
-def time_depthwise(clock: Clock, rows: list[dict[str, Any]]) -> None:
+def time_depthwise(clock: Clock, rows: list[Row]) -> None:
     for batch, channels, side in ((128, 512, 32), (1, 32, 122)):
         name = f"{batch}x{channels}x{side}x{side}"
         attributes = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1), "bias": True}
         shape = (side, side, channels)
         case = Case("depthwise_conv2d", attributes, (shape,), shape, batch)
-        time_convolution(clock, name, case, (channels, 3, 3, 1), rows)
         x = torch.randn(batch, channels, side, side, device="cuda")
         weight, bias = torch.randn(channels, 1, 3, 3, device="cuda"), torch.randn(channels, device="cuda")
         nchw = clock.milliseconds(partial(torch.nn.functional.conv2d, x, weight, bias, 1, 1, 1, channels))
-        for row in rows:
-            if row["name"] == f"depthwise_conv2d forward {name}":
-                row["name"] = f"depthwise {name}"
-                row["peers"]["cudnn float32 NCHW"] = nchw
-                row["ratio"] = min(row["peers"].values()) / row["ours"]
+        time_convolution(clock, name, case, (channels, 3, 3, 1), rows, **{"cudnn float32 NCHW": nchw})
 
 
-def time_small(clock: Clock, rows: list[dict[str, Any]]) -> None:
+def time_small(clock: Clock, rows: list[Row]) -> None:
     """Bytes-bound ops at the size of fire2's output, batch 256: GB/s of reads and writes."""
     shape = (54, 54, 128)
     for op, passes in (("relu", 2), ("sigmoid", 2), ("add", 3), ("max_pool", 1.25), ("global_avg_pool", 1)):
@@ -260,13 +257,10 @@ def time_small(clock: Clock, rows: list[dict[str, Any]]) -> None:
             "max_pool": partial(torch.nn.functional.max_pool2d, nchw, 3, 2),
             "global_avg_pool": partial(torch.mean, nchw, (2, 3)),
         }[op]  # fmt: skip
-        torch_speed = size / clock.milliseconds(peer)
-        best = max(speeds, key=speeds.__getitem__)
-        rows.append(line(f"{op} forward 256x54x54x128", speeds[best], {"torch": torch_speed}, "GB/s",
-                         speeds[best] / torch_speed, kernel=best, rungs=speeds))
+        rows.append(line(f"{op} forward 256x54x54x128", {"torch": size / clock.milliseconds(peer)}, "GB/s", speeds))
 
 
-def time_steps(clock: Clock, rows: list[dict[str, Any]]) -> None:
+def time_steps(clock: Clock, rows: list[Row]) -> None:
     """One whole training iteration of SqueezeNet 1.0, batch 32, rung by rung, kernels launched one by one."""
     graph = with_loss(build("squeezenet1_0", 10), 0.0, ())
     weights = initial_weights(graph, 0)
@@ -291,13 +285,11 @@ def time_steps(clock: Clock, rows: list[dict[str, Any]]) -> None:
             by_direction[key] = by_direction.get(key, 0.0) + (time.perf_counter() - begin) * 1e3
         sys.stdout.write(f"step {rung} {times[rung]:.1f} ms, loss {losses[rung]:.5f}, {by_direction}\n")
         del walk
-    best = min(times, key=times.__getitem__)
-    rows.append(line("squeezenet1_0 step by the ladder b32", times[best], {"naive": times["naive"]}, "ms",
-                     times["naive"] / times[best], kernel=best, rungs=times))
+    rows.append(line("squeezenet1_0 step by the ladder b32", {"naive": times["naive"]}, "ms", times))
     assert max(losses.values()) - min(losses.values()) < 1e-3, losses
 
 
-def time_lesson(rows: list[dict[str, Any]]) -> None:
+def time_lesson(rows: list[Row]) -> None:
     """The small CNN of the convolution lesson on random digits: seconds per iteration, ours by rungs and PyTorch."""
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (640, 28, 28, 1), np.uint8)
@@ -307,9 +299,7 @@ def time_lesson(rows: list[dict[str, Any]]) -> None:
         times = {rung: run_lesson(lesson, TABLE, rung, cuda_place(), (photos, labels), None).seconds * 1e3
                  for rung in DEVICE_RUNGS}
         peer = torch_lesson(batch, normalised(photos), labels) * 1e3
-        best = min(times, key=times.__getitem__)
-        rows.append(line(f"lesson cnn iteration b{batch}", times[best], {"torch eager": peer}, "ms",
-                         peer / times[best], kernel=best, rungs=times))
+        rows.append(line(f"lesson cnn iteration b{batch}", {"torch eager": peer}, "ms", times))
 
 
 def torch_lesson(batch: int, photos: np.ndarray, labels: np.ndarray) -> float:
@@ -334,26 +324,15 @@ def torch_lesson(batch: int, photos: np.ndarray, labels: np.ndarray) -> float:
     return statistics.median(seconds[2:])
 
 
-def save(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Machine, versions, commit and date with the rows."""
-    versions = {name: metadata.version(name) for name in ("numba", "numba-cuda", "numpy", "torch")}
-    versions |= {"python": platform.python_version(), "cudnn": str(torch.backends.cudnn.version())}
-    made = {
-        "machine": torch.cuda.get_device_name(), "versions": versions, "commit": os.environ.get("COMMIT", ""),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()), "rows": rows,
-    }  # fmt: skip
-    path.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/kernels.json"))
-    parser.add_argument("--only", default="check,step,matmul,depthwise,small,lesson,conv", help="parts to run, by commas")
+    parser.add_argument("--machine", default="h200", help="short name of the machine, for the file")
+    parser.add_argument("--only", default=PARTS, help="parts to run, by commas")
     options = parser.parse_args()
     parts = options.only.split(",")
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     clock = Clock()
     begin = time.perf_counter()
     if "check" in parts:
@@ -371,7 +350,8 @@ def main() -> None:
     if "conv" in parts:
         for name, case, weight in squeezenet_layers():
             time_convolution(clock, name, case, weight, rows)
-    save(options.out, rows)
+    versions = {"cudnn": torch.backends.cudnn.version(), "cuda": torch.version.cuda}
+    write_results("kernels", rows, options.machine, gpu=torch.cuda.get_device_name(), peers=versions, rungs=RUNGS)
     sys.stdout.write(f"all in {time.perf_counter() - begin:.0f} s\n")
 
 

@@ -1,0 +1,111 @@
+"""Results of a benchmark as a table and as ``benchmarks/results/NAME-MACHINE.json``."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "results"
+PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "torch", "onnxruntime")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement. `ours` and `peers` are in `unit`; `best` says whether "low" or "high" is better.
+
+    `ratio` is over the best peer, above 1 when ours is better; where rounds were measured by turns
+    it is the median of the rounds' ratios and given from outside.
+    """
+
+    name: str
+    ours: float
+    peers: Mapping[str, float]
+    unit: str
+    ratio: float
+    floor: float | None = None
+
+
+def make_row(name: str, ours: float, peers: Mapping[str, float], unit: str, floor: float | None = None) -> Row:
+    """A row whose ratio is that of the values; times ("ms", "s") are better when low, rates when high."""
+    values = list(peers.values())
+    if not values:
+        return Row(name, ours, peers, unit, float("nan"), floor)
+    ratio = min(values) / ours if unit in ("ms", "s", "us") else ours / max(values)
+    return Row(name, ours, dict(peers), unit, ratio, floor)
+
+
+def write_results(name: str, rows: Sequence[Row], machine: str = "", **more: Any) -> Path:
+    """Print the table, write the file and give its path. `machine`: a short name, by default from the processor."""
+    machine = machine or machine_name()
+    print_table(rows)
+    result = {
+        "benchmark": name,
+        "machine": {"name": machine, "processor": processor(), "cores": _cores(), "system": platform.platform()},
+        "versions": {"python": platform.python_version(), **_versions()},
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **more,
+        "rows": [{k: v for k, v in asdict(row).items() if v is not None} for row in rows],
+    }
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{name}-{machine}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
+    return path
+
+
+def print_table(rows: Sequence[Row]) -> None:
+    """The rows as text."""
+    width = max((len(row.name) for row in rows), default=0)
+    for row in rows:
+        peers = "   ".join(f"{peer} {value:.4g}" for peer, value in row.peers.items())
+        print(f"{row.name:{width}}  ours {row.ours:9.4g} {row.unit:8} {peers:40} {row.ratio:5.2f}x")
+
+
+def processor() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def machine_name() -> str:
+    """A short name for file names, such as ``amd-epyc-2``: processor and cores."""
+    words = processor().lower().replace("(r)", "").replace("(tm)", "").split()
+    return "-".join([*(w for w in words[:3] if w.isalnum()), str(_cores())])
+
+
+def _cores() -> int:
+    import os
+
+    return os.cpu_count() or 1
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str:
+    """Hash of the commit, with "+changes" where the sources differ from it."""
+    run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    dirty = subprocess.run(
+        ["git", "status", "--porcelain", "-uno", "core", "benchmarks/*.py"], capture_output=True, text=True, check=False
+    )
+    return (run.stdout.strip() or "unknown") + ("+changes" if dirty.stdout.strip() else "")
