@@ -19,5 +19,5 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
             raise SystemExit(0)
         channel.tell(done=done, total=total)
 
-    each, side = int(asked.get("photos_per_class", 60)), int(asked.get("side", 160))
+    each, side = int(asked["photos_per_class"]), int(asked["side"])
     channel.tell(source=str(write_demo(Path(asked["folder"]), each, side, progress=report)))

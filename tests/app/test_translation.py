@@ -1,0 +1,64 @@
+"""English and Vietnamese: complete, with the same places, and spoken by Qt's own buttons too."""
+
+import json
+import re
+
+import pytest
+from PySide6.QtCore import QCoreApplication
+
+from app import resources, translation
+from app.translation import count, sentence, tr
+from tests.helpers.texts import core_texts, written_texts
+
+pytestmark = pytest.mark.gui
+
+CATALOGUE = json.loads(resources.data("translations/vi.json"))
+
+
+@pytest.fixture
+def vietnamese(qapp):
+    assert translation.install(qapp, "vi") == "vi"
+    yield
+    translation.remove(qapp)
+
+
+def test_every_text_of_the_window_has_a_translation():
+    assert not sorted((written_texts() | core_texts()) - set(CATALOGUE))
+
+
+@pytest.mark.parametrize("source", sorted(k for k in CATALOGUE if "{" in k))
+def test_a_translation_has_the_places_of_its_source(source):
+    assert sorted(re.findall(r"\{\w+\}", CATALOGUE[source])) == sorted(re.findall(r"\{\w+\}", source))
+
+
+def test_no_translation_is_empty():
+    assert all(value.strip() for value in CATALOGUE.values())
+
+
+def test_texts_are_spoken_in_the_chosen_language(vietnamese):
+    assert tr("Dataset") == "Bộ ảnh"
+    assert count(1204, "{n} photo", "{n} photos") == "1,204 ảnh"
+    assert QCoreApplication.translate("QPlatformTheme", "Cancel") == "Hủy"
+    assert tr("a text nobody translated") == "a text nobody translated"
+
+
+def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnamese):
+    said = sentence("It may be tomato/rust or tomato/healthy. Take another photo, close and in even light.")
+    assert said == "Có thể là tomato/rust hoặc tomato/healthy. Hãy chụp lại, gần hơn và ánh sáng đều."
+    assert sentence("Something nobody foresaw.") == "Something nobody foresaw."
+
+
+def test_english_needs_no_catalogue(qapp):
+    assert translation.install(qapp, "en") == "en"
+    assert count(1, "{n} photo", "{n} photos") == "1 photo"
+    assert sentence("The file is empty.") == "The file is empty."
+
+
+def test_every_card_speaks_both_languages_and_names_its_source():
+    cards = json.loads(resources.data("cards/cards.json"))
+    assert len(cards) == 38
+    for card in cards.values():
+        assert card["source"]
+        for language in ("en", "vi"):
+            assert set(card[language]) == {"name", "looks", "confused", "advice"}
+            assert all(card[language].values())

@@ -1,0 +1,153 @@
+"""The whole job in the window, by clicks, keys and drops: photos, training, mistakes, diagnosis."""
+
+import csv
+import os
+import signal
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QPushButton
+
+from app import commands
+from app.panels.train.gallery import GalleryDialog
+from app.training.session import State
+from app.viewmodels.run_view import RunView
+from tests.helpers.window import drop
+
+pytestmark = pytest.mark.gui
+
+PATIENCE = 120_000
+"""Milliseconds: the kernels may have to be compiled first, on a machine with other things to do."""
+
+
+def press(qtbot, place, text):
+    """Click the visible button with this text."""
+    found = [b for b in place.findChildren(QPushButton) if b.text() == text and b.isVisible()]
+    assert found, f"no button {text!r}; there are {[b.text() for b in place.findChildren(QPushButton)]}"
+    qtbot.mouseClick(found[0], Qt.MouseButton.LeftButton)
+
+
+def open_demo(program, qtbot, monkeypatch):
+    """The demo photos, few and small."""
+    monkeypatch.setattr(commands, "DEMO", {"photos_per_class": 20, "side": 48})
+    press(qtbot, program.window.place("dataset"), "Open the demo photos")
+    qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
+
+
+def set_fields(panel, **values):
+    for name, value in values.items():
+        panel.setup.form.fields[name].set_value(value)
+
+
+def idle(program):
+    return lambda: program.training.session.state is State.IDLE
+
+
+def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch, tmp_path):
+    program = start()
+    window = program.window
+    open_demo(program, qtbot, monkeypatch)
+    assert len(program.document.table.classes) == 4
+
+    qtbot.keyClick(window, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
+    train = window.stack.currentWidget()
+    set_fields(train, model="cnn", image_size=32, epochs=2, batch_size=16, time_every=2)
+    press(qtbot, train, "Start training")
+    assert program.training.session.state is State.RUNNING
+    qtbot.waitUntil(idle(program), timeout=PATIENCE)
+    view: RunView = program.training.view
+    assert view.finished is not None, train.notice.text.text()
+    assert view.finished.reason == "completed"
+    qtbot.waitUntil(lambda: len(train.curves.plots["loss"].curves[0].x) == view.total_steps)
+    assert len(train.curves.plots["accuracy"].curves[2].x) == 2
+    assert view.kernels
+    written = train.curves.export(tmp_path / "curves.csv")
+    assert len(written[0].read_text().splitlines()) == 1 + view.total_steps + 4
+
+    train.tabs.setCurrentWidget(train.confusion)
+    matrix = train.confusion.model
+    cell = next(matrix.index(i, j) for i in range(4) for j in range(4) if matrix.counts[i][j])
+    train.confusion.table.setCurrentIndex(cell)
+    train.confusion.table.activated.emit(cell)
+    gallery = window.findChild(GalleryDialog)
+    qtbot.waitUntil(lambda: gallery.photos.rowCount() == matrix.counts[cell.row()][cell.column()], timeout=PATIENCE)
+
+    gallery.grid.setCurrentIndex(gallery.photos.index(0))
+    row = int(gallery.photos.rows[0])
+    before = program.document.table.label(row)
+    monkeypatch.setattr(QInputDialog, "getItem", lambda *_: ("quite another", True))
+    qtbot.mouseClick(gallery.move, Qt.MouseButton.LeftButton)
+    assert program.document.table.label(row) == "quite another"
+    qtbot.mouseClick(gallery.undo, Qt.MouseButton.LeftButton)
+    assert program.document.table.label(row) == before
+    gallery.close()
+
+    press(qtbot, train, "Diagnose with it")
+    photos = [program.document.table.dataset.path(at) for at in (0, 1)]
+    drop(window, photos)
+    results = program.diagnosis.rows.rows
+    qtbot.waitUntil(lambda: len(results) == 2 and all(r.done for r in results), timeout=PATIENCE)
+    panel = window.stack.currentWidget()
+    qtbot.waitUntil(lambda: panel.detail.shown is not None and panel.detail.shown.top == results[0].top)
+    assert 0.99 < sum(p for _, p in results[0].top) + 0.5 < 1.51
+    assert results[0].maps
+
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
+    press(qtbot, panel, "Export CSV")
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
+    assert [r["path"] for r in rows] == photos
+    assert rows[0]["class1"] == results[0].top[0][0]
+
+
+def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, answers):
+    program = start()
+    window, session = program.window, program.training.session
+    open_demo(program, qtbot, monkeypatch)
+    train = window.go("train")
+    set_fields(train, model="mlp", image_size=16, epochs=100_000, batch_size=16, checkpoint_seconds=0.2)
+    press(qtbot, train, "Start training")
+    qtbot.waitUntil(lambda: program.training.view.step > 20, timeout=PATIENCE)
+
+    press(qtbot, train, "Pause")
+    qtbot.waitUntil(lambda: "Paused" in train.stage.text())
+    qtbot.wait(300)
+    held = program.training.view.step
+    qtbot.wait(300)
+    assert program.training.view.step == held
+    press(qtbot, train, "Go on")
+    qtbot.waitUntil(lambda: program.training.view.step > held + 20, timeout=PATIENCE)
+
+    os.kill(session.pid, signal.SIGKILL)
+    qtbot.waitUntil(lambda: session.state is State.IDLE, timeout=PATIENCE)
+    assert "killed" in train.notice.text.text()
+    press(qtbot, train, "Resume")
+    qtbot.waitUntil(lambda: program.training.view.started.step > 0 and session.busy, timeout=PATIENCE)
+    again = program.training.view.started.step
+    qtbot.waitUntil(lambda: program.training.view.step > again, timeout=PATIENCE)
+    assert len(program.training.view.curves("loss")[0].x) >= again
+
+    answers.reply = QDialog.DialogCode.Rejected
+    window.close()
+    assert window.isVisible()
+    assert session.state is State.RUNNING
+    answers.reply = answers.__class__.reply
+    window.close()
+    qtbot.waitUntil(lambda: not window.isVisible(), timeout=PATIENCE)
+    assert program.training.view.finished.reason == "stopped"
+    assert answers[0].startswith("A training is running.")
+
+
+def test_what_cannot_be_used_is_told(start, qtbot, tmp_path):
+    program = start()
+    (tmp_path / "empty").mkdir()
+    drop(program.window, [tmp_path / "empty"])
+    panel = program.window.place("dataset")
+    qtbot.waitUntil(lambda: panel.notice.isVisible())
+    assert "photo" in panel.notice.text.text()
+
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"\xff\xd8\xff\xe0 no photo")
+    drop(program.window, [broken])
+    place = program.window.stack.currentWidget()
+    assert place is program.window.place("diagnose")
+    assert "no model" in place.notice.text.text()

@@ -1,0 +1,39 @@
+"""Every text the window shows: what stands in `tr(...)` and `count(...)`, and what comes from core's tables."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FUNCTIONS = {"tr": 1, "count": 3}
+"""Functions whose literal arguments are texts, and how many of them."""
+
+
+def written_texts() -> set[str]:
+    """Literal arguments of `tr` and `count` in app/."""
+    found = set()
+    for path in (ROOT / "app").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
+                for argument in node.args[: FUNCTIONS[node.func.id]]:
+                    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                        found.add(argument.value)
+    return found
+
+
+def core_texts() -> set[str]:
+    """Labels, helps and choices of the settings, kinds of findings, states, directions."""
+    from app.actions import MENUS
+    from app.training.session import State
+    from app.viewmodels.kernel_times import DIRECTIONS
+    from core.config import MODELS, settings
+    from core.data.health import KINDS
+    from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+    from core.training.presets import PRESETS
+
+    rows = [row for _, row in settings().values()]
+    found = {row.label for row in rows} | {row.help for row in rows} | {row.group.capitalize() for row in rows}
+    found |= {choice for row in rows for choice in row.choices} - set(MODELS) - set(PRESETS)
+    found |= set(KINDS.values()) | {state.value for state in State} | {d.replace("_", " ") for d in DIRECTIONS}
+    return found | set(MENUS) | {NO_LEAF, NOT_SURE, "each step", "training", "validation", "learning rate"}
