@@ -12,6 +12,7 @@ import argparse
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -35,6 +36,7 @@ BATCH = 32
 SLOW_MS = 20.0
 """Above this one repeat is enough."""
 
+SIZES = [(512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (32, 27, 14884)]
 PARTS = "check,step,matmul,depthwise,small,lesson,conv"
 
 CHECKED = (
@@ -185,6 +187,11 @@ def squeezenet_layers() -> list[tuple[str, Case, tuple[int, ...]]]:
     return layers
 
 
+def time_layers(clock: Clock, rows: list[Row]) -> None:
+    for name, case, weight in squeezenet_layers():
+        time_convolution(clock, name, case, weight, rows)
+
+
 def time_products(clock: Clock, rows: list[Row], sizes: list[tuple[int, int, int]]) -> None:
     for m, k, n in sizes:
         case = Case("matmul", {}, ((m, k), (k, n)), (m, n), 1)
@@ -333,26 +340,27 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     rows: list[Row] = []
-    clock = Clock()
-    begin = time.perf_counter()
-    if "check" in parts:
-        sys.stdout.write(f"{check_all()} comparisons with the reference hold, {time.perf_counter() - begin:.0f} s\n")
-    if "step" in parts:
-        time_steps(clock, rows)
-    if "matmul" in parts:
-        time_products(clock, rows, [(512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (32, 27, 14884)])
-    if "depthwise" in parts:
-        time_depthwise(clock, rows)
-    if "small" in parts:
-        time_small(clock, rows)
-    if "lesson" in parts:
-        time_lesson(rows)
-    if "conv" in parts:
-        for name, case, weight in squeezenet_layers():
-            time_convolution(clock, name, case, weight, rows)
+    clock, failed, begin = Clock(), [], time.perf_counter()
+    runs: dict[str, Callable[[], Any]] = {
+        "check": lambda: print(check_all(), "comparisons with the reference hold"),
+        "step": partial(time_steps, clock, rows),
+        "matmul": partial(time_products, clock, rows, SIZES),
+        "depthwise": partial(time_depthwise, clock, rows),
+        "small": partial(time_small, clock, rows),
+        "lesson": partial(time_lesson, rows),
+        "conv": partial(time_layers, clock, rows),
+    }
+    for part in parts:
+        try:
+            runs[part]()
+        except Exception:  # noqa: BLE001  # what the other parts measure is kept
+            traceback.print_exc()
+            failed.append(part)
+        print(f"{part}: {time.perf_counter() - begin:.0f} s since the start", flush=True)
     versions = {"cudnn": torch.backends.cudnn.version(), "cuda": torch.version.cuda}
     write_results("kernels", rows, options.machine, gpu=torch.cuda.get_device_name(), peers=versions, rungs=RUNGS)
-    sys.stdout.write(f"all in {time.perf_counter() - begin:.0f} s\n")
+    if failed:
+        raise SystemExit(f"failed: {failed}")
 
 
 if __name__ == "__main__":
