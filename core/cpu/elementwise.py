@@ -67,7 +67,7 @@ def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-unty
                     out[c] = line[c]
 
 
-@njit
+@njit(inline="always")
 def _value(w, context, photo, element, out, a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     mode = w[MODE]
     if mode == COPY:

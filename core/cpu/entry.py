@@ -3,6 +3,10 @@
 A kernel is ``run(record, context, photo, low, high)``: it does tasks `low` to `high` of the record
 for one photo. Through addresses the walkers compile in a second whatever kernels a plan uses, and
 a new kernel needs no change to them.
+
+Helpers that compute with floats are inlined (`njit(inline="always")`). Called, each would exist twice,
+alone and as a copy within the kernel's own code, optimised differently; which one runs depends on
+whether the kernel was just compiled or came from the cache, and the last bits would differ.
 """
 
 from __future__ import annotations

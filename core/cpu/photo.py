@@ -49,7 +49,7 @@ def _is_plain(row, columns, rows, width, height):  # type: ignore[no-untyped-def
     return straight and whole and row[2] + columns <= width and row[5] + rows <= height
 
 
-@njit
+@njit(inline="always")
 def _copy_row(pixels, row, normal, out, y, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     start = ((y + int(row[5])) * width + int(row[2])) * 3
     line = pixels[start : start + len(out)]
@@ -62,7 +62,7 @@ def _copy_row(pixels, row, normal, out, y, width):  # type: ignore[no-untyped-de
             out[3 * x + c] = out[3 * x + c] * scale + shift
 
 
-@njit
+@njit(inline="always")
 def _transform_row(pixels, row, normal, out, y, height, width, channels):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     a0, a1, a2, a3, a4, a5 = row[0], row[1], row[2], row[3], row[4], row[5]
     w, r = row[BLUR], row[BLUR_RADIUS]
@@ -90,7 +90,7 @@ def _transform_row(pixels, row, normal, out, y, height, width, channels):  # typ
             out[x] = (grey - normal[0]) * normal[3]
 
 
-@njit
+@njit(inline="always")
 def _sample(pixels, sx, sy, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Bilinear sample in 0..1 with clamped coordinates."""
     sx = min(max(sx, 0.0), width - 1.0)

@@ -66,7 +66,7 @@ def run_update(record, context, photo, low, high):  # type: ignore[no-untyped-de
                 average[i] = s[EMA] * average[i] + (np.float32(1) - s[EMA]) * x[i]
 
 
-@njit
+@njit(inline="always")
 def _adam(w, s, x, g, first, second, role):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     zero = np.float32(0)
     joined = s[DECAY] if w[RULE] == ADAM else zero
