@@ -88,6 +88,15 @@ def test_the_bands_miss_no_pair_within_the_radius(radius):
     assert wanted
 
 
+def test_photos_that_nearly_all_look_alike_take_bounded_work_and_copies_of_others_are_still_found(photos):
+    flat = np.full((4000, 24, 24, 3), 120, np.uint8)
+    flat[:COUNT] = [cv2.resize(rgb, (24, 24), interpolation=cv2.INTER_AREA) for rgb in photos]
+    flat[COUNT : 2 * COUNT] = flat[:COUNT, :, ::-1]
+    candidates = sum(len(first) for first, _, _ in _candidates(take_prints(flat, np.arange(4000)).hashes, 7))
+    assert candidates < 4000 * 100, "4,000 flat photos would make 8 million pairs in each view"
+    assert {(i, i + COUNT) for i in range(COUNT)} <= {(p.first, p.second) for p in pairs_of(flat)}
+
+
 def test_groups_join_along_pairs():
     pairs = [Pair(0, 3, 1.0), Pair(3, 5, 1.0), Pair(1, 2, 1.0)]
     assert join_pairs(6, pairs).tolist() == [0, 1, 1, 0, 2, 0]
