@@ -1,3 +1,4 @@
-"""The window's fixtures."""
+"""Fixtures of the window and of the command lines."""
 
+from tests.helpers.commands import cache, photos, trained  # noqa: F401 (fixtures)
 from tests.helpers.window import answers, home, nothing_left, offscreen, start  # noqa: F401 (fixtures)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from core.training.checkpoint import read_checkpoint
-from tests.e2e.conftest import ROOT, SMALL, call, environment
+from tests.helpers.commands import ROOT, SMALL, call, environment
 from tests.helpers.tiny_photos import write_photos
 
 

@@ -13,7 +13,7 @@ import pytest
 from core.diagnosis.model_file import BEST, read_model
 from core.training.checkpoint import load_checkpoint
 from core.training.run_folder import CONFIG
-from tests.e2e.conftest import ROOT, SMALL, call, environment
+from tests.helpers.commands import ROOT, SMALL, call, environment
 
 OPTIONS = (*SMALL, "--epochs", "25", "--checkpoint-seconds", "0.1", "--average", "0.9")
 

@@ -11,7 +11,7 @@ import pytest
 
 from core.config import RunConfig, to_dict
 from core.training.events import RunFailed, RunFinished, StepDone, from_line
-from tests.e2e.conftest import ROOT, environment
+from tests.helpers.commands import ROOT, environment
 
 
 @pytest.fixture

@@ -1,0 +1,50 @@
+"""The command lines as programs, and one small training run with the real kernels that their tests share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.tiny_photos import write_photos
+
+ROOT = Path(__file__).parent.parent.parent
+
+SMALL = (
+    "--model", "cnn", "--image-size", "16", "--batch-size", "4", "--epochs", "3", "--learning-rate", "0.003",
+    "--validation", "0.2", "--test", "0.2", "--augment", "light", "--device", "cpu", "--threads", "2",
+)
+
+
+def call(module, *arguments, cache, **how):
+    """Run a module of ours as a program; its result with text."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, env=environment(cache), capture_output=True,
+        text=True, timeout=240, check=False, **how,
+    )
+
+
+def environment(cache):
+    return {**os.environ, "XDG_CACHE_HOME": str(cache), "PYTHONIOENCODING": "utf-8", "OPENBLAS_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory):
+    return write_photos(tmp_path_factory.mktemp("data") / "photos with ü", classes=("green", "brown", "grey"))
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory, photos, cache):
+    """The run folder of a finished training, and what the command said as JSON lines."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    done = call("core.train", "--data", photos, "--out", run, "--json", *SMALL, cache=cache)
+    assert done.returncode == 0, done.stderr
+    return run, done.stdout
