@@ -23,6 +23,7 @@ def test_one_parameters_values_do_not_depend_on_the_others():
     ten, twenty = (initial_weights(build("squeezenet1_1", n, image_size=64), 5) for n in (10, 20))
     different = {k for k in ten if ten[k].shape != twenty[k].shape or not np.array_equal(ten[k], twenty[k])}
     assert different == {"classifier.1.weight", "classifier.1.bias"}
+    assert not np.array_equal(ten["features.3.expand3x3.weight"], ten["features.4.expand3x3.weight"])
 
 
 def test_squeezenet_starts_as_torchvisions_does():

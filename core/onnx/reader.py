@@ -1,0 +1,143 @@
+"""Reads a network from an ONNX file, opset 7 or newer. Nothing in the file is believed before it is checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from core.errors import ModelFileError
+from core.graph import PHOTO, Graph
+from core.onnx.metadata import Imported, read_classes, read_statistics, read_temperature
+from core.onnx.nodes import RULES
+from core.onnx.tensors import to_array
+from core.onnx.walk import NCHW, Value, Walk, describe
+from core.ops.builder import MAX_NODES, check, photo_node
+from core.ops.contract import Array
+from core.program import fold_batch_norm, fold_weights
+
+OLDEST_OPSET: Final = 7
+MAX_BYTES: Final = 1 << 28
+"""Largest file that is read, 256 MiB: parsing takes a few times its size."""
+IMAGENET: Final = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def read_onnx(
+    path: Path,
+    *,
+    mean: tuple[float, ...] = (),
+    std: tuple[float, ...] = (),
+    bgr: bool = False,
+    image_size: int = 0,
+    fold: bool = False,
+) -> Imported:
+    """The network of an ONNX file, up to its logits (a softmax at the end is left out).
+
+    mean, std: of photos in 0..1, in RGB order; by default the file's own, or ImageNet's. bgr: the
+    network was trained on blue, green, red; its first filters are turned round. image_size: for files
+    that leave the photo's size open. fold: batch norms become part of the convolutions before them.
+    Raises ModelFileError with a sentence, whatever the file contains.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ModelFileError(f"{path.name} is larger than {MAX_BYTES >> 20} MiB; it is not read.")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"{path.name} cannot be read ({error.strerror}).") from error
+    try:
+        return _read(data, path.stem, mean, std, bgr, image_size, fold)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path.name}: {error}") from error
+    except (DecodeError, ValueError, TypeError, KeyError, IndexError, OverflowError, UnicodeError) as error:
+        raise ModelFileError(f"{path.name} is not an ONNX file that makes sense ({error}).") from error
+
+
+def _read(
+    data: bytes, name: str, mean: tuple[float, ...], std: tuple[float, ...], bgr: bool, image_size: int, fold: bool
+) -> Imported:
+    model = onnx.ModelProto.FromString(data)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    walk = Walk(_opset(model), budget=2 * len(data) + (1 << 20))
+    _refuse_unknown(model)
+    walk.constants |= {tensor.name: to_array(tensor) for tensor in model.graph.initializer}
+    statistics = (mean, std) if mean and std else read_statistics(metadata)
+    _start(walk, model.graph, statistics or IMAGENET, image_size)
+    for node in model.graph.node:
+        if not node.output or not node.output[0]:
+            raise ModelFileError(f"{describe(node)} has no output.")
+        if node.op_type != "Constant" and not node.input:
+            raise ModelFileError(f"{describe(node)} has no input.")
+        RULES[node.op_type](walk, node)
+    graph = check(_finish(walk, model.graph, model.graph.name or name))
+    weights = {key: walk.weights[key] for key in graph.parameters()}
+    if bgr:
+        weights |= _turn_round(graph, weights)
+    if fold:
+        graph, weights = fold_batch_norm(graph), fold_weights(graph, weights)
+    classes = read_classes(metadata, graph.classes)
+    return Imported(graph, weights, classes, read_temperature(metadata), statistics is not None)
+
+
+def _opset(model: Any) -> int:
+    versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
+    newest = onnx.defs.onnx_opset_version()
+    if len(versions) != 1:
+        raise ModelFileError("It does not say which version of ONNX it is written in; it may not be an ONNX file.")
+    if not OLDEST_OPSET <= versions[0] <= newest:
+        raise ModelFileError(f"It is written in opset {versions[0]}; opsets {OLDEST_OPSET} to {newest} are read.")
+    return int(versions[0])
+
+
+def _refuse_unknown(model: Any) -> None:
+    """All ops that are not read, named at once."""
+    graph = model.graph
+    if len(graph.node) > MAX_NODES:
+        raise ModelFileError(f"It has {len(graph.node)} nodes; at most {MAX_NODES} are read.")
+    unknown = {n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}.{n.op_type}" for n in graph.node} - set(RULES)
+    if unknown:
+        raise ModelFileError(f"It uses ops that are not read: {', '.join(sorted(unknown)[:20])}.")
+    if model.functions or graph.sparse_initializer or graph.quantization_annotation:
+        raise ModelFileError("It uses functions, sparse or quantised weights, which are not read.")
+
+
+def _start(walk: Walk, graph: Any, statistics: tuple[tuple[float, ...], tuple[float, ...]], image_size: int) -> None:
+    inputs = [i for i in graph.input if i.name not in walk.constants]
+    if len(inputs) != 1 or not inputs[0].type.HasField("tensor_type"):
+        raise ModelFileError(f"It has {len(inputs)} inputs; only networks that take one photo are read.")
+    dims = inputs[0].type.tensor_type.shape.dim
+    if len(dims) != 4:
+        raise ModelFileError(f"Its input has {len(dims)} axes; a batch of photos has 4.")
+    sides = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in dims]
+    axes = (0, 2, 3, 1) if sides[3] in (1, 3) and sides[1] not in (1, 3) else NCHW
+    _, channels, height, width = (sides[axes.index(axis)] for axis in NCHW)
+    height, width = height or image_size, width or image_size
+    if not height or not width:
+        raise ModelFileError("It leaves the photo's size open; say which one to use.")
+    mean, std = statistics
+    if channels == 1 and len(mean) == 3:
+        mean, std = (sum(mean) / 3,), (sum(std) / 3,)
+    walk.nodes[PHOTO] = photo_node((height, width, channels), {"mean": mean, "std": std})
+    walk.values[inputs[0].name] = Value(PHOTO, axes)
+
+
+def _finish(walk: Walk, graph: Any, name: str) -> Graph:
+    """The graph up to its logits: the first output, without the softmax at its end."""
+    if not graph.output:
+        raise ModelFileError("It has no output.")
+    last = walk.value(graph.output[0].name)
+    output = last.node
+    if walk.nodes[output].op == "softmax":
+        output = walk.nodes[output].inputs[0]
+    if len(walk.nodes[output].shape) != 1 or last.image is not None:
+        raise ModelFileError(f"Its output has the shape {walk.nodes[output].shape}; only classifiers are read.")
+    return walk.graph(name, output)
+
+
+def _turn_round(graph: Graph, weights: dict[str, Array]) -> dict[str, Array]:
+    """First filters for RGB instead of BGR. Raises ModelFileError where something else sees the photo."""
+    users = graph.users(PHOTO)
+    if any(n.op != "conv2d" or n.attributes["groups"] != 1 or n.parameters[0].shape[-1] != 3 for n in users):
+        raise ModelFileError("The order of its colours cannot be changed: not a convolution sees the photo first.")
+    return {f"{n.name}.weight": weights[f"{n.name}.weight"][..., ::-1].copy() for n in users}

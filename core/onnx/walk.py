@@ -1,0 +1,128 @@
+"""The state of a walk over an ONNX graph: the network built so far, and what is known of every tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, final
+
+import numpy as np
+import onnx
+
+from core.errors import ModelFileError
+from core.graph import LABEL, PHOTO, Attribute, Graph, Node, Shape
+from core.onnx.tensors import to_array
+from core.ops.builder import make_node
+from core.ops.contract import Array
+
+NCHW: Final = (0, 1, 2, 3)
+"""Order of the axes (photo, channel, row, column) in an ONNX tensor, unless it was transposed."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor that is computed: the node of ours that holds it, and how ONNX sees it.
+
+    axes: which of (photo, channel, row, column) each axis of the ONNX tensor is; pad: zeros put around it that the next
+    convolution takes over; image: a flattened (height, width, channels) whose order is still channels first.
+    """
+
+    node: str
+    axes: tuple[int, ...] = NCHW
+    pad: tuple[int, int, int, int] = (0, 0, 0, 0)
+    image: Shape | None = None
+
+
+@final
+@dataclass
+class Walk:
+    """Collects nodes and weights. `budget` is the most weight bytes the file may turn into."""
+
+    opset: int
+    budget: int
+    nodes: dict[str, Node] = field(default_factory=dict)
+    weights: dict[str, Array] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+
+    def add(self, op: str, onnx_node: Any, inputs: tuple[str, ...], **attributes: Attribute) -> str:
+        """Append a node named like the ONNX node, or like its output, or numbered."""
+        wanted = str(onnx_node.name or onnx_node.output[0])
+        name, number = wanted, 2
+        while name in self.nodes or name in ("", PHOTO, LABEL):
+            name, number = f"{wanted or op}_{number}", number + 1
+        self.nodes[name] = make_node(op, name, inputs, attributes, self.nodes)
+        return name
+
+    def own(self, node: str, role: str, array: Array) -> None:
+        """Give a node its weights, float32 and contiguous. Raises ModelFileError where the shape is another."""
+        shape = next(p.shape for p in self.nodes[node].parameters if p.role == role)
+        if array.shape != shape:
+            raise ModelFileError(f"{node}.{role} has the shape {array.shape} where {shape} follows from the graph.")
+        self.budget -= 4 * array.size
+        if self.budget < 0:
+            raise ModelFileError("The weights of this file are used again and again; it is not read.")
+        self.weights[f"{node}.{role}"] = np.ascontiguousarray(array, np.float32)
+
+    def value(self, name: str) -> Value:
+        """A computed tensor. Raises ModelFileError where it is a constant or not there yet."""
+        if name in self.values:
+            return self.values[name]
+        if name in self.constants:
+            raise ModelFileError(f"{name!r} is a constant where the output of another node is needed.")
+        raise ModelFileError(f"The tensor {name!r} is used before anything makes it.")
+
+    def image(self, name: str, op: str, pad: bool = False) -> Value:
+        """A computed tensor as NCHW, without pending zeros unless `pad`. Raises ModelFileError."""
+        value = self.value(name)
+        if value.axes != NCHW:
+            raise ModelFileError(f"A Transpose before {op} does not fold.")
+        if any(value.pad) and not pad:
+            raise ModelFileError(f"A Pad before {op} does not fold; only one before Conv does.")
+        return value
+
+    def constant(self, node: Any, index: int) -> Array | None:
+        """The constant that is a node's input `index`, or None where it is left out. Raises ModelFileError."""
+        if len(node.input) <= index or not node.input[index]:
+            return None
+        if node.input[index] not in self.constants:
+            raise ModelFileError(f"Input {index} of {describe(node)} must be a constant.")
+        return self.constants[node.input[index]]
+
+    def shape(self, value: Value) -> Shape:
+        return self.nodes[value.node].shape
+
+    def graph(self, name: str, output: str) -> Graph:
+        """The nodes that the output needs, in order."""
+        needed = {output, PHOTO}
+        for node in reversed(self.nodes.values()):
+            if node.name in needed:
+                needed |= set(node.inputs)
+        return Graph(name, tuple(n for n in self.nodes.values() if n.name in needed), output)
+
+
+def describe(node: Any) -> str:
+    """An ONNX node as a person finds it in a viewer."""
+    return f"{node.op_type} {node.name or (node.output[0] if node.output else '')!r}"
+
+
+def attributes_of(node: Any, known: tuple[str, ...]) -> dict[str, Any]:
+    """Attributes by name: numbers, bytes, lists, or arrays. Raises ModelFileError for one that is not `known`."""
+    found: dict[str, Any] = {}
+    for attribute in node.attribute:
+        if attribute.name not in known:
+            raise ModelFileError(f"{describe(node)} has the attribute {attribute.name!r}, which is not read.")
+        if attribute.ref_attr_name:
+            raise ModelFileError(f"{describe(node)} refers to an attribute of a function, which is not read.")
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, onnx.TensorProto):
+            value = to_array(value)
+        elif isinstance(value, float):
+            value = shortest(value)
+        found[attribute.name] = value
+    return found
+
+
+def shortest(value: float) -> float:
+    """The decimal number somebody wrote, from the float32 that ONNX kept of it: 1e-05, not 9.99999974e-06."""
+    return float(str(np.float32(value)))

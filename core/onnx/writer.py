@@ -1,0 +1,140 @@
+"""Writes a network as ONNX, opset 17: channels first, logits out, with what is needed to feed it as metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from core.graph import LABEL, PHOTO, Graph, Node
+from core.onnx.metadata import to_metadata
+from core.ops.contract import Array, Arrays
+from core.ops.flatten import channels_first, flattened_image
+
+OPSET: Final = 17
+IR_VERSION: Final = 8
+LOGITS: Final = "logits"
+
+Writer: TypeAlias = Callable[[Node, tuple[str, ...], str], list[Any]]
+
+
+def write_onnx(graph: Graph, weights: Arrays, classes: tuple[str, ...] = (), temperature: float = 1.0) -> bytes:
+    """The bytes of an ONNX file that computes "logits" ``(N, classes)`` from "photo" ``(N, channels, H, W)``."""
+    names = {node.name: node.name for node in graph.nodes} | {graph.output: LOGITS}
+    nodes: list[Any] = []
+    for node in graph.nodes[1:]:
+        if LABEL not in node.inputs:
+            owned = (f"{node.name}.{p.role}" for p in node.parameters)
+            nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), names[node.name])
+    height, width, channels = graph.photo_shape
+    made = helper.make_graph(
+        nodes,
+        graph.name,
+        [helper.make_tensor_value_info(PHOTO, TensorProto.FLOAT, ["N", channels, height, width])],
+        [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, ["N", graph.classes])],
+        [*_initializers(graph, weights), *_bounds(graph)],
+    )
+    model = helper.make_model(
+        made, producer_name="LeafClinic", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
+    )
+    helper.set_model_props(model, to_metadata(graph, classes, temperature))
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _initializers(graph: Graph, weights: Arrays) -> list[Any]:
+    return [
+        numpy_helper.from_array(_channels_first(graph, node, weights[f"{node.name}.{p.role}"]), f"{node.name}.{p.role}")
+        for node in graph.nodes
+        for p in node.parameters
+    ]
+
+
+def _channels_first(graph: Graph, node: Node, array: Array) -> Array:
+    if array.ndim == 4:
+        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+    image = flattened_image(graph, node)
+    if image is None or (node.op == "dense" and array.ndim == 1):
+        return array
+    return channels_first(array, image)
+
+
+def _bounds(graph: Graph) -> list[Any]:
+    """Constants that ops take as inputs: ReLU6's bounds, the dropouts' rates."""
+    found = []
+    if any(node.op == "relu6" for node in graph.nodes):
+        found += [_scalar("relu6.low", 0.0), _scalar("relu6.high", 6.0)]
+    return found + [_scalar(f"{n.name}.rate", n.attributes["rate"]) for n in graph.nodes if n.op == "dropout"]
+
+
+def _scalar(name: str, value: Any) -> Any:
+    return numpy_helper.from_array(np.array(value, np.float32), name)
+
+
+def _plain(op_type: str, **fixed: Any) -> Writer:
+    return lambda node, inputs, output: [helper.make_node(op_type, inputs, [output], node.name, **fixed)]
+
+
+def _conv(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    groups = node.shape[-1] if node.op == "depthwise_conv2d" else node.attributes["groups"]
+    return [helper.make_node("Conv", inputs, [output], node.name, group=groups, **_window(node))]
+
+
+def _max_pool(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    ceil_mode = int(bool(node.attributes["ceil_mode"]))
+    return [helper.make_node("MaxPool", inputs, [output], node.name, ceil_mode=ceil_mode, **_window(node))]
+
+
+def _avg_pool(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    flags = {key: int(bool(node.attributes[key])) for key in ("ceil_mode", "count_include_pad")}
+    return [helper.make_node("AveragePool", inputs, [output], node.name, **flags, **_window(node))]
+
+
+def _window(node: Node) -> dict[str, Any]:
+    keys = {"kernel_shape": "kernel", "strides": "stride", "pads": "padding"}
+    return {theirs: node.attributes[ours] for theirs, ours in keys.items()}
+
+
+def _global_avg_pool(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    pooled = f"{node.name}.pooled"
+    return [
+        helper.make_node("GlobalAveragePool", inputs, [pooled], node.name),
+        helper.make_node("Flatten", [pooled], [output], f"{node.name}.flatten", axis=1),
+    ]
+
+
+def _batch_norm(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    epsilon, momentum = float(node.attributes["epsilon"]), 1 - float(node.attributes["momentum"])  # type: ignore[arg-type]
+    return [helper.make_node("BatchNormalization", inputs, [output], node.name, epsilon=epsilon, momentum=momentum)]
+
+
+def _relu6(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    return [helper.make_node("Clip", [*inputs, "relu6.low", "relu6.high"], [output], node.name)]
+
+
+def _dropout(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    return [helper.make_node("Dropout", [*inputs, f"{node.name}.rate"], [output], node.name)]
+
+
+WRITERS: Final[Mapping[str, Writer]] = MappingProxyType(
+    {
+        "conv2d": _conv,
+        "depthwise_conv2d": _conv,
+        "max_pool": _max_pool,
+        "avg_pool": _avg_pool,
+        "global_avg_pool": _global_avg_pool,
+        "dense": _plain("Gemm", transB=1),
+        "relu": _plain("Relu"),
+        "relu6": _relu6,
+        "sigmoid": _plain("Sigmoid"),
+        "softmax": _plain("Softmax", axis=1),
+        "concat": _plain("Concat", axis=1),
+        "add": _plain("Add"),
+        "batch_norm": _batch_norm,
+        "dropout": _dropout,
+        "flatten": _plain("Flatten", axis=1),
+    }
+)
+"""How each op is written; the loss is left out."""

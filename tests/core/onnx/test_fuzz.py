@@ -1,0 +1,84 @@
+"""Damaged ONNX files: an error of ours or a network, never anything else, and memory stays small."""
+
+from __future__ import annotations
+
+import resource
+
+import numpy as np
+import pytest
+
+from core.errors import ModelFileError
+from core.models import initial_weights
+from core.onnx import Imported, read_onnx, write_onnx
+from core.ops.builder import Builder
+from tests.helpers.onnx_files import SOUND, model
+
+NORMAL, MANY = 300, 10_000
+MAX_GROWTH = 1 << 30
+"""Bytes that reading may add to the process."""
+
+
+def small_graph():
+    """Every op that is written, with few weights, so that damage hits the structure."""
+    b = Builder("small", (12, 12, 3), (0.5,) * 3, (0.25,) * 3)
+    x = b.add("conv2d", "conv", "photo", filters=4, kernel=(3, 3), padding=(1, 1, 1, 1))
+    x = b.add("relu6", "relu6", b.add("batch_norm", "norm", x))
+    y = b.add("relu", "relu", b.add("depthwise_conv2d", "depthwise", x, padding=(1, 1, 1, 1)))
+    x = b.add("concat", "concat", b.add("add", "add", x, y), y)
+    x = b.add("avg_pool", "average", b.add("max_pool", "pool", x, ceil_mode=True))
+    x = b.add("dense", "dense1", b.add("flatten", "flatten", x), units=5)
+    x = b.add("dropout", "dropout", b.add("sigmoid", "sigmoid", x), rate=0.5)
+    return b.graph(b.add("dense", "dense2", x, units=3))
+
+
+def originals():
+    """Our own file, and the small files of other programs."""
+    graph = small_graph()
+    ours = write_onnx(graph, initial_weights(graph, 0), ("a", "b", "c"), 1.5)
+    return [ours, *(model(nodes, constants, **more) for nodes, constants, more in SOUND.values())]
+
+
+def damage(data, rng):
+    """Flipped, set, cut, doubled or inserted bytes, or a number made huge."""
+    raw = bytearray(data)
+    for _ in range(rng.integers(1, 6)):
+        kind, place, span = rng.integers(6), int(rng.integers(len(raw) or 1)), int(rng.integers(1, 40))
+        if kind == 0 and raw:
+            raw[place] ^= 1 << int(rng.integers(8))
+        elif kind == 1 and raw:
+            raw[place] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF]))
+        elif kind == 2:
+            del raw[place : place + span]
+        elif kind == 3:
+            raw[place:place] = raw[place : place + span]
+        elif kind == 4:
+            raw[place:place] = rng.bytes(span)
+        else:
+            raw[place : place + 10] = b"\xff" * 9 + b"\x01"
+    return bytes(raw)
+
+
+def fuzz(count, seed, tmp_path):
+    """Reads `count` damaged files; returns the sentences of those that were refused."""
+    rng, files, path = np.random.default_rng(seed), originals(), tmp_path / "damaged.onnx"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    sentences = []
+    for i in range(count):
+        path.write_bytes(damage(files[0] if i % 2 else files[i // 2 % len(files)], rng))
+        try:
+            assert isinstance(read_onnx(path), Imported)
+        except ModelFileError as error:
+            sentences.append(str(error))
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < MAX_GROWTH
+    return sentences
+
+
+def test_damaged_files_are_refused_with_a_sentence_or_read(tmp_path):
+    sentences = fuzz(NORMAL, 0, tmp_path)
+    assert all("damaged.onnx" in sentence for sentence in sentences)
+    assert NORMAL // 4 < len(sentences) < NORMAL
+
+
+@pytest.mark.slow
+def test_ten_thousand_damaged_files(tmp_path):
+    assert MANY // 4 < len(fuzz(MANY, 1, tmp_path)) < MANY

@@ -1,0 +1,176 @@
+"""Files of other programs: each op in its old and new form against onnxruntime, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from core.errors import ModelFileError
+from core.onnx import read_onnx
+from core.ops.network import forward
+from tests.helpers.compare import assert_close
+from tests.helpers.noise import noise
+from tests.helpers.onnx_files import CONV, F32, HEAD, I64, NORM, SOUND, model, node, weights
+
+
+def read(data, tmp_path, **options):
+    (tmp_path / "model.onnx").write_bytes(data)
+    return read_onnx(tmp_path / "model.onnx", **options)
+
+
+def photos_for(graph):
+    return noise("photos", (2, *graph.photo_shape)).astype(F32)
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_what_is_read_computes_what_onnxruntime_computes(name, tmp_path):
+    nodes, constants, more = SOUND[name]
+    data = model(nodes, constants, **more)
+    imported = read(data, tmp_path)
+    photos = photos_for(imported.graph)
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    last = photos if more.get("shape", ())[-1:] == (3,) else photos.transpose(0, 3, 1, 2)
+    wanted = session.run(None, {"x": last})[0]
+    got = forward(imported.graph, imported.weights, photos)[imported.graph.output]
+    assert_close(got, wanted.reshape(got.shape), 1e-5)
+
+
+def test_a_softmax_at_the_end_is_left_out(tmp_path):
+    nodes = [node("Conv", "x w b", "last"), *HEAD[:1], node("Flatten", "g", "z"), node("Softmax", "z", "y")]
+    imported = read(model(nodes, CONV), tmp_path)
+    assert "softmax" not in {n.op for n in imported.graph.nodes}
+    assert imported.graph.classes == 6
+
+
+def test_colours_in_the_other_order_turn_the_first_filters_round(tmp_path):
+    data = model([node("Conv", "x w b", "last"), *HEAD], CONV)
+    plain, turned = read(data, tmp_path), read(data, tmp_path, bgr=True)
+    photos = photos_for(plain.graph)
+    rgb = forward(turned.graph, turned.weights, photos)[turned.graph.output]
+    assert_close(rgb, forward(plain.graph, plain.weights, photos[..., ::-1])[plain.graph.output], 1e-6)
+    with pytest.raises(ModelFileError, match="order of its colours cannot be changed"):
+        read(model([node("Relu", "x", "last"), *HEAD]), tmp_path, bgr=True)
+
+
+def test_a_file_that_leaves_the_photos_size_open_needs_to_be_told(tmp_path):
+    data = model([node("Conv", "x w b", "last"), *HEAD], CONV, shape=("N", 3, "H", "W"))
+    with pytest.raises(ModelFileError, match="say which one to use"):
+        read(data, tmp_path)
+    assert read(data, tmp_path, image_size=32).graph.photo_shape == (32, 32, 3)
+
+
+def test_parts_that_the_output_does_not_need_are_left_out(tmp_path):
+    nodes = [node("Conv", "x w b", "last"), node("Conv", "x w b", "unused"), *HEAD]
+    imported = read(model(nodes, CONV), tmp_path)
+    assert len(imported.weights) == 2
+
+
+def huge_tensor(**more):
+    return TensorProto(name="w", dims=[1 << 40, 1 << 20, 3, 3], data_type=TensorProto.FLOAT, **more)
+
+
+def with_tensor(tensor):
+    made = onnx.load_model_from_string(model([node("Conv", "x w", "last"), *HEAD]))
+    made.graph.initializer.append(tensor)
+    return made.SerializeToString()
+
+
+REFUSED = {
+    "no ONNX": (b"", "which version of ONNX"),
+    "a text": (b"this is not a network", "not an ONNX file"),
+    "too old": (model(HEAD, opset=6), "opsets 7 to"),
+    "too new": (model(HEAD, opset=9999), "opsets 7 to"),
+    "unknown ops": (
+        model([node("Einsum", "x", "a", equation="i"), node("LSTM", "a", "last"), *HEAD]), "not read: Einsum, LSTM",
+    ),
+    "foreign op": (
+        model([helper.make_node("Gelu", ["x"], ["last"], domain="com.microsoft"), *HEAD]), "com.microsoft.Gelu",
+    ),
+    "two inputs": (model([node("Add", "x z", "last"), *HEAD], shape=("N", 3, 9)), "axes"),
+    "used before it is made": (model([node("Relu", "later", "last"), *HEAD]), "used before anything makes it"),
+    "a constant as input": (model([node("Relu", "w", "last"), *HEAD], CONV), "is a constant where"),
+    "weights that are computed": (
+        model([node("Relu", "x", "w"), node("Conv", "x w", "last"), *HEAD]), "must be a constant",
+    ),
+    "whole numbers as weights": (
+        model([node("Conv", "x w", "last"), *HEAD], {"w": np.ones((2, 3, 1, 1), I64)}), "must be constant weights",
+    ),
+    "dilation": (model([node("Conv", "x w", "last", dilations=[2, 2]), *HEAD], CONV), "dilated"),
+    "clip to 1": (model([node("Clip", "x", "last", min=0.0, max=1.0), *HEAD], opset=7), "clips to 0 .. 1"),
+    "pad before a pool": (
+        model([node("Pad", "x p", "q"), node("MaxPool", "q", "last", kernel_shape=[2, 2]), *HEAD],
+              {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1], I64)}), "A Pad before MaxPool does not fold",
+    ),
+    "pad of ones": (
+        model([node("Pad", "x p one", "q"), node("Conv", "q w", "last"), *HEAD],
+              CONV | {"p": np.zeros(8, I64), "one": F32(1)}), "frame of zeros",
+    ),
+    "transpose that does not fold": (
+        model([node("Transpose", "x", "t", perm=[0, 2, 3, 1]), node("Conv", "t w", "last"), *HEAD], CONV),
+        "A Transpose before Conv does not fold",
+    ),
+    "reshape": (
+        model([node("Reshape", "x to", "last"), *HEAD], {"to": np.array([0, 9, 11, 3], I64)}), "is not a flattening",
+    ),
+    "concat of rows": (model([node("Concat", "x x", "last", axis=2), *HEAD]), "another axis than the channels"),
+    "filters that do not fit": (model([node("Conv", "x w", "last"), *HEAD], {"w": weights(6, 4, 3, 3)}), "shape"),
+    "kernel larger than the photo": (
+        model([node("Conv", "x w", "last"), *HEAD], {"w": weights(2, 3, 12, 3)}), "larger than",
+    ),
+    "not a classifier": (model([node("Relu", "x", "y")]), "only classifiers are read"),
+    "no output of that name": (model([node("Relu", "x", "last"), *HEAD], output="nowhere"), "before anything makes it"),
+    "promised size": (with_tensor(huge_tensor(raw_data=b"1234")), "promises"),
+    "promised size without numbers": (with_tensor(huge_tensor()), "promises"),
+    "numbers in another file": (
+        with_tensor(TensorProto(name="w", dims=[1], data_type=1, data_location=TensorProto.EXTERNAL)),
+        "in another file",
+    ),
+    "numbers of a strange kind": (with_tensor(TensorProto(name="w", dims=[0], data_type=99)), "of a kind"),
+    "unknown attribute": (model([node("Relu", "x", "last", slope=1.0), *HEAD]), "the attribute 'slope'"),
+    "training batch norm": (
+        model([node("Conv", "x w b", "c"), node("BatchNormalization", "c s o m v", "last", training_mode=1), *HEAD],
+              CONV | NORM, opset=15), "of a kind that is not read",
+    ),
+    "weights used again and again": (
+        model([node("Relu", "x", "r0"), *(node("Conv", f"r{i} w", f"r{i + 1}", pads=[1] * 4) for i in range(99)),
+               node("Relu", "r99", "last"), *HEAD], {"w": weights(3, 3, 70, 70)}, shape=("N", 3, 8000, 8000)),
+        "again and again",
+    ),
+    "a huge photo": (model([node("Relu", "x", "last"), *HEAD], shape=("N", 3, 1 << 40, 1 << 40)), "photo"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_read_is_refused_with_a_sentence(name, tmp_path):
+    data, sentence = REFUSED[name]
+    with pytest.raises(ModelFileError, match=sentence):
+        read(data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "sentence"),
+    [
+        ("preprocessing", "{", "preprocessing in this file cannot be read"),
+        ("preprocessing", "{}", "makes no sense"),
+        ("preprocessing", '{"mean": [1, 2], "std": [1, 1]}', "photo of 3 channels"),
+        ("class_names", '["a", "b"]', "names 2 classes"),
+        ("class_names", '["a", "a", "b", "c", "d", "e"]', "names 5 classes"),
+        ("class_names", "7", "class names in this file make no sense"),
+        ("temperature", "-1", "must be above 0"),
+        ("temperature", "nan", "must be above 0"),
+        ("temperature", "warm", "makes no sense"),
+    ],
+)
+def test_metadata_that_makes_no_sense_is_refused(key, value, sentence, tmp_path):
+    made = onnx.load_model_from_string(model([node("Conv", "x w b", "last"), *HEAD], CONV))
+    helper.set_model_props(made, {key: value})
+    with pytest.raises(ModelFileError, match=sentence):
+        read(made.SerializeToString(), tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ModelFileError, match="gone.onnx cannot be read"):
+        read_onnx(tmp_path / "gone.onnx")

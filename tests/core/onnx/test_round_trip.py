@@ -1,0 +1,67 @@
+"""Every network of ours to ONNX and back: accepted by the checker, run by onnxruntime, read back to the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from core.onnx import read_onnx, write_onnx
+from core.ops.network import forward
+from tests.helpers.compare import assert_close
+from tests.helpers.golden import TRAINING, golden_training
+
+CLASSES = ("Rost", "été", "健康", *(f"class {i}" for i in range(7)))
+
+
+def run(data, photos):
+    """onnxruntime's first output for photos ``(N, H, W, C)``."""
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return session.run(None, {session.get_inputs()[0].name: photos.transpose(0, 3, 1, 2)})[0]
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_network_goes_to_onnx_and_comes_back_with_the_same_bits(name, tmp_path):
+    golden = golden_training(name)
+    data = write_onnx(golden.graph, golden.weights, CLASSES, temperature=1.25)
+    onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
+    assert_close(run(data, golden.inputs()), golden.logits, 1e-4)
+
+    (tmp_path / f"{name}.onnx").write_bytes(data)
+    back = read_onnx(tmp_path / f"{name}.onnx")
+    assert (back.classes, back.temperature, back.preprocessed) == (CLASSES, 1.25, True)
+    assert back.weights.keys() == golden.weights.keys()
+    assert all(np.array_equal(back.weights[key], golden.weights[key]) for key in golden.weights)
+    ours = forward(golden.graph, golden.weights, golden.inputs())[golden.graph.output]
+    assert np.array_equal(forward(back.graph, back.weights, golden.inputs())[back.graph.output], ours)
+    assert write_onnx(back.graph, back.weights, CLASSES, 1.25) == data
+
+
+def test_nodes_come_back_as_they_were_but_for_their_first_weights(tmp_path):
+    graph = golden_training("mobilenetv2").graph
+    golden = golden_training("mobilenetv2")
+    (tmp_path / "m.onnx").write_bytes(write_onnx(graph, golden.weights))
+    back = read_onnx(tmp_path / "m.onnx").graph
+    assert [n.name for n in back.nodes] == [n.name for n in graph.nodes]
+    for ours, theirs in zip(graph.nodes, back.nodes, strict=True):
+        assert (ours.op, ours.inputs, ours.shape) == (theirs.op, theirs.inputs, theirs.shape)
+        assert {**ours.attributes, "init": 0} == {**theirs.attributes, "init": 0}
+
+
+def test_folding_at_the_border_gives_the_same_logits_without_batch_norms(tmp_path):
+    golden = golden_training("mobilenetv2")
+    (tmp_path / "m.onnx").write_bytes(write_onnx(golden.graph, golden.weights))
+    folded = read_onnx(tmp_path / "m.onnx", fold=True)
+    assert "batch_norm" not in {n.op for n in folded.graph.nodes}
+    assert_close(forward(folded.graph, folded.weights, golden.inputs())[folded.graph.output], golden.logits, 1e-5)
+
+
+def test_the_preprocessing_stands_in_the_file(tmp_path):
+    golden = golden_training("cnn")
+    (tmp_path / "cnn.onnx").write_bytes(write_onnx(golden.graph, golden.weights))
+    back = read_onnx(tmp_path / "cnn.onnx")
+    assert back.graph.nodes[0] == golden.graph.nodes[0]
+    assert (back.classes, back.temperature) == ((), 1.0)
+    other = read_onnx(tmp_path / "cnn.onnx", mean=(0.25,), std=(0.5,))
+    assert other.graph.nodes[0].attributes["mean"] == (0.25,)
