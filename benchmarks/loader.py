@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import record
+from benchmarks.record import Row, make_row, write_results
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import Dataset
 from core.data.loader import Loader
@@ -71,14 +71,12 @@ def peer_speed(dataset: Dataset) -> dict[str, float]:
     return {"torch DataLoader, decoding anew": count / seconds}
 
 
-def measure(data: str, where: tuple[str, ...]) -> list[dict[str, Any]]:
+def measure(data: str, where: tuple[str, ...]) -> list[Row]:
     """All rows of the table."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
 
     def note(name: str, ours: float, peers: dict[str, float] | None = None) -> None:
-        best = max((peers or {}).values(), default=0.0)
-        rows.append({"name": name, "ours": ours, "peers": peers or {}, "unit": "photos/s",
-                     "ratio": ours / best if best else None})
+        rows.append(make_row(name, ours, peers or {}, "photos/s"))
 
     dataset, seconds = timed(lambda: open_photos(data, where=where))
     note(f"scan {Path(data).suffix or 'folder'}", len(dataset) / seconds)
@@ -103,11 +101,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=str(leaves) if leaves.is_file() else "", help="folder or manifest")
     parser.add_argument("--where", action="append", default=[], help="column=value")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/loader.json"))
+    parser.add_argument("--machine", default="", help="short name of this machine for the file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = options.data or str(write_demo(Path(folder) / "demo", photos_per_class=250, side=SIDE))
-        record(options.out, measure(data, tuple(options.where)))
+        write_results("loader", measure(data, tuple(options.where)), options.machine)
 
 
 if __name__ == "__main__":

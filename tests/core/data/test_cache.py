@@ -13,6 +13,7 @@ import pytest
 
 from core.config import RunConfig
 from core.data import cache as cache_module
+from core.data import cache_store, decoding
 from core.data.cache import open_cache
 from core.data.dataset import Cancelled
 from core.data.folder import open_folder
@@ -48,7 +49,7 @@ def test_photos_are_decoded_once(photos, tmp_path, monkeypatch):
     assert first.photos.dtype == np.uint8
     assert first.side == SIDE
     assert not first.photos.flags.writeable
-    monkeypatch.setattr(cache_module, "decode_checked", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr(decoding, "decode_checked", lambda *a: pytest.fail("decoded again"))
     assert_sound(*fill(photos, tmp_path / "store"))
 
 
@@ -64,8 +65,8 @@ def test_only_new_and_changed_photos_are_decoded(photos, tmp_path, monkeypatch):
     (photos / "rust" / "new.png").write_bytes(encode(corners(), ".png"))
     (photos / "rust" / "000.png").write_bytes(encode(corners()[::-1], ".png"))
     decoded = []
-    decode = cache_module.decode_checked
-    monkeypatch.setattr(cache_module, "decode_checked", lambda *a: decoded.append(1) or decode(*a))
+    decode = decoding.decode_checked
+    monkeypatch.setattr(decoding, "decode_checked", lambda *a: decoded.append(1) or decode(*a))
     dataset, cache = fill(photos, tmp_path / "store")
     assert len(decoded) == 2
     assert_sound(dataset, cache)
@@ -75,7 +76,7 @@ def test_a_renamed_or_touched_photo_is_known_by_its_content(photos, tmp_path, mo
     fill(photos, tmp_path / "store")
     (photos / "rust" / "000.png").rename(photos / "rust" / "other.png")
     os.utime(photos / "rust" / "001.png", (1, 1))
-    monkeypatch.setattr(cache_module, "decode_checked", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr(decoding, "decode_checked", lambda *a: pytest.fail("decoded again"))
     assert_sound(*fill(photos, tmp_path / "store"))
 
 
@@ -112,10 +113,10 @@ def test_broken_photos_are_skipped_with_their_reasons(photos, tmp_path):
 
 def test_a_reason_that_may_pass_is_not_remembered(photos, tmp_path, monkeypatch):
     def refuse(path):
-        raise cache_module.PhotoError("There is no right to read the file.")
+        raise decoding.PhotoError("There is no right to read the file.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache_module, "read_bytes", refuse)
+        patch.setattr(decoding, "read_bytes", refuse)
         assert len(fill(photos, tmp_path / "store")[1].skipped) == 12
     assert_sound(*fill(photos, tmp_path / "store"))
 
@@ -141,7 +142,7 @@ def test_the_cache_lies_where_the_user_or_the_system_says(photos, tmp_path, monk
 
 
 def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_module, "CHUNK", 1)
+    monkeypatch.setattr(decoding, "CHUNK", 1)
     told = []
     with pytest.raises(Cancelled):
         fill(photos, tmp_path / "store", threads=1, progress=lambda *a: told.append(a), cancelled=lambda: len(told) > 4)
@@ -154,13 +155,13 @@ def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_
 
 
 def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_module.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
+    monkeypatch.setattr(cache_store.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
     with pytest.raises(StorageError, match=r"need .* GB .* --cache"):
         fill(photos, tmp_path / "store")
 
 
 def test_a_disk_that_fills_up_on_the_way_gives_a_sentence_and_a_sound_cache(photos, tmp_path, monkeypatch):
-    append = cache_module._Store._append
+    append = cache_store.CacheStore._append
 
     def full(store, file, item):
         if store.index.used == 5:
@@ -168,7 +169,7 @@ def test_a_disk_that_fills_up_on_the_way_gives_a_sentence_and_a_sound_cache(phot
         append(store, file, item)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cache_module._Store, "_append", full)
+        patch.setattr(cache_store.CacheStore, "_append", full)
         with pytest.raises(StorageError, match="No space left on device. Make room"):
             fill(photos, tmp_path / "store")
     assert_sound(*fill(photos, tmp_path / "store"))
@@ -232,10 +233,10 @@ def test_the_fingerprint_follows_path_class_and_content(photos, tmp_path):
 FILL = """
 import sys
 from pathlib import Path
-from core.data import cache
+from core.data import cache, cache_store, decoding
 from core.data.folder import open_folder
-cache.SAVE_SECONDS = 0.0
-cache.CHUNK = 1
+cache_store.SAVE_SECONDS = 0.0
+decoding.CHUNK = 1
 cache.open_cache(open_folder(Path(sys.argv[1])), 24, folder=sys.argv[2], threads=2,
                  progress=lambda done, total: print(done, flush=True))
 """
