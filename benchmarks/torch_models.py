@@ -74,7 +74,10 @@ def mobilenetv2(classes: int) -> nn.Module:
 def make_model(name: str, classes: int) -> nn.Module:
     """A network by our name, with PyTorch's He initialisation."""
     torch.manual_seed(0)
-    model = mobilenetv2(classes) if name == "mobilenetv2" else squeezenet(name.removesuffix("_bn"), classes, name.endswith("_bn"))
+    if name == "mobilenetv2":
+        model = mobilenetv2(classes)
+    else:
+        model = squeezenet(name.removesuffix("_bn"), classes, name.endswith("_bn"))
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight)

@@ -104,7 +104,7 @@ def _depthwise(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     x, dy = frame.x(step.inputs[0]), frame.d(step.output)
     records: list[Record] = []
     if frame.trains(step, "weight") or frame.trains(step, "bias"):
-        spare = Address(Space.SLOT, frame.buffers.reserve(4 * dy.channels * int(np.prod(step.attributes["kernel"]))).bytes)  # type: ignore[arg-type]
+        spare = frame.buffers.reserve(4 * step.parameters[0].size)
         taps = frame.private(step, "weight") if frame.trains(step, "weight") else spare
         bias = frame.private(step, "bias") if frame.trains(step, "bias") else NOWHERE
         fields = depthwise_fields(step, x, dy, taps) | {dw.BIAS: bias}

@@ -1,4 +1,4 @@
-"""Everything that looks at one element: copy, add, scale and shift, sigmoid, dropout, activations and their gradients."""
+"""Everything that looks at one element: copy, add, scale and shift, sigmoid, dropout, activations, and gradients."""
 
 from __future__ import annotations
 

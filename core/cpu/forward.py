@@ -19,6 +19,7 @@ from core.graph import PHOTO
 from core.ops.avg_pool import divisors
 from core.ops.contract import volume
 from core.ops.random import threshold
+from core.ops.window import Window, read_window
 from core.program import Step, Value
 
 TILE_FLAGS: Final = {0: 0, 1: mk.RELU, 2: mk.RELU | mk.CAP}
@@ -57,8 +58,8 @@ def _convolve(frame: Frame, step: Step) -> list[Record]:
 
 def pack_depthwise(frame: Frame, step: Step) -> Address:
     """The step's filter as (kh, kw, C), packed whenever the weights changed."""
-    kh, kw = step.attributes["kernel"]  # type: ignore[misc]
-    channels, taps = step.output.shape[2], int(kh) * int(kw)  # type: ignore[has-type]
+    kh, kw = read_window(step.attributes).kernel
+    channels, taps = step.output.shape[2], kh * kw
     panel = Address(Space.SHARED, frame.memory(channels * taps).ctypes.data)
     weight = frame.parameter(step, "weight")
     assert weight is not None
@@ -73,13 +74,14 @@ def pack_depthwise(frame: Frame, step: Step) -> Address:
 
 def depthwise_fields(step: Step, x: View, y: View, taps: Address) -> dict[int, int | Address]:
     """Fields that all directions of a depthwise convolution share."""
-    (kh, kw), (sh, sw), (top, left, _, _) = (step.attributes[k] for k in ("kernel", "stride", "padding"))  # type: ignore[misc]
+    window = read_window(step.attributes)
     return {
         dw.X: x.address, dw.X_ROW: x.row, dw.X_PIXEL: x.pixel, dw.HEIGHT: x.height, dw.WIDTH: x.width,
         dw.CHANNELS: x.channels, dw.Y: y.address, dw.Y_ROW: y.row, dw.Y_PIXEL: y.pixel,
-        dw.ROWS: y.height, dw.COLUMNS: y.width, dw.KERNEL_Y: kh, dw.KERNEL_X: kw, dw.STRIDE_Y: sh,
-        dw.STRIDE_X: sw, dw.TOP: top, dw.LEFT: left, dw.FILTER: taps,
-    }  # type: ignore[has-type]  # fmt: skip
+        dw.ROWS: y.height, dw.COLUMNS: y.width, dw.KERNEL_Y: window.kernel[0], dw.KERNEL_X: window.kernel[1],
+        dw.STRIDE_Y: window.stride[0], dw.STRIDE_X: window.stride[1], dw.TOP: window.padding[0],
+        dw.LEFT: window.padding[1], dw.FILTER: taps,
+    }  # fmt: skip
 
 
 def _depthwise(frame: Frame, step: Step) -> list[Record]:
@@ -91,11 +93,9 @@ def _depthwise(frame: Frame, step: Step) -> list[Record]:
 
 def pool_fields(step: Step, x: View, y: View) -> dict[int, int | Address]:
     """Fields that both directions of a pooling share."""
-    if step.op == "global_avg_pool":
-        window = ((x.height, x.width), (1, 1), (0, 0, 0, 0))
-    else:
-        window = tuple(step.attributes[k] for k in ("kernel", "stride", "padding"))  # type: ignore[assignment]
-    (kh, kw), (sh, sw), (top, left, _, _) = window
+    whole = step.op == "global_avg_pool"
+    window = Window((x.height, x.width), (1, 1), (0, 0, 0, 0)) if whole else read_window(step.attributes)
+    (kh, kw), (sh, sw), (top, left, _, _) = window.kernel, window.stride, window.padding
     return {
         pooling.X: x.address, pooling.X_ROW: x.row, pooling.X_PIXEL: x.pixel, pooling.HEIGHT: x.height,
         pooling.WIDTH: x.width, pooling.CHANNELS: x.channels, pooling.Y: y.address, pooling.Y_ROW: y.row,
@@ -175,7 +175,8 @@ def _softmax(frame: Frame, step: Step) -> list[Record]:
     records = []
     for row in range(x.height):
         for column in range(x.width):
-            fields = {loss.X: x.at(row, column), loss.Y: y.at(row, column), loss.CHANNELS: x.channels}
+            fields: dict[int, int | Address] = {loss.X: x.at(row, column), loss.Y: y.at(row, column)}
+            fields[loss.CHANNELS] = x.channels
             records.append(Record(loss.run_softmax, fields, 1, step.node, "forward", "fused"))
     return records
 
@@ -193,7 +194,8 @@ def _batch_norm(frame: Frame, step: Step) -> list[Record]:
         bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
         bn.CHANNELS: channels, bn.SAVED: saved, bn.SETTINGS: settings,
     }  # fmt: skip
-    for name, role in ((bn.WEIGHT, "weight"), (bn.BIAS, "bias"), (bn.MEAN, "running_mean"), (bn.VARIANCE, "running_var")):
+    roles = ("weight", "bias", "running_mean", "running_var")
+    for name, role in zip((bn.WEIGHT, bn.BIAS, bn.MEAN, bn.VARIANCE), roles, strict=True):
         fields[name] = frame.parameter(step, role) or NOWHERE
     blocks = -(-channels // bn.BLOCK)
     scaled = map_record(

@@ -13,6 +13,7 @@ from core.cpu.memory import LINE, SLACK
 from core.cpu.records import Address, Space
 from core.graph import Shape
 from core.ops.contract import volume
+from core.ops.window import read_window
 from core.program import Program, Step, Value
 
 Border: TypeAlias = tuple[int, int, int, int]
@@ -71,8 +72,8 @@ def window_of(step: Step, source: Shape) -> tuple[tuple[int, int], tuple[int, in
     """(kernel, stride, padding) of a step; a dense layer is one window over its whole input `source`."""
     if step.op == "dense":
         return (source[0], source[1]), (1, 1), (0, 0, 0, 0)
-    read = step.attributes
-    return read["kernel"], read["stride"], read["padding"]  # type: ignore[return-value]
+    window = read_window(step.attributes)
+    return window.kernel, window.stride, window.padding
 
 
 def input_border(step: Step, source: Shape, target: Shape) -> Border:

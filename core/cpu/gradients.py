@@ -1,4 +1,4 @@
-"""Who writes which gradient: first a write, then additions, and the mask of a fused activation with the last of them."""
+"""Who writes which gradient: first a write, then additions, and a fused activation's mask with the last of them."""
 
 from __future__ import annotations
 

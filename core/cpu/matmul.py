@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from core.cpu import packing, tiled
 from core.cpu import microkernel as mk
+from core.cpu import packing, tiled
 from core.cpu.geometry import Border, View, phases
 from core.cpu.level import current_level
 from core.cpu.records import NOWHERE, Address, Record

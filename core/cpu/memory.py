@@ -96,5 +96,5 @@ def aligned(count: int) -> F32:
 def view_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> F32:
     """A strided float32 view on memory that someone else keeps alive."""
     reach = sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True)) + 4
-    block = (ctypes.c_char * reach).from_address(address)
+    block = memoryview((ctypes.c_char * reach).from_address(address))
     return np.ndarray(shape, np.float32, block, 0, strides)

@@ -180,7 +180,7 @@ class _Tile:
     def _loop(self, counts: list[Any], strides: list[Any], pointers: Any, sums: list[Any]) -> list[Any]:
         """Nested loops, the last count outermost; each runs at least once."""
         if not counts:
-            return self._multiply_add(*pointers, sums)
+            return self._multiply_add(pointers[0], pointers[1], sums)
         before, body = self.b.block, self.function.append_basic_block("loop")
         self.b.branch(body)
         self.b.position_at_end(body)

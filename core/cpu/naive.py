@@ -8,7 +8,9 @@ import numba
 import numpy as np
 
 from core.cpu.level import cached
+from core.ops.attributes import read_int
 from core.ops.registry import Case
+from core.ops.window import read_window
 
 
 def run_forward(case: Case, arrays: dict[str, Any]) -> None:
@@ -35,8 +37,8 @@ def run_backward_weight(case: Case, arrays: dict[str, Any]) -> None:
 
 
 def _numbers(case: Case) -> tuple[int, int, int, int, int]:
-    (sy, sx), padding = case.attributes["stride"], case.attributes["padding"]  # type: ignore[misc]
-    return sy, sx, padding[0], padding[1], case.attributes["groups"]  # type: ignore[index, return-value, has-type]
+    window = read_window(case.attributes)
+    return *window.stride, *window.padding[:2], read_int(case.attributes, "groups", low=1)
 
 
 def _masked(case: Case, arrays: dict[str, Any]) -> Any:

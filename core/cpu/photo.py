@@ -9,7 +9,7 @@ from numba import njit
 from core.cpu.memory import bytes_at, floats, words
 from core.ops.photo import BLUR, BLUR_RADIUS, GREY, ROW
 
-# Record: where the input buffer lies, and mean (3, or 1 if grey) and from the fourth on 1 / std as floats. Tasks are output rows.
+# Record: where the input buffer lies; 6 floats: the mean (3, or 1 if grey) and from the fourth on 1 / std.
 OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
 
 # Context, set by the plan for each call.

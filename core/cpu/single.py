@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import numpy as np
@@ -42,6 +42,19 @@ def run_single(case: Case, arrays: dict[str, Any], direction: str, threads: int 
         single.write_inputs(arrays)
     else:
         single.write_parameters(arrays)
+
+
+def single_walk(case: Case, arrays: dict[str, Any], direction: str, threads: int = 1) -> Callable[[], None]:
+    """The walk of `run_single` alone: every call computes once more on arrays copied in beforehand, for timing."""
+    single = _Single(case, threads)
+    single.read(arrays)
+    single.walk(single.forward)
+    if direction == "forward":
+        return lambda: single.walk(single.forward)
+    single.read_gradient(arrays["dy"])
+    single.walk([r for r in single.backward if r.direction in ("", "backward_input", "backward_weight")])
+    records = [r for r in single.backward if r.direction in ("", direction)]
+    return lambda: single.walk(records)
 
 
 @final

@@ -36,8 +36,8 @@ _DIRECTIONS: Final = {
 }
 
 _FAST: Final = {
-    ("conv2d", FORWARD): "register tiles of 6 x 64 floats read each photo and filter value once from cache; bias and ReLU at the end",
-    ("conv2d", INPUT): "the same tiles on the turned filter, one plain convolution for each phase of the stride; the mask of the ReLU at the end",
+    ("conv2d", FORWARD): "register tiles of 6 x 64 floats; bias and ReLU on the way out",
+    ("conv2d", INPUT): "the same tiles on the turned filter, one plain convolution for each phase of the stride",
     ("conv2d", WEIGHT): "the same tiles summed over 220 pixels at a time; every thread sums its own photos",
     ("dense", FORWARD): "a convolution whose window is the whole input",
     ("dense", INPUT): "the same tiles on the turned filter",
@@ -116,7 +116,8 @@ def _fast_rows() -> Iterator[Kernel]:
         for direction in directions:
             algorithm = "tiled" if op in ("conv2d", "dense") else "fused"
             idea = _FAST.get((op, direction), "one pass over all channels of a pixel")
-            yield Kernel(op, direction, "cpu", algorithm, partial(run_single, direction=direction), idea, Tolerance(2e-5))
+            run = partial(run_single, direction=direction)
+            yield Kernel(op, direction, "cpu", algorithm, run, idea, Tolerance(2e-5))
 
 
 CPU: Final = Table((*_reference_rows(), *_naive_rows(), *_fast_rows()))

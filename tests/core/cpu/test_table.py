@@ -22,9 +22,9 @@ def test_kernel_agrees_with_the_reference_in_float64(kernel, case):
     assert kernel.refuses(case) is None
     problem = solve(case)
     arrays = {name: array.copy() for name, array in problem.given.items()} | {"mode": MODE}
-    names = {"forward": ["out"], "backward_input": [n for n in problem.wanted if n.startswith("dx")]}.get(
-        kernel.direction, [f"d{role}" for role in problem.given if f"d{role}" in problem.wanted and not role.startswith("x")]
-    )
+    inputs = [name for name in problem.wanted if name.startswith("dx")]
+    weights = [name for name in problem.wanted if name.startswith("d") and name not in inputs]
+    names = {"forward": ["out"], "backward_input": inputs, "backward_weight": weights}[kernel.direction]
     arrays |= {name: poisoned(problem.wanted[name].shape) for name in names}
     kernel.run(case, arrays)
     for name in names:
