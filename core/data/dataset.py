@@ -114,5 +114,5 @@ def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:
     parts = []
     for reason, count in counts.most_common(most):
         example = next(s.path for s in skipped if s.reason == reason)
-        parts.append(f"{count} x {reason} (such as {example})")
+        parts.append(f"{count} x {reason.rstrip('.')} (such as {example})")
     return "; ".join(parts)

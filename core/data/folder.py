@@ -54,7 +54,7 @@ def open_folder(
     if not count:
         raise DataError(
             f"There are no photos in {root}. Put each class of photos into a folder of its own below it "
-            f"({', '.join(e[1:].upper() for e in ENDINGS[:2] + ENDINGS[4:6])} and others are read)."
+            "(JPEG, PNG, WebP, TIFF, BMP and GIF are read)."
         )
     table = Table(str(root.absolute()))
     table.skipped = skipped

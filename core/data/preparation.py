@@ -11,7 +11,7 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import SPLITS, TRAIN, UNSPLIT, Dataset, IsCancelled, ReportProgress, reasons
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, IsCancelled, ReportProgress, reasons
 from core.data.near_copies import Pair, find_pairs, join_pairs, take_prints
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
@@ -121,9 +121,12 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
         splits[used] = complete_splits(
             dataset.splits[used], dataset.labels[used], numbers, config.seed, config.validation, config.test
         )
-    for split, name in enumerate(SPLITS[:2]):
+    for split, name in ((TRAIN, "training"), (VALIDATION, "validation")):
         if not np.any(splits == split):
-            raise DataError(f"No photo is left for {name}. Add photos, or change the shares or the split.")
+            raise DataError(
+                f"None of the {len(used)} photos ({len(np.unique(groups[used]))} groups) is left for {name}. "
+                "Add photos, or change the shares or the split."
+            )
     taught = np.bincount(dataset.labels[splits == TRAIN], minlength=len(dataset.classes))
     missing = [name for name, count in zip(dataset.classes, taught, strict=True) if not count]
     if missing:
@@ -140,7 +143,7 @@ def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak) ->
             f"{leak.leaked} of {leak.held_out} held-out photos have a photo of the same group in training: "
             "the accuracy measured on them is too good."
         )
-    for split, name in ((1, "validation"), (2, "test")):
+    for split, name in ((VALIDATION, "validation"), (TEST, "test")):
         there = np.bincount(dataset.labels[splits == split], minlength=len(dataset.classes))
         missing = [label for label, count in zip(dataset.classes, there, strict=True) if not count]
         if missing and there.any():
