@@ -1,0 +1,39 @@
+"""Runs the ladder of kernels: lists what there is, then proves and times an op on a shape when asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.processes.protocol import Channel, serve
+from core.laboratory.ladder import CASES, Climbed, climb, rungs, source
+from core.plan import cuda_problem
+
+
+def main() -> int:
+    return serve(_work)
+
+
+def _work(channel: Channel, asked: dict[str, Any]) -> None:
+    """First request {"list": true}; then {"op", "direction", "shape"} as often as wanted."""
+    kernels = []
+    for row in rungs():
+        place, text = source(row)
+        kernels.append({"op": row.op, "direction": row.direction, "device": row.device, "algorithm": row.algorithm,
+                        "idea": row.idea, "place": place, "source": text})  # fmt: skip
+    devices = {"cpu": "", "cuda": cuda_problem() or ""}
+    channel.tell(kernels=kernels, shapes={op: list(cases) for op, cases in CASES.items()}, devices=devices)
+    while (request := channel.requests.get()) is not None:
+        for climbed in climb(CASES[request["op"]][request["shape"]], request["direction"]):
+            if channel.ended():
+                return
+            channel.tell(result=_describe(climbed))
+        channel.tell(done=True)
+
+
+def _describe(climbed: Climbed) -> dict[str, Any]:
+    row = climbed.kernel
+    return {
+        "device": row.device, "algorithm": row.algorithm, "milliseconds": climbed.milliseconds,
+        "gflops": climbed.gflops, "error": climbed.error, "tolerance": row.tolerance.relative,
+        "right": climbed.right, "reason": climbed.reason,
+    }  # fmt: skip

@@ -1,0 +1,214 @@
+"""The ladder of one op on the shapes of real networks: every kernel held against float64, then timed, its source named.
+
+Unlike the tests' odd cases these are a network's own layers, large enough that times mean something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.cpu.single import run_single, single_walk
+from core.graph import PHOTO, Node
+from core.laboratory.convolutions import LABORATORY
+from core.ops.builder import make_node
+from core.ops.contract import Array, Mode
+from core.ops.registry import LADDER, YARDSTICKS, Case, Kernel
+from core.ops.table import OPS
+from core.plan import cuda_problem
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+MODE: Final = Mode(training=True)
+REPEATS: Final = 7
+SECONDS: Final = 0.5
+"""Time given to one kernel: repeats end when it is used up, so that the plain loops do not hold everybody up."""
+
+
+def _case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> Case:
+    node = _node(op, shape, attributes)
+    return Case(op, node.attributes, (shape,), node.shape, batch)
+
+
+def _node(op: str, shape: tuple[int, ...], attributes: Mapping[str, Any]) -> Node:
+    known = {PHOTO: Node(PHOTO, "photo", (), (1, 1, 3)), "x": Node("x", "photo", (), shape)}
+    return make_node(op, "node", ("x",), MappingProxyType(dict(attributes)), known)
+
+
+SAME: Final = (1, 1, 1, 1)
+CASES: Final[Mapping[str, Mapping[str, Case]]] = {
+    "conv2d": {
+        "fire 3x3, 28 x 28 x 32 to 128, batch 8": _case(
+            "conv2d", (28, 28, 32), 8, filters=128, kernel=(3, 3), padding=SAME
+        ),
+        "fire 1x1, 28 x 28 x 256 to 32, batch 8": _case("conv2d", (28, 28, 256), 8, filters=32, kernel=(1, 1)),
+        "first 3x3 / 2, 224 x 224 x 3 to 64, batch 2": _case(
+            "conv2d", (224, 224, 3), 2, filters=64, kernel=(3, 3), stride=(2, 2)
+        ),
+        "fire 3x3, 13 x 13 x 64 to 256, batch 8": _case(
+            "conv2d", (13, 13, 64), 8, filters=256, kernel=(3, 3), padding=SAME
+        ),
+    },
+    "dense": {"512 to 37, batch 32": _case("dense", (512,), 32, units=37)},
+    "depthwise_conv2d": {
+        "3x3, 28 x 28 x 192, batch 8": _case("depthwise_conv2d", (28, 28, 192), 8, kernel=(3, 3), padding=SAME)
+    },
+    "max_pool": {"3x3 / 2, 56 x 56 x 64, batch 8": _case("max_pool", (56, 56, 64), 8, kernel=(3, 3), stride=(2, 2))},
+    "batch_norm": {"28 x 28 x 128, batch 8": _case("batch_norm", (28, 28, 128), 8)},
+    "global_avg_pool": {"13 x 13 x 512, batch 8": _case("global_avg_pool", (13, 13, 512), 8)},
+    "relu": {"56 x 56 x 64, batch 8": _case("relu", (56, 56, 64), 8)},
+}
+"""Op to named cases, from SqueezeNet and MobileNetV2."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Climbed:
+    """What one kernel did: median milliseconds, GFLOP/s, largest relative error; or the reason why it does not run."""
+
+    kernel: Kernel
+    milliseconds: float = 0.0
+    gflops: float = 0.0
+    error: float = 0.0
+    reason: str = ""
+
+    @property
+    def right(self) -> bool:
+        return not self.reason and self.error <= self.kernel.tolerance.relative
+
+
+def rungs() -> list[Kernel]:
+    """All kernels of the ops in CASES, on every device whose packages are there, lowest rung first."""
+    rows = [*LABORATORY.rows]
+    with contextlib.suppress(ImportError):  # `cuda_problem` says which packages are missing
+        from core.gpu.table import TABLE
+
+        rows += TABLE.rows
+    order = (*LADDER, *YARDSTICKS)
+
+    def place(row: Kernel) -> tuple[str, int]:
+        return row.device, next((i for i, name in enumerate(order) if row.algorithm.startswith(name)), len(order))
+
+    return sorted((row for row in rows if row.op in CASES), key=place)
+
+
+def climb(case: Case, direction: str) -> Iterator[Climbed]:
+    """Prove and time every kernel of an op and direction on one case, one result at a time."""
+    given, wanted = solve(case)
+    names = _results(direction, wanted)
+    missing = cuda_problem()
+    for row in rungs():
+        if (row.op, row.direction) != (case.op, direction):
+            continue
+        reason = missing if row.device == "cuda" and missing else row.refuses(case)
+        if reason is not None:
+            yield Climbed(row, reason=reason)
+            continue
+        arrays: dict[str, Any] = {**given, "mode": MODE}
+        if direction != "forward":
+            arrays["out"] = np.ascontiguousarray(wanted["out"], np.float32)
+        arrays |= {name: np.full(wanted[name].shape, np.nan, np.float32) for name in names}
+        row.run(case, arrays)
+        error = max(_error(np.asarray(arrays[name]), wanted[name]) for name in names)
+        milliseconds = _time(row, case, arrays)
+        flops = OPS[case.op].cost(case.attributes, case.inputs, case.output).flops * case.batch
+        yield Climbed(row, milliseconds, flops / milliseconds / 1e6, error)
+
+
+def solve(case: Case, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Random float32 arrays for a case (inputs, parameters, dy), and every result in float64."""
+    random = np.random.Generator(np.random.Philox(seed))
+    node = _node(case.op, case.inputs[0], case.attributes)
+    given = {"x": random.standard_normal((case.batch, *case.inputs[0]))}
+    for p in node.parameters:
+        drawn = random.standard_normal(p.shape) * max(p.fan_in, 1) ** -0.5
+        given[p.role] = 1 + np.abs(drawn) / 2 if p.role == "running_var" else drawn
+    given["dy"] = random.standard_normal((case.batch, *case.output))
+    given = {name: np.ascontiguousarray(value, np.float32) for name, value in given.items()}
+    exact = {name: value.astype(np.float64) for name, value in given.items()}
+    rule, parameters = OPS[case.op], {p.role: exact[p.role] for p in node.parameters}
+    result = rule.forward(case.attributes, [exact["x"]], parameters, MODE)
+    got = rule.backward(case.attributes, [exact["x"]], parameters, result, exact["dy"], MODE)
+    wanted = {"out": result.output, **{f"d{role}": g for role, g in got.parameters.items()}}
+    if got.inputs[0] is not None:
+        wanted["dx"] = got.inputs[0]
+    return given, wanted
+
+
+def source(row: Kernel) -> tuple[str, str]:
+    """(file from the repository's root, text) of what computes in a row: one function, or a kernel's whole file."""
+    place = _KERNEL_FILES.get((row.op, row.algorithm)) if row.device == "cpu" else None
+    if row.algorithm == "reference":
+        place = f"core/ops/{row.op}.py"
+    if place is not None:
+        return place, (ROOT / place).read_text("utf-8")
+    function = row.run
+    while True:
+        if isinstance(function, partial):
+            function = next((a for a in function.args if callable(a)), function.func)
+            continue
+        inside = [c.cell_contents for c in getattr(function, "__closure__", None) or () if callable(c.cell_contents)]
+        if not inside:
+            break
+        function = inside[0]
+    function = inspect.unwrap(getattr(function, "py_func", function))
+    file = Path(inspect.getsourcefile(function) or __file__)
+    text = file.read_text("utf-8") if row.device == "cuda" else inspect.getsource(function)
+    return str(file.relative_to(ROOT)).replace("\\", "/"), text
+
+
+_KERNEL_FILES: Final = {
+    ("conv2d", "tiled"): "core/cpu/tiled.py",
+    ("dense", "tiled"): "core/cpu/tiled.py",
+    ("depthwise_conv2d", "fused"): "core/cpu/depthwise.py",
+    ("max_pool", "fused"): "core/cpu/pooling.py",
+    ("global_avg_pool", "fused"): "core/cpu/pooling.py",
+    ("batch_norm", "fused"): "core/cpu/batch_norm.py",
+    ("relu", "fused"): "core/cpu/elementwise.py",
+}
+"""Where the compiled kernels of the CPU stand; their rows share one entry function."""
+
+
+def _results(direction: str, wanted: Mapping[str, Array]) -> list[str]:
+    if direction == "forward":
+        return ["out"]
+    return ["dx"] if direction == "backward_input" else [n for n in wanted if n.startswith("d") and n != "dx"]
+
+
+def _error(got: Array, want: Array) -> float:
+    """Largest error over the largest value; infinite where a NaN is left."""
+    difference = float(np.abs(got.astype(np.float64) - want).max(initial=0.0))
+    return difference / max(float(np.abs(want).max(initial=0.0)), 1e-30) if difference == difference else float("inf")
+
+
+def _time(row: Kernel, case: Case, arrays: dict[str, Any]) -> float:
+    """Median milliseconds without copying in and out; the device is waited for after each run."""
+    run: Callable[[], None] = partial(row.run, case, arrays)
+    wait = None
+    if isinstance(row.run, partial) and row.run.func is run_single:
+        run = single_walk(case, arrays, row.direction, os.cpu_count() or 1)
+    if row.device == "cuda":
+        from core.gpu.cuda import cuda
+
+        there = {k: cuda.to_device(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
+        run = partial(row.run, case, there)
+        wait = cuda.synchronize
+    found: list[float] = []
+    begin = time.perf_counter()
+    while len(found) < REPEATS and (not found or time.perf_counter() - begin < SECONDS):
+        start = time.perf_counter()
+        run()
+        if wait is not None:
+            wait()
+        found.append(1000 * (time.perf_counter() - start))
+    return statistics.median(found)

@@ -1,0 +1,53 @@
+"""The ladder: every rung proved on a network's shape before it is timed, and its source at hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.laboratory import ladder
+from core.laboratory.ladder import CASES, climb, rungs, source
+
+SMALL = ladder._case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3, 3), padding=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_input", "backward_weight"])
+def test_every_rung_of_the_cpu_is_right_and_timed(direction):
+    found = [c for c in climb(SMALL, direction) if c.kernel.device == "cpu"]
+    assert {"reference", "naive", "tiled"} <= {c.kernel.algorithm for c in found}
+    assert all(c.right and c.milliseconds > 0 and c.gflops > 0 for c in found if not c.reason)
+
+
+def test_a_wrong_kernel_is_told_and_one_that_leaves_nan_too(monkeypatch):
+    def wrong(case, arrays):
+        arrays["out"][...] = 0
+
+    good = next(row for row in rungs() if row.key == ("conv2d", "forward", "cpu", "reference"))
+    bad, lazy = replace(good, run=wrong), replace(good, run=lambda case, arrays: None)
+    monkeypatch.setattr(ladder, "rungs", lambda: [bad, lazy])
+    first, second = climb(SMALL, "forward")
+    assert not first.right
+    assert first.error == pytest.approx(1.0)
+    assert not second.right
+    assert second.error == float("inf")
+
+
+def test_what_cannot_run_says_why():
+    strided = ladder._case("conv2d", (9, 9, 4), 1, filters=2, kernel=(3, 3), stride=(2, 2))
+    reasons = {c.kernel.algorithm: c.reason for c in climb(strided, "forward") if c.kernel.device == "cpu"}
+    assert reasons["winograd"]
+    assert not reasons["naive"]
+
+
+def test_every_kernel_has_a_source_that_can_be_shown():
+    for row in rungs():
+        place, text = source(row)
+        assert place.startswith("core/")
+        assert "def " in text
+
+
+def test_cases_are_shapes_the_ops_accept():
+    for op, cases in CASES.items():
+        for case in cases.values():
+            assert case.op == op
+            assert np.prod(case.output) > 0
