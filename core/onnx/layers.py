@@ -20,6 +20,7 @@ Rule: TypeAlias = Callable[[Walk, Any], None]
 
 
 def read_conv(walk: Walk, node: Any) -> None:
+    """To conv2d or depthwise_conv2d; a pending Pad joins its own pads."""
     attributes = attributes_of(node, (*WINDOW, "group"))
     x, weight = walk.image(node.input[0], "Conv", pad=True), _weights(walk, node, 1)
     image, groups = walk.shape(x), attributes.get("group", 1)
@@ -28,7 +29,8 @@ def read_conv(walk: Walk, node: Any) -> None:
     if len(image) == 1:
         _convolve_features(walk, node, x, weight, attributes)
         return
-    window = window_of(describe(node), attributes, weight.shape[2:], image)
+    framed = (image[0] + x.pad[0] + x.pad[2], image[1] + x.pad[1] + x.pad[3], image[2])
+    window = window_of(describe(node), attributes, weight.shape[2:], framed)
     if window.kernel != weight.shape[2:]:
         raise ModelFileError(f"{describe(node)} promises another kernel than its filters have.")
     top, left, bottom, right = (a + b for a, b in zip(window.padding, x.pad, strict=True))
@@ -57,6 +59,7 @@ def _convolve_features(walk: Walk, node: Any, x: Value, weight: Array, attribute
 
 
 def read_gemm(walk: Walk, node: Any) -> None:
+    """To dense; alpha and beta go into the weights, flattened features into the engine's order."""
     attributes = attributes_of(node, ("alpha", "beta", "transA", "transB"))
     x, weight, bias = walk.value(node.input[0]), _weights(walk, node, 1), walk.constant(node, 2)
     if attributes.get("transA", 0) or weight.ndim != 2 or len(walk.shape(x)) != 1:
@@ -81,6 +84,7 @@ def _make_dense(walk: Walk, node: Any, x: Value, weight: Array, bias: Array | No
 
 
 def read_batch_norm(walk: Walk, node: Any) -> None:
+    """To batch_norm, by image channels or by flattened features."""
     attributes = attributes_of(node, ("epsilon", "momentum", "spatial", "training_mode", "is_test"))
     if not attributes.get("spatial", 1) or attributes.get("training_mode", 0):
         raise ModelFileError(f"{describe(node)} is of a kind that is not read.")
@@ -95,6 +99,7 @@ def read_batch_norm(walk: Walk, node: Any) -> None:
 
 
 def elementwise(op: str) -> Rule:
+    """The rule of an op without attributes that becomes one of ours."""
     def rule(walk: Walk, node: Any) -> None:
         attributes_of(node, ())
         _apply(walk, node, op)
@@ -110,6 +115,7 @@ def _apply(walk: Walk, node: Any, op: str, **attributes: Any) -> None:
 
 
 def read_clip(walk: Walk, node: Any) -> None:
+    """To relu6 or relu: bounds 0 and 6, or 0 and none."""
     attributes = attributes_of(node, ("min", "max"))
     bounds = []
     for index, (key, default) in enumerate((("min", -inf), ("max", inf)), 1):
@@ -122,6 +128,7 @@ def read_clip(walk: Walk, node: Any) -> None:
 
 
 def read_dropout(walk: Walk, node: Any) -> None:
+    """To dropout, each with a key of its own."""
     attributes = attributes_of(node, ("ratio", "seed", "is_test", "consumed_inputs"))
     given = walk.constant(node, 1)
     rate = float(attributes.get("ratio", 0.5)) if given is None else shortest(to_number(given, "ratio"))
@@ -130,6 +137,7 @@ def read_dropout(walk: Walk, node: Any) -> None:
 
 
 def read_max_pool(walk: Walk, node: Any) -> None:
+    """To max_pool."""
     attributes = attributes_of(node, (*WINDOW, "storage_order"))
     if len(node.output) > 1 and node.output[1]:
         raise ModelFileError(f"{describe(node)} gives the places of its largest values, which is not read.")
@@ -137,6 +145,7 @@ def read_max_pool(walk: Walk, node: Any) -> None:
 
 
 def read_average_pool(walk: Walk, node: Any) -> None:
+    """To avg_pool; unlike PyTorch, ONNX counts the padding only where asked to."""
     attributes = attributes_of(node, (*WINDOW, "count_include_pad"))
     _pool(walk, node, "avg_pool", attributes, count_include_pad=bool(attributes.get("count_include_pad", 0)))
 
@@ -154,12 +163,14 @@ def _pool(walk: Walk, node: Any, op: str, attributes: dict[str, Any], **more: An
 
 
 def read_global_average_pool(walk: Walk, node: Any) -> None:
+    """To global_avg_pool: what is (N, C, 1, 1) in the file is (N, C) here."""
     attributes_of(node, ())
     x = walk.image(node.input[0], "GlobalAveragePool")
     walk.values[node.output[0]] = Value(walk.add("global_avg_pool", node, (x.node,)))
 
 
 def read_add(walk: Walk, node: Any) -> None:
+    """To add."""
     attributes_of(node, ())
     left, right = (walk.value(name) for name in node.input)
     if (left.axes, left.image) != (right.axes, right.image) or any(left.pad) or any(right.pad):
@@ -168,6 +179,7 @@ def read_add(walk: Walk, node: Any) -> None:
 
 
 def read_softmax(walk: Walk, node: Any) -> None:
+    """To softmax over the channels. Before opset 13 it ran over all axes from its own on."""
     axis = attributes_of(node, ("axis",)).get("axis", -1 if walk.opset >= 13 else 1)
     x = walk.value(node.input[0])
     channels = x.axes[axis] == 1 if len(walk.shape(x)) == 3 and -4 <= axis < 4 else axis in (1, -1)

@@ -17,6 +17,7 @@ MAX_PENDING_PAD: Final = 1 << 12
 
 
 def read_concat(walk: Walk, node: Any) -> None:
+    """To concat, along the channels."""
     axis = attributes_of(node, ("axis",)).get("axis", 1)
     values = [walk.value(name) for name in node.input]
     same = {v.axes for v in values}
@@ -30,12 +31,14 @@ def read_concat(walk: Walk, node: Any) -> None:
 
 
 def read_flatten(walk: Walk, node: Any) -> None:
+    """To flatten, with the file's order of features remembered."""
     if attributes_of(node, ("axis",)).get("axis", 1) != 1:
         raise ModelFileError(f"{describe(node)} flattens along another axis than 1, which is not read.")
     _to_features(walk, node)
 
 
 def read_reshape(walk: Walk, node: Any) -> None:
+    """A flattening written as Reshape."""
     attributes_of(node, ("allowzero",))
     shape = to_ints(walk.constant(node, 1), f"The shape of {describe(node)}")
     size = volume(walk.shape(walk.value(node.input[0])))
@@ -61,6 +64,7 @@ def _to_features(walk: Walk, node: Any) -> None:
 
 
 def read_transpose(walk: Walk, node: Any) -> None:
+    """Only remembered: it folds where a later node puts the axes back, or flattens."""
     order = tuple(attributes_of(node, ("perm",)).get("perm", (3, 2, 1, 0)))
     x = walk.value(node.input[0])
     if sorted(order) != [0, 1, 2, 3] or order[0] != 0 or len(walk.shape(x)) != 3 or any(x.pad):
@@ -69,6 +73,7 @@ def read_transpose(walk: Walk, node: Any) -> None:
 
 
 def read_pad(walk: Walk, node: Any) -> None:
+    """Only remembered: the next Conv takes it over."""
     attributes = attributes_of(node, ("mode", "pads", "value"))
     given, filler = walk.constant(node, 1), walk.constant(node, 2)
     pads = tuple(attributes.get("pads", ())) if given is None else to_ints(given, "pads")
@@ -83,6 +88,7 @@ def read_pad(walk: Walk, node: Any) -> None:
 
 
 def read_identity(walk: Walk, node: Any) -> None:
+    """Another name for the same tensor or constant."""
     attributes_of(node, ())
     if node.input[0] in walk.constants:
         walk.constants[node.output[0]] = walk.constants[node.input[0]]
@@ -91,6 +97,7 @@ def read_identity(walk: Walk, node: Any) -> None:
 
 
 def read_constant(walk: Walk, node: Any) -> None:
+    """A constant inside the graph."""
     kinds = ("value", "value_float", "value_floats", "value_int", "value_ints")
     attributes = attributes_of(node, kinds)
     if len(attributes) != 1:

@@ -88,6 +88,10 @@ SOUND = {
         [node("Pad", "x p", "q"), node("Conv", "q w b", "last", pads=[0, 1, 0, 0]), *HEAD],
         CONV | {"p": np.array([0, 0, 1, 2, 0, 0, 0, 1], I64)}, {},
     ),
+    "pad before automatic padding": (
+        [node("Pad", "x p", "q"), node("Conv", "q w b", "last", auto_pad="SAME_UPPER", strides=[2, 2]), *HEAD],
+        CONV | {"p": np.array([0, 0, 1, 0, 0, 0, 0, 1], I64)}, {},
+    ),
     "old pad": (
         [node("Pad", "x", "q", pads=[0, 0, 0, 0, 0, 0, 1, 1]), node("Conv", "q w b", "last"), *HEAD], CONV,
         {"opset": 10},

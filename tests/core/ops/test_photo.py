@@ -1,0 +1,87 @@
+"""The photo's reference, by hand and against OpenCV's: every device's kernel is held against it."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+
+from core.ops.photo import AFFINE, BLUR, BLUR_RADIUS, COLOUR, CUTOUT, GREY, identity_rows, transform
+from tests.helpers.compare import assert_close
+from tests.helpers.noise import integers
+
+PLAIN = ((0.0,) * 3, (1.0,) * 3)
+
+
+def photos(count, height, width):
+    return integers("photo op", (count, height, width, 3), 0, 256).astype(np.uint8)
+
+
+def test_a_photo_of_the_right_size_is_only_normalised():
+    seen = photos(2, 9, 7)
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+    out = transform(seen, identity_rows(2, (9, 7), (9, 7)), (9, 7), mean, std)
+    assert out.dtype == np.float32
+    assert_close(out, (seen / 255 - mean) / std, 1e-6)
+
+
+SIZES = [((10, 14), (20, 28)), ((31, 17), (8, 8)), ((5, 5), (12, 7)), ((1, 1), (3, 3))]
+
+
+@pytest.mark.parametrize(("source", "size"), SIZES)
+def test_resizing_is_opencvs_bilinear(source, size):
+    seen = photos(1, *source)
+    out = transform(seen, identity_rows(1, source, size), size, *PLAIN)[0]
+    wanted = cv2.resize(seen[0].astype(np.float32) / 255, size[::-1], interpolation=cv2.INTER_LINEAR)
+    assert_close(out, wanted, 1e-5)
+
+
+def test_a_turn_is_opencvs_warp_with_edges_repeated():
+    seen, rows = photos(1, 21, 25), identity_rows(1, (21, 25), (21, 25))
+    turn = np.array([[0.8, -0.5, 4.0], [0.45, 0.9, -3.0]], np.float32)
+    rows[0, AFFINE] = turn.ravel()
+    out = transform(seen, rows, (21, 25), *PLAIN)[0]
+    x, y = np.meshgrid(np.arange(25), np.arange(21))
+    sx, sy = (np.clip(t[0] * x + t[1] * y + t[2], 0, end) for t, end in zip(turn, (24, 20), strict=True))
+    wanted = cv2.remap(
+        seen[0].astype(np.float64) / 255, sx.astype(np.float32), sy.astype(np.float32), cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_REPLICATE,
+    )  # fmt: skip
+    # OpenCV rounds the place in the photo to 1/32 pixel.
+    assert np.abs(out - wanted).max() < 1 / 16
+    assert np.abs(out - wanted).mean() < 1 / 100
+
+
+def test_colours_go_through_the_matrix_and_are_clipped_before_normalising():
+    seen, rows = photos(1, 4, 4), identity_rows(1, (4, 4), (4, 4))
+    matrix = np.array([[0, 1, 0, 0.5], [0, 0, 2, -1], [1, 0, 0, 0]], np.float32)
+    rows[0, COLOUR] = matrix.ravel()
+    rgb = np.clip((seen / 255) @ matrix[:, :3].T + matrix[:, 3], 0, 1)
+    assert_close(transform(seen, rows, (4, 4), (0.5,) * 3, (0.25,) * 3), (rgb - 0.5) / 0.25, 1e-5)
+
+
+def test_a_blur_mixes_the_four_neighbours_at_its_radius():
+    seen, rows = np.zeros((1, 9, 9, 3), np.uint8), identity_rows(1, (9, 9), (9, 9))
+    seen[0, 4, 4] = 255
+    rows[0, BLUR], rows[0, BLUR_RADIUS] = 0.15, 2
+    out = transform(seen, rows, (9, 9), *PLAIN)[0, :, :, 0]
+    wanted = np.zeros((9, 9))
+    wanted[4, 4] = 0.4
+    wanted[[2, 6, 4, 4], [4, 4, 2, 6]] = 0.15
+    assert_close(out, wanted, 1e-6)
+
+
+def test_a_cut_out_box_is_the_mean():
+    seen, rows = photos(1, 6, 8), identity_rows(1, (6, 8), (6, 8))
+    rows[0, CUTOUT] = (-2, 3, 4, 99)
+    out = transform(seen, rows, (6, 8), (0.1,) * 3, (0.5,) * 3)[0]
+    assert not out[:4, 3:].any()
+    assert out[4:].any(-1).all()
+    assert out[:, :3].any(-1).all()
+
+
+def test_a_grey_network_sees_the_brightness():
+    seen = photos(2, 5, 5)
+    out = transform(seen, identity_rows(2, (5, 5), (5, 5)), (5, 5), (0.1307,), (0.3081,))
+    assert out.shape == (2, 5, 5, 1)
+    assert_close(out, ((seen / 255) @ np.array(GREY)[:, None] - 0.1307) / 0.3081, 1e-5)

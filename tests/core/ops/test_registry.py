@@ -1,0 +1,50 @@
+"""A kernel runs or refuses; it never becomes another one unless "auto" was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import KernelUnavailable
+from core.ops.registry import Case, Kernel, Table
+
+CASE = Case("relu", {}, ((3,),), (3,), 1)
+
+
+def kernel(algorithm, refusal=None, op="relu"):
+    return Kernel(op, "forward", "cpu", algorithm, lambda case, arrays: None, "an idea", refuses=lambda case: refusal)
+
+
+def test_auto_takes_the_highest_rung_that_does_not_refuse():
+    table = Table([kernel("naive"), kernel("fused", "too small."), kernel("tiled"), kernel("reference")])
+    assert table.choose(CASE, "forward").algorithm == "tiled"
+
+
+def test_auto_never_takes_a_vendors_library():
+    table = Table([kernel("cudnn"), kernel("naive")])
+    assert table.choose(CASE, "forward").algorithm == "naive"
+    assert table.choose(CASE, "forward", "cudnn").algorithm == "cudnn"
+
+
+def test_a_kernel_asked_for_by_name_refuses_instead_of_becoming_another():
+    table = Table([kernel("naive"), kernel("fused", "too small.")])
+    with pytest.raises(KernelUnavailable, match="fused: too small"):
+        table.choose(CASE, "forward", "fused")
+    with pytest.raises(KernelUnavailable, match="no kernel 'fft' for relu forward"):
+        table.choose(CASE, "forward", "fft")
+
+
+def test_all_reasons_are_named_where_every_kernel_refuses():
+    table = Table([kernel("naive", "no memory."), kernel("fused", "too small.")])
+    with pytest.raises(KernelUnavailable, match=r"fused: too small\. naive: no memory\."):
+        table.choose(CASE, "forward")
+
+
+def test_rows_are_listed_by_rung_and_by_op():
+    table = Table([kernel("fused"), kernel("naive"), kernel("naive", op="add"), kernel("cublas")])
+    assert [row.algorithm for row in table.of("relu", "forward")] == ["naive", "fused", "cublas"]
+    assert table.of("relu", "backward_input") == ()
+
+
+def test_a_kernel_listed_twice_is_an_error():
+    with pytest.raises(ValueError, match="kernels listed twice"):
+        Table([kernel("naive"), kernel("naive")])
