@@ -61,9 +61,12 @@ def find_photos(named: Iterable[str]) -> Iterator[str]:
 def show_json(diagnoses: Iterable[Diagnosis]) -> int:
     """One object per photo and line; the number of photos that could be read."""
     read = 0
+    answer: dict[str, object]
     for d in diagnoses:
         top = [{"label": g.label, "probability": g.probability} for g in d.top]
         answer = {"path": d.path, "verdict": d.verdict, "top": top, "milliseconds": round(d.milliseconds, 3)}
+        if d.reason:
+            answer["reason"] = d.reason
         print(json.dumps({"path": d.path, "error": d.error} if d.error else answer, ensure_ascii=False), flush=True)
         read += not d.error
     return read
@@ -86,7 +89,8 @@ def show_text(diagnoses: Iterable[Diagnosis]) -> int:
     read = 0
     for d in diagnoses:
         guesses = ", ".join(f"{g.label} {100 * g.probability:.1f} %" for g in d.top)
-        print(f"{d.path}: {d.error or guesses}", flush=True)
+        verdict = f"{d.verdict}. {d.reason} " if d.reason else ""
+        print(f"{d.path}: {d.error or verdict + guesses}", flush=True)
         read += not d.error
     return read
 

@@ -13,8 +13,11 @@ import numpy as np
 from core.data.augment import evaluation_rows
 from core.data.photo import PhotoError, read_photo, square
 from core.device import PhotoBatch, Plan
+from core.diagnosis.familiarity import FeatureStatistics, familiarity
+from core.diagnosis.features import feature_node, pool
 from core.diagnosis.figures import softmax
 from core.diagnosis.model_file import ModelFile
+from core.diagnosis.verdict import SECTION, Thresholds, judge_photo
 from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
@@ -36,7 +39,7 @@ class Guess:
 class Diagnosis:
     """What is said of one photo: the verdict and the likeliest classes, or why it could not be read.
 
-    milliseconds: reading, decoding and the photo's share of its batch.
+    milliseconds: reading, decoding and the photo's share of its batch. reason: why the verdict is no class.
     """
 
     path: str
@@ -44,16 +47,34 @@ class Diagnosis:
     top: tuple[Guess, ...] = ()
     milliseconds: float = 0.0
     error: str = ""
+    reason: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Answer:
+    """Calibrated probabilities ``(classes,)`` and how like the training photos the photo is."""
+
+    probabilities: Array
+    familiar: float
 
 
 @final
 class Predictor:
-    """A model loaded on a device. `batch` is the most photos at once; close it to give the memory back."""
+    """A model loaded on a device. `batch` is the most photos at once; close it to give the memory back.
+
+    Where the model file has thresholds, the verdict may be "not sure" or "no leaf"; else it is the likeliest class.
+    """
 
     def __init__(
         self, model: ModelFile, *, device: str = "cpu", batch: int = 1, threads: int = 0, outputs: Sequence[str] = ()
     ) -> None:
         self.model, self.batch = model, batch
+        self._thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+        self._statistics = FeatureStatistics.from_arrays(model.extra)
+        self._features = feature_node(model.graph) if self._thresholds else None
+        if self._features and self._features not in outputs:
+            outputs = (*outputs, self._features)
         self.plan: Plan = compile_plan(
             fold_batch_norm(model.graph), device=device, batch=batch, threads=threads, outputs=outputs
         )
@@ -86,8 +107,8 @@ class Predictor:
     def diagnose_photo(self, rgb: Array, name: str = "") -> Diagnosis:
         """Diagnosis of a decoded photo, uint8 RGB ``(height, width, 3)``, such as a pasted picture."""
         begin = time.perf_counter()
-        probabilities = self.probabilities(square(rgb, self.model.source_side)[None])
-        return self._word(name, probabilities[0], 1000 * (time.perf_counter() - begin))
+        answer = next(self._answers(square(rgb, self.model.source_side)[None]))
+        return self._word(name, answer, 1000 * (time.perf_counter() - begin))
 
     def close(self) -> None:
         self.plan.close()
@@ -104,15 +125,29 @@ class Predictor:
                 continue
             found.append(1000 * (time.perf_counter() - begin))
         begin = time.perf_counter()
-        answers = iter(self.probabilities(np.stack(photos)) if photos else ())
+        answers = iter(list(self._answers(np.stack(photos))) if photos else ())
         share = 1000 * (time.perf_counter() - begin) / max(len(photos), 1)
         for path, item in zip(paths, found, strict=True):
             yield item if isinstance(item, Diagnosis) else self._word(path, next(answers), item + share)
 
-    def _word(self, path: str, probabilities: Array, milliseconds: float) -> Diagnosis:
+    def _answers(self, photos: Array) -> Iterator[_Answer]:
+        """Probabilities and familiarity of each photo."""
+        outputs, model = self.predict(photos), self.model
+        familiar = np.zeros(len(photos))
+        if self._thresholds is not None:
+            pooled = None if self._features is None else pool(outputs[self._features])
+            familiar = familiarity(
+                self._thresholds.score, outputs["logits"], pooled, self._statistics, model.temperature
+            )
+        for probabilities, near in zip(softmax(outputs["logits"], model.temperature), familiar, strict=True):
+            yield _Answer(probabilities, float(near))
+
+    def _word(self, path: str, answer: _Answer, milliseconds: float) -> Diagnosis:
+        classes, probabilities = self.model.classes, answer.probabilities
         order = np.argsort(-probabilities, kind="stable")[:TOP]
-        top = tuple(Guess(self.model.classes[i], float(probabilities[i])) for i in order)
-        return Diagnosis(path, top[0].label, top, milliseconds)
+        top = tuple(Guess(classes[i], float(probabilities[i])) for i in order)
+        verdict = judge_photo(probabilities, answer.familiar, self._thresholds, classes)
+        return Diagnosis(path, verdict.word, top, milliseconds, reason=verdict.reason)
 
 
 def choose_device(wanted: str) -> str:

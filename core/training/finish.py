@@ -16,6 +16,7 @@ from core.training.report import ReportData, render_report
 from core.training.run_folder import EVENTS, REPORT, RunFolder
 from core.training.run_state import RunState
 from core.training.setup import Setup
+from core.training.trust import complete, describe_trust
 from core.training.validation import average_weights
 
 
@@ -50,15 +51,16 @@ def finish_run(
 ) -> Generator[Progress, None, Ended]:
     """Judge the best weights on the test split (else on validation), complete the model file, write the report."""
     path = folder.path / BEST
-    model = read_model(path)
+    model = yield from complete(setup, read_model(path))
     loader, judged_on = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
     never = Commands()  # the run is over; a stop now would only lose the report
     figures = yield from setup.validator.judge(judged_on, model.weights, loader, never)
     assert figures is not None
+    reached = {}
     if setup.test is not None:
         reached = {"test_photos": float(figures.photos), "test_accuracy": figures.accuracy,
                    "test_macro_f1": figures.macro_f1, "test_loss": figures.loss}
-        write_model(path, replace(model, figures={**model.figures, **reached}))
+    write_model(path, replace(model, figures={**model.figures, **reached}))
     folder.write_confusion(figures)
     folder.sync()
     data = ReportData(
@@ -70,6 +72,7 @@ def finish_run(
         parameters=model.parameters,
         seconds=state.seconds,
         warnings=setup.warnings,
+        sections=describe_trust(model),
     )
     report = folder.write(REPORT, render_report(data))
     return Ended(figures.accuracy if setup.test is not None else None, path, report)

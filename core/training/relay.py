@@ -25,6 +25,7 @@ class Relay(Generic[T]):
 
     def __init__(self, job: Job[T], commands: Commands) -> None:
         self._job, self._commands = job, commands
+        self._unwanted = threading.Event()
         self._said: queue.SimpleQueue[Progress] = queue.SimpleQueue()
         self._result: list[T] = []
         self._error: BaseException | None = None
@@ -49,8 +50,16 @@ class Relay(Generic[T]):
             raise self._error
         return self._result[0]
 
+    def cancel(self) -> None:
+        """Tell the job that nobody waits for it, and see it end: a thread must not outlive the interpreter."""
+        self._unwanted.set()
+        self._thread.join()
+
+    def _is_cancelled(self) -> bool:
+        return self._unwanted.is_set() or self._commands.stopped()
+
     def _work(self) -> None:
         try:
-            self._result.append(self._job(lambda *said: self._said.put(Progress(*said)), self._commands.stopped))
+            self._result.append(self._job(lambda *said: self._said.put(Progress(*said)), self._is_cancelled))
         except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
             self._error = error

@@ -11,9 +11,9 @@ from typing import Final, final
 import numpy as np
 
 from core.config import RunConfig
-from core.data.dataset import TEST, TRAIN, VALIDATION
+from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, IsCancelled
 from core.data.loader import Loader
-from core.data.preparation import PhotoSet, prepare_photos
+from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
 from core.diagnosis.model_file import read_model
 from core.errors import ConfigError, Problem
@@ -66,15 +66,21 @@ class Setup:
 def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, Setup]:
     """Scan and decode the photos, compile the plans, put the first weights in; tells its progress."""
     device, note = choose_device(config.device)
-    photos = yield from Relay(lambda report, cancelled: prepare_photos(config, report, cancelled), commands).wait()
+    kernels = Relay(compile_cpu_kernels, commands) if device == "cpu" else None
+    try:
+        photos = yield from Relay(lambda report, cancelled: prepare_photos(config, report, cancelled), commands).wait()
+        if kernels is not None:
+            yield from kernels.wait()
+    finally:
+        if kernels is not None:
+            kernels.cancel()
     classes = photos.dataset.classes
     graph = build(config.model, len(classes), config.image_size, config.dropout)
     batch = config.batch_size or AUTO_BATCH[device]
-    yield Progress("compile", 0, 2)
+    if device == "cuda":
+        yield Progress("compile", 0, 0)
     plan = compile_training(config, graph, device, batch, class_weights(config, photos))
-    yield Progress("compile", 1, 2)
     validator = Validator(graph, compile_inference(graph, device, VALIDATION_BATCH[device], config.threads), classes)
-    yield Progress("compile", 2, 2)
     plan.load(first_weights(config, graph))
     resident = plan.keep_photos(photos.cache.photos)
     return Setup(
@@ -90,6 +96,18 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
         warnings=(*note, *photos.warnings),
     )
+
+
+def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
+    """Compile all CPU kernels, or load them from the cache: done while the photos are looked at."""
+    from core.cpu.warm import compile_kernels  # Numba takes a second to import: only where it is used
+
+    def tell(done: int, total: int) -> None:
+        if cancelled():
+            raise Cancelled("Compiling the kernels was stopped.")
+        report("compile", done, total)
+
+    compile_kernels(tell)
 
 
 def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:

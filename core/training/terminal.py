@@ -29,6 +29,9 @@ STAGES: Final = {
     "validate": "Judging on validation photos",
     "validation": "Judging on validation photos",
     "test": "Judging on test photos",
+    "features": "Learning what training photos look like",
+    "calibration": "Calibrating the probabilities",
+    "background": "Testing whether the leaf is read",
 }
 BEFORE: Final = ("demo", "scan", "cache", "copies", "compile")
 """Stages whose end is worth a line also where nobody watches."""

@@ -20,8 +20,8 @@ def reference_plans(monkeypatch):
             frozen=frozen, seed=seed,
         )
 
-    for module in ("core.training.setup", "core.training.validation", "core.training.step", "core.diagnosis.prediction"):
-        monkeypatch.setattr(f"{module}.compile_plan", compile_plan)
+    for module in ("training.setup", "training.validation", "training.step", "diagnosis.prediction"):
+        monkeypatch.setattr(f"core.{module}.compile_plan", compile_plan)
 
 
 @pytest.fixture
