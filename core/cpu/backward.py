@@ -13,31 +13,13 @@ from core.cpu import elementwise as ew
 from core.cpu import loss, matmul, packing, pooling
 from core.cpu import microkernel as mk
 from core.cpu.forward import as_image, depthwise_fields, dropout_settings, pack_depthwise, pool_fields, pool_shares
-from core.cpu.geometry import Buffers, View, gradient_border, input_border
-from core.cpu.gradients import CONVOLUTIONS, Ledger, Target
+from core.cpu.geometry import View
+from core.cpu.gradients import Ledger, Target, lone_clip
 from core.cpu.lowering import Frame, convolution_of, map_record, zero_record
 from core.cpu.records import NOWHERE, Address, Record, Space
-from core.program import Program, Step, Value
+from core.program import Step, Value
 
 MASK_FLAGS: Final = {0: 0, 1: mk.MASK, 2: mk.MASK | mk.CAP}
-
-
-def place_buffers(buffers: Buffers, program: Program, wanted: frozenset[str]) -> None:
-    """Give every buffer, and every gradient that is wanted, its border and its place."""
-    borders = {name: (0, 0, 0, 0) for name in buffers.shapes}
-    turned = dict(borders)
-    for step in program.steps:
-        if step.op not in CONVOLUTIONS:
-            continue
-        source, target = (buffers.image(v) for v in (step.inputs[0], step.output))
-        name = step.inputs[0].buffer
-        borders[name] = tuple(map(max, borders[name], input_border(step, source, target)))  # type: ignore[assignment]
-        name = step.output.buffer
-        turned[name] = tuple(map(max, turned[name], gradient_border(step, source, target)))  # type: ignore[assignment]
-    for name in buffers.shapes:
-        buffers.place(name, name, borders[name])
-        if name in wanted:
-            buffers.place(f"d {name}", name, turned[name])
 
 
 def backward_records(frame: Frame, wanted: frozenset[str], given: bool = False) -> list[Record]:
@@ -121,13 +103,14 @@ def _depthwise(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
 
 
 def _pool(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    target = _targets(ledger, step, masks=False)[0]
+    masks = step.op == "max_pool" and lone_clip(frame, step) > 0  # by winners that the forward record closed
+    target = _targets(ledger, step, masks)[0]
     if target is None:
         return []
     dy = frame.d(step.output)
     fields = pool_fields(step, target.dx, dy) | {pooling.ACCUMULATE: int(target.accumulate)}
     if step.op == "max_pool":
-        fields[pooling.AUX] = frame.winners[step.node]
+        fields[pooling.AUX] = frame.buffers.address(f"w {step.node}")
         kernel = pooling.run_max_pool_backward
     else:
         fields[pooling.AUX] = pool_shares(frame, step)

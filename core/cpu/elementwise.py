@@ -121,6 +121,15 @@ def _stream(seed, step, key, photo):  # type: ignore[no-untyped-def]  # noqa: AN
     return _mix(uint32(first + golden + uint32(photo)))
 
 
+def run_border(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Zeros from each row's end to the next row's start. Tasks are rows; OUT_PIXEL is the bytes of a border."""
+    w = words(record)
+    for y in range(low, high):
+        out = floats(w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL] // 4)
+        for i in range(len(out)):
+            out[i] = 0
+
+
 def run_emit(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Copy a view to row `photo` of a shared array without borders at OUT. Tasks are rows."""
     w = words(record)

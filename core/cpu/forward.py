@@ -13,11 +13,11 @@ from core.cpu import elementwise as ew
 from core.cpu import loss, matmul, packing, photo, pooling
 from core.cpu import microkernel as mk
 from core.cpu.geometry import View
+from core.cpu.gradients import lone_clip
 from core.cpu.lowering import CLIPS, Frame, convolution_of, map_record
 from core.cpu.records import NOWHERE, Address, Record, Space
 from core.graph import PHOTO
 from core.ops.avg_pool import divisors
-from core.ops.contract import volume
 from core.ops.random import threshold
 from core.ops.window import Window, read_window
 from core.program import Step, Value
@@ -116,8 +116,8 @@ def _max_pool(frame: Frame, step: Step) -> list[Record]:
     x, y = frame.x(step.inputs[0]), frame.x(step.output)
     fields = pool_fields(step, x, y)
     if frame.program.training:
-        frame.winners[step.node] = frame.buffers.reserve(volume(step.output.shape) * 4)
-        fields[pooling.AUX] = frame.winners[step.node]
+        fields[pooling.AUX] = frame.buffers.address(f"w {step.node}")
+        fields[pooling.CLOSED] = lone_clip(frame, step)
     return [Record(pooling.run_max_pool, fields, y.height, step.node, "forward", "fused")]
 
 

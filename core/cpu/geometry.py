@@ -6,9 +6,10 @@ With the border a window never needs a bounds check, and a row of its taps is co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, final
 
+from core.arena import Lifetime, lay_out
 from core.cpu.memory import LINE, SLACK
 from core.cpu.records import Address, Space
 from core.graph import Shape
@@ -103,6 +104,8 @@ class Buffers:
     def __init__(self, program: Program) -> None:
         self.shapes = _image_shapes(program)
         self.bytes = 0
+        self.borders: dict[str, Border] = {}
+        self._lives: dict[str, Lifetime] = {}
         self._views: dict[str, View] = {}
 
     def image(self, value: Value) -> Shape:
@@ -110,19 +113,44 @@ class Buffers:
         height, width, _ = self.shapes[value.buffer]
         return height, width, volume(value.shape) // (height * width)
 
-    def place(self, name: str, buffer: str, border: Border) -> None:
-        """Give the forward (`name` = buffer) or gradient array of a buffer its memory."""
+    def want(self, name: str, buffer: str, border: Border, first: int, last: int) -> None:
+        """Ask for an array as large as a buffer, that must hold its values from time `first` to `last`."""
         height, width, channels = self.shapes[buffer]
         top, left, bottom, right = border
         pixel, row = channels * 4, (left + width + right) * channels * 4
-        start = self.reserve((top + height + bottom) * row)
-        self._views[name] = View(start + (top * row + left * pixel), height, width, channels, row, pixel)
+        self._lives[name] = Lifetime((top + height + bottom) * row, first, last)
+        self.borders[name] = border
+        self._views[name] = View(Address(Space.SLOT, top * row + left * pixel), height, width, channels, row, pixel)
+
+    def want_bytes(self, name: str, size: int, first: int, last: int) -> None:
+        """Ask for plain memory."""
+        self._lives[name] = Lifetime(size, first, last)
+        self._views[name] = View(Address(Space.SLOT, 0), 1, 1, 1, size, size)
+
+    def address(self, name: str) -> Address:
+        """Where plain memory lies."""
+        return self._views[name].address
+
+    def settle(self) -> None:
+        """Give every array that was asked for its place; arrays that are never alive together share memory.
+
+        Everything for one photo then fits the caches better: SqueezeNet 1.1 takes 14 MB instead of 26.
+        """
+        arena = lay_out(self._lives)
+        self.bytes = arena.bytes
+        for name, offset in arena.offsets.items():
+            view = self._views[name]
+            self._views[name] = replace(view, address=view.address + offset)
 
     def reserve(self, size: int) -> Address:
         """Memory of a photo; the first bytes after it may be read (`SLACK`)."""
         start = Address(Space.SLOT, self.bytes)
         self.bytes += -(-size // LINE) * LINE
         return start
+
+    def whole(self, name: str) -> View:
+        """All channels of an array, without its border."""
+        return self._views[name]
 
     def view(self, name: str, value: Value) -> View:
         """The view of a value in the array that was placed under `name`."""

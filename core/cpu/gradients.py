@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
 from core.cpu.geometry import View
-from core.cpu.lowering import CLIPS, Frame, zero_record
+from core.cpu.lowering import CLIPS, Frame, border_records, zero_record
 from core.cpu.records import Record
 from core.program import Step, Value
-
-CONVOLUTIONS: Final = ("conv2d", "dense", "depthwise_conv2d")
 
 
 @final
@@ -37,12 +35,30 @@ def wanted_buffers(frame: Frame) -> frozenset[str]:
     return frozenset(wanted)
 
 
+def lone_clip(frame: Frame, step: Step) -> int:
+    """The clip of the one activation whose output only this step reads, else 0: its mask can be this step's."""
+    value, clips = step.inputs[0], set()
+    span = range(value.channel, value.channel + frame.image(value)[2])
+    for other in frame.program.steps:
+        if other is not step and any(_overlap(frame, v, value.buffer, span) for v in other.inputs):
+            return 0
+        if _overlap(frame, other.output, value.buffer, span):
+            clips.add(CLIPS[other.activation])
+    return clips.pop() if len(clips) == 1 else 0
+
+
+def _overlap(frame: Frame, value: Value, buffer: str, span: range) -> bool:
+    end = value.channel + frame.image(value)[2]
+    return value.buffer == buffer and value.channel < span.stop and span.start < end
+
+
 @final
 class Ledger:
     """State of all gradients while the backward records are written, last step first."""
 
     def __init__(self, frame: Frame, wanted: frozenset[str]) -> None:
         self.frame, self.wanted = frame, wanted
+        self._bordered: set[str] = set()
         channels = {name: shape[2] for name, shape in frame.buffers.shapes.items()}
         self._written = {name: np.zeros(count, bool) for name, count in channels.items()}
         self._masked = {name: np.zeros(count, bool) for name, count in channels.items()}
@@ -57,16 +73,17 @@ class Ledger:
         return slice(value.channel, value.channel + self.frame.image(value)[2])
 
     def give(self, value: Value) -> None:
-        """The value's gradient is written by someone outside."""
+        """The value's gradient is written by someone outside, into memory with a clean border."""
+        self._bordered.add(value.buffer)
         self._written[value.buffer][self._span(value)] = True
 
     def target(self, step: Step, value: Value, masks: bool) -> Target:
         """Where `step` puts the gradient of its input; `masks` says whether its kernel can apply a mask."""
         span, name = self._span(value), value.buffer
         written, clip = self._written[name][span], self._clip[name][span]
-        before: tuple[Record, ...] = ()
+        before = self._clean_border(name)
         if written.any() and not written.all():
-            before = self._zero_unwritten(step, value)
+            before += self._zero_unwritten(step, value)
         accumulate = bool(written.any())
         self._written[name][span] = True
         self._reads[name][span] -= 1
@@ -75,6 +92,13 @@ class Ledger:
         if fused:
             self._masked[name][span] = True
         return Target(self.frame.d(value), accumulate, fused, self.frame.x(value), before)
+
+    def _clean_border(self, name: str) -> tuple[Record, ...]:
+        """Zeros around a gradient before its first write."""
+        if name in self._bordered:
+            return ()
+        self._bordered.add(name)
+        return tuple(border_records(self.frame, f"d {name}", "backward_input"))
 
     def _zero_unwritten(self, step: Step, value: Value) -> tuple[Record, ...]:
         span = self._span(value)
@@ -88,7 +112,9 @@ class Ledger:
     def settle(self, step: Step) -> tuple[tuple[Record, ...], int]:
         """Before a step's own backward: zeros where nobody contributed, and the clip whose mask is still due."""
         span, name = self._span(step.output), step.output.buffer
-        before = () if self._written[name][span].all() else self._zero_unwritten(step, step.output)
+        before = self._clean_border(name)
+        if not self._written[name][span].all():
+            before += self._zero_unwritten(step, step.output)
         self._written[name][span] = True
         due = CLIPS[step.activation] if not self._masked[name][span].all() else 0
         return before, due

@@ -26,7 +26,7 @@ class Frame:
     """Everything the records of one plan point at.
 
     `weights`, `gradient`: flat arrays; `arrays` keeps constants, panels and sums alive; `packs` run
-    whenever weights changed; `winners` and `moments` hand a step's saved values to its backward.
+    whenever weights changed; `moments` hands a batch norm's statistics to its backward.
     """
 
     program: Program
@@ -38,7 +38,6 @@ class Frame:
     gradient: F32
     arrays: list[F32] = field(default_factory=list)
     packs: list[Record] = field(default_factory=list)
-    winners: dict[str, Address] = field(default_factory=dict)
     moments: dict[str, tuple[Address, Address]] = field(default_factory=dict)
 
     def x(self, value: Value) -> View:
@@ -103,6 +102,21 @@ def map_record(
     }  # fmt: skip
     kernel = ew.run_map if direction == "forward" else ew.run_map_gradient
     return Record(kernel, fields, out.height, layer, direction, "fused")
+
+
+def border_records(frame: Frame, name: str, direction: str) -> list[Record]:
+    """Zero the border of an array whose memory others used before: all above, between the rows, all below."""
+    top, left, bottom, right = frame.buffers.borders[name]
+    view = frame.buffers.whole(name)
+    pieces = [(view.at(-top, -left), 1, 0, top * view.row), (view.at(view.height, -left), 1, 0, bottom * view.row)]
+    pieces += [(view.at(0, -left), view.height, view.row, left * view.pixel)]
+    pieces += [(view.at(0, view.width), view.height, view.row, right * view.pixel)]
+    records = []
+    for start, rows, row, size in pieces:
+        if size:
+            fields: dict[int, int | Address] = {ew.OUT: start, ew.OUT_ROW: row, ew.OUT_PIXEL: size}
+            records.append(Record(ew.run_border, fields, rows, name.removeprefix("d "), direction, "border"))
+    return records
 
 
 def zero_record(frame: Frame, layer: str, out: View) -> Record:

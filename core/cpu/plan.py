@@ -11,20 +11,21 @@ import numpy as np
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing, photo
-from core.cpu.backward import backward_records, place_buffers, sum_records
+from core.cpu.backward import backward_records, sum_records
 from core.cpu.flatten import spell_out_flatten
 from core.cpu.forward import forward_step, photo_record
 from core.cpu.geometry import Buffers
 from core.cpu.gradients import wanted_buffers
-from core.cpu.lowering import Frame
+from core.cpu.lowering import Frame, border_records
 from core.cpu.memory import F32, FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
+from core.cpu.placement import place_arrays
 from core.cpu.records import Address, Record, Rows, write_rows
 from core.cpu.timing import time_records
 from core.cpu.walk import photo_walker, split_walker
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileError, OutOfMemory
-from core.graph import Graph
+from core.graph import PHOTO, Graph
 from core.ops.contract import Array, volume
 from core.program import Value, lay_out_parameters, lower
 
@@ -90,13 +91,18 @@ class CpuPlan(Plan):
     def _write_records(self, outputs: Sequence[str]) -> list[Record]:
         frame = self._frame
         wanted = wanted_buffers(frame) if self.training else frozenset[str]()
-        place_buffers(frame.buffers, self.program, wanted)
-        records = [photo_record(frame)]
+        values = {"logits": self.program.output, **{name: self.program.values[name] for name in outputs}}
+        kept = frozenset() if self.training else frozenset(value.buffer for value in values.values())
+        place_arrays(frame.buffers, self.program, wanted, kept, share=True)
+        records = [*border_records(frame, PHOTO, "forward"), photo_record(frame)]
+        bordered = {PHOTO}
         for step in self.program.steps:
+            if step.output.buffer not in bordered:
+                bordered.add(step.output.buffer)
+                records += border_records(frame, step.output.buffer, "forward")
             records += forward_step(frame, step)
         if self.training:
             return records + backward_records(frame, wanted)
-        values = {"logits": self.program.output, **{name: self.program.values[name] for name in outputs}}
         return records + [self._emit(name, value) for name, value in values.items()]
 
     def _emit(self, name: str, value: Value) -> Record:

@@ -10,11 +10,12 @@ import numpy as np
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing
-from core.cpu.backward import backward_records, place_buffers, sum_records
+from core.cpu.backward import backward_records, sum_records
 from core.cpu.forward import forward_step
 from core.cpu.geometry import Buffers, View
 from core.cpu.lowering import Frame
 from core.cpu.memory import FIELDS, aligned, view_at
+from core.cpu.placement import place_arrays
 from core.cpu.records import Record, write_rows
 from core.cpu.walk import photo_walker, split_walker
 from core.graph import LABEL, Graph, Node
@@ -37,7 +38,7 @@ def run_single(case: Case, arrays: dict[str, Any], direction: str, threads: int 
         single.write_forward(arrays)
         return
     single.read_gradient(arrays["dy"])
-    single.walk([r for r in single.backward if r.direction in ("", "backward_input", "backward_weight")])
+    single.walk([r for r in single.backward if r.direction in ("backward_input", "backward_weight")])
     if direction == "backward_input":
         single.write_inputs(arrays)
     else:
@@ -52,7 +53,7 @@ def single_walk(case: Case, arrays: dict[str, Any], direction: str, threads: int
     if direction == "forward":
         return lambda: single.walk(single.forward)
     single.read_gradient(arrays["dy"])
-    single.walk([r for r in single.backward if r.direction in ("", "backward_input", "backward_weight")])
+    single.walk([r for r in single.backward if r.direction in ("backward_input", "backward_weight")])
     records = [r for r in single.backward if r.direction in ("", direction)]
     return lambda: single.walk(records)
 
@@ -70,7 +71,7 @@ class _Single:
         buffers = Buffers(self.program)
         self.frame = Frame(self.program, layout, case.batch, frozenset(), buffers, self.weights, self.gradient)
         wanted = frozenset((*self.names, "out"))
-        place_buffers(buffers, self.program, wanted)
+        place_arrays(buffers, self.program, wanted, frozenset(), share=False)
         self.forward = forward_step(self.frame, self.program.steps[0])
         self.backward = backward_records(self.frame, wanted, given=True)
         self.arena = aligned(case.batch * buffers.slot_bytes // 4)
