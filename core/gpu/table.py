@@ -67,9 +67,11 @@ CONVOLUTION: Final = (
 DEPTHWISE: Final = (
     row("depthwise_conv2d", "forward", "naive", depthwise.launch_naive_forward, "out", "one thread per output"),
     row("depthwise_conv2d", "forward", "tiled", depthwise.launch_tiled_forward, "out",
-        "a strip of four outputs in registers: every pixel loaded serves three taps", depthwise.refuse_tiled),
+        "a strip of four channels walked downwards, three rows of sums in registers", depthwise.refuse_tiled),
     row("depthwise_conv2d", "backward_input", "naive", depthwise.launch_naive_backward_input, "dx",
         "one thread per input gathers from every window that saw it"),
+    row("depthwise_conv2d", "backward_input", "tiled", depthwise.launch_tiled_backward_input, "dx",
+        "the same walk over dy with the filters back to front", depthwise.refuse_tiled),
     row("depthwise_conv2d", "backward_weight", "naive", depthwise.launch_naive_backward_weight, "dweight dbias",
         "one thread per weight walks all pixels", refuse_fused, LONG_SUMS),
     row("depthwise_conv2d", "backward_weight", "shared", depthwise.launch_shared_backward_weight, "dweight dbias",

@@ -12,7 +12,7 @@ from typing import Final
 
 from core.gpu.cuda import cuda
 from core.gpu.hosted import SHARED_BYTES, Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
-from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32
+from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
 from core.gpu.kernels.conv2d import geometry, groups, refuse_fused
 from core.gpu.kernels.reduction import launch_sum_columns, sum_slices
 from core.ops.registry import Case
@@ -59,12 +59,13 @@ def shared_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: 
             inside = o < out.shape[3] and c < x.shape[3]
             memory[filters_at + i * LANES + lane] = weight[o, tap // width, tap % width, c] if inside else float32(0)
         cuda.syncthreads()  # pixels and filters are staged
+        step = stride[1] * chunk  # from one pixel of a thread to the next
         for tap in range(height * width):
             at = ((line * stride[0] + tap // width) * wide + tap % width) * chunk
             for c in range(chunk):
-                w = memory[filters_at + (tap * chunk + c) * LANES + lane]
+                w = memory[index(filters_at + (tap * chunk + c) * LANES + lane)]
                 for p in range(PATCH):
-                    total[p] += memory[at + p * stride[1] * chunk + c] * w
+                    total[p] += memory[index(at + p * step + c)] * w
         cuda.syncthreads()  # nobody reads them any more
     for p in range(PATCH):
         if row0 + line < out.shape[1] and column0 + p < out.shape[2] and o < out.shape[3]:
@@ -107,9 +108,9 @@ def shared_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, p
         for tap in range(height * width):
             at = ((line + height - 1 - tap // width) * wide + width - 1 - tap % width) * chunk
             for o in range(chunk):
-                w = memory[filters_at + (tap * chunk + o) * LANES + lane]
+                w = memory[index(filters_at + (tap * chunk + o) * LANES + lane)]
                 for p in range(PATCH):
-                    total[p] += memory[at + p * chunk + o] * w
+                    total[p] += memory[index(at + p * chunk + o)] * w
         cuda.syncthreads()  # nobody reads them any more
     for p in range(PATCH):
         if y0 + line < dx.shape[1] and z0 + p < dx.shape[2] and c < dx.shape[3]:
@@ -144,7 +145,7 @@ def shared_backward_weight(
         x_tile[ty, tx] = x[n, y, z, c0 + tx] if inside else float32(0)
         cuda.syncthreads()  # sixteen pixels are staged
         for p in range(SIDE):
-            total += dy_tile[p, ty] * x_tile[p, tx]
+            total += dy_tile[p, index(ty)] * x_tile[p, index(tx)]
         cuda.syncthreads()  # nobody reads them any more
     if o0 + ty < filters and c0 + tx < depth:
         parts[cuda.blockIdx.z, ((o0 + ty) * weight.shape[1] * width + cuda.blockIdx.y) * depth + c0 + tx] = total

@@ -2,26 +2,31 @@
 
 - naive:  one thread per element of the result
 - shared: (gradient of the filters) 32 channels x 8 lines of threads a block sum slices of the pixels
-- tiled:  (forward) a thread keeps a strip of four outputs and the filter's row in registers: each pixel it
-          loads serves up to three outputs of a 3x3; neighbouring threads have neighbouring channels
+- tiled:  a thread walks down a strip two pixels wide of four channels: every 16 bytes it loads serve all the
+          outputs of a 3x3 that see them, whose sums roll through its registers
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from core.gpu.cuda import cuda
+from core.gpu.cuda import cuda, device_function
 from core.gpu.hosted import Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
 from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32
 from core.gpu.kernels.conv2d import geometry, refuse_fused
 from core.gpu.kernels.reduction import COLUMNS, ROWS, launch_sum_columns, sum_columns_naive, sum_slices
+from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 
-STRIP: Final = 4
-"""Outputs of a thread of the tiled 3x3, side by side."""
-SEEN: Final = STRIP + 2
-"""Pixels of a row that such a strip sees."""
+ACROSS: Final = 2
+"""Pixels of a row that a thread of the tiled 3x3 makes; a third would not fit into the registers."""
+ROW: Final = ACROSS * 4
+SEEN: Final = ROW + 8
+TALL: Final = 8
+"""Rows it makes one below the other, where there are photos enough to fill the GPU; two otherwise."""
 SLICE_PIXELS: Final = 2048
+FULL: Final = 132 * 2048
+"""Threads that fill the largest GPU."""
 
 
 @cuda.jit
@@ -44,34 +49,73 @@ def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: P
     out[n, row, column, c] = total
 
 
+@device_function
+def fetch_pixel(x: Vector, at, inside, pixels, p):
+    """Four channels of one pixel, zeros outside the photo."""
+    if inside:
+        v = load4(x, at)
+        pixels[p], pixels[p + 1], pixels[p + 2], pixels[p + 3] = v[0], v[1], v[2], v[3]
+    else:
+        for q in range(4):
+            pixels[p + q] = float32(0)
+
+
+@device_function
+def add_row(sums, pixels, taps, tap):
+    """Three taps of a row of the filter, from `tap` on, on two neighbouring outputs of four channels."""
+    for p in range(ACROSS):
+        for kx in range(3):
+            for q in range(4):
+                sums[p * 4 + q] += pixels[(p + kx) * 4 + q] * taps[q * 9 + tap + kx]
+
+
 @cuda.jit
-def tiled_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, pad: Pair) -> None:
-    """3x3 with stride 1; grid (channels / 32, strips of a photo, photos), block (32, 8)."""
-    c = cuda.blockIdx.x * COLUMNS + cuda.threadIdx.x
-    strips = (out.shape[2] + STRIP - 1) // STRIP
-    strip = cuda.blockIdx.y * ROWS + cuda.threadIdx.y
-    row = strip // strips
-    column = strip % strips * STRIP
-    n = cuda.blockIdx.z
-    if c >= out.shape[3] or row >= out.shape[1]:
+def tiled_walk(
+    x: Vector, weight: Vector, bias: Vector, out: Vector, photos: Int, seen: Pair, made: Pair, deep: Int, pad: Pair,
+    tall: Int, turned: Int,
+) -> None:
+    """3x3 with stride 1 on flat arrays: a thread makes `tall` x 2 pixels of four channels.
+
+    It walks down the rows it sees, `seen` (height, width) of x, and keeps the sums of the three rows of `out`
+    (height, width `made`) that the current row belongs to. `turned` 1 reads the filters back to front: the
+    gradient of the input is that walk over dy.
+    """
+    i = cuda.grid(1)
+    across, down = (made[1] + ACROSS - 1) // ACROSS, (made[0] + tall - 1) // tall
+    if i >= deep // 4 * across * down * photos:
         return
-    total = cuda.local.array(STRIP, float32)
-    for p in range(STRIP):
-        total[p] = bias[c]
-    seen = cuda.local.array(SEEN, float32)
-    for ky in range(3):
-        y = row - pad[0] + ky
-        if 0 <= y < x.shape[1]:
-            for p in range(SEEN):
+    c, i = i % (deep // 4) * 4, i // (deep // 4)
+    column, i = i % across * ACROSS, i // across
+    row0, n = i % down * tall, i // down
+    taps = cuda.local.array(36, float32)  # (channel, tap)
+    for k in range(36):
+        taps[k] = weight[c * 9 + (k // 9 * 9 + 8 - k % 9 if turned else k)]
+    first = cuda.local.array(ROW, float32)  # sums of the row that the current row is the last of: (pixel, channel)
+    second = cuda.local.array(ROW, float32)
+    third = cuda.local.array(ROW, float32)
+    pixels = cuda.local.array(SEEN, float32)  # (pixel, channel)
+    for k in range(ROW):
+        second[k] = bias[c + k % 4]
+        third[k] = bias[c + k % 4]
+    for step in range(tall + 2):
+        for k in range(ROW):  # the finished row has left, a new one enters
+            first[k] = second[k]
+            second[k] = third[k]
+            third[k] = bias[c + k % 4]
+        y = row0 - pad[0] + step
+        if 0 <= y < seen[0]:
+            for p in range(ACROSS + 2):
                 z = column - pad[1] + p
-                seen[p] = x[n, y, z, c] if 0 <= z < x.shape[2] else float32(0)
-            for kx in range(3):
-                w = weight[c, ky, kx, 0]
-                for p in range(STRIP):
-                    total[p] += seen[p + kx] * w
-    for p in range(STRIP):
-        if column + p < out.shape[2]:
-            out[n, row, column + p, c] = total[p]
+                fetch_pixel(x, ((n * seen[0] + y) * seen[1] + z) * deep + c, 0 <= z < seen[1], pixels, p * 4)
+            add_row(first, pixels, taps, 6)
+            add_row(second, pixels, taps, 3)
+            add_row(third, pixels, taps, 0)
+        row = row0 + step - 2
+        if step >= 2 and row < made[0]:
+            at = ((n * made[0] + row) * made[1] + column) * deep + c
+            store4(out, at, first[0], first[1], first[2], first[3])
+            if column + 1 < made[1]:
+                store4(out, at + deep, first[4], first[5], first[6], first[7])
 
 
 @cuda.jit
@@ -143,6 +187,8 @@ def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps:
 def refuse_tiled(case: Case) -> str | None:
     if case.attributes["kernel"] != (3, 3) or case.attributes["stride"] != (1, 1):
         return "The tiled rung is made for 3x3 with stride 1."
+    if case.output[-1] % 4:
+        return f"Four channels at a time do not divide {case.output[-1]} channels."
     return refuse_fused(case)
 
 
@@ -152,12 +198,25 @@ def launch_naive_forward(case: Case, arrays: Arrays) -> None:
     naive_forward[over(out.size)](x, weight, bias, out, *geometry(case))
 
 
+def _walk(x: Any, weight: Any, bias: Any, out: Any, pad: tuple[int, int], turned: int) -> None:
+    photos, height, width, deep = out.shape
+    strips = photos * blocks(width, ACROSS) * deep // 4
+    tall = TALL if strips * blocks(height, TALL) > FULL else 2
+    sizes = photos, (x.shape[1], x.shape[2]), (height, width), deep
+    count = strips * blocks(height, tall)
+    tiled_walk[over(count)](flat(x), flat(weight), bias, flat(out), *sizes, pad, tall, turned)
+
+
 def launch_tiled_forward(case: Case, arrays: Arrays) -> None:
-    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
+    weight = arrays["weight"]
     bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
-    strips = out.shape[1] * blocks(out.shape[2], STRIP)
-    grid = (blocks(out.shape[3], COLUMNS), blocks(strips, ROWS), out.shape[0])
-    tiled_forward[at(grid, (COLUMNS, ROWS))](x, weight, bias, out, geometry(case)[1])
+    _walk(arrays["x"], weight, bias, arrays["out"], geometry(case)[1], 0)
+
+
+def launch_tiled_backward_input(case: Case, arrays: Arrays) -> None:
+    top, left = geometry(case)[1]
+    bias = zeros(arrays, "bias", arrays["weight"].shape[0])
+    _walk(arrays["dy"], arrays["weight"], bias, arrays["dx"], (2 - top, 2 - left), 1)
 
 
 def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from core.gpu.cuda import SIMULATED, cuda, device_function
 from core.gpu.hosted import Arrays, Launcher, at, blocks, flat, over
-from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
+from core.gpu.kernels.arrays import Int, Matrix, Vector, float32, index
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 
@@ -88,8 +88,8 @@ def tiled(a: Matrix, b: Matrix, c: Matrix) -> None:
         cuda.syncthreads()  # both tiles are loaded
         for k in range(DEPTH):
             for i in range(EACH):
-                left[i] = a_tile[k * TILE + ty + i * SIDE]
-                top[i] = b_tile[k * TILE + tx + i * SIDE]
+                left[i] = a_tile[index(k * TILE + ty + i * SIDE)]
+                top[i] = b_tile[index(k * TILE + tx + i * SIDE)]
             for i in range(EACH):
                 for j in range(EACH):
                     total[i * EACH + j] += left[i] * top[j]

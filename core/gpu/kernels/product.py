@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda
 from core.gpu.hosted import Arrays, at, blocks, flat, over, scratch
-from core.gpu.kernels.arrays import Cube, Int, Matrix, Vector, float32
+from core.gpu.kernels.arrays import Cube, Int, Matrix, Vector, float32, index
 from core.gpu.kernels.reduction import sum_slices
 
 SIDE: Final = 16
@@ -42,6 +42,8 @@ def make_product(a_transposed: bool, b_transposed: bool) -> Any:
         first = cuda.blockIdx.z * depth_each
         last = min(first + depth_each, depth)
         total = cuda.local.array(SUMS, float32)
+        left = cuda.local.array(EACH, float32)
+        top = cuda.local.array(EACH, float32)
         for i in range(SUMS):
             total[i] = float32(0)
         for k0 in range(first, last, DEPTH):
@@ -62,8 +64,11 @@ def make_product(a_transposed: bool, b_transposed: bool) -> Any:
             cuda.syncthreads()  # both tiles are loaded
             for k in range(DEPTH):
                 for i in range(EACH):
+                    left[i] = a_tile[k, index(ty + i * SIDE)]
+                    top[i] = b_tile[k, index(tx + i * SIDE)]
+                for i in range(EACH):
                     for j in range(EACH):
-                        total[i * EACH + j] += a_tile[k, ty + i * SIDE] * b_tile[k, tx + j * SIDE]
+                        total[i * EACH + j] += left[i] * top[j]
             cuda.syncthreads()  # nobody needs the tiles any more
         for i in range(EACH):
             for j in range(EACH):
