@@ -22,7 +22,7 @@ def read(data, tmp_path, **options):
 
 
 def photos_for(graph):
-    return noise("photos", (2, *graph.photo_shape)).astype(F32)
+    return (8 * noise("photos", (2, *graph.photo_shape))).astype(F32)
 
 
 @pytest.mark.parametrize("name", SOUND)

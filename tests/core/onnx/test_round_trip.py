@@ -8,9 +8,12 @@ import onnxruntime
 import pytest
 
 from core.onnx import read_onnx, write_onnx
+from core.ops.builder import Builder
 from core.ops.network import forward
 from tests.helpers.compare import assert_close
-from tests.helpers.golden import TRAINING, golden_training
+from tests.helpers.golden import TRAINING, golden_training, weights_of
+from tests.helpers.noise import noise
+from tests.helpers.shapes import cases, label
 
 CLASSES = ("Rost", "été", "健康", *(f"class {i}" for i in range(7)))
 
@@ -36,6 +39,24 @@ def test_a_network_goes_to_onnx_and_comes_back_with_the_same_bits(name, tmp_path
     ours = forward(golden.graph, golden.weights, golden.inputs())[golden.graph.output]
     assert np.array_equal(forward(back.graph, back.weights, golden.inputs())[back.graph.output], ours)
     assert write_onnx(back.graph, back.weights, CLASSES, 1.25) == data
+
+
+@pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "max_pool", "avg_pool"])
+def test_every_odd_window_is_written_as_onnxruntime_reads_it(op, tmp_path):
+    for case in cases(op):
+        height, width, channels = case.inputs[0]
+        b = Builder("one", (height, width, 3), (0.5,) * 3, (0.25,) * 3)
+        x = b.add("conv2d", "widen", "photo", filters=channels)
+        x = b.add("global_avg_pool", "pool", b.add(op, "odd", x, **case.attributes))
+        graph = b.graph(x)
+        weights = weights_of(graph)
+        data = write_onnx(graph, weights)
+        photos = noise(label(case), (2, *graph.photo_shape)).astype(np.float32)
+        ours = forward(graph, weights, photos)[graph.output]
+        assert_close(run(data, photos), ours, 1e-5)
+        (tmp_path / "one.onnx").write_bytes(data)
+        back = read_onnx(tmp_path / "one.onnx")
+        assert_close(forward(back.graph, back.weights, photos)[back.graph.output], ours, 1e-6)
 
 
 def test_nodes_come_back_as_they_were_but_for_their_first_weights(tmp_path):
