@@ -15,7 +15,8 @@ from core.data.lesion_drawing import DRAW, Surface, colour_between, lay_cells, s
 from core.ops.contract import Array
 
 CONDITIONS: Final = tuple(DRAW)
-LEAST_SEVERITY: Final = 0.03
+LEAST_SEVERITY: Final = 0.05
+"""Slighter disease is under a pixel in the small photos that the demo trains on."""
 MOST_SEVERITY: Final = 0.40
 
 

@@ -89,7 +89,7 @@ def draw_rust(random: np.random.Generator, rgb: Array, leaf: Surface, severity: 
         if covered >= severity * area * cover.size:
             break
         y, x = _place(random, leaf, favoured)
-        size = leaf.scale * float(np.exp(random.uniform(np.log(0.006), np.log(0.022))))
+        size = leaf.scale * float(np.exp(random.uniform(np.log(0.009), np.log(0.026))))
         window, d = _around(len(rgb), y, x, size, random.uniform(0.75, 1.3), random.uniform(0, np.pi))
         soft = max(0.35 * size, 0.7)
         before = int((cover[window] > 0.5).sum())

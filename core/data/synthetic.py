@@ -23,7 +23,7 @@ from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import storage_error, write_file
 
-VERSION: Final = 1
+VERSION: Final = 2
 VIEWS: Final = 2
 """Photos of each leaf. They are one group: a split that tears them apart measures memory, not skill."""
 MANIFEST: Final = "manifest.csv"
