@@ -17,8 +17,10 @@ import numpy as np
 from core.data.header import Header, read_header
 from core.ops.contract import Array
 
-MOST_PIXELS: Final = 100_000_000
-"""Larger photos are refused before they are decoded: 300 megapixels would take 1.8 GB with its copies."""
+MOST_PIXELS: Final = 250_000_000
+"""Larger photos are refused by their header. Phones of 200 megapixels exist; their JPEGs are scaled while decoding."""
+MOST_DECODED: Final = 100_000_000
+"""Pixels that may have to be held at once: 600 MB with the copy of another colour order, in every thread."""
 
 UNREADABLE: Final = {
     ".heic": "HEIC", ".heif": "HEIF", ".avif": "AVIF", ".cr2": "camera raw", ".cr3": "camera raw",
@@ -111,8 +113,7 @@ def check(data: Array) -> Header:
     if header.kind in UNREADABLE.values():
         raise PhotoError(f"{header.kind} photos are not read; save the photo as JPEG or PNG.")
     if header.width * header.height > MOST_PIXELS:
-        megapixels = header.width * header.height / 1e6
-        raise PhotoError(f"The photo is too large ({megapixels:.0f} megapixels; at most {MOST_PIXELS / 1e6:.0f}).")
+        raise _too_large(header, MOST_PIXELS)
     if header.cut:
         raise PhotoError("The file is cut off; copy it again from the camera.")
     return header
@@ -121,8 +122,11 @@ def check(data: Array) -> Header:
 def _decode(data: Array, header: Header, side: int) -> Array:
     """Decode with OpenCV: first frame, 8 bits, colours from grey and CMYK, EXIF rotation applied."""
     flags: int = cv2.IMREAD_UNCHANGED if header.alpha else cv2.IMREAD_COLOR
+    factor = 1
     if header.kind == "JPEG" and side:
-        flags = _reduced(min(header.width, header.height), side)
+        factor, flags = _reduced(min(header.width, header.height), side)
+    if header.width * header.height > MOST_DECODED * factor * factor:
+        raise _too_large(header, MOST_DECODED)
     try:
         photo = cv2.imdecode(data, flags)
     except cv2.error:
@@ -136,12 +140,17 @@ def _decode(data: Array, header: Header, side: int) -> Array:
     return np.asarray(cv2.cvtColor(photo, cv2.COLOR_GRAY2RGB if photo.ndim == 2 else cv2.COLOR_BGR2RGB), np.uint8)
 
 
-def _reduced(short: int, side: int) -> int:
-    """JPEG scales by 2, 4 or 8 while it decodes: a 12-megapixel photo in a fifth of the time."""
+def _too_large(header: Header, most: int) -> PhotoError:
+    megapixels = header.width * header.height / 1e6
+    return PhotoError(f"The photo is too large ({megapixels:.0f} megapixels; at most {most / 1e6:.0f}).")
+
+
+def _reduced(short: int, side: int) -> tuple[int, int]:
+    """JPEG scales by 2, 4 or 8 while it decodes: a 12-megapixel photo in a fifth of the time. Factor and flag."""
     for factor, flag in _REDUCED:
         if short >= 2 * factor * side:
-            return flag
-    return int(cv2.IMREAD_COLOR)
+            return factor, flag
+    return 1, int(cv2.IMREAD_COLOR)
 
 
 def _over_white(photo: Array) -> Array:

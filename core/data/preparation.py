@@ -12,6 +12,7 @@ import numpy as np
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, IsCancelled, ReportProgress, reasons
+from core.data.name_groups import group_by_name
 from core.data.near_copies import Pair, find_pairs, join_pairs, take_prints
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
@@ -74,7 +75,7 @@ def prepare_photos(
     _require_photos(dataset, cache)
     groups = dataset.groups
     if groups is None:
-        groups = group_copies(cache, _stage(report, "copies"), cancelled)
+        groups = group_copies(cache, group_by_name(dataset), _stage(report, "copies"), cancelled)
     splits = _split(config, dataset, cache, groups)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])
@@ -84,13 +85,13 @@ def prepare_photos(
 
 
 def group_copies(
-    cache: PhotoCache, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
+    cache: PhotoCache, named: Array, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
 ) -> Array:
-    """Groups int32 ``(N,)`` of photos that show one picture; photos that cannot be used are each alone."""
+    """Groups int32 ``(N,)`` of photos that show one picture, over and above those whose names say so."""
     kept = cache.kept
     pairs = find_pairs(take_prints(cache.photos, cache.slots[kept], progress, cancelled), cache.content[kept])
     rows = [Pair(int(kept[p.first]), int(kept[p.second]), p.likeness) for p in pairs]
-    return join_pairs(len(cache.slots), rows)
+    return join_pairs(len(cache.slots), rows, named)
 
 
 def _stage(report: ReportStage | None, stage: str) -> ReportProgress | None:

@@ -121,6 +121,18 @@ def test_a_photo_of_300_megapixels_is_refused_before_it_is_decoded(make, monkeyp
         decode_square(array(make(20_000, 15_000)), 32)
 
 
+def test_a_phone_of_200_megapixels_is_read_because_its_jpeg_scales_while_it_is_decoded(monkeypatch):
+    asked = []
+    monkeypatch.setattr(photo.cv2, "imdecode", lambda data, flags: asked.append(flags))
+    with pytest.raises(PhotoError, match="damaged"):
+        decode_square(array(jpeg_header_only(16_320, 12_240)), 224)
+    assert asked == [cv2.IMREAD_REDUCED_COLOR_8]
+    for whole in (png_header_only(16_320, 12_240), jpeg_header_only(16_320, 12_240)):
+        with pytest.raises(PhotoError, match="200 megapixels; at most 100"):
+            decode(array(whole))
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".bmp", ".tiff", ".gif"])
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
 def test_a_cut_file_is_refused_and_not_filled_up_with_grey(ending, share):

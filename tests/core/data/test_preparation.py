@@ -106,3 +106,27 @@ def test_a_split_with_an_empty_part_stops_the_run(config, tmp_path, split, said)
     write_split(tmp_path / "split.csv", dataset, cache, splits, np.arange(len(dataset)))
     with pytest.raises(DataError, match=said):
         prepare_photos(replace(config, split=str(tmp_path / "split.csv")))
+
+
+def test_photos_made_from_one_go_to_one_split_and_a_source_that_tore_them_apart_is_told(tmp_path):
+    root = tmp_path / "photos"
+    for part, seed in (("train", 1), ("valid", 2)):
+        leaf_folder(root / part, each=12, seed=seed)
+    for label in ("healthy", "rust"):
+        for number in range(3):
+            (root / "valid" / label / f"{number:03d}.png").rename(
+                root / "valid" / label / f"s{number}_new30degFlipLR.png"
+            )
+            (root / "train" / label / f"{number:03d}.png").rename(root / "train" / label / f"s{number}.png")
+    config = RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32)
+    photos = prepare_photos(config)
+    assert photos.leak.leaked == 6
+    assert "6 of 24 held-out photos have a photo of the same group in training" in photos.warnings[0]
+    (root / "train").rename(tmp_path / "all")
+    for label in ("healthy", "rust"):
+        for file in (root / "valid" / label).iterdir():
+            file.rename(tmp_path / "all" / label / f"v{file.name}" if "deg" not in file.name else
+                        tmp_path / "all" / label / file.name)  # fmt: skip
+    photos = prepare_photos(replace(config, data=str(tmp_path / "all")))
+    assert photos.leak.leaked == 0
+    assert len(np.unique(photos.groups)) == 48 - 6

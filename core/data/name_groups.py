@@ -1,0 +1,61 @@
+"""Photos that were made from one photo before they came here, told by their names.
+
+Augmented sets (such as the "New Plant Diseases Dataset", where 61.5 % of the source photos in valid/ are also in
+train/) keep the source's name and add what was done: ``0ab1_RS_HL 0123_flipLR.JPG``, ``..._new30degFlipLR.JPG``.
+Turns by 30 degrees are beyond the perceptual hash; the name is not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+import numpy as np
+
+from core.data.dataset import Dataset
+from core.data.texts import TextsBuilder, encode
+from core.ops.contract import Array
+
+_CHANGE: Final = re.compile(
+    r"[ _-]+(?:new)?(?:"
+    r"\d{1,3}deg(?:rees)?(?:flip(?:lr|tb|ud))?|flip(?:ped)?[ _-]?(?:lr|tb|ud|h|v|horizontal|vertical)?|[hv]flip"
+    r"|mirror(?:ed)?|rotat(?:ed?|ion)[ _-]?\d{0,3}|aug(?:mented)?[ _-]?\d*"
+    r")$",
+    re.IGNORECASE,
+)
+"""One thing that was done, at the end of a name. Bare numbers and "(2)" are no such thing, for cameras count too,
+and neither is "rot": black_rot_12 is a disease."""
+MOST: Final = 64
+"""No source has more photos made from it; a larger group is a way of naming, and is not believed."""
+
+
+def source_name(path: str) -> str:
+    """The name of the photo that this one was made from: no folder, no ending, nothing that was done to it."""
+    name = os.path.splitext(path.rpartition("/")[2])[0]
+    while True:
+        shorter = _CHANGE.sub("", name)
+        if shorter == name or not shorter:
+            return name
+        name = shorter
+
+
+def group_by_name(dataset: Dataset) -> Array:
+    """Groups int32 ``(N,)`` of photos with one source, within each class; all others are each alone.
+
+    Equal names in different folders are no group unless something was done to one of them: cameras
+    number their photos from 1 again and again.
+    """
+    builder = TextsBuilder()
+    changed = np.zeros(len(dataset), bool)
+    for row, path in enumerate(dataset.paths):
+        name = source_name(path)
+        changed[row] = name != os.path.splitext(path.rpartition("/")[2])[0]
+        builder.append(f"{dataset.labels[row]}/{name}")
+    codes, _ = encode(builder.finish())
+    told = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    told[codes[changed]] = True
+    told &= np.bincount(codes, minlength=len(told)) <= MOST
+    alone = np.flatnonzero(~told[codes])
+    codes[alone] = len(told) + np.arange(len(alone), dtype=np.int32)
+    return np.unique(codes, return_inverse=True)[1].astype(np.int32)
