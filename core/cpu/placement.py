@@ -56,7 +56,7 @@ def _borders(buffers: Buffers, program: Program) -> tuple[dict[str, tuple[int, .
 
 
 def _life(program: Program, name: str, wanted: frozenset[str]) -> tuple[int, int]:
-    """A forward array lives from its first writer to its last reader, in training that of its first step's backward."""
+    """A forward array lives from its first writer to its last reader; in training backward reads it too."""
     writers, readers = _writers(program, name), _readers(program, name)
     times = [i + 1 for i in (*writers, *readers)]
     if program.training:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 import numpy as np
 from numba import njit
 
@@ -44,7 +42,6 @@ def run_update(record, context, photo, low, high):  # type: ignore[no-untyped-de
     """One optimizer step. Tasks are chunks."""
     w = words(record)
     s = floats(w[SETTINGS], SETTING_COUNT)
-    zero = np.float32(0)
     for task in range(low, high):
         start = task * CHUNK
         count = min(w[COUNT] - start, CHUNK)
@@ -52,32 +49,42 @@ def run_update(record, context, photo, low, high):  # type: ignore[no-untyped-de
         first, second = floats(w[FIRST] + start * 4, count), floats(w[SECOND] + start * 4, count)
         role = bytes_at(w[ROLE] + start, count)
         if w[RULE] == SGD:
-            for i in range(count):
-                p = g[i] / s[PARTS] * s[CLIP] + (s[DECAY] * x[i] if role[i] == DECAYS else zero)
-                m = s[MOMENTUM] * first[i] + p
-                moved = p + s[MOMENTUM] * m if s[NESTEROV] > 0 else m
-                first[i] = m if role[i] != IDLE else first[i]
-                x[i] = x[i] - s[RATE] * moved if role[i] != IDLE else x[i]
+            _sgd(s, x, g, first, role)
         else:
             _adam(w, s, x, g, first, second, role)
         if w[AVERAGE]:
             average = floats(w[AVERAGE] + start * 4, count)
+            ema, rest = s[EMA], np.float32(1) - s[EMA]
             for i in range(count):
-                average[i] = s[EMA] * average[i] + (np.float32(1) - s[EMA]) * x[i]
+                average[i] = ema * average[i] + rest * x[i]
+
+
+@njit(inline="always")
+def _sgd(s, x, g, first, role):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    scale, decay, momentum, rate = s[CLIP] / s[PARTS], s[DECAY], s[MOMENTUM], s[RATE]
+    own = np.float32(1) if s[NESTEROV] > 0 else np.float32(0)
+    behind = momentum if s[NESTEROV] > 0 else np.float32(1)
+    for i in range(len(x)):
+        p = g[i] * scale + (decay if role[i] == DECAYS else np.float32(0)) * x[i]
+        m = momentum * first[i] + p
+        learns = role[i] != IDLE
+        first[i] = m if learns else first[i]
+        x[i] = x[i] - rate * (own * p + behind * m) if learns else x[i]
 
 
 @njit(inline="always")
 def _adam(w, s, x, g, first, second, role):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    zero = np.float32(0)
+    zero, one = np.float32(0), np.float32(1)
     joined = s[DECAY] if w[RULE] == ADAM else zero
-    shrink = s[SHRINK] if w[RULE] == ADAMW else np.float32(1)
+    shrink = s[SHRINK] if w[RULE] == ADAMW else one
+    scale, rate, root, epsilon = s[CLIP] / s[PARTS], s[RATE], s[ROOT], s[EPSILON]
+    beta1, rest1, beta2, rest2 = s[BETA1], s[REST1], s[BETA2], s[REST2]
     for i in range(len(x)):
         decays = role[i] == DECAYS
-        old = x[i] * shrink if decays else x[i]
-        p = g[i] / s[PARTS] * s[CLIP] + (joined * x[i] if decays else zero)
-        m = s[BETA1] * first[i] + s[REST1] * p
-        v = s[BETA2] * second[i] + s[REST2] * p * p
-        new = old - s[RATE] * (m / (np.float32(sqrt(v)) * s[ROOT] + s[EPSILON]))
+        p = g[i] * scale + (joined if decays else zero) * x[i]
+        m = beta1 * first[i] + rest1 * p
+        v = beta2 * second[i] + rest2 * p * p
+        new = x[i] * (shrink if decays else one) - rate * (m / (np.sqrt(v) * root + epsilon))
         learns = role[i] != IDLE
         first[i] = m if learns else first[i]
         second[i] = v if learns else second[i]
