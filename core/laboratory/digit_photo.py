@@ -1,0 +1,83 @@
+"""A photographed digit to MNIST's form: grey, ink white on black, the digit 20 pixels tall about its centre of mass.
+
+The paper may be shaded, lined by its edge or turned a little; the digit is what differs most from the paper
+around it. Source of the form: LeCun, Cortes, Burges, "The MNIST database".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import cv2
+import numpy as np
+
+from core.data.idx import SIDE
+from core.errors import DataError
+from core.ops.contract import Array
+
+INNER: Final = 20
+"""Pixels of the longer side of a digit within the 28 x 28."""
+WORKING: Final = 400
+"""Longer side at which ink and paper are told apart, pixels."""
+LEAST: Final = 0.002
+"""Smallest share of the photo that a stroke may cover; below is dust."""
+CONTRAST: Final = 25
+"""Least difference of ink and paper, of 255."""
+
+
+def read_digit(photo: Array) -> Array:
+    """uint8 ``(28, 28, 1)`` from a photo uint8 ``(H, W)`` or ``(H, W, 3)``. Raises DataError where none is found."""
+    grey = photo if photo.ndim == 2 else cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY)
+    scale = WORKING / max(grey.shape)
+    grey = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    ink = _ink(grey)
+    mask = _strokes(ink)
+    y, x = np.nonzero(mask)
+    if not len(y):
+        raise DataError("No digit is seen on this photo. Write it dark on plain paper and fill half of the photo.")
+    cut = np.where(mask, ink, 0)[y.min() : y.max() + 1, x.min() : x.max() + 1]
+    return _centred(cut)
+
+
+def _ink(grey: Array) -> Array:
+    """How much darker (or, on dark paper, lighter) each pixel is than the paper about it, 0 to 255."""
+    middle = grey[WORKING // 10 : -WORKING // 10 or None, WORKING // 10 : -WORKING // 10 or None]
+    if np.median(grey) < middle.mean() - CONTRAST / 5 and np.median(grey) < 110:
+        grey = 255 - grey  # chalk on a board
+    paper = cv2.medianBlur(cv2.dilate(grey, np.ones((25, 25), np.uint8)), 51)
+    return np.asarray(cv2.subtract(paper, cv2.GaussianBlur(grey, (5, 5), 0)))
+
+
+def _strokes(ink: Array) -> Array:
+    """The digit's pixels: ink over Otsu's threshold, without dust and without what only touches the border."""
+    level, _ = cv2.threshold(ink, 0, 255, cv2.THRESH_OTSU)
+    mask = (ink > max(level, CONTRAST)).astype(np.uint8)
+    mask = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
+    count, parts, figures, _ = cv2.connectedComponentsWithStats(mask)
+    height, width = mask.shape
+    kept = np.zeros(count, bool)
+    for k in range(1, count):
+        x, y, w, h, area = figures[k]
+        at_border = x <= 1 or y <= 1 or x + w >= width - 1 or y + h >= height - 1
+        kept[k] = area >= LEAST * mask.size and not at_border
+    if kept.any():  # parts far smaller than the largest are blots
+        largest = figures[kept.nonzero()[0], cv2.CC_STAT_AREA].max()
+        kept &= figures[:, cv2.CC_STAT_AREA] >= largest / 8
+    return np.asarray(kept[parts])
+
+
+def _centred(cut: Array) -> Array:
+    """The cut-out digit, scaled into 20 x 20 and laid with its centre of mass on the middle of 28 x 28."""
+    stroke = cut.astype(np.float32) / max(float(cut.max()), 1.0)
+    scale = INNER / max(stroke.shape)
+    size = (max(1, round(stroke.shape[1] * scale)), max(1, round(stroke.shape[0] * scale)))
+    small = cv2.resize(cv2.GaussianBlur(stroke, (0, 0), max(0.3 / scale, 0.01)), size, interpolation=cv2.INTER_AREA)
+    small = np.clip(small / max(float(small.max()), 1e-6) * 1.3, 0, 1)
+    mass = max(float(small.sum()), 1e-6)
+    rows, columns = np.mgrid[: small.shape[0], : small.shape[1]]
+    top = round((SIDE - 1) / 2 - float((rows * small).sum()) / mass)
+    left = round((SIDE - 1) / 2 - float((columns * small).sum()) / mass)
+    top, left = min(max(top, 0), SIDE - small.shape[0]), min(max(left, 0), SIDE - small.shape[1])
+    digit = np.zeros((SIDE, SIDE, 1), np.uint8)
+    digit[top : top + small.shape[0], left : left + small.shape[1], 0] = (small * 255).astype(np.uint8)
+    return digit

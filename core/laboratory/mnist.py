@@ -1,0 +1,149 @@
+"""Digits from MNIST with the small CNN and the perceptron, by presets, on any device's plan."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, final
+
+import numpy as np
+
+from core.config import RunConfig
+from core.data.idx import SIDE
+from core.device import Optimizer, PhotoBatch
+from core.graph import Graph
+from core.models.cnn import cnn
+from core.models.init import initial_weights
+from core.models.mlp import mlp
+from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
+from core.ops.builder import with_loss
+from core.ops.contract import Array, Arrays
+from core.ops.photo import AFFINE, identity_rows
+from core.optim.schedule import learning_rate
+from core.plan import compile_plan
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How digits are learned. `turn` (degrees), `shift` (pixels), `zoom` bound the random variation of a digit.
+
+    `steps` 0 means whole epochs; `activation` is the perceptron's.
+    """
+
+    model: str
+    batch: int = 128
+    epochs: int = 15
+    steps: int = 0
+    rate: float = 0.05
+    momentum: float = 0.9
+    schedule: str = "one_cycle"
+    decay: float = 0.0
+    weight_decay: float = 5e-4
+    dropout: float = 0.0
+    activation: str = "relu"
+    turn: float = 0.0
+    shift: float = 0.0
+    zoom: float = 0.0
+
+
+RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
+    "cnn": Recipe("cnn", dropout=0.4, turn=10, shift=1.5, zoom=0.1, epochs=20),
+    "mlp": Recipe("mlp", turn=8, shift=1.0, zoom=0.08, epochs=25),
+    "classic": Recipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="inverse", decay=5e-5,
+                      weight_decay=0.0),
+    "classic-sigmoid": Recipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="inverse", decay=5e-5,
+                              weight_decay=0.0, activation="sigmoid"),
+})  # fmt: skip
+"""The classic ones are the settings of the lesson, as they stand; what they reach is reported, not wished for."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The network without its loss, its weights, and what it reached on the test digits."""
+
+    graph: Graph
+    weights: Arrays
+    accuracy: float
+    steps: int
+    seconds: float
+
+
+def digit_graph(recipe: Recipe) -> Graph:
+    """The network; a grey digit enters as three equal channels, as any photo does."""
+    options = Options(
+        classes=10, image_size=SIDE, dropout=recipe.dropout, activation=recipe.activation,
+        mean=DIGIT_MEAN * 3, std=DIGIT_STD * 3,
+    )  # fmt: skip
+    return {"cnn": cnn, "mlp": mlp}[recipe.model](options)
+
+
+def learn(recipe: Recipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str, seed: int = 0) -> Learned:
+    """Train by the recipe and test once at the end. Photos uint8 ``(N, 28, 28, 1)``, labels int32."""
+    graph = digit_graph(recipe)
+    optimizer = Optimizer("sgd", recipe.momentum, recipe.momentum > 0, recipe.weight_decay)
+    plan = compile_plan(
+        with_loss(graph, 0.0, ()), device=device, batch=recipe.batch, training=True, optimizer=optimizer, seed=seed
+    )
+    plan.load(initial_weights(graph, seed))
+    per_epoch = len(train[0]) // recipe.batch
+    total = recipe.steps or recipe.epochs * per_epoch
+    config = RunConfig(learning_rate=recipe.rate, schedule=recipe.schedule, decay=recipe.decay, warmup=(
+        0.2 if recipe.schedule == "one_cycle" else 0.0))  # fmt: skip
+    begin = time.perf_counter()
+    for step, batch in enumerate(_batches(recipe, *train, total, seed)):
+        plan.train_step(batch, learning_rate(config, step, total, per_epoch))
+    weights, seconds = plan.weights(), time.perf_counter() - begin
+    plan.close()
+    said = predict(graph, weights, test[0], device)
+    return Learned(graph, weights, float((said.argmax(-1) == test[1]).mean()), total, seconds)
+
+
+def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: int = 200) -> Array:
+    """Logits ``(N, 10)`` of digits uint8 ``(N, 28, 28, 1)``."""
+    plan = compile_plan(graph, device=device, batch=min(batch, len(photos)))
+    plan.load(weights)
+    parts = []
+    for first in range(0, len(photos), plan.batch):
+        part = np.repeat(photos[first : first + plan.batch], 3, -1)
+        rows = identity_rows(len(part), (SIDE, SIDE), (SIDE, SIDE))
+        parts.append(plan.predict(PhotoBatch(part, rows, np.full(len(part), -1, np.int32)))["logits"].copy())
+    plan.close()
+    return np.concatenate(parts)
+
+
+def _batches(recipe: Recipe, photos: Array, labels: Array, total: int, seed: int) -> Iterator[PhotoBatch]:
+    """`total` batches; every epoch in an order of its own."""
+    per_epoch = len(photos) // recipe.batch
+    for step in range(total):
+        if step % per_epoch == 0:
+            order = np.random.default_rng([seed, step]).permutation(len(photos))
+        chosen = order[step % per_epoch * recipe.batch :][: recipe.batch]
+        rows = vary(recipe, len(chosen), np.random.default_rng([seed, step, 1]))
+        yield PhotoBatch(np.repeat(photos[chosen], 3, -1), rows, labels[chosen])
+
+
+def vary(recipe: Recipe, count: int, rng: np.random.Generator) -> Array:
+    """Rows of `core.ops.photo` that turn, zoom and shift each digit about its middle."""
+    rows = identity_rows(count, (SIDE, SIDE), (SIDE, SIDE))
+    if not (recipe.turn or recipe.shift or recipe.zoom):
+        return rows
+    middle = (SIDE - 1) / 2
+    angle = np.deg2rad(rng.uniform(-recipe.turn, recipe.turn, count))
+    scale = np.exp(rng.uniform(-recipe.zoom, recipe.zoom, count))
+    dx, dy = rng.uniform(-recipe.shift, recipe.shift, (2, count))
+    cos, sin = np.cos(angle) * scale, np.sin(angle) * scale
+    rows[:, AFFINE] = np.stack(
+        [cos, -sin, middle - middle * (cos - sin) + dx, sin, cos, middle - middle * (sin + cos) + dy], 1
+    )
+    return rows
+
+
+def certainty(logits: Array) -> tuple[int, float]:
+    """The digit of one row of logits, and its share of the softmax."""
+    best = int(logits.argmax())
+    return best, 1.0 / float(np.exp(logits - logits[best]).sum(dtype=np.float64) or math.inf)
