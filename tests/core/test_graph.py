@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -67,3 +68,33 @@ def broken(change):
 def test_a_broken_description_is_refused_with_a_sentence(text):
     with pytest.raises(ModelFileError, match="network description"):
         from_json(text)
+
+
+STRANGE = (None, True, -1, 0, 1, 2.5, 1 << 40, float("nan"), float("inf"), "", "photo", "label", [], [1], [1] * 4, {})
+
+
+def places(value, path=()):
+    """Paths to everything inside a JSON value."""
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield (*path, key)
+            yield from places(value[key], (*path, key))
+
+
+def test_altered_descriptions_are_refused_or_make_sense():
+    original, rng, refused = to_json(build("cnn", 3, image_size=16)), random.Random(0), 0
+    paths = list(places(json.loads(original)))
+    for _ in range(1000):
+        raw = json.loads(original)
+        path = rng.choice(paths)
+        inner = raw
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = rng.choice(STRANGE)
+        try:
+            graph = check(from_json(json.dumps(raw)))
+        except ModelFileError:
+            refused += 1
+        else:
+            assert check(from_json(to_json(graph))) == graph
+    assert 500 < refused < 1000
