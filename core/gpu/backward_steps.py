@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, forward_steps
+from core.gpu import convolution, forward_steps, tiles
 from core.gpu.forward_steps import (
     SUM_BLOCKS,
     THREADS,
@@ -161,15 +161,26 @@ def _fire(walk: Backward, one: Step, three: Step) -> None:
     if not walk.wants(value):
         return
     mask, activation, add = walk.target(value)
-    names = [f"{three.node}.weight", f"{one.node}.weight"]
-    weight = frame.packed(
-        f"backward:{three.node}",
-        lambda: convolution.pack_backward([frame.indices(n) for n in names], frame.element),
-    )
+    indices = [frame.indices(f"{s.node}.weight") for s in (three, one)]
+    dy, dx, second = frame.image(three.output, True), frame.image(value, True), one.output.shape[-1]
+    size = convolution.channel_bytes(dy.padded, frame.element, dx.padded)
+    rows, depth = frame.batch * dx.height * dx.width, 9 * dy.padded + second
+    if size and second == dy.padded and tiles.prefers_halo(frame.arithmetic, rows, dx.padded, dy.padded, depth):
+        weight = frame.packed(
+            f"halo backward:{three.node}", lambda: convolution.pack_halo(indices, size, frame.element, True)
+        )
+        launch = convolution.halo(
+            three.node, "backward_input", frame.arithmetic, frame.batch, dy, dx, weight, 0, "", mask, activation, add,
+            second, size,
+        )  # fmt: skip
+        if launch.shared <= frame.shared:
+            frame.add(launch)
+            return
+    weight = frame.packed(f"backward:{three.node}", lambda: convolution.pack_backward(indices, frame.element))
     frame.add(
         convolution.backward_input(
-            three.node, frame.arithmetic, frame.batch, frame.image(three.output, True), frame.image(value, True),
-            read_window(three.attributes), weight, mask, activation, add, second=one.output.shape[-1],
+            three.node, frame.arithmetic, frame.batch, dy, dx, read_window(three.attributes), weight, mask, activation,
+            add, second=second,
         )
     )
 
@@ -229,7 +240,7 @@ def _weights(walk: Backward, step: Step) -> None:
         step.node, frame.arithmetic, frame.batch, x, dy, window, taps, 0, frame.processors
     )
     partial = frame.use(f"partial:{step.node}", 4 * size * splits)
-    frame.add(replace(probe, values=(*probe.values[:2], partial, *probe.values[3:])))
+    frame.add(replace(probe, values=(*probe.values[:2], partial, *probe.values[3:]), lane=1))
     partial = frame.use(f"partial:{step.node}", 4 * size * splits)
     weights = int(np.prod(shape))
     table = frame.table(f"gradient:{step.node}", make)
@@ -248,10 +259,13 @@ def _pool(walk: Backward, step: Step) -> None:
         return
     _, activation, add = walk.target(value)
     dy, dx, window = frame.image(step.output, True), frame.image(value, True), read_window(step.attributes)
-    values = pool_values(frame, dx, dy, window, dx, 0, int(add))
+    (top, left), (sy, sx) = window.padding[:2], window.stride
+    grid = (blocks_of(dx.height + top, sy), blocks_of(dx.width + left, sx))
+    values = pool_values(frame, dx, dy, window, grid, 0, int(add))
     frame.add(
         simple_launch(
-            step.node, "backward_input", "fused", "pool_fast", "make_max_pool_gradient", (frame.element,),
+            step.node, "backward_input", "fused", "pool_fast", "make_max_pool_gradient",
+            (frame.element, (*window.kernel, *window.stride)),
             pool_fast.ARGUMENTS, (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1),
             (dy.address, dx.address, places_of(frame, step, dy), *values),
         )

@@ -10,6 +10,8 @@ import numpy as np
 
 from core.gpu import tiles
 from core.gpu.compiler import Recipe
+from core.gpu.kernels import conv_halo as neighbours
+from core.gpu.kernels import conv_photo as photo
 from core.gpu.kernels import conv_tensor_core as product
 from core.gpu.kernels import conv_weight_gradient as gradient
 from core.gpu.kernels.fragments import ELEMENT, fast_divisor
@@ -19,6 +21,10 @@ from core.ops.window import Window
 
 DEPTH_BYTES: Final = 128
 """Rows of packed filters are padded to the longest row of a stage."""
+
+PHOTO_ROWS: Final = 4
+PHOTO_WARPS: Final = 8
+"""Output rows and warps of a photo convolution's block (555 us; 2 rows 560, 7 warps 559: SqueezeNet 1.0, batch 256)."""
 
 RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 
@@ -45,7 +51,7 @@ class Taps:
 def taps_of(x: Tensor, window: Window, is_photo: bool) -> Taps:
     """The layout for reading `x`."""
     if is_photo:
-        width = -(-window.kernel[1] * x.pitch // x.vector) * x.vector
+        width = -(-window.kernel[1] * x.pitch // (2 * x.vector)) * 2 * x.vector
         return Taps((window.kernel[0], 1), width, window.kernel[1], x.pitch)
     return Taps(window.kernel, x.padded)
 
@@ -103,17 +109,6 @@ def gradient_places(shape: Sequence[int], taps: Taps, packed_rows: int, bias: bo
     return places.astype(np.int32)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Half:
-    """The 1x1 convolution that shares a launch with a 3x3 one: packed filters, bias, filters, row length."""
-
-    weight: int
-    bias: int
-    filters: int
-    depth: int
-
-
 def forward(
     layer: str,
     arithmetic: str,
@@ -125,31 +120,118 @@ def forward(
     weight: int,
     bias: int,
     activation: str,
-    half: Half | None = None,
     statistics: int = 0,
     photos: int = 0,
     tile: product.Tile | None = None,
 ) -> Launch:
-    """The launch of ``out = activation(conv(x) + bias)``; with `half`, out's first channels are the 1x1's."""
+    """The launch of ``out = activation(conv(x) + bias)``; `statistics` takes the sums of a batch norm."""
     element = ELEMENT[arithmetic]
     rows, columns = batch * out.height * out.width, out.padded
     point = window.kernel == (1, 1) and window.padding == (0, 0, 0, 0)
     kind = "point" if point else "window"
-    tile = tile or tiles.forward(arithmetic, rows, columns, taps.total, half.filters if half else 0)
+    tile = tile or tiles.forward(arithmetic, rows, columns, taps.total)
     scalars = _sums(
         rows, columns, padded_depth(taps.total, element), taps.total, out, x, window.stride, window.padding[:2],
         taps.channels, taps.kernel, 0, out.pitch, 0, RELU[activation], 0, 0,
     )
-    first = (half.filters, blocks_of(taps.channels, tile.bytes // element), half.depth) if half else (0, 0, 0)
-    addresses = (
-        x.address, weight, bias, out.address, 0, statistics, photos, half.weight if half else 0, half.bias if half else 0
+    addresses = (x.address, weight, bias, out.address, 0, statistics, photos)
+    launch = _launch(layer, "forward", arithmetic, tile, kind, bool(statistics), rows, columns, (*addresses, *scalars))
+    moved = element * (batch * x.height * x.width * x.padded + rows * columns)
+    return replace(launch, flops=2 * rows * columns * taps.total, bytes=moved)
+
+
+def forward_photo(
+    layer: str, arithmetic: str, batch: int, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, bias: int,
+    activation: str, processors: int, limit: int,
+) -> Launch | None:  # fmt: skip
+    """The launch of a photo's convolution with all filters in shared memory; None where it does not fit."""
+    element, columns, (kh, _), steps = ELEMENT[arithmetic], out.padded, taps.kernel, taps.channels * x.element // 32
+    if columns % 32 or columns > 128 or window.padding[:2] != (0, 0) or out.channels != columns:
+        return None
+    across = blocks_of(out.width, 16)
+    warps, rows = PHOTO_WARPS, PHOTO_ROWS
+    down, row_bytes = window.stride[0] * x.row_pitch * element, x.row_pitch * element
+    group_bytes = (rows - 1) * down + kh * row_bytes
+    shared = photo.shared_bytes(columns, kh, steps, group_bytes)
+    if shared > limit or (window.stride[1] * x.pitch * element) % 16:
+        return None
+    groups = blocks_of(out.height, rows)
+    values = (
+        x.address, weight, bias, out.address, batch * groups, groups, *fast_divisor(groups), rows, out.height, out.width,
+        across, row_bytes, group_bytes, down, window.stride[1] * x.pitch * element,
+        padded_depth(taps.total, element) * element, x.photo_pitch * element, out.pitch, RELU[activation],
+    )  # fmt: skip
+    blocks = 2 if 2 * shared <= limit else 1
+    kinds = tuple(str(a) for a in photo.ARGUMENTS)
+    recipe = Recipe("conv_photo", "make_photo_convolution", (arithmetic, columns, kh, steps, warps), kinds, 32 * warps, blocks)
+    total = batch * out.height * out.width
+    return Launch(
+        layer, "forward", "tensor_core", recipe, (min(batch * groups, blocks * processors), 1, 1), (32 * warps, 1, 1),
+        shared, values, flops=2 * total * columns * taps.total,
+        bytes=element * (batch * x.photo_pitch + total * columns),
+    )  # fmt: skip
+
+
+def channel_bytes(channels: int, element: int, columns: int) -> int:
+    """Bytes of a halo kernel's channel block; 0 where the channels do not divide or the filters are too few."""
+    for size in (64, 32):
+        if channels * element % size == 0 and columns >= 16:
+            return size
+    return 0
+
+
+def suits_halo(window: Window) -> bool:
+    """Whether the halo kernel computes this window."""
+    return window == Window((3, 3), (1, 1), (1, 1, 1, 1))
+
+
+def pack_halo(weights: Sequence[Array], size: int, element: int, backward: bool) -> Array:
+    """Filters ``(columns, channel blocks, 9 or 10 taps, block)`` of indices, from OHWI ones.
+
+    Backward they are rotated, columns are the input's channels, and the 1x1 filters that follow are the tenth tap.
+    """
+    block, vector = size // element, 16 // element
+    parts = [w[:, ::-1, ::-1].transpose(3, 1, 2, 0) if backward else w for w in weights]
+    rows = -(-len(parts[0]) // vector) * vector
+    blocks = -(-parts[0].shape[3] // block)
+    packed = np.full((rows, blocks, 9 + len(parts) - 1, block), -1, np.int32)
+    for first, part in zip((0, 9), parts, strict=False):
+        count, taps, channels = len(part), part.shape[1] * part.shape[2], part.shape[3]
+        wide = np.full((count, taps, blocks * block), -1, np.int32)
+        wide[:, :, :channels] = part.reshape(count, taps, channels)
+        packed[:count, :, first : first + taps] = wide.reshape(count, taps, blocks, block).transpose(0, 2, 1, 3)
+    return packed.reshape(rows, -1)
+
+
+def halo(
+    layer: str, direction: str, arithmetic: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int,
+    activation: str, mask: Tensor | None, masking: str, accumulate: bool, second: int, size: int,
+    tile: neighbours.Tile | None = None,
+) -> Launch:  # fmt: skip
+    """The launch of a 3x3 convolution, forward or as an input gradient, with blocks of `size` channel bytes.
+
+    `second` filters of a fire's 1x1 convolution lie in the channels just before x's.
+    """
+    element, columns = ELEMENT[arithmetic], out.padded
+    limit, blocks = batch * (x.height + 1) * (x.width + 1), x.padded * element // size
+    tile = tile or tiles.halo(arithmetic, direction, limit, columns, x.padded, size)
+    depth = blocks * (10 if second else 9) * size // element
+    values = (
+        x.address, weight, bias, out.address, mask.address if mask else 0, limit, columns, depth,
+        *fast_divisor((x.height + 1) * (x.width + 1)), *fast_divisor(x.width + 1), x.height, x.width, x.pitch, blocks,
+        -second, out.pitch, mask.pitch if mask else 0, RELU[activation], RELU[masking] if mask else 0, int(accumulate),
+    )  # fmt: skip
+    kinds = tuple(str(a) for a in neighbours.ARGUMENTS)
+    recipe = Recipe(
+        "conv_halo", "make_halo_convolution", (arithmetic, tile.numbers, bool(second)), kinds, tile.threads, tile.blocks
     )
-    launch = _launch(
-        layer, "forward", arithmetic, tile, kind, bool(statistics), rows, columns, (*addresses, *first, *scalars)
-    )
-    wide = columns - (half.filters if half else 0)
-    flops = 2 * rows * (wide * taps.total + (half.filters if half else 0) * taps.channels)
-    return replace(launch, flops=flops, bytes=element * (batch * x.height * x.width * x.padded + rows * columns))
+    grid = (blocks_of(limit, tile.rows), blocks_of(columns, tile.columns), 1)
+    rows = batch * x.height * x.width
+    return Launch(
+        layer, direction, "tensor_core", recipe, grid, (tile.threads, 1, 1),
+        tile.shared(element, x.width, bool(second)), values, flops=2 * rows * columns * (9 * x.padded + second),
+        bytes=element * rows * (x.padded + second + columns * (1 + int(accumulate) + (mask is not None))),
+    )  # fmt: skip
 
 
 def backward_input(
@@ -184,9 +266,9 @@ def backward_input(
         dy.padded, (kh, kw), -second, dx.pitch, mask.pitch if mask else 0, 0,
         RELU[mask_activation] if mask else 0, int(accumulate),
     )
-    addresses = (dy.address, weight, 0, dx.address, mask.address if mask else 0, 0, 0, 0, 0)
+    addresses = (dy.address, weight, 0, dx.address, mask.address if mask else 0, 0, 0)
     launch = _launch(
-        layer, "backward_input", arithmetic, tile, kind, False, rows, columns, (*addresses, 0, 0, 0, *scalars)
+        layer, "backward_input", arithmetic, tile, kind, False, rows, columns, (*addresses, *scalars)
     )
     read = batch * dy.height * dy.width * (dy.padded + second) + rows * columns * (int(accumulate) + (mask is not None))
     return replace(launch, flops=2 * rows * columns * total, bytes=element * (read + rows * columns))
@@ -272,4 +354,6 @@ def reduction(
     kinds = tuple(str(a) for a in gradient.REDUCTION_ARGUMENTS)
     recipe = Recipe("conv_weight_gradient", "reduction", (), kinds, 256)
     values = (partial, places, weight, bias, splits, size, weights, count, int(accumulate))
-    return Launch(layer, "backward_weight", "reduction", recipe, (blocks_of(count, 32), 1, 1), (32, 8, 1), 0, values)
+    grid = (blocks_of(count, 32), 1, 1)
+    moved = 4 * (splits + 2) * count
+    return Launch(layer, "backward_weight", "reduction", recipe, grid, (32, 8, 1), 0, values, bytes=moved, lane=1)

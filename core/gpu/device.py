@@ -109,6 +109,7 @@ class Device:
         self.activate()
         self.name, self.capability = _identify(self._handle)
         self.processors = self._attribute("MULTIPROCESSOR_COUNT")
+        self.shared = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
         self.clock = self._attribute("CLOCK_RATE") * 1e3
         self.bandwidth = 2e3 * self._attribute("MEMORY_CLOCK_RATE") * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
         self._modules: list[Any] = []

@@ -21,6 +21,8 @@ from core.ops.window import Window, read_window
 from core.program import Step, Value
 
 THREADS: Final = 256
+BLOCKS: Final = 3
+"""Blocks of these that must fit on a multiprocessor: loads under way hide the memory's latency."""
 SUM_BLOCKS: Final = 4
 """Blocks a multiprocessor for sums over pixels."""
 
@@ -31,7 +33,7 @@ def simple_launch(
     shared: int = 0,
 ) -> Launch:  # fmt: skip
     """A launch of one of the plain kernels."""
-    recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1])
+    recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1], BLOCKS)
     return Launch(layer, direction, kernel, recipe, grid, block, shared, values)
 
 
@@ -44,18 +46,9 @@ def forward_launches(frame: Frame) -> None:
     """Write the photo's launch and those of every step."""
     frame.add(photo_launch(frame))
     steps = frame.program.steps
-    skip = 0
     for i, step in enumerate(steps):
-        if skip:
-            skip -= 1
-            continue
         following = steps[i + 1] if i + 1 < len(steps) else None
-        if is_fire(step, following):
-            assert following is not None
-            _expand(frame, step, following)
-            skip = 1
-        else:
-            _forward(frame, step, following)
+        _forward(frame, step, following)
 
 
 def is_fire(one: Step, three: Step | None) -> bool:
@@ -87,15 +80,15 @@ def photo_launch(frame: Frame) -> Launch:
     _, index, rows, _ = control.places(frame.batch)
     mean, std = [tuple(float(v) for v in node.attributes[k]) for k in ("mean", "std")]  # type: ignore[union-attr]
     padded = [(*mean, 0.0, 0.0)[:3], tuple(1 / s for s in (*std, 1.0, 1.0)[:3])]
-    total = frame.batch * height * width
+    total = height * width
     values = (
         at, at + control.SOURCE, at + rows, at + index, x.address + (top * x.width + left) * x.pitch * x.element,
-        total, height, width, *fast_divisor(height * width), *fast_divisor(width), x.width, x.height * x.width,
+        total, height, width, *fast_divisor(width), x.width, x.height * x.width,
         *padded[0], *padded[1],
     )
     return simple_launch(
         PHOTO, "forward", "fused", "photo_fast", "make_photo", (frame.element, channels, x.pitch),
-        photo_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+        photo_fast.ARGUMENTS, (blocks_of(total, THREADS), frame.batch, 1), (THREADS, 1, 1), values,
     )
 
 
@@ -159,39 +152,58 @@ def feeds_statistics(step: Step, following: Step | None) -> bool:
 def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
     refuse_groups(step)
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    window, name = window_of(frame, step), f"{step.node}.weight"
-    taps = convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
+    window, is_photo = window_of(frame, step), step.inputs[0].buffer == PHOTO
+    counted = frame.program.training and feeds_statistics(step, following)
+    launch = None
+    if is_photo:
+        launch = _photo_convolution(frame, step, x, out, window)
+    elif convolution.suits_halo(window) and not counted:
+        launch = _halo(frame, step, x, out)
+    if launch is None:
+        launch = _plain(frame, step, following if counted else None, x, out, window)
+    if is_fire(step, following):  # the 1x1 half runs beside the 3x3 half
+        frame.add(replace(launch, lane=1))
+        frame.join_after_next()
+    else:
+        frame.add(launch)
+
+
+def _photo_convolution(frame: Frame, step: Step, x: Tensor, out: Tensor, window: Window) -> Launch | None:
+    name, taps = f"{step.node}.weight", convolution.taps_of(x, window, True)
     weight = frame.packed(name, lambda: convolution.pack_forward(frame.indices(name), taps, frame.element))
-    statistics = 0
-    if frame.program.training and feeds_statistics(step, following):
-        assert following is not None
-        rows = blocks_of(frame.batch * out.height * out.width, 64)
-        statistics = frame.use(f"sums:{following.node}", 8 * rows * out.padded)
-    frame.add(
-        convolution.forward(
-            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation,
-            statistics=statistics, photos=frame.places.control,
-        )
+    return convolution.forward_photo(
+        step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation,
+        frame.processors, frame.shared,
     )
 
 
-def _expand(frame: Frame, one: Step, three: Step) -> None:
-    """Both expand layers of a fire in one launch."""
-    x, out = frame.image(one.inputs[0]), frame.image(one.output)
-    out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
-    window = read_window(three.attributes)
-    taps, point = convolution.taps_of(x, window, False), convolution.taps_of(x, read_window(one.attributes), False)
-    packs = [
-        frame.packed(n, lambda n=n, t=t: convolution.pack_forward(frame.indices(n), t, frame.element))  # type: ignore[misc]
-        for n, t in ((f"{one.node}.weight", point), (f"{three.node}.weight", taps))
-    ]
-    depth = convolution.padded_depth(point.total, frame.element)
-    half = convolution.Half(packs[0], _bias(frame, one), one.output.shape[-1], depth)
-    frame.add(
-        convolution.forward(
-            three.node, frame.arithmetic, frame.batch, x, out, window, taps, packs[1], _bias(frame, three),
-            three.activation, half,
-        )
+def _halo(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
+    name, size = f"{step.node}.weight", convolution.channel_bytes(x.padded, frame.element, out.padded)
+    if not size:
+        return None
+    weight = frame.packed(
+        f"halo:{name}", lambda: convolution.pack_halo([frame.indices(name)], size, frame.element, False)
+    )
+    launch = convolution.halo(
+        step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, _bias(frame, step), step.activation, None,
+        "", False, 0, size,
+    )  # fmt: skip
+    return launch if launch.shared <= frame.shared else None
+
+
+def _plain(
+    frame: Frame, step: Step, counting: Step | None, x: Tensor, out: Tensor, window: Window
+) -> Launch:
+    """The implicit product, with the sums of the batch norm `counting` if there is one."""
+    name, taps = f"{step.node}.weight", convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
+    weight = frame.packed(name, lambda: convolution.pack_forward(frame.indices(name), taps, frame.element))
+    statistics = 0
+    if counting is not None:
+        rows = blocks_of(frame.batch * out.height * out.width, 64)
+        statistics = frame.use(f"sums:{counting.node}", 8 * rows * out.padded)
+    return convolution.forward(
+        step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation,
+        statistics=statistics, photos=frame.places.control,
     )
 
 
@@ -218,14 +230,15 @@ def _dense(frame: Frame, step: Step) -> None:
     )
 
 
-def pool_values(frame: Frame, x: Tensor, out: Tensor, window: Window, written: Tensor, activation: int, add: int) -> tuple[int, ...]:
-    """The integers of a pool's kernels; `written` is the side with one lane each."""
-    lanes = lanes_of(out)
-    total = frame.batch * written.height * written.width * lanes
+def pool_values(
+    frame: Frame, x: Tensor, out: Tensor, window: Window, grid: tuple[int, int], activation: int, add: int
+) -> tuple[int, ...]:
+    """The integers of a pool's kernels; `grid` is (height, width) of what has one lane each."""
+    lanes, (height, width) = lanes_of(out), grid
+    total = frame.batch * height * width * lanes
     return (
-        total, lanes, *fast_divisor(lanes), *fast_divisor(written.height * written.width), *fast_divisor(written.width),
-        x.height, x.width, out.height, out.width, x.pitch, out.pitch, out.padded, *window.kernel, *window.stride,
-        *window.padding[:2], activation, add,
+        total, lanes, *fast_divisor(lanes), *fast_divisor(height * width), *fast_divisor(width), height * width, width,
+        x.height, x.width, out.height, out.width, x.pitch, out.pitch, out.padded, *window.padding[:2], activation, add,
     )
 
 
@@ -239,10 +252,11 @@ def _pool(frame: Frame, step: Step) -> None:
         raise KernelUnavailable(f"The GPU has no kernel for average pooling ({step.node}).")
     x, out, window = frame.image(step.inputs[0]), frame.image(step.output), read_window(step.attributes)
     places = places_of(frame, step, out) if frame.program.training else 0
-    values = pool_values(frame, x, out, window, out, RELU[shared_activation(frame, step.inputs[0]) or ""], 0)
+    values = pool_values(frame, x, out, window, (out.height, out.width), RELU[shared_activation(frame, step.inputs[0]) or ""], 0)
     frame.add(
         simple_launch(
-            step.node, "forward", "fused", "pool_fast", "make_max_pool", (frame.element,), pool_fast.ARGUMENTS,
+            step.node, "forward", "fused", "pool_fast", "make_max_pool", (frame.element, (*window.kernel, *window.stride)),
+            pool_fast.ARGUMENTS,
             (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1), (x.address, out.address, places, *values),
         )
     )

@@ -7,7 +7,7 @@ then the arena is laid out and allocated, and a second walk writes the launches 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from core.arena import Lifetime
 from core.errors import KernelUnavailable
 from core.gpu.kernels.fragments import ELEMENT
-from core.gpu.launch import Launch, Tensor
+from core.gpu.launch import Launch, Tensor, windows_of
 from core.graph import PHOTO
 from core.ops.contract import Array, volume
 from core.ops.window import Window, read_window
@@ -51,19 +51,23 @@ class Frame:
 
     def __init__(
         self, program: Program, layout: ParameterLayout, batch: int, precision: str, processors: int,
-        frozen: frozenset[str],
+        frozen: frozenset[str], shared: int = 227 << 10,
     ) -> None:  # fmt: skip
         self.program, self.layout, self.batch, self.processors, self.frozen = program, layout, batch, processors, frozen
+        self.shared = shared
+        """Bytes of shared memory that a block may take."""
         self.arithmetic = ARITHMETIC[precision]
         self.element = ELEMENT[self.arithmetic]
         self.vector = 16 // self.element
         self.places = Places()
         self.launches: list[Launch] = []
+        self._joins = 0
         self.border = _photo_border(program)
         self.photo_pixel = _photo_pixel(program, self.element)
         self._sizes: dict[str, int] = {}
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
+        self._uses: dict[str, set[int]] = {}
         self._packs: dict[str, tuple[int, Array]] = {}
         self._tables: dict[str, tuple[int, Array]] = {}
         self._packed_size = self._tables_size = 0
@@ -72,9 +76,17 @@ class Frame:
         """Begin the second walk."""
         self.places = places
         self.launches = []
+        self._joins = 0
 
     def add(self, launch: Launch) -> None:
+        if self._joins == 1 and launch.lane == 0:
+            launch = replace(launch, join=True)
+        self._joins = max(0, self._joins - (launch.lane == 0))
         self.launches.append(launch)
+
+    def join_after_next(self) -> None:
+        """The lane-0 launch after the next one waits for lane 1."""
+        self._joins = 2
 
     def use(self, name: str, size: int) -> int:
         """Address of an array of the arena; it lives from the first launch that uses it to the last."""
@@ -82,15 +94,25 @@ class Frame:
         self._sizes[name] = max(size + SLACK, self._sizes.get(name, 0))
         self._first.setdefault(name, now)
         self._last[name] = max(now, self._last.get(name, 0))
+        self._uses.setdefault(name, set()).add(now)
         return self.places.arena + self.places.offsets.get(name, 0)
 
     def lifetimes(self, keep: Sequence[str] = ()) -> dict[str, Lifetime]:
-        """Of every array used so far; those in `keep` hold their values to the end."""
-        end = len(self.launches)
-        return {
-            name: Lifetime(size, 0 if name == PHOTO else self._first[name], end if name in keep else self._last[name])
-            for name, size in self._sizes.items()
-        }
+        """Of every array used so far; those in `keep` hold their values to the end.
+
+        What a launch of lane 1 uses lives on through the window after its own (`core.gpu.launch.windows_of`).
+        """
+        end, windows = len(self.launches), windows_of(self.launches)
+        last_of = {window: i for i, window in enumerate(windows)}
+        found = {}
+        for name, size in self._sizes.items():
+            last = self._last[name]
+            for use in self._uses[name]:
+                if use < end and self.launches[use].lane:
+                    last = max(last, last_of.get(windows[use] + 1, end))
+            first = 0 if name == PHOTO else self._first[name]
+            found[name] = Lifetime(size, first, end if name in keep or name == PHOTO else last)
+        return found
 
     def packed(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a packed copy of weights; `make` gives, per element, its place in the flat weights or -1."""

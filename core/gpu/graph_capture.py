@@ -1,15 +1,17 @@
 """A sequence of launches captured once as a CUDA graph and replayed: 100 launches cost 0.09 ms instead of 1.7.
 
-Launches carry a lane: lane 0 is the main stream, others run beside it between `fork` and `join`.
+Launches of lane 1 (weight gradients) are captured on a second stream, so that they run beside the chain of input
+gradients on lane 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from core.gpu.cuda import driver
 from core.gpu.device import check
+from core.gpu.launch import Launch, windows_of
 
 
 @final
@@ -57,3 +59,38 @@ class Event:
 
     def close(self) -> None:
         check(driver.cuEventDestroy(self._handle))
+
+
+def record_lanes(
+    launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]
+) -> list[Event]:
+    """Queue launches on two streams with the waits between them; gives the events to close after the capture."""
+    events: list[Event] = []
+
+    def mark(stream: Any) -> Event:
+        events.append(Event())
+        events[-1].record(stream)
+        return events[-1]
+
+    done: dict[int, Event] = {}
+    behind, used, current = True, False, 0
+    for launch, window in zip(launches, windows_of(launches), strict=True):
+        if window != current and used:
+            done[current] = mark(side)
+        if window != current and window - 2 in done:
+            done[window - 2].hold(main)
+        current = window
+        if launch.lane == 0:
+            if launch.join and used:
+                mark(side).hold(main)
+                used = False
+            run(launch, main)
+            behind = True
+        else:
+            if behind:
+                mark(main).hold(side)
+            run(launch, side)
+            behind, used = False, True
+    if used:
+        mark(side).hold(main)
+    return events

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 from core.gpu.compiler import Recipe
 
@@ -46,7 +47,7 @@ class Tensor:
 class Launch:
     """What to run: kernel, grid, block, dynamic shared memory and arguments; and what it is called in timings.
 
-    `lane` 1 may run beside lane 0; it starts after every lane-0 launch before it.
+    `lane` 1 may run beside lane 0; it starts after every lane-0 launch before it. `join` waits for all of lane 1.
     """
 
     layer: str
@@ -60,6 +61,20 @@ class Launch:
     flops: int = 0
     bytes: int = 0
     lane: int = 0
+    join: bool = False
+
+
+WINDOW: Final = 6
+"""Lane 0 waits for lane 1's work of two windows ago; a window is so many launches of lane 0."""
+
+
+def windows_of(launches: Sequence[Launch]) -> list[int]:
+    """The window of each launch: what lane 1 does in window w is done before lane 0 begins window w + 2."""
+    found, count = [], 0
+    for launch in launches:
+        count += launch.lane == 0
+        found.append(count // WINDOW)
+    return found
 
 
 def blocks_of(count: int, size: int) -> int:

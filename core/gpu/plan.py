@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -17,7 +17,7 @@ from core.gpu.compiler import Recipe
 from core.gpu.control import Control, places
 from core.gpu.forward_steps import forward_launches, head_launch
 from core.gpu.frame import ARITHMETIC, Frame, Places
-from core.gpu.graph_capture import Graph
+from core.gpu.graph_capture import Event, Graph, record_lanes
 from core.gpu.launch import Launch
 from core.gpu.memory import Block, Pinned, copy_in, copy_out
 from core.gpu.timing import time_launches
@@ -76,7 +76,7 @@ class CudaPlan(Plan):
         self._lists = self._write_launches(frame, where, at)
         wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]
         self._functions = self._device.load(wanted)
-        self._stream = self._device.new_stream()
+        self._stream, self._side = self._device.new_stream(), self._device.new_stream()
         self._graphs: dict[str, Graph] = {}
         self._pinned = Pinned(places(self.batch)[3])
         self._answer = Pinned(64)
@@ -86,7 +86,8 @@ class CudaPlan(Plan):
         self._put_roles()
 
     def _new_frame(self, batch: int) -> Frame:
-        return Frame(self.program, self.layout, batch, self._precision, self._device.processors, self._frozen)
+        d = self._device
+        return Frame(self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared)
 
     def _kept_buffers(self) -> list[str]:
         """Buffers whose values are read after the walk."""
@@ -319,7 +320,7 @@ class CudaPlan(Plan):
         launches = self._lists["gradient" if self.training else "predict"]
         self._run_each(launches)
         self._synchronize()
-        return time_launches(self._device, launches, self._stream, self._launch)
+        return time_launches(self._device, launches, self._stream, lambda launch: self._launch(launch, self._stream))
 
     def kernels(self) -> list[tuple[str, str, str]]:
         launches = self._lists["step" if self.training else "predict"]
@@ -358,7 +359,8 @@ class CudaPlan(Plan):
             thing.close()
         self._blocks.clear()
         self._photo_block = self._photo_pinned = None
-        gpu.check(gpu.driver.cuStreamDestroy(self._stream))
+        for stream in (self._stream, self._side):
+            gpu.check(gpu.driver.cuStreamDestroy(stream))
 
     def _put_batch(self, batch: PhotoBatch) -> int:
         """Queue the copies of a batch; gives the number of photos."""
@@ -402,13 +404,12 @@ class CudaPlan(Plan):
     def _copy_control(self) -> None:
         copy_in(self._blocks["control"], 0, self._pinned, 0, self._pinned.size, self._stream)
 
-    def _launch(self, launch: Launch) -> None:
-        function = self._functions[launch.recipe]
-        function.launch(launch.grid, launch.block, launch.shared, self._stream, launch.values)
+    def _launch(self, launch: Launch, stream: Any) -> None:
+        self._functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
 
     def _run_each(self, launches: Sequence[Launch]) -> None:
         for launch in launches:
-            self._launch(launch)
+            self._launch(launch, self._stream)
 
     def _run(self, name: str) -> None:
         self._run_each(self._lists[name])
@@ -416,17 +417,16 @@ class CudaPlan(Plan):
     def _replay(self, name: str) -> None:
         """Queue a list of launches as one graph, captured the first time."""
         if name not in self._graphs:
-            self._run_shared_sizes(self._lists[name])
-            self._graphs[name] = Graph(self._stream, self._recorder(name))
+            for launch in self._lists[name]:  # attributes cannot be set during a capture
+                self._functions[launch.recipe].allow_shared(launch.shared)
+            events: list[Event] = []
+            self._graphs[name] = Graph(self._stream, lambda: events.extend(self._record(name)))
+            for event in events:
+                event.close()
         self._graphs[name].replay()
 
-    def _run_shared_sizes(self, launches: Sequence[Launch]) -> None:
-        """Set the kernels' shared memory before a capture, where attributes cannot be set."""
-        for launch in launches:
-            self._functions[launch.recipe].allow_shared(launch.shared)
-
-    def _recorder(self, name: str) -> Callable[[], None]:
-        return lambda: self._run(name)
+    def _record(self, name: str) -> list[Event]:
+        return record_lanes(self._lists[name], self._stream, self._side, self._launch)
 
     def _synchronize(self) -> None:
         gpu.check(gpu.driver.cuStreamSynchronize(self._stream))

@@ -278,3 +278,9 @@ def shared_store2(context, address, v0, v1):  # type: ignore[no-untyped-def]
 def shuffle_xor(context, value, lanes):  # type: ignore[no-untyped-def]
     """The value of the lane whose number differs by `lanes`, over the whole warp."""
     return _instruction("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", [_f], [_f, _u], True)
+
+
+@intrinsic
+def shuffle_bits(context, value, lanes):  # type: ignore[no-untyped-def]
+    """`shuffle_xor` of 32 bits."""
+    return _instruction("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", [_u], [_u, _u], True)

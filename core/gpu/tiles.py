@@ -14,6 +14,7 @@ from math import log2
 from pathlib import Path
 from typing import Final, final
 
+from core.gpu.kernels.conv_halo import Tile as HaloTile
 from core.gpu.kernels.conv_tensor_core import Tile
 from core.gpu.kernels.conv_weight_gradient import Tile as GradientTile
 
@@ -27,16 +28,16 @@ WASTE: Final = 1.35
 @final
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured shape: outputs ``rows x columns`` of a sum over `depth`; `half` columns are a fire's 1x1 filters."""
+    """One measured shape: outputs ``rows x columns`` of a sum over `depth`."""
 
     arithmetic: str
     direction: str
     rows: int
     columns: int
     depth: int
-    half: int
     splits: int
     tile: tuple[int, ...]
+    microseconds: float
 
     def distance(self, rows: int, columns: int, depth: int) -> float:
         """How different the shapes are; columns decide most."""
@@ -52,8 +53,8 @@ def _rows(arithmetic: str, direction: str) -> tuple[Row, ...]:
     found = []
     for raw in json.loads(text):
         if (raw["arithmetic"], raw["direction"]) == (measured, direction):
-            shape = (raw["rows"], raw["columns"], raw["depth"], raw["half"])
-            found.append(Row(arithmetic, direction, *shape, raw["splits"], tuple(raw["tile"])))
+            shape, best = (raw["rows"], raw["columns"], raw["depth"]), (raw["splits"], tuple(raw["tile"]))
+            found.append(Row(arithmetic, direction, *shape, *best, raw["microseconds"]))
     return tuple(found)
 
 
@@ -61,22 +62,36 @@ def _nearest(arithmetic: str, direction: str, rows: int, columns: int, depth: in
     yield from sorted(_rows(arithmetic, direction), key=lambda r: r.distance(rows, columns, depth))
 
 
-def forward(arithmetic: str, rows: int, columns: int, depth: int, half: int) -> Tile:
-    """For ``rows x columns`` outputs of a sum over `depth`; the first `half` columns are a fire's 1x1 filters."""
+def forward(arithmetic: str, rows: int, columns: int, depth: int) -> Tile:
+    """For ``rows x columns`` outputs of a sum over `depth`."""
     for row in _nearest(arithmetic, "forward", rows, columns, depth):
-        tile = Tile(*row.tile)
-        if bool(half) == bool(row.half) and half % tile.columns == 0 and _fits(tile.columns, columns):
-            return tile
+        if _fits(row.tile[1], columns):
+            return Tile(*row.tile)
     return Tile(128, 64)
 
 
 def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile:
     """For the input gradient of the same kind."""
     for row in _nearest(arithmetic, "backward_input", rows, columns, depth):
-        tile = Tile(*row.tile)
-        if _fits(tile.columns, columns):
-            return tile
+        if _fits(row.tile[1], columns):
+            return Tile(*row.tile)
     return Tile(128, 64)
+
+
+def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int, size: int) -> HaloTile:
+    """For a 3x3 convolution with its pixels in shared memory, `size` bytes of a channel block."""
+    for row in _nearest(arithmetic, f"halo_{direction}", rows, columns, channels):
+        tile = HaloTile(*row.tile)
+        if tile.bytes == size and _fits(tile.columns, columns):
+            return tile
+    return HaloTile(128, 64 if columns > 32 else 32 if columns > 16 else 16, size, 2, 4, 1)
+
+
+def prefers_halo(arithmetic: str, rows: int, columns: int, channels: int, depth: int) -> bool:
+    """Whether an input gradient was faster with its pixels in shared memory, at the nearest measured shape."""
+    near = next(_nearest(arithmetic, "halo_backward_input", rows, columns, channels), None)
+    plain = next(_nearest(arithmetic, "backward_input", rows, columns, depth), None)
+    return near is not None and plain is not None and near.microseconds / near.rows < plain.microseconds / plain.rows
 
 
 def _fits(tile: int, columns: int) -> bool:

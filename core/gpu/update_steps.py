@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from core.gpu.forward_steps import THREADS, simple_launch
@@ -28,11 +28,12 @@ class UpdateArrays:
 def result_launches(frame: Frame, arrays: UpdateArrays) -> list[Launch]:
     """Norm of the gradient, and loss, hits and norm for the host."""
     places, count = frame.places, frame.layout.trained
+    norm = simple_launch(
+        "all", "update", "norm", "update_fast", "norm", (), update_fast.NORM_ARGUMENTS,
+        (update_fast.NORM_BLOCKS, 1, 1), (128, 1, 1), (places.gradient, arrays.sums, count),
+    )  # fmt: skip
     return [
-        simple_launch(
-            "all", "update", "norm", "update_fast", "norm", (), update_fast.NORM_ARGUMENTS,
-            (update_fast.NORM_BLOCKS, 1, 1), (128, 1, 1), (places.gradient, arrays.sums, count),
-        ),
+        replace(norm, join=True),
         simple_launch(
             "all", "update", "result", "update_fast", "result", (), update_fast.RESULT_ARGUMENTS,
             (1, 1, 1), (128, 1, 1), (arrays.sums, places.results, places.control, arrays.result, frame.batch),

@@ -20,6 +20,7 @@ from core.gpu.kernels.fragments import ELEMENT, divide, multiply_add
 from core.gpu.kernels.lanes import ADD, KEEP, activate
 from core.gpu.ptx import (
     WAIT_COPIES,
+    bits_to_float,
     commit_copies,
     copy_async16_cached,
     float_to_bits,
@@ -38,7 +39,6 @@ from core.gpu.ptx import (
     shuffle_xor,
     store4,
     store_float,
-    bits_to_float,
 )
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -74,8 +74,7 @@ class Tile:
 
 
 ARGUMENTS: Final = (
-    *(types.uint64,) * 9,  # x, weight, bias, out, mask, statistics, photos, weight1, bias1
-    *(types.int32,) * 3,  # columns1, steps1, row1: the 1x1 half of a fire's expand, or 0
+    *(types.uint64,) * 7,  # x, packed filters, bias (0: none), out, mask (0: none), statistics, control block
     *(types.int32,) * 4,  # rows, columns, depth (packed row length), depth of the sum
     *(types.uint32,) * 4,  # fast division by pixels of a photo and by the width
     *(types.int32,) * 2,  # pixels of a photo, width (of the output)
@@ -136,6 +135,9 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     TM, TN = BM // WM // 16, BN // WN // 8
     OROW, OC = BN * E + 16, BN // VEC
     NACC, NB, KS = TM * TN * 4, TN * 2, KB // 32
+    PARTS = (BM * OC + TH - 1) // TH
+    GROUP = min(PARTS, 8)
+    NMASK = GROUP * 4
     RAGGED = BN * CH % TH != 0
     POINT, SPREAD, HALF, STATS = window == "point", window == "spread", E == 2, statistics
     assert BM * CH % TH == 0 and TM > 0 and (TN % 2 == 0 or TN == 1) and OC > 0
@@ -144,7 +146,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
 
     def convolution(
-        x, weight, bias, out, mask, stats, photos, weight1, bias1, columns1, steps1, row1,
+        x, weight, bias, out, mask, stats, photos,
         rows, columns, depth, total, hw_mul, hw_shift, w_mul, w_shift, hw, wo,
         height, width, pitch, row, photo, sy, sx, pt, pl, channels, block, kh, kw, segment, ldc, ldm,
         activation, masking, accumulate,
@@ -157,14 +159,8 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         bm, bn = i32(i32(cuda.blockIdx.x) * BM), i32(i32(cuda.blockIdx.y) * BN)
         q, r0 = i32(tid % CH), i32(tid // CH)
         ky, kx, c, cb = i32(0), i32(0), i32(q * VEC), i32(0)
-        first, limit, steps, shift = i32(bn), i32(columns), i32((total + BK - 1) // BK), i32(0)
+        steps, shift = i32((total + BK - 1) // BK), i32(0)
         kc, kend = i32(q * VEC), i32(total)
-        if bn < columns1:  # the 1x1 filters of an expand: only the centre tap
-            weight, bias, depth, steps, kend = weight1, bias1, row1, steps1, i32(channels)
-            ky, kx, limit, block = i32(pt), i32(pl), i32(columns1), i32(1 << 30)
-        elif columns1 > 0:
-            first = i32(bn - columns1)
-            limit = i32(columns - columns1)
         py = cuda.local.array(AR, dtype=types.int32)
         px = cuda.local.array(AR, dtype=types.int32)
         pa = cuda.local.array(AR, dtype=types.uint64)
@@ -180,7 +176,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                 pa[j] = x + u64((i64(n) * i64(photo)) * E)
             else:
                 pa[j] = x + u64((i64(n) * i64(photo) + i64(i32(py[j]) * row) + i64(px[j] * pitch)) * E)
-        wa = u64(weight + u64((i64(first + r0) * i64(depth) + i64(q * VEC)) * E))
+        wa = u64(weight + u64((i64(bn + r0) * i64(depth) + i64(q * VEC)) * E))
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
             acc[i] = f32(0.0)
@@ -220,7 +216,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                     copy_async16_cached(u32(slot + u32(j * RS * ROW)), source if ok else x, u32(16) if ok else u32(0))
                 for j in range(BR):
                     if not RAGGED or r0 + j * RS < BN:
-                        ok = first + r0 + j * RS < limit
+                        ok = bn + r0 + j * RS < columns
                         source = u64(wa + u64(i64(j * RS) * i64(depth) * E))
                         copy_async16_cached(
                             u32(slot + u32((BM + j * RS) * ROW)), source if ok else weight, u32(16) if ok else u32(0)
@@ -253,9 +249,9 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         for n in range(TN):
             col = i32(wn + n * 8 + t * 2)
             b0, b1 = f32(0.0), f32(0.0)
-            if bias != u64(0) and first + col < limit:
-                b0 = load_float(u64(bias + u64((first + col) * 4)))
-                b1 = load_float(u64(bias + u64((first + col) * 4 + 4)))
+            if bias != u64(0) and bn + col < columns:
+                b0 = load_float(u64(bias + u64((bn + col) * 4)))
+                b1 = load_float(u64(bias + u64((bn + col) * 4 + 4)))
             for m in range(TM):
                 o, r = (m * TN + n) * 4, i32(wm + m * 16 + g)
                 v0 = activate(f32(acc[o] + b0), activation)
@@ -269,16 +265,27 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                     shared_store2(u32(base + u32(r * OROW + col * 4)), float_to_bits(v0), float_to_bits(v1))
                     shared_store2(u32(base + u32((r + 8) * OROW + col * 4)), float_to_bits(v2), float_to_bits(v3))
         cuda.syncthreads()
-        for i in range(tid, BM * OC, TH):
-            r, part = i32(i // OC), i32(i % OC)
-            if bm + r < rows and bn + part * VEC < columns:
-                v = shared_load4(u32(base + u32(r * OROW + part * 16)))
-                target = u64(out + u64((i64(bm + r) * i64(ldc) + i64(bn + part * VEC)) * E))
-                if masking != 0:
-                    y = load4(u64(mask + u64((i64(bm + r) * i64(ldm) + i64(bn + part * VEC)) * E)))
-                    v = keep(v, y, masking)
-                if accumulate != 0:
-                    v = add(v, load4_ordered(target))
-                store4(target, v[0], v[1], v[2], v[3])
+        masks = cuda.local.array(NMASK, dtype=types.uint32)
+        for first_part in range(0, PARTS, GROUP):  # loads of a group are all under way before its first store
+            if masking != 0:
+                for j in range(GROUP):
+                    i = i32(tid + (first_part + j) * TH)
+                    r, part = i32(i // OC), i32(i % OC)
+                    ok = r < BM and bm + r < rows and bn + part * VEC < columns
+                    place = u64((i64(bm + r) * i64(ldm) + i64(bn + part * VEC)) * E)
+                    y = load4(u64(mask + place) if ok else mask)
+                    for z in range(4):
+                        masks[j * 4 + z] = y[z]
+            for j in range(GROUP):
+                i = i32(tid + (first_part + j) * TH)
+                r, part = i32(i // OC), i32(i % OC)
+                if r < BM and bm + r < rows and bn + part * VEC < columns:
+                    v = shared_load4(u32(base + u32(r * OROW + part * 16)))
+                    target = u64(out + u64((i64(bm + r) * i64(ldc) + i64(bn + part * VEC)) * E))
+                    if masking != 0:
+                        v = keep(v, (masks[j * 4], masks[j * 4 + 1], masks[j * 4 + 2], masks[j * 4 + 3]), masking)
+                    if accumulate != 0:
+                        v = add(v, load4_ordered(target))
+                    store4(target, v[0], v[1], v[2], v[3])
 
     return convolution

@@ -17,6 +17,7 @@ from core.gpu.ptx import (
     WAIT_COPIES,
     commit_copies,
     copy_async16,
+    copy_async16_cached,
     float_to_bits,
     ldmatrix2_transposed,
     ldmatrix4_transposed,
@@ -181,7 +182,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                     source = u64(x + u64((i64(n) * i64(photo) + i64(i32(y * row + xx * pitch + ko[j]))) * E))
                     if LOADS_B % TH == 0 or tid + j * TH < LOADS_B:
                         to = u32(slot + u32(STB + r * ROWB + part * 16))
-                        copy_async16(to, source if ok else x, u32(16) if ok else u32(0))
+                        copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
             commit_copies()
             if k >= 0:
                 stage = u32(base + u32((k % ST) * STG))

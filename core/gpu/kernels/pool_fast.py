@@ -5,7 +5,7 @@ A place of 255 marks a window whose winner did not pass the producer's ReLU: its
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from core.gpu.cuda import cuda, types
 from core.gpu.kernels.fragments import divide
@@ -18,23 +18,28 @@ STOPPED: Final = 255
 """Place of a winner whose gradient the ReLU before the pool stops."""
 
 ARGUMENTS: Final = (
-    *(types.uint64,) * 3,  # x, out, places (0: keep none) or dy, dx, places
+    *(types.uint64,) * 3,  # x, out, places (0: keep none); or dy, dx, places
     *(types.int32,) * 2,  # lanes in all, lanes a pixel
-    *(types.uint32,) * 6,  # fast division by lanes a pixel, by pixels of a photo, by width (of the written side)
+    *(types.uint32,) * 6,  # fast division by lanes a pixel; by pixels (blocks of pixels) of a photo, by their width
+    *(types.int32,) * 2,  # those pixels a photo, their width
     *(types.int32,) * 4,  # height, width of x; height, width of out
     *(types.int32,) * 3,  # pixel pitch of x, of out, of places
-    *(types.int32,) * 6,  # kernel, stride, padding (top, left)
-    *(types.int32,) * 2,  # activation of x's producer, accumulate
+    *(types.int32,) * 4,  # padding (top, left); activation of x's producer; accumulate
 )
 
+Shape: TypeAlias = tuple[int, int, int, int]
+"""Kernel and stride (rows, columns): constants of a kernel, so that its loads are all under way at once."""
 
-def make_max_pool(element: int) -> Any:
-    """Forward kernel: out and places from x."""
+
+def make_max_pool(element: int, shape: Shape) -> Any:
+    """Forward kernel, one lane an output pixel: out and places from x."""
     unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
+    KH, KW, SY, SX = shape
+    WIDE = VEC == 8
 
     def max_pool(
-        x, out, places, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift,
-        height, width, ho, wo, ldx, ldo, ldp, kh, kw, sy, sx, top, left, activation, accumulate,
+        x, out, places, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide,
+        height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
@@ -42,24 +47,24 @@ def make_max_pool(element: int) -> Any:
         pixel = divide(at, l_mul, l_shift)
         part = i32(u32(at) - pixel * u32(lanes))
         n = divide(pixel, hw_mul, hw_shift)
-        rest = u32(pixel - n * u32(ho * wo))
+        rest = u32(pixel - n * u32(hw))
         oy = i32(divide(rest, w_mul, w_shift))
-        ox = i32(rest - u32(oy * wo))
+        ox = i32(rest - u32(oy * wide))
         best = cuda.local.array(VEC, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
         place = cuda.local.array(VEC, dtype=types.int32)
         for i in range(VEC):
             best[i], place[i] = f32(-3.0e38), i32(0)
-        for ky in range(kh):
-            y = i32(oy * sy - top + ky)
-            for kx in range(kw):
-                xx = i32(ox * sx - left + kx)
-                if y >= 0 and y < height and xx >= 0 and xx < width:
-                    row = i64((i64(n) * height + y) * width + xx)
-                    unpack(load4(u64(x + u64((row * ldx + part * VEC) * element))), value)
-                    for i in range(VEC):
-                        if not value[i] <= best[i]:
-                            best[i], place[i] = value[i], i32(ky * kw + kx)
+        for ky in range(KH):
+            y = i32(oy * SY - top + ky)
+            for kx in range(KW):
+                xx = i32(ox * SX - left + kx)
+                ok = y >= 0 and y < height and xx >= 0 and xx < width
+                row = i64((i64(n) * height + y) * width + xx)
+                unpack(load4(u64(x + u64((row * ldx + part * VEC) * element)) if ok else x), value)
+                for i in range(VEC):
+                    if ok and not value[i] <= best[i]:
+                        best[i], place[i] = value[i], i32(ky * KW + kx)
         row = i64(pixel)
         v = pack(best)
         store4(u64(out + u64((row * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
@@ -70,7 +75,7 @@ def make_max_pool(element: int) -> Any:
                 mark = u32(place[i]) if passes(best[i], activation) else u32(255)
                 words[i // 4] = u32(words[i // 4] | u32(mark << u32(8 * (i % 4))))
             target = u64(places + u64(row * ldp + part * VEC))
-            if VEC == 8:
+            if WIDE:
                 store2(target, words[0], words[1])
             else:
                 store1(target, words[0])
@@ -78,13 +83,16 @@ def make_max_pool(element: int) -> Any:
     return max_pool
 
 
-def make_max_pool_gradient(element: int) -> Any:
-    """Gradient kernel: each place of dx gathers from the windows that it won."""
+def make_max_pool_gradient(element: int, shape: Shape) -> Any:
+    """Gradient kernel, one lane a block of stride x stride pixels of dx: all its windows are read once."""
     unpack, pack, add, VEC = UNPACK[element], PACK[element], ADD[element], 16 // element
+    KH, KW, SY, SX = shape
+    DOWN, ACROSS, SUMS = (KH - 1) // SY + 1, (KW - 1) // SX + 1, SY * SX * VEC
+    WIDE = VEC == 8
 
     def max_pool_gradient(
-        dy, dx, places, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift,
-        height, width, ho, wo, ldx, ldo, ldp, kh, kw, sy, sx, top, left, activation, accumulate,
+        dy, dx, places, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide,
+        height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
@@ -92,29 +100,40 @@ def make_max_pool_gradient(element: int) -> Any:
         pixel = divide(at, l_mul, l_shift)
         part = i32(u32(at) - pixel * u32(lanes))
         n = divide(pixel, hw_mul, hw_shift)
-        rest = u32(pixel - n * u32(height * width))
-        y = i32(divide(rest, w_mul, w_shift)) + top
-        x = i32(rest - u32(i32(y - top) * width)) + left
-        sums = cuda.local.array(VEC, dtype=types.float32)
+        rest = u32(pixel - n * u32(hw))
+        a = i32(divide(rest, w_mul, w_shift))
+        b = i32(rest - u32(a * wide))
+        sums = cuda.local.array(SUMS, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
-        for i in range(VEC):
+        for i in range(SUMS):
             sums[i] = f32(0.0)
-        y0, y1 = i32(max((y - kh + sy) // sy, 0)), i32(min(y // sy, ho - 1))
-        x0, x1 = i32(max((x - kw + sx) // sx, 0)), i32(min(x // sx, wo - 1))
-        for oy in range(y0, y1 + 1):
-            for ox in range(x0, x1 + 1):
-                mine = u32(i32(y - oy * sy) * kw + i32(x - ox * sx))
-                row = i64((i64(n) * ho + oy) * wo + ox)
+        for da in range(DOWN):
+            for db in range(ACROSS):
+                oy, ox = i32(a - da), i32(b - db)
+                ok = oy >= 0 and oy < ho and ox >= 0 and ox < wo
+                row = i64((i64(n) * ho + oy) * wo + ox) if ok else i64(0)
                 unpack(load4(u64(dy + u64((row * ldo + part * VEC) * element))), value)
                 source = u64(places + u64(row * ldp + part * VEC))
-                words = load2(source) if VEC == 8 else (load1(source), u32(0))
-                for i in range(VEC):
-                    if u32(words[i // 4] >> u32(8 * (i % 4))) & u32(255) == mine:
-                        sums[i] = f32(sums[i] + value[i])
-        target = u64(dx + u64((i64(pixel) * ldx + part * VEC) * element))
-        v = pack(sums)
-        if accumulate != 0:
-            v = add(v, load4_ordered(target))
-        store4(target, v[0], v[1], v[2], v[3])
+                words = load2(source) if WIDE else (load1(source), u32(0))
+                for c in range(VEC):
+                    place = u32(words[c // 4] >> u32(8 * (c % 4))) & u32(255) if ok else u32(254)
+                    for i in range(SY):
+                        for j in range(SX):
+                            if i + da * SY < KH and j + db * SX < KW:
+                                mine = u32((i + da * SY) * KW + j + db * SX)
+                                o = (i * SX + j) * VEC + c
+                                sums[o] = f32(sums[o] + (value[c] if place == mine else f32(0.0)))
+        for i in range(SY):
+            for j in range(SX):
+                y, x = i32(a * SY + i - top), i32(b * SX + j - left)
+                if y >= 0 and y < height and x >= 0 and x < width:
+                    for c in range(VEC):
+                        value[c] = sums[(i * SX + j) * VEC + c]
+                    row = i64((i64(n) * height + y) * width + x)
+                    target = u64(dx + u64((row * ldx + part * VEC) * element))
+                    v = pack(value)
+                    if accumulate != 0:
+                        v = add(v, load4_ordered(target))
+                    store4(target, v[0], v[1], v[2], v[3])
 
     return max_pool_gradient
