@@ -21,16 +21,21 @@ import numpy as np
 import torch
 
 from benchmarks.record import Row, make_row, print_table, write_results
+from core.device import Optimizer, PhotoBatch
 from core.gpu.cuda import cuda
 from core.gpu.hosted import on_stream
 from core.gpu.kernels import matmul_tensor_core
 from core.gpu.table import TABLE
 from core.laboratory.digits import DEVICE_RUNGS, Lesson, normalised, run_lesson
 from core.laboratory.network import Walk, cuda_place
+from core.models.cnn import cnn
 from core.models.init import initial_weights
+from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
 from core.models.table import build
 from core.ops.builder import with_loss
+from core.ops.photo import identity_rows
 from core.ops.registry import Case
+from core.plan import compile_plan
 
 BATCH = 32
 SLOW_MS = 20.0
@@ -304,10 +309,27 @@ def time_lesson(rows: list[Row]) -> None:
     labels = rng.integers(0, 10, 640).astype(np.int32)
     for batch in (32, 64):
         lesson = Lesson(batch=batch, examples=640)
-        times = {rung: run_lesson(lesson, TABLE, rung, cuda_place(), (photos, labels), None).seconds * 1e3
-                 for rung in DEVICE_RUNGS}
+        data = photos, labels
+        times = {rung: run_lesson(lesson, TABLE, rung, cuda_place(), data, None).seconds * 1e3 for rung in DEVICE_RUNGS}
         peer = torch_lesson(batch, normalised(photos), labels) * 1e3
+        times["plan"] = plan_lesson(batch, photos, labels) * 1e3
         rows.append(line(f"lesson cnn iteration b{batch}", {"torch eager": peer}, "ms", times))
+
+
+def plan_lesson(batch: int, photos: np.ndarray, labels: np.ndarray) -> float:
+    """Median seconds of a step of the engine's own plan, photos from the host, loss back on the host."""
+    options = Options(classes=10, image_size=28, dropout=0.0, mean=DIGIT_MEAN * 3, std=DIGIT_STD * 3)
+    graph = with_loss(cnn(options), 0.0, ())
+    plan = compile_plan(graph, device="cuda", batch=batch, training=True, optimizer=Optimizer("sgd", 0.0, False))
+    plan.load(initial_weights(graph, 0))
+    rows, seconds = identity_rows(batch, (28, 28), (28, 28)), []
+    for first in range(0, len(photos), batch):
+        chosen = PhotoBatch(np.repeat(photos[first : first + batch], 3, -1), rows, labels[first : first + batch])
+        begin = time.perf_counter()
+        plan.train_step(chosen, 0.05)
+        seconds.append(time.perf_counter() - begin)
+    plan.close()
+    return statistics.median(seconds[2:])
 
 
 def torch_lesson(batch: int, photos: np.ndarray, labels: np.ndarray) -> float:

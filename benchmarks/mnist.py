@@ -1,0 +1,47 @@
+"""Digits: what each preset reaches on MNIST's 10,000 test digits, how long it takes, and photographed digits.
+
+    LEAFCLINIC_DATA=... python -m benchmarks.mnist [--device cuda] [--recipes cnn,mlp,classic,classic-sigmoid]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from benchmarks.record import Row, write_results
+from core.data.idx import read_digits
+from core.laboratory.digit_photo import read_digit
+from core.laboratory.mnist import RECIPES, learn, predict
+from tests.core.laboratory.digits_on_paper import draw_digits
+
+WANTED = {"cnn": 99.0, "mlp": 98.0}
+"""Per cent that the presets must reach."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--machine", default="")
+    parser.add_argument("--recipes", default=",".join(RECIPES))
+    options = parser.parse_args()
+    folder = Path(os.environ["LEAFCLINIC_DATA"]) / "mnist"
+    train, test = read_digits(folder, "train"), read_digits(folder, "t10k")
+    rows = []
+    for name in options.recipes.split(","):
+        learned = learn(RECIPES[name], train, test, options.device)
+        reached = learned.accuracy * 100
+        wanted = {"wanted": WANTED[name]} if name in WANTED else {}
+        rows.append(Row(f"mnist {name} accuracy", reached, wanted, "%", reached / wanted["wanted"] if wanted else 1.0))
+        rows.append(Row(f"mnist {name} training", learned.seconds, {}, "s", 1.0))
+        if name == "cnn":
+            right = sum(
+                int(predict(learned.graph, learned.weights, read_digit(photo)[None], options.device).argmax()) == digit
+                for photo, digit in draw_digits()
+            )
+            rows.append(Row("photographed digits right of 20", right, {"wanted": 18}, "photos", right / 18))
+    write_results("mnist", rows, options.machine)
+
+
+if __name__ == "__main__":
+    main()
