@@ -15,6 +15,7 @@ from typing import Final, final
 import numpy as np
 
 from core.graph import LABEL, PHOTO, Attributes, Graph, Node, Parameter, Shape
+from core.ops.attributes import read_number
 from core.ops.contract import Array, Cost
 from core.ops.table import OPS
 
@@ -181,7 +182,7 @@ def fold_weights(graph: Graph, weights: Mapping[str, Array]) -> dict[str, Array]
             continue
         part = {r: folded.pop(f"{node.name}.{r}").astype(np.float64) for r in
                 ("weight", "bias", "running_mean", "running_var")}
-        scale = part["weight"] / np.sqrt(part["running_var"] + float(np.float64(node.attributes["epsilon"])))
+        scale = part["weight"] / np.sqrt(part["running_var"] + read_number(node.attributes, "epsilon", 1e-12, 1.0))
         weight = folded[f"{before.name}.weight"].astype(np.float64)
         old = folded.get(f"{before.name}.bias", np.zeros(scale.shape)).astype(np.float64)
         bias = part["bias"] + (old - part["running_mean"]) * scale
