@@ -11,6 +11,7 @@ from PySide6.QtGui import QGuiApplication, QIcon
 from PySide6.QtWidgets import QApplication
 
 from app import paths, resources, translation
+from app.collector import Collector
 from app.commands import Commands
 from app.crash import CrashReporter
 from app.instance import FirstInstance, hand_over
@@ -60,6 +61,7 @@ class Program:
         application.setApplicationDisplayName("LeafClinic")
         QGuiApplication.setDesktopFileName("leafclinic")
         application.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
+        self.collector = Collector(application)
         self.crash = CrashReporter(application)
         self.crash.install()
         self.settings = Settings(paths.settings_store(), application)
@@ -85,6 +87,7 @@ class Program:
 
     def close(self) -> None:
         """Leave nothing behind: no process, no thread, no hook, no lock."""
+        self.collector.stop()
         self.window.status.stop()
         self.training.session.shutdown()
         self.commands.close()

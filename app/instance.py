@@ -54,12 +54,17 @@ class FirstInstance(QObject):
 
     def _on_connection(self) -> None:
         socket = self._server.nextPendingConnection()
-        socket.readyRead.connect(lambda: self._on_data(socket))
+        socket.readyRead.connect(self._on_data)
         socket.disconnected.connect(socket.deleteLater)
         if socket.bytesAvailable():
-            self._on_data(socket)
+            self._read(socket)
 
-    def _on_data(self, socket: QLocalSocket) -> None:
+    def _on_data(self) -> None:
+        sender = self.sender()
+        if isinstance(sender, QLocalSocket):
+            self._read(sender)
+
+    def _read(self, socket: QLocalSocket) -> None:
         if socket.bytesAvailable() > LONGEST:
             socket.abort()
         elif socket.canReadLine():

@@ -17,7 +17,8 @@ Job: TypeAlias = Callable[[Report, Callable[[], bool]], Any]
 class Task(QThread):
     """Runs `job(report, cancelled)`; its end arrives as `done(result)`, `failed(error)` or nothing when cancelled.
 
-    Cancelling disconnects nothing that is needed and waits for nothing: late results are simply not emitted.
+    Cancelling waits for nothing: late results are simply not emitted. Whoever made it disposes of it, and connects
+    methods, not lambdas that hold the maker: those die with the task and would take their maker along.
     """
 
     progress = Signal(int, int)
@@ -28,10 +29,15 @@ class Task(QThread):
         super().__init__(parent)
         self._job = job
         self._cancelled = threading.Event()
-        self.finished.connect(self.deleteLater)
 
     def cancel(self) -> None:
         self._cancelled.set()
+
+    def dispose(self) -> None:
+        """Cancel, wait, and give the object back; a thread object must not die while its thread runs."""
+        self.cancel()
+        self.wait()
+        self.deleteLater()
 
     def run(self) -> None:
         try:

@@ -82,8 +82,8 @@ class DiagnosisModel(QObject):
         self.close()
         self.model_path, self.ready = model_path, {}
         thread = ProcessThread(command("diagnose"), json.loads, self)
-        thread.bundle.connect(lambda bundle: self._on_bundle(thread, bundle))
-        thread.ended.connect(lambda code, errors: self._on_ended(thread, code, errors))
+        thread.bundle.connect(self._on_bundle)
+        thread.ended.connect(self._on_ended)
         thread.send(json.dumps({"model": model_path, "device": "auto"}))
         self._thread = thread
         thread.start()
@@ -96,7 +96,6 @@ class DiagnosisModel(QObject):
         task = Task(lambda report, cancelled: list(photo_files(paths)), self)
         task.done.connect(self._add)
         self._listing.append(task)
-        task.finished.connect(lambda: self._listing.remove(task))
         task.start()
 
     def _add(self, found: list[str]) -> None:
@@ -126,9 +125,8 @@ class DiagnosisModel(QObject):
 
     def close(self) -> None:
         """End the process; photos it was told of wait again."""
-        for task in list(self._listing):
-            task.cancel()
-            task.wait()
+        while self._listing:
+            self._listing.pop().dispose()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.kill()
@@ -144,9 +142,9 @@ class DiagnosisModel(QObject):
             self._thread.send(json.dumps({"id": at, "path": self.rows.rows[at].path}))
         self.busy.emit(len(self._waiting) + len(self._flying), self._total)
 
-    def _on_bundle(self, thread: ProcessThread, bundle: Sequence[dict[str, Any]]) -> None:
-        if thread is not self._thread:
-            return
+    def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
+        if self.sender() is not self._thread:
+            return  # from a process that was given up
         for answer in bundle:
             if "failed" in answer:
                 self.failed.emit(answer["failed"], "")
@@ -160,8 +158,8 @@ class DiagnosisModel(QObject):
                 self.result.emit(done)
         self._feed()
 
-    def _on_ended(self, thread: ProcessThread, code: int, errors: str) -> None:
-        if thread is not self._thread:
+    def _on_ended(self, code: int, errors: str) -> None:
+        if self.sender() is not self._thread:
             return
         told = not self.ready and code > 0 and not errors
         self.close()

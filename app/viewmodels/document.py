@@ -54,13 +54,15 @@ class Document(QObject):
         self._names: dict[str, str] = {}
         self._rows: dict[str, int] = {}
         self._task: Task | None = None
+        self._loading = False
+        self._asked = ""
         self._lock: QLockFile | None = None
         self._saving = QTimer(self, singleShot=True, interval=SAVE_MS)
         self._saving.timeout.connect(self.save)
 
     @property
     def loading(self) -> bool:
-        return self._task is not None
+        return self._loading
 
     def open(self, source: str) -> None:
         """Look through a folder or manifest in the background."""
@@ -68,17 +70,16 @@ class Document(QObject):
         self.opening.emit(source)
         task = Task(lambda report, cancelled: _scan(source, report, cancelled), self)
         task.progress.connect(self.progress)
-        task.done.connect(lambda dataset: self._on_scanned(source, dataset))
+        task.done.connect(self._on_scanned)
         task.failed.connect(self._on_failed)
-        self._task = task
+        self._task, self._loading, self._asked = task, True, source
         task.start()
 
     def cancel(self) -> None:
         """Give up a scan that is going on; what was open stays open."""
-        if self._task is not None:
-            self._task.cancel()
-            self._task.wait()
-            self._task = None
+        task, self._task, self._loading = self._task, None, False
+        if task is not None:
+            task.dispose()
 
     def close(self) -> None:
         """Write what is not written yet and let others open the project."""
@@ -143,8 +144,8 @@ class Document(QObject):
     def names(self) -> dict[str, str]:
         return dict(self._names)
 
-    def _on_scanned(self, source: str, dataset: Dataset) -> None:
-        self._task = None
+    def _on_scanned(self, dataset: Dataset) -> None:
+        source, self._loading = self._asked, False
         folder = project_folder(paths.folder("projects"), source)
         folder.mkdir(parents=True, exist_ok=True)
         lock = QLockFile(str(folder / "lock"))
@@ -167,7 +168,7 @@ class Document(QObject):
         self.changed.emit()
 
     def _on_failed(self, error: Exception, details: str) -> None:
-        self._task = None
+        self._loading = False
         self.failed.emit(sentence(error), details)
 
 

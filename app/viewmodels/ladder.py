@@ -87,15 +87,15 @@ class LadderModel(QObject):
 
     def _start(self) -> None:
         thread = ProcessThread(command("kernels"), json.loads, self)
-        thread.bundle.connect(lambda bundle: self._on_bundle(thread, bundle))
-        thread.ended.connect(lambda code, errors: self._on_ended(thread, code, errors))
+        thread.bundle.connect(self._on_bundle)
+        thread.ended.connect(self._on_ended)
         thread.send(json.dumps({"list": True}))
         self._thread = thread
         thread.start()
 
-    def _on_bundle(self, thread: ProcessThread, bundle: Sequence[dict[str, Any]]) -> None:
-        if thread is not self._thread:
-            return
+    def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
+        if self.sender() is not self._thread:
+            return  # from a process that was given up
         for answer in bundle:
             if "kernels" in answer:
                 self.kernels = [Rung(**raw) for raw in answer["kernels"]]
@@ -115,8 +115,8 @@ class LadderModel(QObject):
             if (rung.device, rung.algorithm) == (result["device"], result["algorithm"]):
                 self.rows.replace(at, replace(rung, **result))
 
-    def _on_ended(self, thread: ProcessThread, code: int, errors: str) -> None:
-        if thread is not self._thread:
+    def _on_ended(self, code: int, errors: str) -> None:
+        if self.sender() is not self._thread:
             return
         self.close()
         if code:

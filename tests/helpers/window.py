@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QThread, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -44,6 +46,8 @@ def own_threads() -> set[threading.Thread]:
 @pytest.fixture
 def nothing_left(qapp):
     """No thread, timer or process of the test may outlive it."""
+    gc.collect()
+    gc.disable()  # as the program does: Qt objects must not die in another thread (`app.collector`)
     threads, processes = own_threads(), children()
     yield
     deadline = time.monotonic() + 5
@@ -53,6 +57,7 @@ def nothing_left(qapp):
             break
         time.sleep(0.02)
     gc.collect()
+    gc.enable()
     running = [o for o in gc.get_objects() if isinstance(o, QThread) and _runs(o)]
     ticking = [o for o in gc.get_objects() if isinstance(o, QTimer) and _ticks(o)]
     assert not running, f"threads still run: {running}"
@@ -128,3 +133,13 @@ def drop(window, paths) -> None:
     QApplication.sendEvent(window, entered)
     assert entered.isAccepted()
     QApplication.sendEvent(window, QDropEvent(where, actions, data, buttons, keys))
+
+
+def write_folder(folder: Path, classes: dict[str, int]) -> Path:
+    """Tiny photos, so many for each class; every one differs."""
+    for name, many in classes.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(many):
+            pixels = np.random.default_rng([len(name), number]).integers(0, 255, (16, 16, 3), np.uint8)
+            (folder / name / f"{number}.png").write_bytes(cv2.imencode(".png", pixels)[1].tobytes())
+    return folder

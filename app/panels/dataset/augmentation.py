@@ -75,8 +75,16 @@ class AugmentationPane(QWidget):
         for place, image in zip(self.pictures, images, strict=False):
             place.setPixmap(QPixmap.fromImage(image))
 
+    def hideEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
+        """Nothing is drawn for nobody; also the way out when the window closes."""
+        self._again = False
+        if self._task is not None:
+            self._on_finished()
+
     def _on_finished(self) -> None:
-        self._task = None
+        task, self._task = self._task, None
+        if task is not None:
+            task.dispose()
         if self._again:
             self._again = False
             self.refresh()

@@ -98,7 +98,8 @@ class KernelsPanel(QWidget):
             self.op.addItem(name.replace("_", " "), name)
         self.op.setCurrentIndex(max(self.op.findData(chosen or "conv2d"), 0))
         self.op.blockSignals(False)
-        self.devices.setText("   ".join(f"{name}: {state}" for name, state in self._model.devices.items()))
+        states = [f"{name}: {state or tr('ready')}" for name, state in self._model.devices.items()]
+        self.devices.setText("    ".join(states))
         self._on_op()
 
     def _on_op(self) -> None:
@@ -139,6 +140,7 @@ class KernelsPanel(QWidget):
         rungs: list[Rung] = [r for r in self._model.rows.rows if r.milliseconds]
         names = [f"{r.algorithm.replace('_', ' ')} ({r.device})" for r in rungs]
         for side in ("left", "bottom"):
+            self.plot.getAxis(side).setStyle(tickLength=0)
             self.plot.getAxis(side).setPen(pg.mkPen(colours.border))
             self.plot.getAxis(side).setTextPen(pg.mkPen(colours.muted))
         self.plot.getAxis("left").setTicks([list(enumerate(names))])

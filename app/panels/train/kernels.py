@@ -74,6 +74,7 @@ class KernelTimesPane(QWidget):
         colours = self._theme.colours
         self.plot.setBackground(colours.surface)
         for side in ("left", "bottom"):
+            self.plot.getAxis(side).setStyle(tickLength=0)
             self.plot.getAxis(side).setPen(pg.mkPen(colours.border))
             self.plot.getAxis(side).setTextPen(pg.mkPen(colours.muted))
         if not self._times:

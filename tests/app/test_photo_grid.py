@@ -1,0 +1,89 @@
+"""The grid of photos: only what is seen costs anything."""
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QItemSelectionModel, QPoint, Qt
+
+from app.project import Edits, apply_edits
+from app.theme import Theme
+from app.viewmodels.photos import PhotoModel
+from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.photo_grid import CELL, PhotoGrid
+from core.data.dataset import Dataset
+from core.data.texts import Texts
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+COUNT = 50_000
+
+
+def many(root, count=COUNT):
+    """A dataset of paths; the files need not be there."""
+    return apply_edits(Dataset(
+        str(root), Texts.of(f"a/{n}.png" for n in range(count)), ("a", "b"),
+        np.zeros(count, np.int32), np.full(count, -1, np.int8),
+    ), Edits())  # fmt: skip
+
+
+@pytest.fixture
+def grid(qtbot, qapp, tmp_path, nothing_left):
+    write_folder(tmp_path, {"a": 3})
+    thumbnails = Thumbnails()
+    made = PhotoGrid(Theme(qapp), thumbnails, "photos")
+    made.photos = PhotoModel()
+    made.setModel(made.photos)
+    made.thumbnails = thumbnails
+    made.photos.show(many(tmp_path), np.arange(COUNT))
+    made.resize(5 * CELL.width() + 30, 3 * CELL.height() + 10)
+    qtbot.addWidget(made)
+    made.show()
+    qtbot.waitExposed(made)
+    yield made
+    thumbnails.close()
+
+
+def test_where_a_photo_lies_is_arithmetic(grid):
+    assert grid.columns == 5
+    index = grid.photos.index(12)
+    assert grid.visualRect(index).topLeft() == QPoint(2 * CELL.width(), 2 * CELL.height())
+    assert grid.indexAt(grid.visualRect(index).center()).row() == 12
+    assert not grid.indexAt(QPoint(5 * CELL.width() + 5, 5)).isValid()
+
+
+def test_only_visible_photos_are_wished_for(grid, qtbot):
+    asked = []
+    grid.thumbnails.get = lambda path: asked.append(path)
+    grid.verticalScrollBar().setValue(grid.verticalScrollBar().maximum())
+    grid.viewport().repaint()
+    assert 0 < len(set(asked)) <= 25
+    assert any(path.endswith("49999.png") for path in asked)
+
+
+def test_a_thumbnail_comes_and_a_file_that_is_no_photo_is_marked(grid, qtbot):
+    path = grid.photos.data(grid.photos.index(0), Qt.ItemDataRole.UserRole)
+    qtbot.waitUntil(lambda: grid.thumbnails.get(path) is not None)
+    assert not grid.thumbnails.get(path).isNull()
+    missing = path.replace("0.png", "17.png")
+    qtbot.waitUntil(lambda: grid.thumbnails.get(missing) is not None)
+    assert grid.thumbnails.get(missing).isNull()
+
+
+def test_the_keyboard_moves_and_scrolls(grid, qtbot):
+    grid.setCurrentIndex(grid.photos.index(0))
+    qtbot.keyClick(grid, Qt.Key.Key_Right)
+    qtbot.keyClick(grid, Qt.Key.Key_Down)
+    assert grid.currentIndex().row() == 6
+    qtbot.keyClick(grid, Qt.Key.Key_End)
+    assert grid.currentIndex().row() == COUNT - 1
+    assert grid.verticalScrollBar().value() > 0
+    with qtbot.waitSignal(grid.opened) as opened:
+        qtbot.keyClick(grid, Qt.Key.Key_Return)
+    assert opened.args == [COUNT - 1]
+
+
+def test_a_rectangle_selects_the_cells_it_touches(grid):
+    first, second = grid.photos.index(0), grid.photos.index(6)
+    area = grid.visualRect(first).united(grid.visualRect(second)).adjusted(10, 10, -10, -10)
+    grid.setSelection(area, QItemSelectionModel.SelectionFlag.ClearAndSelect)
+    assert grid.selected_rows() == [0, 1, 5, 6]

@@ -1,0 +1,57 @@
+"""A folder of photos and what was changed about it, kept outside the folder."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.project import Edits, apply_edits, collect_edits, project_folder, read_edits, write_edits, write_manifest
+from core.data.source import open_photos
+from tests.helpers.window import write_folder
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    return open_photos(str(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 2})))
+
+
+def test_edits_survive_the_way_to_the_file_and_back(tmp_path, dataset):
+    edits = Edits(("rust/0.png",), {"healthy/1.png": "rust"}, {"healthy": "sound"})
+    write_edits(tmp_path, "source", edits)
+    assert read_edits(tmp_path) == edits
+    assert read_edits(tmp_path / "nowhere") == Edits()
+
+
+def test_edits_are_collected_as_they_were_applied(dataset):
+    paths = list(dataset.paths)
+    edits = Edits((paths[4],), {paths[0]: "rust", paths[1]: "quite new"}, {"healthy": "sound"})
+    table = apply_edits(dataset, edits)
+    assert [table.label(row) for row in range(5)] == ["rust", "quite new", "sound", "rust", "rust"]
+    assert table.excluded.tolist() == [False] * 4 + [True]
+    assert dict(zip(table.classes, table.counts().tolist(), strict=True))["sound"] == 1
+    assert collect_edits(table, edits.names) == edits
+
+
+def test_edits_of_photos_that_have_gone_do_nothing(dataset):
+    table = apply_edits(dataset, Edits(("gone.png",), {"gone too.png": "rust"}, {"no such class": "x"}))
+    assert not table.edited
+
+
+def test_the_manifest_names_the_photos_in_use_with_their_new_classes(tmp_path, dataset):
+    table = apply_edits(dataset, Edits((dataset.paths[0],), {}, {"rust": "orange rust"}))
+    place = tmp_path / "project"
+    place.mkdir()
+    path = write_manifest(place, table)
+    rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
+    assert sorted(r["label"] for r in rows) == ["healthy", "healthy", "orange rust", "orange rust"]
+    again = open_photos(str(path))
+    assert len(again) == 4
+    assert np.array_equal(again.counts()["orange rust"], 2)
+    assert Path(again.path(0)).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_project_lies_in_one_place_per_folder(tmp_path):
+    first, second = project_folder(tmp_path, "/a/leaves"), project_folder(tmp_path, "/b/leaves")
+    assert first != second
+    assert first.name.startswith("leaves-")

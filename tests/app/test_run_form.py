@@ -1,0 +1,67 @@
+"""The form made from the rows of RunConfig."""
+
+import pytest
+
+from app.widgets.run_form import GIVEN, RunForm
+from core.config import RunConfig, from_dict, settings
+from core.errors import ConfigError, Problem
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def form(qtbot):
+    made = RunForm({"quick": {"epochs": 3, "learning_rate": 0.5, "model": "cnn"}})
+    qtbot.addWidget(made)
+    return made
+
+
+def test_every_setting_has_a_field_with_a_name_for_readers(form):
+    assert set(form.fields) == set(settings()) - set(GIVEN)
+    assert all(field.editor.accessibleName() and field.caption.buddy() for field in form.fields.values())
+
+
+def test_the_form_gives_back_the_defaults(form):
+    assert from_dict(form.values()) == RunConfig()
+
+
+def test_values_go_in_and_come_out(form):
+    config = RunConfig(epochs=7, learning_rate=0.003, model="mlp", where=("crop=tomato",), verify=True, preset="quick")
+    form.set_values(config)
+    assert from_dict(form.values()) == config
+
+
+def test_simple_shows_what_a_newcomer_needs_and_expert_everything(form):
+    form.set_expert(False)
+    assert form.is_visible("epochs")
+    assert not form.is_visible("beta1")
+    form.set_expert(True)
+    assert form.is_visible("beta1")
+
+
+def test_a_preset_fills_the_fields_it_names(form, qtbot):
+    with qtbot.waitSignal(form.changed):
+        form.fields["preset"].editor.setCurrentIndex(1)
+    assert form.values()["epochs"] == 3
+    assert form.values()["learning_rate"] == 0.5
+    assert form.values()["model"] == "cnn"
+
+
+def test_problems_stand_at_their_field(form):
+    form.fields["learning_rate"].editor.setText("fast")
+    form.fields["dropout"].editor.setText("2")
+    with pytest.raises(ConfigError) as told:
+        from_dict(form.values())
+    form.set_expert(True)
+    rest = form.show_problems([*told.value.problems, Problem("data", "is missing.")])
+    assert form.fields["learning_rate"].problem.text()
+    assert form.fields["dropout"].editor.property("wrong")
+    assert not form.fields["momentum"].problem.text()
+    assert [p.field for p in rest] == ["data"]
+    form.show_problems([])
+    assert not form.fields["learning_rate"].problem.text()
+
+
+def test_a_comma_is_a_point_in_numbers(form):
+    form.fields["minutes"].editor.setText("1,5")
+    assert form.values()["minutes"] == 1.5

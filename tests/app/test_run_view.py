@@ -1,0 +1,93 @@
+"""Events in, arrays out: what the curves and figures of a run show."""
+
+import json
+
+import numpy as np
+import pytest
+
+from app.viewmodels.run_list import list_runs, read_run
+from app.viewmodels.run_view import RunView
+from app.viewmodels.series import Series
+from core.training.events import EpochDone, RunFinished, RunStarted, StepDone, to_line
+
+STARTED = RunStarted("/run", "cnn", "cpu", ("a", "b"), 40, 10, 10, 2, 10, 0, 0, ())
+
+
+def steps(first, last, seconds=0.5):
+    return [StepDone(n, (n - 1) // 10, 1 / n, 0.5, 0.01, 16, seconds, 0.0) for n in range(first, last + 1)]
+
+
+def epoch(number, accuracy=0.8):
+    return EpochDone(number, 10 * (number + 1), 0.4, 0.7, 0.5, accuracy, True, ((1, 0), (0, 1)), 6.0, 100.0, 0)
+
+
+def test_a_series_grows_beyond_its_first_room():
+    series = Series(2)
+    for n in range(1000):
+        series.add(n, 2 * n)
+    assert np.array_equal(series.column(1), 2 * np.arange(1000))
+    series.cut(0, 499)
+    assert len(series) == 500
+    assert series.last(0) == 499
+
+
+def test_curves_run_over_epochs():
+    view = RunView()
+    view.read([STARTED, *steps(1, 20), epoch(0), epoch(1)])
+    each, train, validation = view.curves("loss")
+    assert each.x[-1] == 2.0
+    assert each.y[3] == pytest.approx(1 / 4)
+    assert train.x.tolist() == [1.0, 2.0]
+    assert validation.y.tolist() == [0.5, 0.5]
+    assert view.curves("rate")[0].y[0] == pytest.approx(0.01)
+
+
+def test_speed_and_time_left_follow_the_recent_steps():
+    view = RunView()
+    view.read([STARTED, *steps(1, 10), epoch(0)])
+    assert view.photos_per_second == pytest.approx(32)
+    assert view.seconds_left == pytest.approx(10 * 0.5 + 1.0)
+    assert view.best == 0.8
+
+
+def test_a_resumed_run_forgets_what_came_after_its_checkpoint():
+    view = RunView()
+    view.read([STARTED, *steps(1, 14), epoch(0)])
+    resumed = RunStarted("/run", "cnn", "cpu", ("a", "b"), 40, 10, 10, 2, 10, 10, 0, ())
+    view.read([resumed, *steps(11, 12)])
+    assert view.step == 12
+    assert np.array_equal(view.curves("loss")[0].x, np.arange(1, 13) / 10)
+
+
+def test_a_run_that_says_nothing_yet_shows_nothing():
+    view = RunView()
+    assert view.step == 0
+    assert np.isnan(view.seconds_left)
+    assert np.isnan(view.best)
+    assert all(len(curve.x) == 0 for curve in view.curves("accuracy"))
+
+
+def write_run(folder, *events, torn=""):
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model": "cnn", "epochs": 2}))
+    (folder / "events.jsonl").write_text("".join(to_line(e) + "\n" for e in events) + torn)
+
+
+def test_runs_are_listed_with_what_they_reached(tmp_path):
+    done = RunFinished("completed", 20, 1, 0.9, None, "", "", 1.0)
+    write_run(tmp_path / "first", STARTED, epoch(0), epoch(1, 0.9), done)
+    write_run(tmp_path / "second", STARTED, epoch(0), torn='{"event": "Step')
+    (tmp_path / "first" / "best.safetensors").touch()
+    (tmp_path / "no run").mkdir()
+    runs = {run.name: run for run in list_runs(tmp_path)}
+    assert set(runs) == {"first", "second"}
+    assert (runs["first"].accuracy, runs["first"].epochs_done, runs["first"].finished) == (0.9, 2, True)
+    assert runs["first"].model_path
+    assert not runs["second"].finished
+    assert not runs["second"].model_path
+
+
+def test_a_log_torn_by_a_crash_is_read_up_to_the_tear(tmp_path):
+    write_run(tmp_path / "run", STARTED, *steps(1, 5), torn='{"event": "StepDone", "st')
+    assert read_run(tmp_path / "run").step == 5
+    assert list_runs(tmp_path / "nowhere") == []

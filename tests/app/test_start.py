@@ -1,0 +1,99 @@
+"""How the program starts: quickly, once, and without the engine."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app import crash, instance
+from app.instance import FirstInstance, hand_over
+
+pytestmark = pytest.mark.gui
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(code, **more):
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, **more)
+
+
+def test_the_window_starts_without_the_engine_and_its_heavy_libraries(tmp_path):
+    code = (
+        "import sys, os; from PySide6.QtWidgets import QApplication; from app.application import start; "
+        "a = QApplication([]); p = start(a, []); a.processEvents(); assert p.window.isVisible(); "
+        "print([m for m in ('numba', 'cv2', 'pyqtgraph', 'core.cpu', 'core.gpu.table', 'onnx') if m in sys.modules]); "
+        "p.close()"
+    )
+
+
+    done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen"})
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_twenty_thousand_signals_do_not_end_the_interpreter():
+    code = (
+        "from PySide6.QtCore import QObject, Signal\n"
+        "class A(QObject):\n    s = Signal(object)\n"
+        "a = A(); n = []\na.s.connect(n.append)\n"
+        "for i in range(20000): a.s.emit(True)\nprint(len(n))"
+    )
+    done = python(code)
+    assert done.stdout.strip() == "20000", done.stderr
+
+
+def test_main_knows_its_version():
+    done = subprocess.run([sys.executable, "-m", "app", "--version"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.startswith("LeafClinic ")
+
+
+def test_a_second_start_hands_its_paths_to_the_first(qapp, qtbot, home, nothing_left):
+    assert not hand_over(["/nobody/listens"])
+    first = FirstInstance()
+    with qtbot.waitSignal(first.asked) as asked:
+        assert hand_over(["/a folder/with ümlaut"])
+    assert asked.args == [["/a folder/with ümlaut"]]
+    first.close()
+    assert not hand_over([])
+
+
+def test_a_socket_left_by_a_crash_is_taken_over(qapp, qtbot, home, monkeypatch):
+    first = FirstInstance()
+    second = FirstInstance()  # nobody asked the first one: as if it had crashed
+    with qtbot.waitSignal(second.asked):
+        assert hand_over(["x"])
+    first.close()
+    second.close()
+    assert instance.server_name().startswith("leafclinic-")
+
+
+def test_an_error_in_a_slot_is_told_written_down_and_survived(start, qtbot, home):
+    program = start()
+    program.crash.reported.disconnect()
+    told = []
+    program.crash.reported.connect(lambda sentence, details: told.append((sentence, details)))
+    program.crash.reported.connect(program.window.show_error)
+    try:
+        raise ZeroDivisionError("by hand")
+    except ZeroDivisionError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    assert told[0][0] == "ZeroDivisionError: by hand"
+    assert "test_start.py" in told[0][1]
+    box = program.window.findChild(object, "error_dialog")
+    assert box.isVisible()
+    box.close()
+    assert "by hand" in (home / "logs" / "leafclinic.log").read_text("utf-8")
+    assert program.window.isVisible()
+
+
+def test_our_own_errors_are_shown_as_they_are():
+    from core.errors import DataError
+
+    assert crash.sentence(DataError("There are no photos.")) == "There are no photos."
+
+
+def test_a_second_window_of_the_same_home_is_not_opened(start):
+    assert start() is not None
+    assert start() is None

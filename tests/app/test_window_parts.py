@@ -1,0 +1,155 @@
+"""Settings, theme, resources, tables, results on file, the desktop entry: the small parts."""
+
+import csv
+import json
+import re
+
+import pytest
+from PySide6.QtCore import QByteArray, QSettings
+from PySide6.QtGui import QColor
+
+from app import desktop_entry, resources, system
+from app.panels.diagnose.cards import card_html, find_card
+from app.results_file import write_csv, write_html
+from app.settings import RECENT, Settings
+from app.theme import DARK, LIGHT, Theme, stylesheet
+from app.viewmodels.diagnosis import Result, photo_files, read_result
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def settings(tmp_path, qapp):
+    return Settings(QSettings(str(tmp_path / "s.ini"), QSettings.Format.IniFormat))
+
+
+def test_settings_come_back_as_they_were_set(settings, qtbot):
+    with qtbot.waitSignal(settings.changed):
+        settings.set("expert", True)
+    settings.set("theme", "dark")
+    settings.set_bytes("geometry", QByteArray(b"\x00\x01"))
+    assert settings.flag("expert")
+    assert settings.text("theme") == "dark"
+    assert settings.bytes("geometry") == QByteArray(b"\x00\x01")
+    assert settings.bytes("nothing").isEmpty()
+
+
+def test_recent_folders_are_few_and_exist(settings, tmp_path):
+    folders = [tmp_path / str(n) for n in range(RECENT + 2)]
+    for folder in folders:
+        folder.mkdir()
+        settings.add_recent(str(folder))
+    folders[-1].rmdir()
+    assert settings.recent() == [str(f) for f in reversed(folders[2:-1])]
+
+
+def luminance(colour):
+    parts = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in QColor(colour).getRgbF()[:3]]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_texts_can_be_read_on_their_grounds(colours):
+    for text in (colours.text, colours.muted, colours.accent, colours.danger, colours.warning):
+        assert contrast(text, colours.surface) >= 4.5, text
+    assert contrast(colours.on_accent, colours.accent) >= 4.5
+    assert contrast(colours.text, colours.accent_soft) >= 4.5
+    assert all(contrast(curve, colours.surface) >= 2 for curve in colours.curves)
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_the_style_sheet_has_all_its_colours(colours):
+    assert not re.findall(r"@\w+", stylesheet(colours).split("*/", 1)[1])
+
+
+def test_the_theme_can_be_forced_and_says_so(qapp, qtbot):
+    theme = Theme(qapp)
+    with qtbot.waitSignal(theme.changed):
+        theme.set("dark")
+    assert theme.colours is DARK
+    theme.set("light")
+    assert theme.colours is LIGHT
+
+
+def test_resources_refuse_names_that_lead_outside():
+    for name in ("../core/config.py", "/etc/passwd", "icons/../../LICENSE"):
+        with pytest.raises(ValueError, match="outside"):
+            resources.data(name)
+
+
+def test_every_icon_is_drawn(qapp):
+    for path in sorted((resources.files("resources") / "icons").iterdir()):
+        drawn = resources.pixmap(path.name.removesuffix(".svg"), "#ff0000", 32).toImage()
+        assert any(drawn.pixelColor(x, y).alpha() for x in range(32) for y in range(32)), path.name
+
+
+def test_a_card_is_found_by_class_or_by_its_last_part_if_there_is_one():
+    assert find_card("tomato/early_blight", "en").name.startswith("Early blight")
+    assert find_card("Tomato/Early blight", "vi").name.startswith("Đốm vòng")
+    assert find_card("greening", "en").name.startswith("Citrus greening")
+    assert find_card("powdery_mildew", "en") is None
+    assert "no card" in card_html(None)
+    assert "&lt;" not in card_html(find_card("rice/blast", "en"))
+
+
+RESULTS = [
+    Result(0, "/photos/a.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), diseased=12.0),
+    Result(1, "=cmd.jpg", True, error="The file is empty."),
+]
+
+
+def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
+    write_csv(tmp_path / "out.csv", RESULTS)
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text("utf-8").splitlines()))
+    assert rows[0]["class1"] == "tomato/rust"
+    assert float(rows[0]["probability2"]) == pytest.approx(0.1)
+    assert rows[1]["path"] == "'=cmd.jpg"
+    assert rows[1]["error"] == "The file is empty."
+
+
+def test_the_report_stands_alone_with_its_pictures(tmp_path):
+    photo = next(write_folder(tmp_path / "x", {"a": 1}).rglob("*.png"))
+    write_html(tmp_path / "out.html", [Result(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))], "model")
+    text = (tmp_path / "out.html").read_text("utf-8")
+    assert "data:image/jpeg;base64," in text
+    assert "<b>rust" not in text
+    assert "http" not in text
+
+
+def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
+    folder = write_folder(tmp_path / "x", {"a": 2, "b": 1})
+    (folder / "notes.txt").write_text("no photo")
+    found = list(photo_files([str(folder), "/not/there.jpg"]))
+    assert len(found) == 4
+    assert found[-1] == "/not/there.jpg"
+
+
+def test_an_answer_fills_its_row():
+    answer = {"id": 0, "verdict": "not sure", "sure": False, "reason": "why", "top": [["a", 0.4]], "diseased": 3.0,
+              "maps": {"a": {"height": 1, "width": 2, "data": "AP8="}}}  # fmt: skip
+    done = read_result(Result(0, "x.jpg"), json.loads(json.dumps(answer)))
+    assert done.done
+    assert not done.sure
+    assert done.maps["a"].tolist() == [[0, 255]]
+
+
+def test_the_desktop_entry_is_written_with_its_icon(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert desktop_entry.install() == 0
+    entry = (tmp_path / "applications" / "leafclinic.desktop").read_text("utf-8")
+    assert "Exec=" in entry
+    assert "%F" in entry
+    assert (tmp_path / "icons/hicolor/scalable/apps/leafclinic.svg").read_bytes().startswith(b"<svg")
+    assert str(tmp_path) in capsys.readouterr().out
+
+
+def test_the_computer_is_described():
+    assert "core" in system.processor()
+    used, total = system.memory()
+    assert 0 < used < total
