@@ -204,6 +204,15 @@ def test_the_index_notices_a_flipped_byte(photos, tmp_path):
         assert_sound(*fill(photos, tmp_path / "store"))
 
 
+def test_pixels_that_no_index_knows_are_written_over(photos, tmp_path):
+    fill(photos, tmp_path / "store")
+    (pixels,) = (tmp_path / "store").rglob("*.photos")
+    with pixels.open("ab") as file:
+        file.write(b"half a photo that was written when the power went")
+    (photos / "rust" / "new.png").write_bytes(encode(corners(), ".png"))
+    assert_sound(*fill(photos, tmp_path / "store"))
+
+
 def test_sides_and_roots_do_not_mix(photos, tmp_path):
     other = leaf_folder(tmp_path / "other", seed=9)
     fill(photos, tmp_path / "store")

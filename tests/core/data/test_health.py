@@ -7,7 +7,7 @@ import pytest
 from core.data.cache import open_cache
 from core.data.dataset import Cancelled
 from core.data.folder import open_folder
-from core.data.health import KINDS, examine
+from core.data.health import KINDS, examine, sharpness
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
 from tests.helpers.photo_files import encode
 
@@ -69,6 +69,14 @@ def test_findings_come_worst_first_and_are_sentences(sick):
     order = [list(KINDS).index(f.kind) for f in health.findings]
     assert order == sorted(order)
     assert all(f.message.endswith(".") for f in health.findings)
+
+
+def test_sharpness_does_not_count_the_rounding_to_whole_greys():
+    y, x = np.mgrid[0:160, 0:160] / 160
+    smooth = (100 + 12 * np.sin(3 * x) + 9 * np.cos(2 * y)).astype(np.uint8)
+    assert sharpness(smooth) < 0.003
+    noisy = np.random.default_rng(0).integers(0, 255, (160, 160), np.uint8)
+    assert sharpness(noisy) > 5
 
 
 def test_lopsided_classes_are_named(tmp_path):
