@@ -29,6 +29,7 @@ SMALL = {
     "conv2d": (
         case("conv2d", (5, 4, 3), filters=5, kernel=(3, 2), stride=(2, 1), padding=(1, 0, 0, 1)),
         case("conv2d", (3, 2, 4), filters=6, kernel=(1, 1), groups=2, bias=False),
+        case("conv2d", (2, 3, 2), filters=3, kernel=(1, 1), padding=(1, 1, 1, 1), batch=1),
     ),
     "depthwise_conv2d": (
         case("depthwise_conv2d", (4, 5, 4), kernel=(3, 3), padding=(1, 1, 1, 1)),

@@ -64,7 +64,8 @@ def refuse(case: Case) -> str | None:
 
 def _is_pointwise(case: Case) -> bool:
     """A 1x1 convolution without stride or padding already is a matrix product."""
-    return case.attributes["kernel"] == (1, 1) and case.attributes["stride"] == (1, 1)
+    window = read_window(case.attributes)
+    return (*window.kernel, *window.stride, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
 
 
 def _filters_as_matrix(weight: Any) -> Any:
