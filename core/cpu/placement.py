@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.cpu.geometry import Buffers, gradient_border, input_border
+from core.cpu.geometry import Border, Buffers, gradient_border, input_border
 from core.graph import PHOTO
 from core.ops.contract import volume
 from core.program import Program, Step
@@ -42,17 +42,21 @@ def _backward_time(program: Program, index: int) -> int:
     return 2 * len(program.steps) + 1 - index
 
 
-def _borders(buffers: Buffers, program: Program) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
-    borders: dict[str, tuple[int, ...]] = {name: (0, 0, 0, 0) for name in buffers.shapes}
+def _borders(buffers: Buffers, program: Program) -> tuple[dict[str, Border], dict[str, Border]]:
+    borders: dict[str, Border] = {name: (0, 0, 0, 0) for name in buffers.shapes}
     turned = dict(borders)
     for step in program.steps:
         if step.op in CONVOLUTIONS:
             source, target = (buffers.image(v) for v in (step.inputs[0], step.output))
             name = step.inputs[0].buffer
-            borders[name] = tuple(map(max, borders[name], input_border(step, source, target)))
+            borders[name] = _wider(borders[name], input_border(step, source, target))
             name = step.output.buffer
-            turned[name] = tuple(map(max, turned[name], gradient_border(step, source, target)))
+            turned[name] = _wider(turned[name], gradient_border(step, source, target))
     return borders, turned
+
+
+def _wider(a: Border, b: Border) -> Border:
+    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])
 
 
 def _life(program: Program, name: str, wanted: frozenset[str]) -> tuple[int, int]:

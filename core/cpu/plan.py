@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Final, final
 
 import numpy as np
@@ -22,12 +24,14 @@ from core.cpu.optimizer import CpuOptimizer
 from core.cpu.placement import place_arrays
 from core.cpu.records import Address, Record, Rows, write_rows
 from core.cpu.timing import time_records
+from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.cpu.walk import photo_walker, split_walker
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileError, OutOfMemory
 from core.graph import PHOTO, Graph
-from core.ops.contract import Array, volume
-from core.program import Value, lay_out_parameters, lower
+from core.ops.contract import Array, Mode, volume
+from core.ops.network import loss_and_gradients
+from core.program import Step, Value, lay_out_parameters, lower
 
 ALGORITHMS: Final = ("auto", "tiled", "fused")
 """The walk has one kernel for each step; the other rungs of the ladder run in the laboratory."""
@@ -96,11 +100,14 @@ class CpuPlan(Plan):
         place_arrays(frame.buffers, self.program, wanted, kept, share=True)
         records = [*border_records(frame, PHOTO, "forward"), photo_record(frame)]
         bordered = {PHOTO}
+        self._parts_of: list[tuple[Step, int, int]] = []
         for step in self.program.steps:
+            start = len(records)
             if step.output.buffer not in bordered:
                 bordered.add(step.output.buffer)
                 records += border_records(frame, step.output.buffer, "forward")
             records += forward_step(frame, step)
+            self._parts_of.append((step, start, len(records)))
         if self.training:
             return records + backward_records(frame, wanted)
         return records + [self._emit(name, value) for name, value in values.items()]
@@ -165,6 +172,8 @@ class CpuPlan(Plan):
         if self.training:
             raise InputError("A plan for training does not predict; compile one for inference and load the weights.")
         count = self._point_at(batch)
+        if self._verify:
+            self._check_forward(count)
         self._walk(count)
         return {name: array[:count].copy() for name, array in self._emitted.items()}
 
@@ -172,11 +181,14 @@ class CpuPlan(Plan):
         if not accumulate:
             self._parts = self._photos = 0
         count = self._point_at(batch)
+        wanted = self._check_forward(count) if self._verify else {}
         self._walk(count)
         sums = self._sums[int(accumulate)].table
         split_walker()(sums, 0, len(sums), self.threads, self._context.ctypes.data, 0)
         split_walker()(self._updates.table, 0, 1, self.threads, self._context.ctypes.data, 0)
         self._parts, self._photos = self._parts + 1, self._photos + count
+        if not accumulate:
+            check_gradients(self.gradients(), wanted)
         loss_sum = float(self._losses[:count].sum(dtype=np.float64))
         return StepResult(loss_sum, int(self._correct[:count].sum()), count, self._optimizer.norm(self._parts))
 
@@ -221,6 +233,30 @@ class CpuPlan(Plan):
         """All records for the photos the context points at."""
         for first, last, once in self._stages:
             self._run_stage(first, last, once, photos)
+
+    def _check_forward(self, count: int) -> dict[str, Array]:
+        """Compare every forward step with the reference; gives the reference's gradients of a training step."""
+        before, mode = self._weights.copy(), Mode(self.training, self._seed, int(self._context[ew.STEP]), self._photos)
+        address, stride = self._slot_space
+        photos, photo_part = [], (0, self._parts_of[0][1])
+        for n in [0] if self._mixes else range(count):
+            run = partial(self._run, photos=count) if self._mixes else partial(self._run_one, photo=n)
+            for index in range(*photo_part):
+                run(index)
+            memory = Slots(address, stride, count if self._mixes else 1)
+            photos.append(read_value(self._frame, self.program.values[PHOTO], memory))
+            shifted = replace(mode, photo0=mode.photo0 + n)
+            check_forward(self._frame, self._parts_of, run, memory, shifted)
+        self._weights[:] = before
+        if not self.training:
+            return {}
+        weights = {name: array.astype(np.float64) for name, array in self.weights().items()}
+        x = np.concatenate(photos).astype(np.float64)
+        return dict(loss_and_gradients(self.program.graph, weights, x, self._alive[2], mode).gradients)
+
+    def _run_one(self, index: int, photo: int) -> None:
+        """One record for one photo in the first slot, on one thread."""
+        split_walker()(self._rows.table, index, index + 1, 1, self._context.ctypes.data, photo)
 
     def _run(self, index: int, photos: int) -> None:
         self._run_stage(index, index + 1, self.records[index].once, photos)

@@ -1,0 +1,88 @@
+"""Compares every step of a CPU plan with the reference: forward on the step's own inputs, gradients by parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.cpu.geometry import View
+from core.cpu.lowering import Frame
+from core.cpu.memory import view_at
+from core.errors import LeafClinicError
+from core.ops.contract import Array, Mode
+from core.ops.table import OPS
+from core.program import Step, Value
+
+FORWARD_TOLERANCE: Final = 1e-4
+"""Largest error of one step against the reference on the same inputs, relative to its largest value."""
+
+GRADIENT_TOLERANCE: Final = 2e-2
+"""Looser: rounding may flip a ReLU, and a flip near the end moves a small layer's gradient by a percent."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Where the photos of one check lie: first slot, bytes from slot to slot, and how many."""
+
+    address: int
+    stride: int
+    count: int
+
+
+def check_forward(
+    frame: Frame, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], memory: Slots, mode: Mode
+) -> None:
+    """Run the records of each step (first, last); raise LeafClinicError at the first whose output differs."""
+    for step, first, last in parts:
+        for index in range(first, last):
+            run(index)
+        if step.op == "softmax_cross_entropy":
+            continue
+        inputs = [read_value(frame, v, memory) for v in step.inputs]
+        wanted = _reference(frame, step, inputs, mode)
+        _compare(read_value(frame, step.output, memory), wanted, f"{step.node} ({step.op}) forward", FORWARD_TOLERANCE)
+
+
+def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
+    """Compare every parameter's gradient, the last layer's first. Raises LeafClinicError."""
+    floor = 1e-4 * max((float(np.abs(g).max()) for g in wanted.values()), default=1.0)
+    for name in reversed(list(wanted)):
+        if name in got:
+            _compare(got[name], wanted[name], f"the gradient of {name}", GRADIENT_TOLERANCE, floor)
+
+
+def read_value(frame: Frame, value: Value, memory: Slots) -> Array:
+    """A copy of a forward value of every photo, ``(N, *shape)``."""
+    images = list(_images(frame.x(value), memory))
+    return np.stack(images).reshape(memory.count, *value.shape)
+
+
+def _images(view: View, memory: Slots) -> Iterator[Array]:
+    for slot in range(memory.count):
+        start = memory.address + slot * memory.stride + view.address.bytes
+        yield view_at(start, (view.height, view.width, view.channels), (view.row, view.pixel, 4)).copy()
+
+
+def _reference(frame: Frame, step: Step, inputs: Sequence[Array], mode: Mode) -> Array:
+    parameters = {}
+    for parameter in step.parameters:
+        first, shape = frame.layout.offsets[f"{step.node}.{parameter.role}"]
+        parameters[parameter.role] = frame.weights[first : first + parameter.size].reshape(shape)
+    out = OPS[step.op].forward(step.attributes, inputs, parameters, mode).output
+    return OPS[step.activation].forward({}, [out], {}, mode).output if step.activation else out
+
+
+def _compare(got: Array, wanted: Array, what: str, tolerance: float, floor: float = 1e-30) -> None:
+    error = np.abs(np.asarray(got, np.float64) - wanted)
+    scale = max(float(np.abs(wanted).max(initial=0)), floor)
+    worst = float(error.max(initial=0)) / scale
+    if not worst <= tolerance:
+        place = np.unravel_index(int(np.nan_to_num(error, nan=np.inf).argmax()), error.shape)
+        raise LeafClinicError(
+            f"Verification: {what} differs from the reference by {worst:.1e} of its largest value, most at "
+            f"{tuple(int(i) for i in place)}. This is a fault of the program; please report it with this sentence."
+        )

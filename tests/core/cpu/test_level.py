@@ -1,0 +1,91 @@
+"""The vector levels: what is chosen, what is refused, and that each computes the same."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from llvmlite.binding import get_host_cpu_features
+
+from core.cpu import level
+from core.cpu.level import KERNEL_SOURCES, LEVELS, choose_level, problem
+from core.cpu.matmul import split_rows
+from core.errors import DeviceError
+
+FULL = dict.fromkeys(("avx2", "fma", "avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
+
+
+def test_the_widest_level_the_processor_has_is_chosen():
+    assert choose_level("", FULL).name == "avx512"
+    assert choose_level("", {"avx2": True, "fma": True}).name == "avx2"
+    assert choose_level("", {"avx2": True, "avx512f": True}).name == "portable"
+    assert choose_level("portable", FULL).name == "portable"
+
+
+def test_unknown_and_unsupported_levels_are_refused_with_a_sentence():
+    with pytest.raises(DeviceError, match="LEAFCLINIC_CPU=sse9 is not one of avx512, avx2, portable"):
+        choose_level("sse9", FULL)
+    with pytest.raises(DeviceError, match="has no avx512f.*Unset the variable"):
+        choose_level("avx512", {"avx2": True, "fma": True})
+
+
+def test_every_module_with_compiled_code_decides_the_cache_folder():
+    folder = os.path.dirname(level.__file__)
+    compiled = set()
+    for file in os.listdir(folder):
+        if file.endswith(".py"):
+            with open(os.path.join(folder, file), encoding="utf-8") as source:
+                text = source.read()
+            if "njit" in text or "def run_" in text or "@intrinsic" in text:
+                compiled.add(file.removesuffix(".py"))
+    assert compiled - {"single", "plan"} <= set(KERNEL_SOURCES)
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_any_count_of_rows_is_cut_into_three_heights(name, monkeypatch):
+    monkeypatch.setattr("core.cpu.matmul.current_level", lambda: LEVELS[name])
+    for vectors in LEVELS[name].rows:
+        for count in [*range(1, 130), 997]:
+            parts = split_rows.__wrapped__(count, vectors, 64)
+            assert sum(h * n for h, n in parts) == count
+            assert len(parts) <= 3
+
+
+CHECK = """
+import numpy as np
+from core.cpu.level import current_level
+from core.cpu.table import CPU
+from tests.helpers.compare import assert_close, poisoned
+from tests.helpers.shapes import cases, solve
+for op in ("conv2d", "dense"):
+    for case in cases(op):
+        problem = solve(case)
+        arrays = {k: v.copy() for k, v in problem.given.items()}
+        arrays |= {k: poisoned(v.shape) for k, v in problem.wanted.items()}
+        for direction in ("forward", "backward_input", "backward_weight"):
+            CPU.choose(case, direction, "tiled").run(case, arrays)
+        for name, wanted in problem.wanted.items():
+            assert_close(arrays[name], wanted, 2e-5)
+print(current_level().name, len(cases("conv2d")))
+"""
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_each_level_agrees_with_the_reference_on_the_odd_cases(name):
+    if problem(name, get_host_cpu_features()):
+        pytest.skip(problem(name, get_host_cpu_features()))
+    environment = {**os.environ, "LEAFCLINIC_CPU": name, "PYTHONPATH": os.getcwd()}
+    run = subprocess.run(
+        [sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.split()[0] == name
+
+
+def test_a_forced_level_that_does_not_exist_ends_with_its_sentence():
+    environment = {**os.environ, "LEAFCLINIC_CPU": "sse9", "PYTHONPATH": os.getcwd()}
+    run = subprocess.run(
+        [sys.executable, "-c", "import core.cpu.plan"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert "LEAFCLINIC_CPU=sse9 is not one of" in run.stderr
