@@ -52,7 +52,8 @@ def write_results(name: str, rows: Sequence[Row], machine: str = "", **more: Any
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **more,
-        "rows": [{k: v for k, v in asdict(row).items() if v is not None} for row in rows],
+        # JSON knows no NaN: a row without peers has no ratio
+        "rows": [{k: v for k, v in asdict(row).items() if v is not None and v == v} for row in rows],
     }
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name}-{machine}.json"
