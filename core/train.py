@@ -32,8 +32,8 @@ from core.training.commands import Commands
 from core.training.dry_run import describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
 from core.training.presets import PRESETS
-from core.training.run_folder import default_folder, open_run
-from core.training.setup import AUTO_BATCH, VALIDATION_BATCH, choose_device, compile_training
+from core.training.run_folder import default_folder, read_config
+from core.training.setup import VALIDATION_BATCH, choose_device, compile_fitting
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trainer import Trainer
 from core.training.validation import compile_inference
@@ -85,7 +85,7 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     """The run's settings from all sources. Raises ConfigError with everything that is wrong."""
     options = read_settings(arguments, found)
     if arguments.resume:
-        _, config = open_run(Path(arguments.resume))
+        config = read_config(Path(arguments.resume))
         return replace(change_settings(config, options, found), out=arguments.resume)
     file = read_toml(Path(arguments.config)) if arguments.config else {}
     data = options.get("data", file.get("data", ""))
@@ -107,11 +107,12 @@ def make_demo(config: RunConfig, reader: Reader) -> Path:
 def dry_run(config: RunConfig) -> str:
     """The network's table and the memory of the run; only the photos' names are looked at."""
     device, _ = choose_device(config.device)
-    classes = open_dataset(config).classes
+    dataset = open_dataset(config)
+    classes = dataset.classes
     graph = build(config.model, len(classes), config.image_size, config.dropout)
-    batch = config.batch_size or AUTO_BATCH[device]
     weights = () if config.class_weights == "none" else (1.0,) * len(classes)
-    training = compile_training(config, graph, device, batch, weights)
+    photos = round(len(dataset) * (1 - config.validation - config.test))
+    training, batch = compile_fitting(config, graph, device, weights, photos)
     validation = compile_inference(graph, device, VALIDATION_BATCH[device], config.threads)
     photo_bytes = 3 * cache_side(config.image_size) ** 2
     memory = describe_memory(training.memory, validation.memory, photo_bytes, batch)

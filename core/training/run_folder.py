@@ -8,12 +8,13 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Final, final
 
 from core import __version__
 from core.config import RunConfig, from_dict, to_dict
+from core.data.file_lock import locked
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST
 from core.errors import DataError, InputError, LeafClinicError
@@ -36,13 +37,28 @@ COLUMNS: Final = (
 )
 
 
+LOCK: Final = ".lock"
+"""Held by the process that trains; the operating system takes it back when that process dies."""
+
+
 @final
 class RunFolder:
-    """The folder of one run, open for writing. Writing raises StorageError, and the run stays resumable."""
+    """The folder of one run, open for writing by one process. Writing raises StorageError; the run stays resumable.
+
+    Raises InputError where another process trains in it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._logs: dict[str, IO[bytes]] = {}
+        self._held = ExitStack()
+        try:
+            self._held.enter_context(locked(path / LOCK, self._refuse))
+        except OSError as error:
+            raise storage_error(path / LOCK, error) from error
+
+    def _refuse(self) -> None:
+        raise InputError(f"Another process is training in {self.path}. Wait for its end, or stop it first.")
 
     def log(self, event: Event) -> None:
         """Append the event to events.jsonl, and an epoch's row to metrics.csv."""
@@ -88,6 +104,11 @@ class RunFolder:
                 file.close()
         self._logs.clear()
 
+    def release(self) -> None:
+        """Close the logs and let other processes train here."""
+        self.close()
+        self._held.close()
+
     def _open(self, name: str) -> IO[bytes]:
         if name not in self._logs:
             path = self.path / name
@@ -118,11 +139,11 @@ def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFol
     check_new_run(path, config, overwrite)
     try:
         path.mkdir(parents=True, exist_ok=True)
+        folder = RunFolder(path)
         for name in FILES if overwrite else ():
             (path / name).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(path, error) from error
-    folder = RunFolder(path)
     folder.write(CONFIG, json.dumps({"version": __version__, **to_dict(config)}, indent=1, ensure_ascii=False))
     return folder
 
@@ -140,24 +161,29 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
                 f"{path} holds a run already. Continue it with --resume {path}, replace it with --overwrite, "
                 "or choose another folder with --out."
             )
-        if any(path.iterdir()):
+        if any(entry.name != LOCK and not entry.name.endswith(TEMPORARY) for entry in path.iterdir()):
             raise InputError(f"{path} is not empty. Choose a new folder with --out.")
 
 
-def open_run(path: Path) -> tuple[RunFolder, RunConfig]:
-    """An earlier run's folder and configuration, for resuming. Raises DataError with a sentence."""
+def open_run(path: Path) -> RunFolder:
+    """An earlier run's folder, for resuming; what a crash left half written is removed."""
+    folder = RunFolder(path)
+    for leftover in path.glob("*" + TEMPORARY):
+        leftover.unlink(missing_ok=True)
+    return folder
+
+
+def read_config(path: Path) -> RunConfig:
+    """The configuration of the run in a folder. Raises DataError with a sentence."""
     file = path / CONFIG
     if not file.is_file():
         raise DataError(f"There is no run to continue in {path}: it has no {CONFIG}. Start it anew with --out {path}.")
     try:
         values = json.loads(file.read_text("utf-8"))
         values.pop("version", None)
-        config = from_dict(values)
+        return from_dict(values)
     except (OSError, ValueError, AttributeError, LeafClinicError) as error:
         raise DataError(f"{file} cannot be read ({error}). The run cannot be continued.") from error
-    for leftover in path.glob("*" + TEMPORARY):
-        leftover.unlink(missing_ok=True)
-    return RunFolder(path), config
 
 
 def _csv(rows: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, final
 
@@ -16,7 +16,7 @@ from core.data.loader import Loader
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
 from core.diagnosis.model_file import read_model
-from core.errors import ConfigError, Problem
+from core.errors import ConfigError, OutOfMemory, Problem
 from core.graph import Graph
 from core.models import build, initial_weights
 from core.ops.builder import with_loss
@@ -28,8 +28,11 @@ from core.training.events import Progress
 from core.training.relay import Relay
 from core.training.validation import Validator, compile_inference
 
-AUTO_BATCH: Final = {"cpu": 32, "cuda": 128}
-"""What `batch_size` 0 takes. On the CPU larger batches gain nothing, each photo being walked alone."""
+AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
+"""The most that `batch_size` 0 takes. On the CPU larger batches gain nothing, each photo being walked alone."""
+
+AUTO_STEPS: Final = 20
+"""Steps that an epoch should have at least, as far as `batch_size` 0 decides it."""
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
 
@@ -76,15 +79,14 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
             kernels.cancel()
     classes = photos.dataset.classes
     graph = build(config.model, len(classes), config.image_size, config.dropout)
-    batch = config.batch_size or AUTO_BATCH[device]
     if device == "cuda":
         yield Progress("compile", 0, 0)
-    plan = compile_training(config, graph, device, batch, class_weights(config, photos))
+    plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
     validator = Validator(graph, compile_inference(graph, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(first_weights(config, graph))
     resident = plan.keep_photos(photos.cache.photos)
     return Setup(
-        config=config,
+        config=replace(config, batch_size=batch),
         photos=photos,
         fingerprint=fingerprint(photos),
         graph=graph,
@@ -116,6 +118,30 @@ def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:
         return wanted, ()
     problem = cuda_problem()
     return ("cuda", ()) if problem is None else ("cpu", (f"Training on the CPU. {problem}",))
+
+
+def compile_fitting(
+    config: RunConfig, graph: Graph, device: str, weights_of_classes: tuple[float, ...], photos: int
+) -> tuple[Plan, int]:
+    """The training plan and its batch: the one asked for, or with 0 the largest power of two that fits the device."""
+    if config.batch_size:
+        return compile_training(config, graph, device, config.batch_size, weights_of_classes), config.batch_size
+    batch = auto_batch(device, photos)
+    while True:
+        try:
+            return compile_training(config, graph, device, batch, weights_of_classes), batch
+        except OutOfMemory:
+            if batch == 1:
+                raise
+            batch //= 2
+
+
+def auto_batch(device: str, photos: int) -> int:
+    """A power of two: at most `AUTO_BATCH`, at least 4, and in between such that an epoch has `AUTO_STEPS` steps."""
+    batch = AUTO_BATCH[device]
+    while batch > 4 and photos < AUTO_STEPS * batch:
+        batch //= 2
+    return batch
 
 
 def compile_training(

@@ -34,7 +34,16 @@ def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Starte
         folder = create_run(path, setup.config, overwrite)
         _write_split(setup, path)
         return Started(folder, RunState(), ())
-    folder, _ = open_run(path)
+    folder = open_run(path)
+    try:
+        return _continue(setup, folder)
+    except BaseException:
+        folder.release()
+        raise
+
+
+def _continue(setup: Setup, folder: RunFolder) -> Started:
+    path = folder.path
     checkpoint, note = load_checkpoint(path)
     if checkpoint is None:
         folder.cut({})

@@ -92,7 +92,7 @@ class Trainer:
             raise
         finally:
             if folder is not None:
-                folder.close()
+                folder.release()
             setup.close()
 
 

@@ -87,6 +87,8 @@ def test_diagnose_walks_folders_and_writes_tables_and_text(trained, photos, cach
 def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):
     run, said = trained
     finished = json.loads(said.splitlines()[-1])
+    again = json.loads(call("core.evaluate", run, "--split", "test", "--json", cache=cache).stdout)
+    assert again["accuracy"] == pytest.approx(finished["test_accuracy"])
     confusion = list(csv.reader(io.StringIO((run / "confusion.csv").read_text("utf-8"))))
     right = sum(int(confusion[i][i]) for i in range(1, len(confusion)))
     total = sum(int(n) for row in confusion[1:] for n in row[1:])

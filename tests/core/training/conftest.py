@@ -20,7 +20,7 @@ def reference_plans(monkeypatch):
             frozen=frozen, seed=seed,
         )
 
-    monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report, cancelled: None)
+    monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report, cancelled: report("compile", 1, 1))
     for module in ("training.setup", "training.validation", "training.step", "diagnosis.prediction"):
         monkeypatch.setattr(f"core.{module}.compile_plan", compile_plan)
 

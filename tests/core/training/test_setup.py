@@ -12,7 +12,7 @@ from core.diagnosis.model_file import ModelFile, write_model
 from core.errors import ConfigError
 from core.models import build, initial_weights
 from core.training.commands import Commands
-from core.training.setup import class_weights, first_weights, frozen_parameters, set_up
+from core.training.setup import auto_batch, class_weights, first_weights, frozen_parameters, set_up
 
 
 def finish(steps):
@@ -48,6 +48,13 @@ def test_layers_that_do_not_learn_are_named(tmp_path):
     assert head < last < every
 
 
+@pytest.mark.parametrize(
+    ("device", "photos", "batch"), [("cpu", 10**6, 32), ("cuda", 10**6, 256), ("cpu", 200, 8), ("cpu", 9, 4)]
+)
+def test_a_batch_of_0_leaves_an_epoch_its_steps(device, photos, batch):
+    assert auto_batch(device, photos) == batch
+
+
 @pytest.mark.usefixtures("reference_plans")
 def test_class_weights_are_one_on_average_and_larger_for_rare_classes(tiny, tmp_path):
     for number in range(3, 12):
@@ -61,3 +68,25 @@ def test_class_weights_are_one_on_average_and_larger_for_rare_classes(tiny, tmp_
     root = class_weights(replace(config, class_weights="sqrt"), setup.photos)
     assert root[0] / root[1] == pytest.approx((brown / green) ** 0.5)
     assert class_weights(replace(config, class_weights="none"), setup.photos) == ()
+
+
+@pytest.mark.usefixtures("reference_plans")
+def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
+    from core.errors import OutOfMemory
+    from core.training import setup as module
+
+    original = module.compile_training
+    tried = []
+
+    def refuse(config, graph, device, batch, weights):
+        tried.append(batch)
+        if batch > 2:
+            raise OutOfMemory("too much")
+        return original(config, graph, device, batch, weights)
+
+    monkeypatch.setattr(module, "compile_training", refuse)
+    setup = finish(set_up(tiny(batch_size=0), Commands()))
+    assert tried == [4, 2]
+    assert setup.config.batch_size == setup.train.batch == setup.plan.batch == 2
+    with pytest.raises(OutOfMemory):
+        finish(set_up(tiny(batch_size=8), Commands()))

@@ -76,7 +76,7 @@ def test_a_run_folder_holds_all_it_promises(tiny):
     names = {p.name for p in folder.iterdir()}
     assert names == {
         "config.json", "events.jsonl", "metrics.csv", "split.csv", "confusion.csv", "report.html", LAST, PREVIOUS,
-        "best.safetensors",
+        "best.safetensors", ".lock",
     }
     logged = [from_line(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
     assert logged == [e for e in events if not isinstance(e, Progress)]
@@ -285,3 +285,22 @@ def test_checkpoints_within_an_epoch_come_by_the_clock(tiny, monkeypatch):
     config = tiny()
     events = train(replace(config, checkpoint_seconds=0.1), stop_after=None)
     assert len(only(events, CheckpointSaved)) >= config.epochs
+
+
+def test_two_processes_do_not_train_in_one_folder(tiny):
+    config = tiny()
+    first = Trainer(config).run()
+    while not isinstance(next(first), StepDone):
+        pass
+    with pytest.raises(InputError, match="Another process is training"):
+        train(config, resume=True)
+    first.close()
+    assert train(config, resume=True)[-1].reason == "completed"
+
+
+def test_what_a_crash_left_before_the_first_file_does_not_block_the_folder(tiny):
+    config = tiny()
+    Path(config.out).mkdir()
+    (Path(config.out) / ".lock").touch()
+    (Path(config.out) / "config.json.writing").write_text("{")
+    assert train(config)[-1].reason == "completed"
