@@ -10,6 +10,7 @@ import numpy as np
 
 from core.data.cache import PhotoCache
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress
+from core.data.mapped import PageKeeper
 from core.data.near_copies import Pair, find_pairs, take_prints
 from core.ops.contract import Array
 
@@ -72,7 +73,9 @@ def examine(
     found = [Finding("unreadable", (s.path,), s.reason) for s in cache.skipped]
     prints = take_prints(cache.photos, cache.slots[kept], progress, cancelled)
     found += [_copies(dataset, kept, pair) for pair in find_pairs(prints, cache.content[kept])]
+    pages = PageKeeper(cache.photos)
     for at, row in enumerate(kept.tolist()):
+        pages.read(3 * cache.side**2)
         if at % 512 == 0:
             if cancelled is not None and cancelled():
                 raise Cancelled("Looking at the photos was stopped.")

@@ -11,6 +11,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.augment import draw_rows, evaluation_rows
+from core.data.mapped import PageKeeper
 from core.data.philox import uniforms
 from core.device import PhotoBatch
 from core.ops.contract import Array
@@ -52,6 +53,7 @@ class Loader:
             raise ValueError("a slot lies outside the photos: rows without a photo must be left out")
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
+        self._pages = PageKeeper(photos)
         self.wait_seconds = 0.0
         """Time the taker of batches has waited for them, in all."""
 
@@ -114,7 +116,9 @@ class Loader:
             rows = evaluation_rows(len(chosen), source, self.size)
         if self.resident:
             return PhotoBatch(None, rows, self.labels[chosen], slots.astype(np.int32))
-        return PhotoBatch(np.take(self.photos, slots, axis=0, mode="clip"), rows, self.labels[chosen])
+        photos = np.take(self.photos, slots, axis=0, mode="clip")
+        self._pages.read(photos.nbytes)
+        return PhotoBatch(photos, rows, self.labels[chosen])
 
 
 def epoch_order(labels: Array, sampling: str, seed: int, epoch: int) -> Array:

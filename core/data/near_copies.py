@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 
 from core.data.dataset import Cancelled, IsCancelled, ReportProgress
+from core.data.mapped import PageKeeper
 from core.ops.contract import Array
 
 RADII: Final = ((50_000, 7), (200_000, 5), (1 << 62, 3))
@@ -65,8 +66,10 @@ def take_prints(
 ) -> Prints:
     """Hashes and thumbnails of the photos at these slots of a cache; about 15,000 photos a second."""
     thumbs = np.empty((len(slots), THUMB, THUMB), np.uint8)
+    pages = PageKeeper(photos)
     for at, slot in enumerate(slots):
         grey = cv2.cvtColor(photos[slot], cv2.COLOR_RGB2GRAY)
+        pages.read(photos[slot].nbytes)
         thumbs[at] = cv2.resize(grey, (THUMB, THUMB), interpolation=cv2.INTER_AREA)
         if at % 512 == 0:
             if cancelled is not None and cancelled():
