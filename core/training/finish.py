@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST, ModelFile, read_model, write_model
+from core.ops.contract import Array
 from core.training.commands import Commands
 from core.training.events import Progress
 from core.training.history import read_history
@@ -17,7 +18,6 @@ from core.training.run_folder import EVENTS, REPORT, RunFolder
 from core.training.run_state import RunState
 from core.training.setup import Setup
 from core.training.trust import complete, describe_trust
-from core.training.validation import average_weights
 
 
 @final
@@ -30,11 +30,11 @@ class Ended:
     report: Path
 
 
-def save_best(setup: Setup, folder: RunFolder, figures: Figures, epoch: int) -> None:
+def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Figures, epoch: int) -> None:
     """Write the model file of an epoch that is the best so far."""
     model = ModelFile(
         graph=setup.graph,
-        weights=average_weights(setup.plan),
+        weights=weights,
         classes=setup.classes,
         source_side=setup.photos.cache.side,
         data_hash=setup.fingerprint,

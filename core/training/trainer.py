@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from core.device import PhotoBatch
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST
 from core.errors import LeafClinicError, StorageError
+from core.ops.contract import Array
 from core.optim.schedule import learning_rate
 from core.training.checkpoint import LAST, Checkpoint, save_checkpoint
 from core.training.commands import Commands
@@ -45,7 +46,7 @@ from core.training.run_state import RunState
 from core.training.setup import Setup, set_up
 from core.training.start import Started, start_run
 from core.training.step import cut_batch, diverged, find_broken_layer, is_finite, take_step
-from core.training.validation import average_weights
+from core.training.validation import weights_to_judge
 
 LEAST_TIMING_STEPS: Final = 50
 """Kernels are timed once an epoch, but not more often than this: a timed step costs about two."""
@@ -131,11 +132,11 @@ class _Run:
             if not (yield from self._steps()):
                 return "stopped"
             begin = time.monotonic()
-            weights = average_weights(self.setup.plan)
+            weights = weights_to_judge(self.setup.plan, self.setup.train, self.state.epoch)
             figures = yield from self.setup.validator.judge("validate", weights, self.setup.validation, self.commands)
             if figures is None:
                 return "stopped"
-            yield from self._end_epoch(figures, time.monotonic() - begin)
+            yield from self._end_epoch(weights, figures, time.monotonic() - begin)
         return "completed"
 
     def _steps(self) -> Generator[Event, None, bool]:
@@ -187,12 +188,14 @@ class _Run:
     def _is_late(self) -> bool:
         return bool(self._config.minutes) and self.state.seconds >= 60 * self._config.minutes
 
-    def _end_epoch(self, figures: Figures, seconds: float) -> Generator[Event, None, None]:
+    def _end_epoch(
+        self, weights: Mapping[str, Array], figures: Figures, seconds: float
+    ) -> Generator[Event, None, None]:
         state = self.state
         best = state.is_better(figures.accuracy, figures.loss)
         self.state = state.after_epoch(figures.accuracy, figures.loss, seconds)
         if best:
-            save_best(self.setup, self.folder, figures, state.epoch)
+            save_best(self.setup, self.folder, weights, figures, state.epoch)
         yield EpochDone(
             state.epoch, state.step, state.train_loss, state.train_accuracy, figures.loss, figures.accuracy, best,
             figures.confusion, state.epoch_seconds + seconds, state.photos / max(state.epoch_seconds, 1e-9),

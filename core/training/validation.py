@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Mapping, Sequence
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 from core.training.commands import Commands
 from core.training.events import Progress
+from core.training.step import cut_batch
+
+RENEWING_BATCHES: Final = 30
+"""Batches over which batch norm's statistics are renewed; forgetting 0.1 each, 4 % of the old ones are left."""
 
 
 @final
@@ -51,12 +56,30 @@ def compile_inference(graph: Graph, device: str, batch: int, threads: int = 0, a
     return compile_plan(fold_batch_norm(graph), device=device, batch=batch, threads=threads, algorithm=algorithm)
 
 
-def average_weights(plan: Plan) -> dict[str, Array]:
-    """The weights to judge and to keep: their running average where one is kept, else as they are."""
-    weights = plan.weights()
-    flat = plan.state().get("average")
-    if flat is not None:
-        for name, (first, shape) in plan.layout.offsets.items():
-            if first < plan.layout.trained:
-                weights[name] = flat[first : first + weights[name].size].reshape(shape).copy()
-    return weights
+def weights_to_judge(plan: Plan, loader: Loader, epoch: int) -> dict[str, Array]:
+    """The weights to judge and to keep: their running average where one is kept, else as they are.
+
+    Batch norm's statistics belong to the weights before averaging: they are renewed over some batches of the
+    training loader (Izmailov et al., "Averaging weights leads to wider optima", 2018, section 3.2). The plan
+    is left as it was.
+    """
+    state, weights = plan.state(), plan.weights()
+    flat = state.get("average")
+    if flat is None:
+        return weights
+    averaged = dict(weights)
+    for name, (first, shape) in plan.layout.offsets.items():
+        if first < plan.layout.trained:
+            averaged[name] = flat[first : first + weights[name].size].reshape(shape).copy()
+    if not plan.program.uses_batch_statistics():
+        return averaged
+    plan.load(averaged)
+    batches = loader.batches(epoch)
+    for batch in itertools.islice(batches, RENEWING_BATCHES):
+        for first in range(0, len(batch.labels), plan.batch):
+            plan.gradient(cut_batch(batch, first, first + plan.batch))
+    batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
+    renewed = plan.weights()
+    plan.load(weights)
+    plan.load_state(state)
+    return renewed

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from core.diagnosis.model_file import read_model
 from core.errors import DataError, InputError, ModelFileError, StorageError, TrainingDiverged
 from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
 from core.training.commands import Commands
@@ -184,8 +185,6 @@ def test_kernels_are_timed_and_change_nothing(tiny):
 
 
 def test_the_average_of_the_weights_is_what_is_kept(tiny):
-    from core.diagnosis.model_file import read_model
-
     config = tiny(average=0.5, epochs=1)
     train(config)
     kept, last = read_model(Path(config.out)).weights, last_weights(config).weights
@@ -304,3 +303,19 @@ def test_what_a_crash_left_before_the_first_file_does_not_block_the_folder(tiny)
     (Path(config.out) / ".lock").touch()
     (Path(config.out) / "config.json.writing").write_text("{")
     assert train(config)[-1].reason == "completed"
+
+
+def test_averaged_weights_get_statistics_of_their_own_and_the_run_goes_on_unchanged(tiny):
+    changes = {"model": "squeezenet1_1_bn", "image_size": 32, "epochs": 2}
+    plain, averaged = tiny("plain", **changes), tiny("averaged", **changes, average=0.8)
+    train(plain)
+    train(averaged)
+    raw, last = last_weights(plain).weights, last_weights(averaged).weights
+    assert all(raw[name].tobytes() == last[name].tobytes() for name in raw)
+    kept = read_model(Path(averaged.out)).weights
+    assert any((kept[name] != last[name]).any() for name in kept if name.endswith("running_mean"))
+    parted = tiny("parted", **changes, average=0.8)
+    train(parted, stop_after=1, pick=EpochDone)
+    train(parted, resume=True)
+    same_bits(last_weights(averaged), last_weights(parted))
+    assert all(kept[name].tobytes() == a.tobytes() for name, a in read_model(Path(parted.out)).weights.items())
