@@ -101,9 +101,9 @@ def _sample(pixels, sx, sy, height, width, weight, keep, out):  # type: ignore[n
 
 
 @intrinsic
-def blend(context, p, right, below, w00, w01, w10, w11, keep, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def blend(context, p, right, below, w00, w01, w10, w11, keep, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Four pixels of three bytes, weighted and added to three floats: scalar code takes three times as long."""
-    i64, f32 = ir.IntType(64), ir.FloatType()
+    f32 = ir.FloatType()
     triple, result = ir.VectorType(ir.IntType(8), 3), ir.VectorType(f32, 3)
 
     def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
