@@ -10,16 +10,20 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
+from core.laboratory.mnist import predict
 from core.laboratory.network import HOST, Place, Walk
 from core.models.cnn import cnn
 from core.models.init import initial_weights
 from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
 from core.ops.builder import with_loss
 from core.ops.contract import Array, Mode
+from core.ops.photo import identity_rows
 from core.ops.registry import Table
+from core.plan import compile_plan
 
-HOST_RUNGS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel", "fused")
+HOST_RUNGS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel")
 DEVICE_RUNGS: Final = ("naive", "shared", "im2col")
 
 TITLES: Final[Mapping[str, str]] = MappingProxyType({
@@ -28,7 +32,7 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType({
     "vectorised_parallel": "array operations, batch in parallel",
     "im2col": "unfolded, matrix product",
     "im2col_parallel": "unfolded, batch in parallel",
-    "fused": "our tiles",
+    "plan": "our own plan",
     "shared": "tiles in shared memory",
 })  # fmt: skip
 
@@ -83,6 +87,32 @@ def run_lesson(
         seconds.append(time.perf_counter() - begin)
     accuracy = None if test is None else _accuracy(walk, place, *test)
     return Outcome(rung, float(np.median(seconds[1:] or seconds)), loss, accuracy)
+
+
+def run_plan(
+    lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None
+) -> Outcome:
+    """The same lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
+    options = Options(
+        classes=10, image_size=28, dropout=0.0, padding=lesson.padding, mean=DIGIT_MEAN * 3, std=DIGIT_STD * 3
+    )
+    network = cnn(options)
+    optimizer = Optimizer("sgd", 0.0, False)
+    plan = compile_plan(
+        with_loss(network, 0.0, ()), device=device, batch=lesson.batch, training=True, optimizer=optimizer
+    )
+    plan.load(initial_weights(network, lesson.seed))
+    rows, seconds, loss = identity_rows(lesson.batch, (28, 28), (28, 28)), [], 0.0
+    for photos, labels in batches(lesson, *train):
+        colour = np.repeat(photos, 3, -1)
+        begin = time.perf_counter()
+        loss = plan.train_step(PhotoBatch(colour, rows, labels), lesson.learning_rate).loss
+        seconds.append(time.perf_counter() - begin)
+    weights, accuracy = plan.weights(), None
+    plan.close()
+    if test is not None:
+        accuracy = float((predict(network, weights, test[0], device).argmax(-1) == test[1]).mean())
+    return Outcome("plan", float(np.median(seconds[1:] or seconds)), loss, accuracy)
 
 
 def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Array, Array]]:

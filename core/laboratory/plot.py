@@ -1,0 +1,107 @@
+"""Pictures without a plotting library: bars and the roofline, drawn with OpenCV and saved as PNG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import cv2
+import numpy as np
+
+from core.errors import StorageError
+from core.ops.contract import Array
+
+WIDTH: Final = 1000
+HEIGHT: Final = 640
+MARGIN: Final = 90
+INK: Final = (40, 40, 40)
+GREY: Final = (200, 200, 200)
+GREEN: Final = (80, 140, 40)
+COLOURS: Final = ((180, 110, 40), (60, 140, 60), (60, 60, 190), (150, 60, 150), (30, 140, 190), (110, 110, 110))
+"""Of the points, by group, blue first (OpenCV's order)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One kernel on the roofline."""
+
+    label: str
+    group: str
+    intensity: float
+    """FLOP per byte."""
+    gflops: float
+
+
+def save_png(picture: Array, path: Path) -> None:
+    """Write a picture. Raises StorageError."""
+    done, data = cv2.imencode(".png", picture)
+    try:
+        path.write_bytes(data.tobytes() if done else b"")
+    except OSError as error:
+        raise StorageError(f"The picture {path} could not be written ({error}).") from error
+
+
+def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array:
+    """Horizontal bars on a logarithmic scale, one decade a step."""
+    height = 110 + 34 * len(bars)
+    picture = np.full((height, WIDTH, 3), 255, np.uint8)
+    _text(picture, f"{title} ({unit}, logarithmic)", 20, 34, 0.7)
+    values = [value for _, value in bars if value > 0]
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 1e-9)
+    left, span = 360, WIDTH - 360 - 130
+
+    def at(value: float) -> int:
+        return left + round(span * (math.log10(value) - low) / max(high - low, 1))
+
+    for decade in range(low, high + 1):
+        cv2.line(picture, (at(10.0**decade), 55), (at(10.0**decade), height - 40), GREY, 1)
+        _text(picture, f"{10.0**decade:g}", at(10.0**decade) - 12, height - 16, 0.45)
+    for k, (name, value) in enumerate(bars):
+        y = 62 + 34 * k
+        _text(picture, name, 20, y + 18, 0.5)
+        cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), GREEN, -1)
+        _text(picture, f"{value:.3g}", max(at(value), left) + 8, y + 17, 0.5)
+    return picture
+
+
+def draw_roofline(title: str, points: Sequence[Point], gflops: float, gigabytes: float) -> Array:
+    """Both axes logarithmic: FLOP per byte and GFLOP/s, under the roof of `gflops` and `gigabytes` a second."""
+    picture = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
+    _text(picture, title, 20, 34, 0.7)
+    x0, x1 = -2.0, 4.0
+    y1 = math.ceil(math.log10(gflops))
+    y0 = min(y1 - 5.0, math.floor(min((math.log10(max(p.gflops, 1e-3)) for p in points), default=0.0)))
+
+    def place(intensity: float, rate: float) -> tuple[int, int]:
+        x = MARGIN + (WIDTH - 2 * MARGIN) * (math.log10(max(intensity, 1e-9)) - x0) / (x1 - x0)
+        y = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * (math.log10(max(rate, 1e-9)) - y0) / (y1 - y0)
+        return round(min(max(x, -999), 3000)), round(min(max(y, -999), 3000))
+
+    for k in range(int(x0), int(x1) + 1):
+        cv2.line(picture, place(10.0**k, 10**y0), place(10.0**k, 10**y1), GREY, 1)
+        _text(picture, f"{10.0**k:g}", place(10.0**k, 10**y0)[0] - 14, HEIGHT - MARGIN + 22, 0.45)
+    for k in range(int(y0), int(y1) + 1):
+        cv2.line(picture, place(10**x0, 10.0**k), place(10**x1, 10.0**k), GREY, 1)
+        _text(picture, f"{10.0**k:g}", 20, place(10**x0, 10.0**k)[1] + 5, 0.45)
+    ridge = gflops / gigabytes
+    cv2.line(picture, place(10**x0, 10**x0 * gigabytes), place(ridge, gflops), INK, 2)
+    cv2.line(picture, place(ridge, gflops), place(10**x1, gflops), INK, 2)
+    _text(picture, "FLOP per byte", WIDTH // 2 - 60, HEIGHT - 24, 0.55)
+    _text(picture, f"GFLOP/s; the roof is {gigabytes:.0f} GB/s and {gflops:.0f} GFLOP/s", 20, 62, 0.5)
+    groups = sorted({point.group for point in points})
+    for k, group in enumerate(groups):
+        colour = COLOURS[k % len(COLOURS)]
+        for point in points:
+            if point.group == group:
+                cv2.circle(picture, place(point.intensity, point.gflops), 5, colour, -1, cv2.LINE_AA)
+        cv2.circle(picture, (WIDTH - 210, 90 + 22 * k), 5, colour, -1, cv2.LINE_AA)
+        _text(picture, group, WIDTH - 195, 95 + 22 * k, 0.45)
+    return picture
+
+
+def _text(picture: Any, text: str, x: int, y: int, size: float) -> None:
+    cv2.putText(picture, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, INK, 1, cv2.LINE_AA)

@@ -1,0 +1,169 @@
+"""The studies of the laboratory, as functions that yield rows: what the command line prints and the window shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.device import KernelTime, Optimizer, PhotoBatch, Plan
+from core.errors import DeviceError, OutOfMemory
+from core.laboratory.convolutions import LABORATORY
+from core.laboratory.network import HOST, Place, cuda_place
+from core.laboratory.plot import Point
+from core.laboratory.timing import Timing, time_rows
+from core.models.init import initial_weights
+from core.models.table import build
+from core.ops.builder import with_loss
+from core.ops.photo import identity_rows
+from core.ops.registry import Case, Table
+from core.plan import compile_plan, cuda_problem
+
+DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
+"""(batch, channels, side) of the depthwise study."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Photos per second of one batch size and photo size; 0 where it does not fit, with the reason."""
+
+    batch: int
+    image_size: int
+    photos_per_second: float
+    refusal: str = ""
+
+
+def table_and_place(device: str) -> tuple[Table, Place]:
+    """The kernels of a device and where their arrays live. Raises DeviceError."""
+    if device == "cpu":
+        return LABORATORY, HOST
+    problem = cuda_problem()
+    if problem is not None:
+        raise DeviceError(problem)
+    from core.gpu.table import TABLE
+
+    return TABLE, cuda_place()
+
+
+def matmul_study(sizes: Sequence[tuple[int, int, int]]) -> Iterator[tuple[str, list[Timing]]]:
+    """(name, rungs) of matrix products (M, K) (K, N) on the GPU."""
+    table, place = table_and_place("cuda")
+    for m, k, n in sizes:
+        case = Case("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
+        yield f"{m} x {k} x {n}", list(time_rows(case, "forward", table, place, 2 * m * k * n))
+
+
+def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
+    """Depthwise, pointwise and the standard convolution that both replace, 3x3, equal channels in and out."""
+    table, place = table_and_place(device)
+    shape, pixels = (side, side, channels), batch * side * side
+    same: dict[str, Any] = {"stride": (1, 1), "bias": True, "init": "he_uniform"}
+    wide = {**same, "kernel": (3, 3), "padding": (1, 1, 1, 1)}
+    dense = {"filters": channels, "groups": 1}
+    for name, op, attributes, flops in (
+        ("depthwise 3x3", "depthwise_conv2d", wide, 18 * pixels * channels),
+        ("pointwise 1x1", "conv2d", {**same, **dense, "kernel": (1, 1), "padding": (0, 0, 0, 0)},
+         2 * pixels * channels * channels),
+        ("standard 3x3", "conv2d", {**wide, **dense}, 18 * pixels * channels * channels),
+    ):
+        case = Case(op, MappingProxyType(attributes), (shape,), shape, batch)
+        yield f"{name} {batch}x{channels}x{side}x{side}", list(time_rows(case, "forward", table, place, flops))
+
+
+def roofline_study(model: str, device: str, batch: int, image_size: int) -> list[KernelTime]:
+    """Every kernel of one training step of a network, timed by its plan."""
+    plan, photos = _training_plan(model, device, batch, image_size)
+    times = plan.time_kernels(photos)
+    plan.close()
+    return times
+
+
+def points(times: Sequence[KernelTime]) -> list[Point]:
+    """Kernels that compute something, for the roofline."""
+    return [
+        Point(t.layer, t.direction or "other", t.flops / t.bytes, t.flops / t.milliseconds / 1e6)
+        for t in times
+        if t.flops > 0 and t.bytes > 0 and t.milliseconds > 0
+    ]
+
+
+def roof(device: str) -> tuple[float, float]:
+    """Measured ceilings of this machine: GFLOP/s of a matrix product and GB/s of a copy (read and written)."""
+    if device == "cuda":
+        return _device_roof()
+    side = 1024
+    a = np.random.default_rng(0).standard_normal((side, side), np.float32)
+    product = min(_seconds(lambda: a @ a) for _ in range(5))
+    source, target = np.ones(1 << 25, np.float32), np.ones(1 << 25, np.float32)
+    copy = min(_seconds(lambda: np.copyto(target, source)) for _ in range(5))
+    return 2 * side**3 / product / 1e9, 2 * source.nbytes / copy / 1e9
+
+
+def _device_roof() -> tuple[float, float]:
+    side = 4096
+    case = Case("matmul", MappingProxyType({}), ((side, side), (side, side)), (side, side), 1)
+    table, place = table_and_place("cuda")
+    product = max(t.gflops for t in time_rows(case, "forward", table, place, 2 * side**3))
+    size = 1 << 26
+    copy = Case("relu", MappingProxyType({}), ((size,),), (size,), 1)
+    best = min(t.milliseconds for t in time_rows(copy, "forward", table, place, size))
+    return product, 8 * size / best / 1e6
+
+
+def sweep_study(
+    model: str, device: str, training: bool, batches: Sequence[int], sizes: Sequence[int]
+) -> Iterator[Throughput]:
+    """Photos per second over batch and photo sizes, the median of a few steps each."""
+    for image_size in sizes:
+        for batch in batches:
+            try:
+                yield Throughput(batch, image_size, _photos_per_second(model, device, training, batch, image_size))
+            except (OutOfMemory, ValueError) as error:
+                yield Throughput(batch, image_size, 0.0, str(error))
+
+
+def _photos_per_second(model: str, device: str, training: bool, batch: int, image_size: int) -> float:
+    if training:
+        plan, photos = _training_plan(model, device, batch, image_size)
+        seconds = _median_seconds(lambda: plan.train_step(photos, 1e-4))
+    else:
+        graph = build(model, 10, image_size)
+        plan = compile_plan(graph, device=device, batch=batch)
+        plan.load(initial_weights(graph, 0))
+        photos = _photos(batch, image_size)
+        seconds = _median_seconds(lambda: plan.predict(photos))
+    plan.close()
+    return batch / seconds
+
+
+def _training_plan(model: str, device: str, batch: int, image_size: int) -> tuple[Plan, PhotoBatch]:
+    graph = with_loss(build(model, 10, image_size), 0.0, ())
+    plan = compile_plan(graph, device=device, batch=batch, training=True, optimizer=Optimizer("adam"))
+    plan.load(initial_weights(graph, 0))
+    return plan, _photos(batch, image_size)
+
+
+def _photos(batch: int, image_size: int) -> PhotoBatch:
+    rng = np.random.default_rng(0)
+    photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
+    rows = identity_rows(batch, (image_size, image_size), (image_size, image_size))
+    return PhotoBatch(photos, rows, rng.integers(0, 10, batch).astype(np.int32))
+
+
+def _median_seconds(run: Any) -> float:
+    run()
+    seconds: list[float] = []
+    while len(seconds) < 2 or (len(seconds) < 15 and sum(seconds) < 1.0):
+        seconds.append(_seconds(run))
+    return float(np.median(seconds))
+
+
+def _seconds(run: Any) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin

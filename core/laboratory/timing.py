@@ -1,0 +1,89 @@
+"""Times one kernel row on one case, on the host or on the GPU, after holding it against the reference."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.laboratory.network import HOST, Place
+from core.ops.contract import Array
+from core.ops.registry import Case, Table
+from core.ops.table import OPS
+
+REPEATS: Final = 7
+ENOUGH_SECONDS: Final = 0.5
+"""A slow rung is not run more often than fits into so long."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One row's median milliseconds, or why it refused."""
+
+    algorithm: str
+    milliseconds: float
+    gflops: float
+    refusal: str = ""
+
+
+def time_rows(case: Case, direction: str, table: Table, place: Place, flops: int) -> Iterator[Timing]:
+    """Every row of a case, lowest rung first; `flops` is the work of one run."""
+    arrays = {name: place.put(value) for name, value in random_arrays(case).items()}
+    for row in table.of(case.op, direction):
+        refusal = row.refuses(case)
+        if refusal is not None:
+            yield Timing(row.algorithm, 0.0, 0.0, refusal)
+            continue
+        row.run(case, arrays)  # compiles, and fills the caches
+        ms = _median(lambda row=row: row.run(case, arrays), place)
+        yield Timing(row.algorithm, ms, flops / ms / 1e6)
+
+
+def random_arrays(case: Case) -> dict[str, Array]:
+    """Inputs, parameters, gradients and results of a case with one input or two matrices; results are NaN."""
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> Array:
+        return rng.standard_normal(shape, np.float32)
+
+    if case.op == "matmul":
+        factors = {"x": drawn(*case.inputs[0]), "x2": drawn(*case.inputs[1])}
+        return factors | {"out": np.full(case.output, np.nan, np.float32)}
+    out = (case.batch, *case.output)
+    arrays = {"x": drawn(case.batch, *case.inputs[0]), "dy": drawn(*out), "out": np.full(out, np.nan, np.float32)}
+    arrays["dx"] = np.full_like(arrays["x"], np.nan)
+    for parameter in OPS[case.op].parameters(case.attributes, case.inputs):
+        arrays[parameter.role] = drawn(*parameter.shape)
+        arrays[f"d{parameter.role}"] = np.full(parameter.shape, np.nan, np.float32)
+    return arrays
+
+
+def _median(run: Any, place: Place) -> float:
+    """Median milliseconds of one run; on the GPU by its own clock, several launches at a time."""
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) < REPEATS and (not times or time.perf_counter() - begin < ENOUGH_SECONDS):
+        times.append(_host_milliseconds(run) if place is HOST else _device_milliseconds(run))
+    return statistics.median(times)
+
+
+def _host_milliseconds(run: Any) -> float:
+    begin = time.perf_counter()
+    run()
+    return (time.perf_counter() - begin) * 1e3
+
+
+def _device_milliseconds(run: Any) -> float:
+    from core.gpu.cuda import cuda
+
+    first, last = cuda.event(), cuda.event()
+    first.record()
+    run()
+    last.record()
+    last.synchronize()
+    return float(cuda.event_elapsed_time(first, last))

@@ -1,0 +1,60 @@
+"""A network walked kernel by kernel gives the reference's loss and gradients, on every rung that runs here."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.errors import KernelUnavailable
+from core.laboratory.convolutions import LABORATORY
+from core.laboratory.network import HOST, Walk
+from core.models.init import initial_weights
+from core.ops.builder import Builder, with_loss
+from core.ops.contract import Mode
+from core.ops.network import loss_and_gradients
+from tests.helpers.compare import assert_close
+
+MODE = Mode(training=True, seed=1, step=2)
+
+
+def fire_graph():
+    """A convolution, two branches that meet in a concat, batch norm, dropout and a dense layer."""
+    b = Builder("fire", (7, 6, 3), (0.5,) * 3, (0.25,) * 3)
+    x = b.add("conv2d", "first", "photo", filters=4, kernel=(3, 3), stride=(2, 2))
+    x = b.add("relu", "relu", x)
+    one = b.add("conv2d", "one", x, filters=4, kernel=(1, 1), bias=False)
+    three = b.add("conv2d", "three", x, filters=4, kernel=(3, 3), padding=(1, 1, 1, 1), bias=False)
+    x = b.add("batch_norm", "norm", b.add("concat", "both", one, three))
+    x = b.add("global_avg_pool", "pool", b.add("dropout", "dropout", x, rate=0.3))
+    return with_loss(b.graph(b.add("dense", "head", x, units=3)), 0.1, ())
+
+
+def walk_and_truth(rung):
+    graph = fire_graph()
+    weights = initial_weights(graph, 0)
+    rng = np.random.default_rng(0)
+    photos, labels = rng.normal(size=(3, 7, 6, 3)).astype(np.float32), np.array([0, 2, 1], np.int32)
+    exact = {name: value.astype(np.float64) for name, value in weights.items()}
+    truth = loss_and_gradients(graph, exact, photos.astype(np.float64), labels, MODE)
+    walk = Walk(graph, weights, 3, LABORATORY, rung, HOST, MODE)
+    walk.photos[...], walk.labels[...] = photos, labels
+    return walk, truth
+
+
+@pytest.mark.parametrize("rung", ["reference", "naive", "vectorised_parallel", "im2col"])
+def test_each_rung_gives_the_true_loss_and_gradients(rung):
+    walk, truth = walk_and_truth(rung)
+    walk.step()
+    assert abs(walk.loss() - truth.loss) < 1e-5
+    assert set(walk.gradients) == set(truth.gradients)
+    for name, gradient in walk.gradients.items():
+        assert_close(gradient, truth.gradients[name], 1e-4)
+    assert {a for layer, _, a in walk.chosen if layer == "three"} == {rung}
+
+
+def test_a_rung_below_every_kernel_is_refused_with_a_sentence():
+    from core.ops.registry import Table
+
+    fast_only = Table(row for row in LABORATORY.rows if row.algorithm == "tiled" and row.op == "conv2d")
+    with pytest.raises(KernelUnavailable, match="No kernel up to naive takes conv2d forward"):
+        Walk(fire_graph(), initial_weights(fire_graph(), 0), 1, fast_only, "naive", HOST)

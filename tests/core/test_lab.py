@@ -1,0 +1,83 @@
+"""The laboratory's command line prints tables, writes files, and refuses with a sentence."""
+
+from __future__ import annotations
+
+import json
+
+import cv2
+import numpy as np
+import pytest
+
+from core import lab
+from core.laboratory import studies
+from core.laboratory.mnist import RECIPES, digit_graph, vary
+from core.laboratory.plot import Point, draw_bars, draw_roofline
+from core.ops.photo import AFFINE
+from core.plan import cuda_problem
+from tests.core.data.test_idx import idx
+
+
+@pytest.fixture
+def few_digits(tmp_path):
+    rng = np.random.default_rng(0)
+    for part in ("train", "t10k"):
+        (tmp_path / f"{part}-images-idx3-ubyte").write_bytes(idx(rng.integers(0, 256, (16, 28, 28), np.uint8)))
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(idx(rng.integers(0, 10, 16).astype(np.uint8)))
+    return tmp_path
+
+
+def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
+    out, picture = few_digits / "conv.json", few_digits / "conv.png"
+    code = lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
+                     "--ways", "im2col", "vectorised", "--json", str(out), "--png", str(picture)])
+    assert code == 0
+    assert "unfolded, matrix product" in capsys.readouterr().out
+    results = json.loads(out.read_text())
+    assert [r["way"] for r in results] == ["im2col", "vectorised"]
+    assert abs(results[0]["loss"] - results[1]["loss"]) < 1e-4
+    assert cv2.imread(str(picture)).shape[1] == 1000
+
+
+@pytest.mark.skipif(cuda_problem() is None, reason="there is a GPU")
+def test_the_ladder_of_the_gpu_says_why_it_cannot_run(capsys):
+    assert lab.main(["matmul"]) == 2
+    assert capsys.readouterr().err.strip() == cuda_problem()
+
+
+def test_predicting_without_a_model_is_a_sentence(tmp_path, capsys):
+    model = str(tmp_path / "none.safetensors")
+    code = lab.main(["mnist", "predict", "--device", "cpu", "--model-file", model, "--photos", "x.png"])
+    assert code == 2
+    assert "none.safetensors" in capsys.readouterr().err
+
+
+def test_a_digit_varies_about_its_middle():
+    rows = vary(RECIPES["cnn"], 500, np.random.default_rng(0))[:, AFFINE]
+    middle = rows[:, :2].sum(1) * 13.5 + rows[:, 2]
+    assert np.abs(middle - 13.5).max() <= RECIPES["cnn"].shift + 1e-4
+    assert np.ptp(middle) > 1
+    turn = np.rad2deg(np.arctan2(rows[:, 3], rows[:, 0]))
+    assert 5 < np.abs(turn).max() <= RECIPES["cnn"].turn + 1e-3
+
+
+def test_the_classic_perceptron_is_the_lessons():
+    assert [p.shape for p in digit_graph(RECIPES["classic"]).parameters().values()] == [
+        (500, 2352), (500,), (10, 500), (10,),
+    ]  # fmt: skip
+
+
+def test_pictures_show_every_bar_and_point():
+    bars = draw_bars("title", "ms", [("one", 0.5), ("two", 300.0)])
+    assert (bars == (80, 140, 40)).all(-1).any(1).sum() >= 44
+    roof = draw_roofline("title", [Point("a", "forward", 2.0, 10.0), Point("b", "backward_input", 30.0, 90.0)], 200, 30)
+    for colour in ((180, 110, 40), (60, 140, 60)):
+        assert (roof == colour).all(-1).any()
+
+
+def test_a_sweep_reports_what_does_not_fit(monkeypatch):
+    def refuse(*arguments):
+        raise ValueError("The window does not fit.")
+
+    monkeypatch.setattr(studies, "_photos_per_second", refuse)
+    found = list(studies.sweep_study("squeezenet1_1", "cpu", False, [1], [16]))
+    assert found == [studies.Throughput(1, 16, 0.0, "The window does not fit.")]
