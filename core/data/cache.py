@@ -32,14 +32,15 @@ class PhotoCache:
 
     photos: read-only uint8 ``(slots, side, side, 3)`` RGB on the disk, mapped; slots: int64 ``(N,)``,
     the slot of each row of the dataset, -1 where it cannot be used (equal files share one); content:
-    uint8 ``(N, 32)`` SHA-256 of each file, zero where it could not be read; sizes: int32 ``(N, 2)`` width
-    and height of each file's photo, zero where there is none; skipped: rows without a photo.
+    uint8 ``(N, 32)`` SHA-256 of each file, zero where it could not be read; facts: int64 ``(N, 3)`` width
+    and height of each file's photo, and when it was taken (seconds, `core.data.exif`), zero where that is
+    not known; skipped: rows without a photo.
     """
 
     photos: Array
     slots: Array
     content: Array
-    sizes: Array
+    facts: Array
     skipped: tuple[Skipped, ...]
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from core.ops.contract import Array
 from core.storage import write_file
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised when decoding changes, so that old pixels are not used."""
 NO_PHOTO: Final = -1
 _MARK: Final = 32
@@ -30,19 +30,19 @@ def file_key(path: str, size: int, modified: int) -> bytes:
 @dataclass(slots=True)
 class CacheIndex:
     """photos: name of the file with the pixels; files: file key to content key; slots: content key to
-    slot, or NO_PHOTO; sizes: width and height of the photo in each slot, as its file has it; reasons:
-    content key to why it is no photo."""
+    slot, or NO_PHOTO; facts: for each slot width and height of the file's photo and when it was taken;
+    reasons: content key to why it is no photo."""
 
     photos: str
     files: dict[bytes, bytes] = field(default_factory=dict)
     slots: dict[bytes, int] = field(default_factory=dict)
     reasons: dict[bytes, str] = field(default_factory=dict)
-    sizes: list[tuple[int, int]] = field(default_factory=list)
+    facts: list[tuple[int, int, int]] = field(default_factory=list)
 
     @property
     def used(self) -> int:
         """Slots that are filled."""
-        return len(self.sizes)
+        return len(self.facts)
 
 
 def read_index(path: Path, side: int) -> CacheIndex | None:
@@ -65,7 +65,7 @@ def _unpack(body: bytes, side: int) -> CacheIndex | None:
         index = CacheIndex(head["photos"])
         contents = [row.tobytes() for row in arrays["contents"]]
         index.slots = dict(zip(contents, arrays["slots"].tolist(), strict=True))
-        index.sizes = [(int(width), int(height)) for width, height in arrays["sizes"]]
+        index.facts = [(int(width), int(height), int(taken)) for width, height, taken in arrays["facts"]]
         index.reasons = {bytes.fromhex(key): reason for key, reason in head["reasons"].items()}
         files = [row.tobytes() for row in arrays["files"]]
         index.files = dict(zip(files, (contents[at] for at in arrays["content_of"]), strict=True))
@@ -88,7 +88,7 @@ def write_index(path: Path, index: CacheIndex, side: int) -> None:
         head=np.frombuffer(json.dumps(head).encode(), np.uint8),
         files=_keys(index.files, 16),
         content_of=np.fromiter(content_of, np.int64, len(index.files)),
-        sizes=np.array(index.sizes, np.int32).reshape(-1, 2),
+        facts=np.array(index.facts, np.int64).reshape(-1, 3),
         contents=_keys(index.slots, 32),
         slots=np.fromiter(index.slots.values(), np.int64, len(index.slots)),
     )

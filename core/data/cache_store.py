@@ -118,7 +118,7 @@ class CacheStore:
                 assert item.pixels is not None
                 file.write(item.pixels.data.cast("B"))
                 index.slots[item.content] = index.used
-                index.sizes.append(item.size)
+                index.facts.append(item.facts)
         index.files[key] = item.content
 
     def _save(self, file: BinaryIO) -> None:
@@ -151,7 +151,7 @@ class CacheStore:
         """The fields of a `PhotoCache` for this dataset."""
         slots = np.full(len(dataset), NO_PHOTO, np.int64)
         content = np.zeros((len(dataset), 32), np.uint8)
-        sizes = np.zeros((len(dataset), 2), np.int32)
+        facts = np.zeros((len(dataset), 3), np.int64)
         skipped = list(dataset.skipped)
         for row, key in enumerate(self.keys):
             found = None if key is None else self.index.files.get(key)
@@ -163,8 +163,8 @@ class CacheStore:
             if slots[row] == NO_PHOTO:
                 skipped.append(Skipped(readable(dataset.paths[row]), self.index.reasons[found]))
             else:
-                sizes[row] = self.index.sizes[slots[row]]
-        return self._map(), slots, content, sizes, tuple(skipped)
+                facts[row] = self.index.facts[slots[row]]
+        return self._map(), slots, content, facts, tuple(skipped)
 
     def _map(self) -> Array:
         """All slots, read only; a file of no bytes cannot be mapped."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from core.data.dataset import Dataset
+from core.data.exif import taken_at
 from core.data.photo import PhotoError, check, content_key, decode_checked, read_bytes
 from core.ops.contract import Array
 
@@ -21,6 +22,7 @@ CHUNK: Final = 16
 class Decoded:
     """What became of one file; no pixels where its content was known already.
 
+    facts: width and height as the file has them, and when it was taken (`core.data.exif`).
     `lasting` reasons lie in the content; others (no right to read) may pass.
     """
 
@@ -28,7 +30,7 @@ class Decoded:
     content: bytes
     pixels: Array | None
     reason: str
-    size: tuple[int, int] = (0, 0)
+    facts: tuple[int, int, int] = (0, 0, 0)
     lasting: bool = True
 
 
@@ -65,6 +67,7 @@ def _decode_one(row: int, path: str, side: int, known: Collection[bytes]) -> Dec
         return Decoded(row, content, None, "")
     try:
         header = check(data)
-        return Decoded(row, content, decode_checked(data, header, side), "", (header.width, header.height))
+        facts = (header.width, header.height, taken_at(data))
+        return Decoded(row, content, decode_checked(data, header, side), "", facts)
     except PhotoError as error:
         return Decoded(row, content, None, str(error))

@@ -81,7 +81,7 @@ def examine(
                 raise Cancelled("Looking at the photos was stopped.")
             if progress is not None:
                 progress(at, len(kept))
-        found += _look(dataset.paths[row], cache.photos[cache.slots[row]], cache.sizes[row])
+        found += _look(dataset.paths[row], cache.photos[cache.slots[row]], cache.facts[row])
     counts = np.bincount(dataset.labels[kept], minlength=len(dataset.classes))
     named = {name: int(n) for name, n in zip(dataset.classes, counts, strict=True)}
     found += _balance(named)
@@ -99,10 +99,10 @@ def _copies(dataset: Dataset, kept: Array, pair: Pair) -> Finding:
     return Finding("two_labels", paths, f"Both are {same}, but labelled {labels}. Set the label right, or remove them.")
 
 
-def _look(path: str, rgb: Array, size: Array) -> list[Finding]:
+def _look(path: str, rgb: Array, facts: Array) -> list[Finding]:
     """What a single photo shows."""
     found = []
-    width, height = int(size[0]), int(size[1])
+    width, height = int(facts[0]), int(facts[1])
     if min(width, height) < TINY:
         found.append(Finding("tiny", (path,), f"{width} x {height} pixels show few lesions; {TINY} are needed."))
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)

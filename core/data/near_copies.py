@@ -134,6 +134,14 @@ def join_pairs(count: int, pairs: list[Pair], groups: Array | None = None) -> Ar
     return rank[inverse]
 
 
+def join_groups(first: Array, second: Array) -> Array:
+    """Groups int32 ``(N,)`` that hold together what either grouping does."""
+    order = np.argsort(second, kind="stable")
+    same = np.flatnonzero(second[order][1:] == second[order][:-1])
+    pairs = [Pair(int(order[at]), int(order[at + 1]), 1.0) for at in same]
+    return join_pairs(len(first), pairs, first)
+
+
 def _root(parent: list[int], at: int) -> int:
     while parent[at] != at:
         parent[at] = parent[parent[at]]

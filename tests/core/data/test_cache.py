@@ -290,4 +290,4 @@ def test_the_photos_of_a_manifest_elsewhere_are_found(photos, tmp_path):
     dataset = open_dataset(RunConfig(data=str(manifest)))
     cache = open_cache(dataset, SIDE, folder=str(tmp_path / ".store"))
     assert_sound(dataset, cache)
-    assert cache.sizes.tolist() == [[32, 32], [32, 32]]
+    assert cache.facts.tolist() == [[32, 32, 0], [32, 32, 0]]
