@@ -30,13 +30,14 @@ from core.storage import storage_error
 class PhotoCache:
     """Decoded photos of a dataset.
 
-    photos: read-only uint8 ``(slots, side, side, 3)`` RGB on the disk, mapped; slots: int64 ``(N,)``,
-    the slot of each row of the dataset, -1 where it cannot be used (equal files share one); content:
-    uint8 ``(N, 32)`` SHA-256 of each file, zero where it could not be read; facts: int64 ``(N, 3)`` width
-    and height of each file's photo, and when it was taken (seconds, `core.data.exif`), zero where that is
-    not known; skipped: rows without a photo.
+    home: the folder of its files; photos: read-only uint8 ``(slots, side, side, 3)`` RGB on the disk,
+    mapped; slots: int64 ``(N,)``, the slot of each row of the dataset, -1 where it cannot be used (equal
+    files share one); content: uint8 ``(N, 32)`` SHA-256 of each file, zero where it could not be read;
+    facts: int64 ``(N, 3)`` width and height of each file's photo, and when it was taken (seconds,
+    `core.data.exif`), zero where that is not known; skipped: rows without a photo.
     """
 
+    home: str
     photos: Array
     slots: Array
     content: Array
@@ -86,7 +87,7 @@ def open_cache(
         with locked(home / f"{side}.lock", lambda: stop_if(cancelled)):
             store = CacheStore(home, side)
             store.fill(dataset, threads or os.cpu_count() or 1, progress, cancelled)
-            return PhotoCache(*store.view(dataset))
+            return PhotoCache(str(home), *store.view(dataset))
     except OSError as error:
         raise storage_error(home, error) from error
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass, field
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
+from core.data.array_file import read_arrays, write_arrays
 from core.ops.contract import Array
-from core.storage import write_file
 
 VERSION: Final = 2
 """Raised when decoding changes, so that old pixels are not used."""
 NO_PHOTO: Final = -1
-_MARK: Final = 32
-"""Bytes of the SHA-256 that the file starts with: a harmed index is known as such."""
 
 
 def file_key(path: str, size: int, modified: int) -> bytes:
@@ -47,28 +44,17 @@ class CacheIndex:
 
 def read_index(path: Path, side: int) -> CacheIndex | None:
     """The index on disk, or None where there is none that fits: then the cache is made anew."""
-    try:
-        raw = path.read_bytes()
-    except OSError:
+    arrays = read_arrays(path)
+    head = {} if arrays is None else json.loads(arrays["head"].tobytes())
+    if arrays is None or (head["version"], head["side"]) != (VERSION, side):
         return None
-    mark, body = raw[:_MARK], raw[_MARK:]
-    if sha256(body).digest() != mark:
-        return None
-    return _unpack(body, side)
-
-
-def _unpack(body: bytes, side: int) -> CacheIndex | None:
-    with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
-        head = json.loads(arrays["head"].tobytes())
-        if head["version"] != VERSION or head["side"] != side:
-            return None
-        index = CacheIndex(head["photos"])
-        contents = [row.tobytes() for row in arrays["contents"]]
-        index.slots = dict(zip(contents, arrays["slots"].tolist(), strict=True))
-        index.facts = [(int(width), int(height), int(taken)) for width, height, taken in arrays["facts"]]
-        index.reasons = {bytes.fromhex(key): reason for key, reason in head["reasons"].items()}
-        files = [row.tobytes() for row in arrays["files"]]
-        index.files = dict(zip(files, (contents[at] for at in arrays["content_of"]), strict=True))
+    index = CacheIndex(head["photos"])
+    contents = [row.tobytes() for row in arrays["contents"]]
+    index.slots = dict(zip(contents, arrays["slots"].tolist(), strict=True))
+    index.facts = [(int(width), int(height), int(taken)) for width, height, taken in arrays["facts"]]
+    index.reasons = {bytes.fromhex(key): reason for key, reason in head["reasons"].items()}
+    files = [row.tobytes() for row in arrays["files"]]
+    index.files = dict(zip(files, (contents[at] for at in arrays["content_of"]), strict=True))
     return index
 
 
@@ -82,18 +68,15 @@ def write_index(path: Path, index: CacheIndex, side: int) -> None:
         "reasons": {key.hex(): reason for key, reason in index.reasons.items()},
     }
     content_of = (place[key] for key in index.files.values())
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        head=np.frombuffer(json.dumps(head).encode(), np.uint8),
-        files=_keys(index.files, 16),
-        content_of=np.fromiter(content_of, np.int64, len(index.files)),
-        facts=np.array(index.facts, np.int64).reshape(-1, 3),
-        contents=_keys(index.slots, 32),
-        slots=np.fromiter(index.slots.values(), np.int64, len(index.slots)),
-    )
-    body = buffer.getvalue()
-    write_file(path, sha256(body).digest() + body)
+    arrays = {
+        "head": np.frombuffer(json.dumps(head).encode(), np.uint8),
+        "files": _keys(index.files, 16),
+        "content_of": np.fromiter(content_of, np.int64, len(index.files)),
+        "facts": np.array(index.facts, np.int64).reshape(-1, 3),
+        "contents": _keys(index.slots, 32),
+        "slots": np.fromiter(index.slots.values(), np.int64, len(index.slots)),
+    }
+    write_arrays(path, arrays)
 
 
 def _keys(keyed: dict[bytes, Any], width: int) -> Array:

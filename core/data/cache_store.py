@@ -148,7 +148,7 @@ class CacheStore:
             )
 
     def view(self, dataset: Dataset) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:
-        """The fields of a `PhotoCache` for this dataset."""
+        """The fields of a `PhotoCache` for this dataset, but for its home."""
         slots = np.full(len(dataset), NO_PHOTO, np.int64)
         content = np.zeros((len(dataset), 32), np.uint8)
         facts = np.zeros((len(dataset), 3), np.int64)

@@ -10,8 +10,9 @@ import numpy as np
 
 from core.data.cache import PhotoCache
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress
+from core.data.known_copies import find_copies
 from core.data.mapped import PageKeeper
-from core.data.near_copies import Pair, find_pairs, take_prints
+from core.data.near_copies import Pair
 from core.ops.contract import Array
 
 TINY: Final = 96
@@ -71,8 +72,7 @@ def examine(
     """Look at every photo of a decoded dataset. Raises Cancelled."""
     kept = cache.kept
     found = [Finding("unreadable", (s.path,), s.reason) for s in cache.skipped]
-    prints = take_prints(cache.photos, cache.slots[kept], progress, cancelled)
-    found += [_copies(dataset, kept, pair) for pair in find_pairs(prints, cache.content[kept])]
+    found += [_copies(dataset, pair) for pair in find_copies(cache, progress, cancelled)]
     pages = PageKeeper(cache.photos)
     for at, row in enumerate(kept.tolist()):
         pages.read(3 * cache.side**2)
@@ -89,8 +89,8 @@ def examine(
     return Health(len(kept), named, tuple(sorted(found, key=lambda f: order.index(f.kind))))
 
 
-def _copies(dataset: Dataset, kept: Array, pair: Pair) -> Finding:
-    first, second = int(kept[pair.first]), int(kept[pair.second])
+def _copies(dataset: Dataset, pair: Pair) -> Finding:
+    first, second = pair.first, pair.second
     paths = (dataset.paths[first], dataset.paths[second])
     same = "the same file" if pair.likeness == 1.0 else "one picture"
     if dataset.labels[first] == dataset.labels[second]:

@@ -38,6 +38,8 @@ _GRID: Final = 8
 _LARGEST_BUCKET: Final = 2048
 """A band in which more photos than this are equal (and eight times more than by chance) is passed over: it is flat
 background, and pairs in it agree in another band, or are not found."""
+_BLOCK: Final = 512
+"""Photos between two reports of progress."""
 _VIEWS: Final = 8
 """Four turns, each plain and mirrored."""
 
@@ -67,17 +69,20 @@ def take_prints(
     """Hashes and thumbnails of the photos at these slots of a cache; about 15,000 photos a second."""
     thumbs = np.empty((len(slots), THUMB, THUMB), np.uint8)
     pages = PageKeeper(photos)
-    for at, slot in enumerate(slots):
-        grey = cv2.cvtColor(photos[slot], cv2.COLOR_RGB2GRAY)
-        pages.read(photos[slot].nbytes)
-        thumbs[at] = cv2.resize(grey, (THUMB, THUMB), interpolation=cv2.INTER_AREA)
-        if at % 512 == 0:
-            if cancelled is not None and cancelled():
-                raise Cancelled("Looking for near-copies was stopped.")
-            if progress is not None:
-                progress(at, len(slots))
-    hashes = np.stack([difference_hash(_view(thumbs, view)) for view in range(_VIEWS)], axis=1)
-    return Prints(hashes.reshape(len(slots), _VIEWS), thumbs)
+    hashes = np.empty((len(slots), _VIEWS), np.uint64)
+    for start in range(0, len(slots), _BLOCK):
+        part = slice(start, min(start + _BLOCK, len(slots)))
+        for at in range(part.start, part.stop):
+            grey = cv2.cvtColor(photos[slots[at]], cv2.COLOR_RGB2GRAY)
+            pages.read(3 * grey.size)
+            thumbs[at] = cv2.resize(grey, (THUMB, THUMB), interpolation=cv2.INTER_AREA)
+        for view in range(_VIEWS):
+            hashes[part, view] = difference_hash(_view(thumbs[part], view))
+        if cancelled is not None and cancelled():
+            raise Cancelled("Looking for near-copies was stopped.")
+        if progress is not None:
+            progress(part.stop, len(slots))
+    return Prints(hashes, thumbs)
 
 
 def difference_hash(thumbs: Array) -> Array:

@@ -13,8 +13,9 @@ from core.config import RunConfig
 from core.data.burst_groups import group_by_burst
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, IsCancelled, ReportProgress, reasons
+from core.data.known_copies import find_copies
 from core.data.name_groups import group_by_name
-from core.data.near_copies import Pair, find_pairs, join_groups, join_pairs, take_prints
+from core.data.near_copies import join_groups, join_pairs
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
 from core.data.split_file import read_split
@@ -77,23 +78,13 @@ def prepare_photos(
     groups = dataset.groups
     if groups is None:
         told = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
-        groups = group_copies(cache, told, _stage(report, "copies"), cancelled)
+        groups = join_pairs(len(dataset), find_copies(cache, _stage(report, "copies"), cancelled), told)
     splits = _split(config, dataset, cache, groups)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])
     random_leak = random_split_leak(splits[used], dataset.labels[used], groups[used], config.seed)
     warnings = _warnings(dataset, cache, splits, leak)
     return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings)
-
-
-def group_copies(
-    cache: PhotoCache, told: Array, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
-) -> Array:
-    """Groups int32 ``(N,)`` of photos that show one picture, over and above the groups that are told."""
-    kept = cache.kept
-    pairs = find_pairs(take_prints(cache.photos, cache.slots[kept], progress, cancelled), cache.content[kept])
-    rows = [Pair(int(kept[p.first]), int(kept[p.second]), p.likeness) for p in pairs]
-    return join_pairs(len(cache.slots), rows, told)
 
 
 def _stage(report: ReportStage | None, stage: str) -> ReportProgress | None:

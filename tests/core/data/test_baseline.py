@@ -15,7 +15,7 @@ from core.data.preparation import prepare_photos
 def cache_of(photos):
     count = len(photos)
     nothing = np.zeros((count, 32), np.uint8)
-    return PhotoCache(photos, np.arange(count), nothing, np.zeros((count, 3), np.int64), ())
+    return PhotoCache("", photos, np.arange(count), nothing, np.zeros((count, 3), np.int64), ())
 
 
 def test_features_are_mean_and_deviation_of_eight_patches():
