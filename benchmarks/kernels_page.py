@@ -1,0 +1,135 @@
+"""Fills the tables of docs/kernels.md from the results; the words around them are written by hand.
+
+    python -m benchmarks.kernels_page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"
+RESULTS = Path(__file__).parent / "results"
+LAYERS = ("conv1 7x7 224px 3->96", "1x1 54px 16->64", "3x3 54px 16->64", "3x3 27px 64->256", "1x1 13px 512->64")
+DIRECTIONS = ("forward", "backward_input", "backward_weight")
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [" | ".join(head), " | ".join(["---", *["--:"] * (len(head) - 1)])]
+    return "\n".join(f"| {line} |" for line in (*lines, *(" | ".join(row) for row in rows)))
+
+
+def read(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+
+def with_factors(rungs: dict[str, float], order: tuple[str, ...], better_low: bool) -> list[str]:
+    """Each rung's figure and its factor over the rung before it."""
+    cells, before = [], None
+    for rung in order:
+        value = rungs.get(rung)
+        if value is None:
+            cells.append("refuses")
+            continue
+        factor = "" if before is None else f" ({before / value if better_low else value / before:.1f}x)"
+        cells.append(f"{value:.3g}{factor}")
+        before = value
+    return cells
+
+
+def conv_table(results: dict[str, Any]) -> str:
+    order, rows = ("naive", "shared", "im2col"), []
+    peers = {row["name"]: row for row in results["rows"]}
+    for layer in LAYERS:
+        for direction in DIRECTIONS:
+            name = f"conv2d {direction} {layer}"
+            if name in results["rungs"]:
+                cells = with_factors(results["rungs"][name], order, True)
+                rows.append([f"{layer}, {direction}", *cells, f"{peers[name]['peers']['cudnn float32']:.3g}"])
+    return table(["layer, pass (ms, batch 32)", *order, "cuDNN float32"], rows)
+
+
+def step_table(results: dict[str, Any]) -> str:
+    rungs = results["rungs"]["squeezenet1_0 step by the ladder b32"]
+    order = ("naive", "shared", "im2col")
+    return table(["SqueezeNet 1.0, batch 32", *order], [["one iteration, ms", *with_factors(rungs, order, True)]])
+
+
+def matmul_table(results: dict[str, Any]) -> str:
+    order, rows = ("naive", "shared", "tiled", "tiled_vectorised", "double_buffered"), []
+    for row in results["rows"]:
+        if row["name"].startswith("matmul float32"):
+            cells = with_factors(results["rungs"][row["name"]], order, False)
+            share = 100 * row["ours"] / row["peers"]["cublas"]
+            rows.append([row["name"][15:], *cells, f"{row['peers']['cublas']:.3g}", f"{share:.0f} %"])
+    return table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS"], rows)
+
+
+def bf16_table(results: dict[str, Any]) -> str:
+    rows = [
+        [row["name"][12:], f"{row['ours']:.0f}", f"{row['peers']['cublas']:.0f}",
+         f"{100 * row['ours'] / row['peers']['cublas']:.0f} %"]
+        for row in results["rows"] if row["name"].startswith("matmul bf16")
+    ]  # fmt: skip
+    return table(["size (TFLOP/s)", "tensor_core", "cuBLAS bf16", "of cuBLAS"], rows)
+
+
+def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
+    def make(results: dict[str, Any]) -> str:
+        rows = []
+        for row in results["rows"]:
+            if row["name"].startswith(prefix):
+                rungs = ", ".join(f"{rung} {value:.3g}" for rung, value in results["rungs"][row["name"]].items())
+                peers = ", ".join(f"{peer} {value:.3g}" for peer, value in row["peers"].items())
+                rows.append([row["name"], rungs, peers, f"{row['ratio']:.2f}"])
+        return table([f"({unit})", "rungs", "peers", "best over peer"], rows)
+
+    return make
+
+
+def small_table(results: dict[str, Any]) -> str:
+    wanted = ("relu ", "sigmoid ", "add ", "max_pool ", "global_avg_pool ")
+    chosen = {**results, "rows": [row for row in results["rows"] if row["name"].startswith(wanted)]}
+    return plain_table("", "GB/s")(chosen)
+
+
+def ways_table(results: dict[str, Any]) -> str:
+    rows = [[row["name"], f"{row['ours']:.3g}", f"{row['peers']['torch']:.3g}"] for row in results["rows"]]
+    return table(["way (ms an iteration)", "ours", "PyTorch"], rows)
+
+
+def digits_table(results: dict[str, Any]) -> str:
+    rows = [[row["name"], f"{row['ours']:.4g} {row['unit']}", ", ".join(f"{v:g}" for v in row["peers"].values())]
+            for row in results["rows"]]
+    return table(["digits", "reached", "wanted"], rows)
+
+
+def made_with(results: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    machine = results.get("gpu") or results["machine"]["processor"]
+    return f"{machine}; {versions}; commit {results['commit'][:10]}; {results['date'][:10]}."
+
+
+def main() -> None:
+    text = PAGE.read_text("utf-8")
+    cpu = next(RESULTS.glob("convolutions-*.json"), None)
+    gpu, digits = read("kernels-h200"), read("mnist-h200")
+    tables = {
+        "step": step_table(gpu), "conv": conv_table(gpu), "matmul": matmul_table(gpu), "bf16": bf16_table(gpu),
+        "depthwise": plain_table("depthwise", "ms")(gpu), "small": small_table(gpu),
+        "lesson": plain_table("lesson", "ms")(gpu), "digits": digits_table(digits), "gpu": made_with(gpu),
+    }  # fmt: skip
+    if cpu is not None:
+        ways = json.loads(cpu.read_text("utf-8"))
+        tables |= {"ways": ways_table(ways), "cpu": made_with(ways)}
+    for name, made in tables.items():
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text = re.sub(pattern, lambda found, made=made: f"{found[1]}{made}\n{found[2]}", text, flags=re.DOTALL)
+    PAGE.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
