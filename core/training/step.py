@@ -10,6 +10,7 @@ import numpy as np
 from core.device import Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import TrainingDiverged
 from core.graph import Graph
+from core.ops.contract import Array
 from core.plan import compile_plan
 
 
@@ -60,11 +61,14 @@ def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiv
     )
 
 
-def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str) -> str:
+def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str, photos: Array) -> str:
     """The first layer whose output on this batch is not finite, else the one whose gradient is not.
 
-    The forward walk is done again with a plan that returns the output of every layer.
+    The forward walk is done again with a plan that returns the output of every layer; `photos` are those
+    that the batch's index counts.
     """
+    if batch.photos is None:
+        batch = replace(batch, photos=np.take(photos, np.asarray(batch.index), axis=0), index=None)
     names = [node.name for node in graph.nodes[1:]]
     probe = compile_plan(graph, device=device, batch=plan.batch, outputs=names, optimizer=Optimizer())
     try:

@@ -48,8 +48,8 @@ from core.training.start import Started, start_run
 from core.training.step import cut_batch, diverged, find_broken_layer, is_finite, take_step
 from core.training.validation import weights_to_judge
 
-LEAST_TIMING_STEPS: Final = 50
-"""Kernels are timed once an epoch, but not more often than this: a timed step costs about two."""
+LEAST_TIMING_STEPS: Final = 100
+"""Kernels are timed once an epoch, but not more often than this: a timed step costs as much as four."""
 
 
 @final
@@ -165,9 +165,9 @@ class _Run:
         rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
         result = take_step(plan, batch, rate)
         if not is_finite(result):
-            layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device)
+            layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
             kept = str(self.folder.path / LAST) if (self.folder.path / LAST).exists() else ""
-            raise diverged(before.step, result.loss, layer, kept)
+            raise diverged(before.step + 1, result.loss, layer, kept)
         seconds = time.monotonic() - begin
         self.state = before.after_step(result, seconds)
         accuracy = result.correct / result.photos
@@ -222,7 +222,7 @@ class _Run:
         setup, config = self.setup, self._config
         kernels = tuple(sorted({kernel for _, _, kernel in setup.plan.kernels()}))
         return RunStarted(
-            str(self.folder.path), config.model, setup.device, setup.classes, len(setup.train.labels),
+            str(self.folder.path), setup.graph.name, setup.device, setup.classes, len(setup.train.labels),
             len(setup.validation.labels), 0 if setup.test is None else len(setup.test.labels), config.epochs,
             self._per_epoch, self.state.step, setup.plan.memory.total, kernels,
         )

@@ -86,7 +86,8 @@ class ReferencePlan(Plan):
         return result
 
     def keep_photos(self, photos):
-        return False
+        self._kept = photos
+        return True
 
     def time_kernels(self, batch):
         begin = time.perf_counter()
@@ -103,7 +104,8 @@ class ReferencePlan(Plan):
     def _photos(self, batch):
         node = self.graph.node(PHOTO)
         height, width, _ = node.shape
-        return photo.transform(batch.photos, batch.rows, (height, width), node.attributes["mean"],
+        photos = self._kept[batch.index] if batch.photos is None else batch.photos
+        return photo.transform(photos, batch.rows, (height, width), node.attributes["mean"],
                                node.attributes["std"])
 
     def _flat(self, arrays):

@@ -207,7 +207,7 @@ def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tin
         return original(plan, batch, rate)
 
     monkeypatch.setattr(trainer, "take_step", explode)
-    with pytest.raises(TrainingDiverged, match=r"at step 5; .* layer 'dense2'") as caught:
+    with pytest.raises(TrainingDiverged, match=r"at step 6; .* layer 'dense2'") as caught:
         train(config)
     assert str(Path(config.out) / LAST) in str(caught.value)
     assert all(np.isfinite(a).all() for a in last_weights(config).weights.values())
