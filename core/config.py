@@ -55,6 +55,8 @@ class RunConfig:
     model: str = _row("squeezenet1_1", "network", "Network", "which network", choices=MODELS, expert=False)
     image_size: int = _row(224, "network", "Photo size", "side of the network's input, pixels", low=16, high=1024)
     start: str = _row("", "network", "Start from", "model file or ONNX file whose weights to start from (--from)")
+    start_colours: str = _row("auto", "network", "Colours of the start", "how photos were prepared for an ONNX file",
+                              choices=("auto", "imagenet", "tensorflow", "caffe"))
     train_layers: str = _row("all", "network", "Layers to train", "which layers learn when starting from weights",
                              choices=("all", "last", "head"))
     dropout: float = _row(0.5, "network", "Dropout", "share of the classifier's inputs dropped", low=0.0, high=0.95)
@@ -145,6 +147,8 @@ def problems(config: RunConfig) -> list[Problem]:
         found.append(Problem("test", "validation and test together leave too few photos for training."))
     if config.batch_size % config.accumulate:
         found.append(Problem("accumulate", f"does not divide the batch size {config.batch_size}."))
+    if config.train_layers != "all" and not config.start:
+        found.append(Problem("train_layers", "needs weights to start from; name a model or ONNX file with --from."))
     found += [Problem("where", f"{w!r} is not of the form column=value.") for w in config.where if "=" not in w]
     return found
 

@@ -27,7 +27,6 @@ from core.data.preparation import cache_side
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
 from core.errors import EXIT_DONE, EXIT_STOPPED, LeafClinicError, Problem
-from core.models import build
 from core.training.commands import Commands
 from core.training.dry_run import describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
@@ -36,6 +35,7 @@ from core.training.run_folder import default_folder, read_config
 from core.training.setup import VALIDATION_BATCH, choose_device, compile_fitting
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trainer import Trainer
+from core.training.transfer import adopt, first_network, read_origin
 from core.training.validation import compile_inference
 
 DEMO: Final = "demo-photos"
@@ -107,16 +107,19 @@ def make_demo(config: RunConfig, reader: Reader) -> Path:
 def dry_run(config: RunConfig) -> str:
     """The network's table and the memory of the run; only the photos' names are looked at."""
     device, _ = choose_device(config.device)
+    origin = read_origin(config)
+    config = adopt(config, origin)
     dataset = open_dataset(config)
     classes = dataset.classes
-    graph = build(config.model, len(classes), config.image_size, config.dropout)
+    network = first_network(config, origin, classes)
+    graph = network.graph
     weights = () if config.class_weights == "none" else (1.0,) * len(classes)
     photos = round(len(dataset) * (1 - config.validation - config.test))
     training, batch = compile_fitting(config, graph, device, weights, photos)
     validation = compile_inference(graph, device, VALIDATION_BATCH[device], config.threads)
     photo_bytes = 3 * cache_side(config.image_size) ** 2
     memory = describe_memory(training.memory, validation.memory, photo_bytes, batch)
-    return (f"{config.model} for {len(classes)} classes on {device}, batches of {batch}\n\n"
+    return (f"{graph.name} for {len(classes)} classes on {device}, batches of {batch}\n\n"
             f"{describe_network(training)}\n\n{memory}")
 
 

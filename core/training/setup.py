@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, final
 
 import numpy as np
@@ -15,17 +14,15 @@ from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, IsCancelled
 from core.data.loader import Loader
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
-from core.diagnosis.model_file import read_model
-from core.errors import ConfigError, OutOfMemory, Problem
+from core.errors import OutOfMemory
 from core.graph import Graph
-from core.models import build, initial_weights
 from core.ops.builder import with_loss
-from core.ops.contract import Array
 from core.optim.settings import optimizer_of
 from core.plan import compile_plan, cuda_problem
 from core.training.commands import Commands
 from core.training.events import Progress
 from core.training.relay import Relay
+from core.training.transfer import adopt, first_network, frozen_parameters, read_origin
 from core.training.validation import Validator, compile_inference
 
 AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
@@ -35,9 +32,6 @@ AUTO_STEPS: Final = 20
 """Steps that an epoch should have at least, as far as `batch_size` 0 decides it."""
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
-
-LAST_BLOCKS: Final = 4
-"""Layers with weights that "last" trains besides the classifier: SqueezeNet's last fire module and one more."""
 
 
 @final
@@ -69,6 +63,8 @@ class Setup:
 def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, Setup]:
     """Scan and decode the photos, compile the plans, put the first weights in; tells its progress."""
     device, note = choose_device(config.device)
+    origin = read_origin(config)
+    config = adopt(config, origin)
     kernels = Relay(compile_cpu_kernels, commands) if device == "cpu" else None
     try:
         photos = yield from Relay(lambda report, cancelled: prepare_photos(config, report, cancelled), commands).wait()
@@ -78,12 +74,13 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         if kernels is not None:
             kernels.cancel()
     classes = photos.dataset.classes
-    graph = build(config.model, len(classes), config.image_size, config.dropout)
+    network = first_network(config, origin, classes)
+    graph = network.graph
     if device == "cuda":
         yield Progress("compile", 0, 0)
     plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
     validator = Validator(graph, compile_inference(graph, device, VALIDATION_BATCH[device], config.threads), classes)
-    plan.load(first_weights(config, graph))
+    plan.load(network.weights)
     resident = plan.keep_photos(photos.cache.photos)
     return Setup(
         config=replace(config, batch_size=batch),
@@ -96,7 +93,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         train=_loader(config, photos, TRAIN, batch, resident),
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
-        warnings=(*note, *photos.warnings),
+        warnings=(*note, *network.notes, *photos.warnings),
     )
 
 
@@ -166,38 +163,6 @@ def class_weights(config: RunConfig, photos: PhotoSet) -> tuple[float, ...]:
     weights = counts**-power
     weights *= counts.sum() / (counts * weights).sum()
     return tuple(float(w) for w in weights)
-
-
-def first_weights(config: RunConfig, graph: Graph) -> dict[str, Array]:
-    """Weights by seed, and over them those of the model file to start from, except its last layer's.
-
-    Raises ConfigError where the file is of another network.
-    """
-    weights = initial_weights(graph, config.seed)
-    if not config.start:
-        return weights
-    model = read_model(Path(config.start))
-    head = head_parameters(graph)
-    fits = {n for n, a in model.weights.items() if n in weights and a.shape == weights[n].shape}
-    missing = sorted(set(weights) - fits - head)
-    if missing:
-        raise ConfigError([Problem("start", f"{config.start} holds {model.graph.name}, which does not fit "
-                                            f"{config.model}: {missing[0]} is not in it or has another shape.")])
-    return {**weights, **{name: model.weights[name] for name in fits}}
-
-
-def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
-    """Parameters that keep their values, as `train_layers` says."""
-    if config.train_layers == "all":
-        return ()
-    learning = head_parameters(graph, 1 if config.train_layers == "head" else 1 + LAST_BLOCKS)
-    return tuple(name for name in graph.parameters() if name not in learning)
-
-
-def head_parameters(graph: Graph, layers: int = 1) -> set[str]:
-    """Parameters of the last `layers` layers that have any."""
-    owners = [node for node in graph.nodes if node.parameters][-layers:]
-    return {f"{node.name}.{p.role}" for node in owners for p in node.parameters}
 
 
 def fingerprint(photos: PhotoSet) -> str:

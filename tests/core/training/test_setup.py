@@ -7,12 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.config import RunConfig
-from core.diagnosis.model_file import ModelFile, write_model
-from core.errors import ConfigError
-from core.models import build, initial_weights
 from core.training.commands import Commands
-from core.training.setup import auto_batch, class_weights, first_weights, frozen_parameters, set_up
+from core.training.setup import auto_batch, class_weights, set_up
 
 
 def finish(steps):
@@ -22,30 +18,6 @@ def finish(steps):
             next(steps)
         except StopIteration as end:
             return end.value
-
-
-def test_weights_come_from_a_file_but_for_the_last_layer(tmp_path):
-    donor = build("cnn", 5, 16)
-    model = ModelFile(donor, initial_weights(donor, 9), tuple("abcde"), 16)
-    write_model(tmp_path / "donor.safetensors", model)
-    config = RunConfig(model="cnn", image_size=16, start=str(tmp_path / "donor.safetensors"))
-    graph = build("cnn", 3, 16)
-    got, fresh = first_weights(config, graph), initial_weights(graph, 0)
-    assert got["conv1.weight"].tobytes() == model.weights["conv1.weight"].tobytes()
-    assert got["dense1.weight"].tobytes() == model.weights["dense1.weight"].tobytes()
-    assert got["dense2.weight"].tobytes() == fresh["dense2.weight"].tobytes()
-    with pytest.raises(ConfigError, match="does not fit squeezenet1_1"):
-        first_weights(replace(config, model="squeezenet1_1"), build("squeezenet1_1", 3, 64))
-
-
-def test_layers_that_do_not_learn_are_named(tmp_path):
-    graph = build("squeezenet1_1_bn", 4, 64)
-    every = set(graph.parameters())
-    assert frozen_parameters(RunConfig(train_layers="all"), graph) == ()
-    head = every - set(frozen_parameters(RunConfig(train_layers="head"), graph))
-    assert head == {"classifier.1.weight", "classifier.1.bias"}
-    last = every - set(frozen_parameters(RunConfig(train_layers="last"), graph))
-    assert head < last < every
 
 
 @pytest.mark.parametrize(

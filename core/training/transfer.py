@@ -1,0 +1,172 @@
+"""Starting from learned weights: the network of a model file or an ONNX file, with a head for the classes at hand.
+
+Batch norms are folded into their convolutions, and what cannot be folded is constant: no step mixes photos, so
+the CPU walks them one by one, and few photos do not spoil the statistics of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.config import MODELS, RunConfig, problems
+from core.diagnosis.features import head_node
+from core.diagnosis.model_file import find_model, read_model
+from core.errors import ConfigError, ModelFileError, Problem
+from core.graph import PHOTO, Attribute, Graph, Node
+from core.models import build, initial_weights
+from core.models.options import IMAGENET_MEAN, IMAGENET_STD
+from core.onnx import read_onnx
+from core.ops.builder import make_node
+from core.ops.contract import Array, Arrays
+from core.program import fold_batch_norm, fold_weights
+
+ONNX: Final = ".onnx"
+
+COLOURS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({
+    "auto": {},
+    "imagenet": {"mean": IMAGENET_MEAN, "std": IMAGENET_STD},
+    "tensorflow": {"mean": (0.5,) * 3, "std": (0.5,) * 3},
+    "caffe": {"mean": (123 / 255, 117 / 255, 104 / 255), "std": (1 / 255,) * 3, "bgr": True},
+})  # fmt: skip
+"""How the photos of an ONNX file were prepared, by the custom of the program it was trained with: 0..1 less mean over
+deviation, -1..1, or blue, green, red in 0..255 less a mean. "auto" takes what the file says, or ImageNet's."""
+
+LAST_LAYERS: Final = 6
+"""Layers with weights that "last" trains besides the head: SqueezeNet's last two fire modules, or MobileNetV2's last
+convolution, last block and most of the one before."""
+COMPUTING: Final = ("conv2d", "depthwise_conv2d", "dense")
+WIDTH: Final = {"conv2d": "filters", "dense": "units"}
+"""Attribute that says how many classes a head tells apart."""
+HEAD_INIT: Final = "normal_0.01"
+"""Small first weights: learned features can be large, and a ReLU behind the head must not start dead."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A learned network, without trainable batch norm. `classes` is empty where the file does not name them."""
+
+    path: Path
+    graph: Graph
+    weights: Arrays
+    classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What training starts with, and sentences about where it came from."""
+
+    graph: Graph
+    weights: dict[str, Array]
+    notes: tuple[str, ...] = ()
+
+
+def read_origin(config: RunConfig) -> Origin | None:
+    """The network that `config.start` names, None where training starts from scratch.
+
+    Raises ModelFileError where the file cannot be used, ConfigError where the colours are not its own to choose.
+    """
+    if not config.start:
+        return None
+    path = find_model(Path(config.start).expanduser().absolute())
+    notes: tuple[str, ...] = ()
+    if path.suffix.lower() == ONNX:
+        found = read_onnx(path, image_size=config.image_size, fold=True, **COLOURS[config.start_colours])
+        graph, weights, classes = found.graph, found.weights, found.classes
+        if not found.preprocessed:
+            notes = (f"{path.name} does not say how its photos are prepared: ImageNet's mean and deviation are taken. "
+                     f"If they are others, say so with --start-colours {' or '.join(list(COLOURS)[2:])}.",)
+    else:
+        if config.start_colours != "auto":
+            raise ConfigError([Problem("start_colours", "is for ONNX files; a model file says it itself.")])
+        model = read_model(path)
+        graph, weights, classes = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), model.classes
+    height, width, channels = graph.photo_shape
+    if height != width or channels != 3:
+        raise ModelFileError(f"{path} wants photos of shape {graph.photo_shape}; training needs squares in colour.")
+    return Origin(path, graph, weights, classes, notes)
+
+
+def adopt(config: RunConfig, origin: Origin | None) -> RunConfig:
+    """The configuration with the file's network and photo size. Raises ConfigError where these cannot be."""
+    if origin is None:
+        return config
+    model = origin.graph.name if origin.graph.name in MODELS else config.model
+    config = replace(config, start=str(origin.path), model=model, image_size=origin.graph.photo_shape[0])
+    if found := problems(config):
+        raise ConfigError(found)
+    return config
+
+
+def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[str]) -> Network:
+    """The network for these classes and its first weights, by seed where they are not learned yet.
+
+    The head is the file's where it tells the same classes apart (matched by name), else it is new.
+    """
+    if origin is None:
+        graph = build(config.model, len(classes), config.image_size, config.dropout)
+        return Network(graph, initial_weights(graph, config.seed))
+    same = sorted(origin.classes) == sorted(classes)
+    graph = _adapt(origin, len(classes), config.dropout, new_head=not same)
+    head = head_parameters(graph)
+    weights = {**initial_weights(graph, config.seed), **{n: a for n, a in origin.weights.items() if n not in head}}
+    if same:
+        order = np.array([origin.classes.index(name) for name in classes])
+        weights |= {name: origin.weights[name][order] for name in head}
+    told = "keeps its head" if same else f"has a new head for {len(classes)} classes"
+    which = {"all": "all layers learn", "last": "the last layers learn", "head": "only the head learns"}
+    note = (f"Starting from {origin.path.name}: {graph.name} on photos of {config.image_size} pixels {told}; "
+            f"{which[config.train_layers]}.")
+    return Network(graph, weights, (*origin.notes, note))
+
+
+def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
+    """Parameters that keep their values, as `train_layers` says."""
+    if config.train_layers == "all":
+        return ()
+    learning = head_parameters(graph) if config.train_layers == "head" else _last_parameters(graph)
+    return tuple(name for name in graph.parameters() if name not in learning)
+
+
+def head_parameters(graph: Graph) -> set[str]:
+    """Full names of the parameters of the layer whose outputs are the classes."""
+    head = head_node(graph)
+    return {f"{head.name}.{p.role}" for p in head.parameters}
+
+
+def _last_parameters(graph: Graph) -> set[str]:
+    """Parameters from the first of the last computing layers on, batch norms between them included."""
+    computing = [i for i, node in enumerate(graph.nodes) if node.op in COMPUTING]
+    first = computing[-1 - LAST_LAYERS :][0]
+    return {f"{node.name}.{p.role}" for node in graph.nodes[first:] for p in node.parameters}
+
+
+def _adapt(origin: Origin, classes: int, dropout: float, new_head: bool) -> Graph:
+    """The file's graph with constant batch norms, dropout as wanted and, with `new_head`, so many classes."""
+    head = head_node(origin.graph)
+
+    def changes(node: Node) -> dict[str, Attribute]:
+        if node.name == head.name and new_head:
+            return {WIDTH[node.op]: classes, "init": HEAD_INIT}
+        return {"batch_norm": {"frozen": True}, "dropout": {"rate": dropout}}.get(node.op, {})  # type: ignore[return-value]
+
+    known: dict[str, Node] = {PHOTO: origin.graph.nodes[0]}
+    try:
+        for node in origin.graph.nodes[1:]:
+            attributes = {**node.attributes, **changes(node)}
+            known[node.name] = make_node(node.op, node.name, node.inputs, attributes, known)
+    except ValueError as error:
+        raise ModelFileError(f"{origin.path} cannot be given {classes} classes: {error}") from error
+    graph = Graph(origin.graph.name, tuple(known.values()), origin.graph.output)
+    if known[graph.output].shape != (classes,):
+        raise ModelFileError(f"{origin.path} cannot be given {classes} classes: its last layer {head.name!r} does not "
+                             "decide how many there are.")
+    return graph

@@ -1,0 +1,203 @@
+"""Learned weights come along, the head is new where the classes are, and what must not learn keeps its bits."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.config import RunConfig, problems
+from core.device import Optimizer, PhotoBatch
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.errors import ConfigError, ModelFileError
+from core.models import build, initial_weights
+from core.onnx import write_onnx
+from core.ops.builder import with_loss
+from core.ops.network import forward
+from core.ops.photo import identity_rows
+from core.plan import compile_plan
+from core.program import lower
+from core.training.events import EpochDone, RunStarted, Warned
+from core.training.run_folder import read_config
+from core.training.trainer import Trainer
+from core.training.transfer import adopt, first_network, frozen_parameters, head_parameters, read_origin
+from tests.helpers.noise import integers, noise
+from tests.helpers.tiny_photos import write_photos
+
+WEIGHTS = Path(os.environ.get("LEAFCLINIC_DATA", "")) / "weights"
+
+
+def donor(path, name="squeezenet1_1_bn", classes=("oak", "ash", "elm"), size=48, **options):
+    """A model file whose batch norms have something to fold."""
+    graph = build(name, len(classes), size, **options)
+    weights = initial_weights(graph, 9)
+    for key in weights:
+        if key.endswith(("running_mean", "_bn.bias")):
+            weights[key] = noise(key, weights[key].shape).astype(np.float32) / 10
+        if key.endswith("running_var"):
+            weights[key] = 0.5 + noise(key, weights[key].shape).astype(np.float32) ** 2
+    write_model(path, ModelFile(graph, weights, tuple(classes), size))
+    return RunConfig(start=str(path))
+
+
+def start(config, classes):
+    origin = read_origin(config)
+    config = adopt(config, origin)
+    return config, first_network(config, origin, classes)
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1_bn", "mobilenetv2"])
+def test_a_folded_network_says_what_the_file_says(tmp_path, name):
+    config, network = start(donor(tmp_path / "m.safetensors", name), ("oak", "ash", "elm"))
+    model = read_model(tmp_path / "m.safetensors")
+    assert (config.image_size, config.model) == (48, name)
+    assert not any(node.op == "batch_norm" for node in network.graph.nodes)
+    assert not lower(network.graph, True).uses_batch_statistics()
+    photos = noise("photos", (2, 48, 48, 3)).astype(np.float32)
+    said, told = (forward(g, w, photos)[g.output] for g, w in ((model.graph, model.weights),
+                                                              (network.graph, network.weights)))
+    np.testing.assert_allclose(told, said, atol=1e-4 * max(1, np.abs(said).max()))
+    assert np.ptp(said) > 1e-3
+
+
+def test_the_same_classes_in_another_order_keep_their_head_by_name(tmp_path):
+    config = donor(tmp_path / "m.safetensors")
+    _, network = start(config, ("ash", "elm", "oak"))
+    given = read_model(tmp_path / "m.safetensors").weights["classifier.1.weight"]
+    assert network.weights["classifier.1.weight"].tobytes() == given[[1, 2, 0]].tobytes()
+    assert "keeps its head" in network.notes[-1]
+
+
+def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
+    config = donor(tmp_path / "m.safetensors", dropout=0.1)
+    origin = read_origin(config)
+    config, network = start(replace(config, dropout=0.3), ("a", "b", "c", "d"))
+    assert network.graph.classes == 4
+    head = head_parameters(network.graph)
+    assert head == {"classifier.1.weight", "classifier.1.bias"}
+    assert {n for n in network.weights if n in origin.weights
+            and network.weights[n].tobytes() == origin.weights[n].tobytes()} == set(network.weights) - head
+    assert 0.005 < network.weights["classifier.1.weight"].std() < 0.02
+    assert network.graph.node("classifier.0").attributes["rate"] == 0.3
+    assert "new head for 4 classes" in network.notes[-1]
+
+
+def test_an_onnx_file_of_ours_brings_its_own_preprocessing(tmp_path):
+    graph = build("mobilenetv2", 3, 32, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    (tmp_path / "m.onnx").write_bytes(write_onnx(graph, initial_weights(graph, 1), ("x", "y", "z"), 1.0))
+    config, network = start(RunConfig(start=str(tmp_path / "m.onnx")), ("x", "q"))
+    assert network.graph.nodes[0].attributes["mean"] == (0.1, 0.2, 0.3)
+    assert network.graph.photo_shape == (32, 32, 3)
+    assert config.image_size == 32
+    assert network.graph.classes == 2
+    assert len(network.notes) == 1
+
+
+@pytest.mark.skipif(not os.environ.get("LEAFCLINIC_DATA") or not WEIGHTS.is_dir(),
+                    reason="LEAFCLINIC_DATA does not lead to the weights")
+@pytest.mark.parametrize(("file", "colours", "size", "first"), [
+    ("squeezenet_v1.0.onnx", "caffe", 227, (96, 7, 7, 3)),
+    ("mobilenetv2_1.0_224.onnx", "tensorflow", 224, (32, 3, 3, 3)),
+])  # fmt: skip
+def test_pretrained_networks_of_other_programs_start_a_run(file, colours, size, first):
+    config, network = start(RunConfig(start=str(WEIGHTS / file), start_colours=colours), ("a", "b", "c"))
+    assert (config.image_size, network.graph.classes) == (size, 3)
+    name = next(iter(network.graph.parameters()))
+    assert network.weights[name].shape == first
+    assert not any("does not say" in note for note in network.notes)
+    _, unsaid = start(RunConfig(start=str(WEIGHTS / file)), ("a", "b"))
+    assert "--start-colours tensorflow or caffe" in unsaid.notes[0]
+    if colours == "caffe":  # trained on blue, green, red
+        assert network.weights[name][..., ::-1].tobytes() == unsaid.weights[name].tobytes()
+
+
+def test_layers_that_do_not_learn_are_named():
+    graph = build("squeezenet1_1", 4, 64)
+    every = set(graph.parameters())
+    assert frozen_parameters(RunConfig(train_layers="all"), graph) == ()
+    head = every - set(frozen_parameters(RunConfig(train_layers="head"), graph))
+    assert head == {"classifier.1.weight", "classifier.1.bias"}
+    last = every - set(frozen_parameters(RunConfig(train_layers="last"), graph))
+    assert {n.split(".")[1] for n in last if n.startswith("features")} == {"11", "12"}
+    assert head < last
+
+
+def test_without_weights_to_start_from_all_layers_must_learn():
+    assert [p.field for p in problems(RunConfig(train_layers="head"))] == ["train_layers"]
+    assert not problems(RunConfig(train_layers="head", start="m.safetensors"))
+
+
+def test_backward_ends_at_the_first_layer_that_learns_and_the_rest_keeps_its_bits():
+    """On the CPU's plan: nothing is computed for layers that stay, and their running average stays too."""
+    logits = build("squeezenet1_1", 3, 32)
+    frozen = frozen_parameters(RunConfig(train_layers="head"), logits)
+    plan = compile_plan(with_loss(logits, 0.0, ()), batch=2, training=True, frozen=frozen,
+                        optimizer=Optimizer("adamw", weight_decay=0.1, average=0.5))
+    behind = {layer for layer, direction, _ in plan.kernels() if direction.startswith("backward")}
+    assert "classifier.1" in behind
+    assert not any(layer.startswith("features") for layer in behind)
+    weights = initial_weights(logits, 3)
+    plan.load(weights)
+    photos = integers("photos", (2, 32, 32, 3), 0, 256).astype(np.uint8)
+    plan.train_step(PhotoBatch(photos, identity_rows(2, (32, 32), (32, 32)), np.array([0, 2], np.int32)), 0.01)
+    average = plan.state()["average"]
+    averaged = {name: average[at : at + int(np.prod(shape))] for name, (at, shape) in plan.layout.offsets.items()}
+    for found in (plan.weights(), averaged):
+        same = {name for name, array in found.items() if array.tobytes() == weights[name].tobytes()}
+        assert set(weights) - same == head_parameters(logits)
+    plan.close()
+
+
+@pytest.mark.usefixtures("reference_plans")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_training_the_head_leaves_every_other_bit(tiny, tmp_path, optimizer):
+    donor(tmp_path / "m.safetensors", "cnn", ("x", "y", "z"), 16)
+    config = tiny(start=str(tmp_path / "m.safetensors"), train_layers="head", optimizer=optimizer, image_size=64,
+                  model="squeezenet1_1", epochs=2)
+    events = list(Trainer(config).run())
+    trained, before = read_model(Path(config.out)), read_model(tmp_path / "m.safetensors")
+    assert next(e for e in events if isinstance(e, RunStarted)).model == "cnn"
+    assert any("only the head learns" in e.message for e in events if isinstance(e, Warned))
+    assert trained.graph.photo_shape == (16, 16, 3)
+    same = {n for n, a in trained.weights.items() if a.tobytes() == before.weights[n].tobytes()}
+    assert set(trained.weights) - same == head_parameters(trained.graph)
+    resumed = list(Trainer(read_config(Path(config.out)), resume=True).run())
+    assert resumed[-1].reason == "completed"
+
+
+@pytest.mark.usefixtures("reference_plans")
+def test_what_was_learned_helps_with_new_classes(tiny, tmp_path):
+    """Three colours learned first; then one short epoch on two of them, from scratch and from there."""
+    photos = write_photos(tmp_path / "three", ("green", "brown", "grey"), each=24)
+    first = tiny("first", data=str(photos), epochs=5)
+    list(Trainer(first).run())
+
+    def loss(name, **more):
+        events = list(Trainer(tiny(name, epochs=1, learning_rate=1e-3, schedule="constant", **more)).run())
+        return next(e for e in events if isinstance(e, EpochDone)).validation_loss
+
+    assert loss("transferred", start=first.out) < 0.7 * loss("scratch")
+
+
+def test_files_that_cannot_be_started_from_are_told_in_a_sentence(tmp_path):
+    for name, content, said in (
+        ("gone.safetensors", None, "There is no file"),
+        ("text.safetensors", b"nonsense", "cut, altered or of another format"),
+        ("text.onnx", b"nonsense", "ONNX"),
+        ("gone.onnx", None, "cannot be read"),
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(ModelFileError, match=said) as told:
+            read_origin(RunConfig(start=str(tmp_path / name)))
+        assert "\n" not in str(told.value)
+    config = donor(tmp_path / "m.safetensors", "cnn", size=16)
+    with pytest.raises(ConfigError, match="start-colours: is for ONNX"):
+        read_origin(replace(config, start_colours="caffe"))
+    grey = build("mlp", 3, 28, channels=1)
+    write_model(tmp_path / "grey.safetensors", ModelFile(grey, initial_weights(grey, 0), ("a", "b", "c"), 28))
+    with pytest.raises(ModelFileError, match="squares in colour"):
+        read_origin(RunConfig(start=str(tmp_path / "grey.safetensors")))
