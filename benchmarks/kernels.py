@@ -24,7 +24,7 @@ from benchmarks.record import Row, make_row, print_table, write_results
 from core.device import Optimizer, PhotoBatch
 from core.gpu.cuda import cuda
 from core.gpu.hosted import on_stream
-from core.gpu.kernels import matmul_tensor_core
+from core.gpu.kernels import matmul_hopper, matmul_tensor_core
 from core.gpu.table import TABLE
 from core.laboratory.digits import DEVICE_RUNGS, Lesson, normalised, run_lesson
 from core.laboratory.network import Walk, cuda_place
@@ -42,6 +42,9 @@ SLOW_MS = 20.0
 """Above this one repeat is enough."""
 
 SIZES = [(512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (32, 27, 14884)]
+TILES = ((128, 256, 32, 4, 2, 4), (128, 128, 32, 4, 2, 4), (128, 256, 64, 3, 2, 4), (128, 128, 64, 3, 2, 2))
+"""Tile shapes of the tensor_core rung that are tried."""
+
 PARTS = "check,step,matmul,depthwise,small,lesson,conv"
 
 CHECKED = (
@@ -207,7 +210,7 @@ def time_products(clock: Clock, rows: list[Row], sizes: list[tuple[int, int, int
         flops, name = 2 * m * k * n, f"{m}x{k}x{n}" if len({m, k, n}) > 1 else str(m)
         wanted, times = a.double() @ b.double() if max(m, k, n) <= 4096 else a @ b, {}
         for row in TABLE.of("matmul", "forward"):
-            if row.algorithm == "tensor_core" or row.refuses(case) is not None:
+            if row.algorithm in ("tensor_core", "wgmma") or row.refuses(case) is not None:
                 continue
             row.run(case, arrays)
             error = float((out - wanted).norm() / wanted.norm())
@@ -225,15 +228,15 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
     out = torch.full((a.shape[0], b.shape[1]), float("nan"), device="cuda", dtype=torch.bfloat16)
     bits = [cuda.as_cuda_array(t.view(torch.int16)).view(np.uint16) for t in (a, b, out)]
     wanted, speeds = torch.mm(a, b).float(), {}
-    for tile in ((128, 256, 32, 4, 2, 4), (128, 128, 32, 4, 2, 4), (256, 128, 32, 4, 4, 2), (128, 256, 64, 3, 2, 4),
-                 (128, 128, 64, 3, 2, 2)):
+    ways = {f"tensor_core {'x'.join(map(str, t))}": partial(matmul_tensor_core.multiply, *bits, t) for t in TILES}
+    for way, run in {**ways, "wgmma": partial(matmul_hopper.multiply, *bits)}.items():
         out.fill_(float("nan"))
-        matmul_tensor_core.multiply(*bits, tile)
+        torch.cuda.synchronize()
+        run()
         torch.cuda.synchronize()
         error = float((out.float() - wanted).norm() / wanted.norm())
-        assert error < 1e-2, (tile, name, error)
-        ms = clock.milliseconds(lambda tile=tile: matmul_tensor_core.multiply(*bits, tile))
-        speeds["x".join(map(str, tile))] = flops / ms / 1e9
+        assert error < 1e-2, (way, name, error)
+        speeds[way] = flops / clock.milliseconds(run) / 1e9
     cublas = flops / clock.milliseconds(partial(torch.mm, a, b, out=out)) / 1e9
     return line(f"matmul bf16 {name}", {"cublas": cublas}, "TFLOP/s", speeds)
 

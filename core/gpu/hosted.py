@@ -50,6 +50,12 @@ def on_stream(stream: Any) -> Iterator[None]:
         _streams.pop()
 
 
+def stream_address() -> int:
+    """The stream in use as the driver's number, 0 for the default one."""
+    handle = getattr(_streams[-1], "handle", _streams[-1])
+    return int(getattr(handle, "value", handle) or 0)
+
+
 _streams: list[Any] = [0]
 
 

@@ -40,9 +40,14 @@ def kernel_ptx(kernel: Any, capability: Capability) -> str:
 
 def assemble(ptx: str, capability: Capability) -> Resources:
     """Resources of the one kernel in `ptx`. Raises ImportError where nvJitLink is not installed."""
+    return _read(assembler_log(ptx, f"sm_{capability[0]}{capability[1]}"))
+
+
+def assembler_log(ptx: str, architecture: str) -> str:
+    """What the assembler says of `ptx`: resources, and warnings about lost performance."""
     from cuda.bindings import nvjitlink
 
-    options = [f"-arch=sm_{capability[0]}{capability[1]}", "-verbose", "-Xptxas=-v"]
+    options = [f"-arch={architecture}", "-verbose", "-Xptxas=-v"]
     handle = nvjitlink.create(len(options), options)
     try:
         source = ptx.encode()
@@ -52,7 +57,7 @@ def assemble(ptx: str, capability: Capability) -> Resources:
         nvjitlink.get_info_log(handle, log)
     finally:
         nvjitlink.destroy(handle)
-    return _read(log.decode())
+    return log.decode()
 
 
 def _read(log: str) -> Resources:

@@ -20,6 +20,7 @@ from core.gpu.kernels import (
     dropout,
     elementwise,
     matmul,
+    matmul_hopper,
     matmul_tensor_core,
     pool,
     softmax,
@@ -185,6 +186,8 @@ PRODUCT: Final = (
 FAST: Final = (
     row("matmul", "forward", "tensor_core", matmul_tensor_core.launch, "out",
         "bf16 through cp.async and mma.sync, float32 sums", matmul_tensor_core.refuse, BF16),
+    row("matmul", "forward", "wgmma", matmul_hopper.launch, "out",
+        "four warps multiply from shared memory, Hopper's own instruction", matmul_hopper.refuse, BF16),
 )  # fmt: skip
 
 TEACHING: Final = (

@@ -29,6 +29,7 @@ LADDER: Final = (
     "tiled_vectorised",
     "double_buffered",
     "tensor_core",
+    "wgmma",
     "fused",
 )
 """Rungs, lowest first. The vendors' libraries are yardsticks and are never chosen by "auto"."""

@@ -8,6 +8,7 @@ groups of rows, so that neighbours find each other's slices in the L2 cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
@@ -181,11 +182,16 @@ def refuse(case: Case) -> str | None:
 
 def launch(case: Case, arrays: Arrays) -> None:
     """float32 matrices are rounded to bf16 first; matrices of bf16 bits are taken as they are."""
+    run_in_bf16(multiply, arrays)
+
+
+def run_in_bf16(product: Callable[[Any, Any, Any], None], arrays: Arrays) -> None:
+    """``out = product(x, x2)`` where the arrays may be float32 or bf16 bits."""
     if arrays["out"].dtype != np.float32:
-        multiply(arrays["x"], arrays["x2"], arrays["out"])
+        product(arrays["x"], arrays["x2"], arrays["out"])
         return
     halves = [scratch(arrays, f"bf16 {name}", arrays[name].shape, np.uint16) for name in ("x", "x2", "out")]
     for name, half in zip(("x", "x2"), halves, strict=False):
         to_bf16[over(half.size)](flat(arrays[name]), flat(half))
-    multiply(*halves)
+    product(*halves)
     from_bf16[over(halves[2].size)](flat(halves[2]), flat(arrays["out"]))

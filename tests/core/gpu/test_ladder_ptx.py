@@ -6,11 +6,14 @@ import importlib
 
 import pytest
 
-from core.gpu.resources import CAPABILITIES, assemble, kernel_ptx
+from core.gpu.cuda import compile_to_ptx
+from core.gpu.kernels import matmul_hopper
+from core.gpu.kernels.matmul_tensor_core import KINDS, TILE, make_kernel
+from core.gpu.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
 
 MODULES = (
     "batch_norm", "conv2d", "conv2d_im2col", "conv2d_shared", "dense", "depthwise", "dropout", "elementwise",
-    "matmul", "pool", "product", "reduction", "softmax", "update",
+    "matmul", "matmul_tensor_core", "pool", "product", "reduction", "softmax", "update",
 )  # fmt: skip
 
 ON_EVERY_GPU = (
@@ -63,3 +66,21 @@ def test_wide_rungs_load_and_store_16_bytes_at_a_time(name):
     ptx = kernel_ptx(kernels("matmul")[name], (9, 0))
     for instruction in ("ld.global.v4", "ld.shared.v4", "st.shared.v4", "st.global.v4"):
         assert instruction in ptx, instruction
+
+
+@pytest.mark.parametrize("capability", [c for c in CAPABILITIES if c >= (8, 0)], ids=lambda c: f"sm_{c[0]}{c[1]}")
+def test_the_tensor_core_product_compiles_from_ampere_on(capability):
+    ptx, _ = compile_to_ptx(make_kernel(*TILE), KINDS, capability, (32 * TILE[4] * TILE[5], 1))
+    assert "mma.sync.aligned.m16n8k16" in ptx
+    assert "cp.async" in ptx
+    resources = assemble(ptx, capability)
+    assert (resources.stack, resources.spills) == (0, 0)
+
+
+def test_hoppers_product_keeps_its_matrix_units_busy():
+    ptx, _ = matmul_hopper.ptx()
+    assert ptx.count("wgmma.mma_async") == 4
+    assert ".local" not in ptx
+    log = assembler_log(ptx, "sm_90a")
+    assert "serialized" not in log, log
+    assert "0 bytes spill stores" in log
