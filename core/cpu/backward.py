@@ -8,15 +8,15 @@ from typing import Final
 import numpy as np
 
 from core.cpu import batch_norm as bn
-from core.cpu import depthwise as dw
+from core.cpu import depthwise, loss, matmul, packing, pooling
 from core.cpu import elementwise as ew
-from core.cpu import loss, matmul, packing, pooling
 from core.cpu import microkernel as mk
-from core.cpu.forward import as_image, depthwise_fields, dropout_settings, pack_depthwise, pool_fields, pool_shares
+from core.cpu.forward import as_image, dropout_settings, pack_depthwise, pool_fields, pool_shares
 from core.cpu.geometry import View
 from core.cpu.gradients import Ledger, Target, lone_clip
 from core.cpu.lowering import Frame, convolution_of, map_record, zero_record
 from core.cpu.records import NOWHERE, Address, Record, Space
+from core.ops.window import read_window
 from core.program import Step, Value
 
 MASK_FLAGS: Final = {0: 0, 1: mk.MASK, 2: mk.MASK | mk.CAP}
@@ -63,43 +63,48 @@ def _convolve(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     panel = Address(Space.SHARED, frame.memory(max(size, 1)).ctypes.data)
     weight = frame.parameter(step, "weight")
     assert weight is not None
-    flags = MASK_FLAGS[target.clip] | (mk.ACCUMULATE if target.accumulate else 0)
     mask = target.y if target.clip else None
-    products, packs, empty = matmul.input_gradient(c, dy, target.dx, mask, flags, weight, panel, step.node)
+    products, packs, empty = matmul.input_gradient(c, dy, target.dx, mask, _flags(target), weight, panel, step.node)
     frame.packs.extend(packs)
-    records += target.before
-    stride = c.stride
-    for y, x0, height, width in empty:
-        dx, y_at = _phase(target.dx, y, x0, height, width, stride), _phase(target.y, y, x0, height, width, stride)
-        if not target.accumulate:
-            records.append(zero_record(frame, step.node, dx))
-        elif target.clip:
-            records.append(map_record(step.node, "backward_input", ew.COPY, dx, dx, y_at, clip=target.clip))
-    return records + products
-
-
-def _phase(view: View, y: int, x: int, height: int, width: int, stride: tuple[int, int]) -> View:
-    return View(view.at(y, x), height, width, view.channels, view.row * stride[0], view.pixel * stride[1])
+    return [*records, *target.before, *_fill(frame, step, target, empty, c.stride), *products]
 
 
 def _depthwise(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    x, dy = frame.x(step.inputs[0]), frame.d(step.output)
+    x, dy, window = frame.x(step.inputs[0]), frame.d(step.output), read_window(step.attributes)
     records: list[Record] = []
-    if frame.trains(step, "weight") or frame.trains(step, "bias"):
-        spare = frame.buffers.reserve(4 * step.parameters[0].size)
-        taps = frame.private(step, "weight") if frame.trains(step, "weight") else spare
-        bias = frame.private(step, "bias") if frame.trains(step, "bias") else NOWHERE
-        fields = depthwise_fields(step, x, dy, taps) | {dw.BIAS: bias}
-        records.append(Record(dw.run_depthwise_weight, fields, 1, step.node, "backward_weight", "fused"))
+    if frame.trains(step, "weight"):
+        records += depthwise.weight_gradient(window, x, dy, frame.private(step, "weight"), step.node)
+    if frame.trains(step, "bias"):
+        records += matmul.bias_gradient(dy, frame.constant([1.0]), frame.private(step, "bias"), step.node)
     target = _targets(ledger, step)[0]
-    if target is not None:
-        fields = depthwise_fields(step, target.dx, dy, pack_depthwise(frame, step)) | {
-            dw.RELU: target.clip, dw.ACCUMULATE: int(target.accumulate),
-            dw.MASK: target.y.address, dw.MASK_ROW: target.y.row, dw.MASK_PIXEL: target.y.pixel,
-        }  # fmt: skip
-        records += target.before
-        records.append(Record(dw.run_depthwise_input, fields, x.height, step.node, "backward_input", "fused"))
+    if target is None:
+        return records
+    taps, mask = pack_depthwise(frame, step), target.y if target.clip else None
+    products, empty = depthwise.input_gradient(window, dy, target.dx, mask, _flags(target), taps, step.node)
+    return [*records, *target.before, *_fill(frame, step, target, empty, window.stride), *products]
+
+
+def _flags(target: Target) -> int:
+    return MASK_FLAGS[target.clip] | (mk.ACCUMULATE if target.accumulate else 0)
+
+
+def _fill(
+    frame: Frame, step: Step, target: Target, empty: list[tuple[int, int, int, int]], stride: tuple[int, int]
+) -> list[Record]:
+    """The phases of an input gradient that no tap reaches: zeros, or the mask of what is there."""
+    records = []
+    for place in empty:
+        dx, y = _phase(target.dx, place, stride), _phase(target.y, place, stride)
+        if not target.accumulate:
+            records.append(zero_record(frame, step.node, dx))
+        elif target.clip:
+            records.append(map_record(step.node, "backward_input", ew.COPY, dx, dx, y, clip=target.clip))
     return records
+
+
+def _phase(view: View, place: tuple[int, int, int, int], stride: tuple[int, int]) -> View:
+    y, x, height, width = place
+    return View(view.at(y, x), height, width, view.channels, view.row * stride[0], view.pixel * stride[1])
 
 
 def _pool(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:

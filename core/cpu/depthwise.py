@@ -1,93 +1,85 @@
-"""Depthwise convolution: bound by memory, so plain loops over channels that the compiler vectorises.
+"""Records of the depthwise convolution: the depthwise tile, one vector of channels at a time.
 
-Packed filters and private gradients are (kh, kw, C): all channels of a tap side by side.
+Packed filters and private gradients are (kh, kw, C). At 32 channels and 112 x 112 pixels the forward
+pass takes a fifth of the time of plain loops over channels, which spend it on their own set-up.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from core.cpu.memory import floats, words
-
-# Record. X with a zero border (its gradient in backward), Y output; strides in bytes.
-X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
-Y, Y_ROW, Y_PIXEL, ROWS, COLUMNS = range(7, 12)
-KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT = range(12, 18)
-FILTER, BIAS, RELU, ACCUMULATE = range(18, 22)
-"""BIAS 0 is none; RELU 1 clips at 0, 2 also at 6, and is the mask in backward."""
-MASK, MASK_ROW, MASK_PIXEL = range(22, 25)
+from core.cpu import microkernel as mk
+from core.cpu import tiled
+from core.cpu.geometry import View, phases
+from core.cpu.level import current_level
+from core.cpu.matmul import REDUCED_PIXELS, Columns, cut
+from core.cpu.records import NOWHERE, Address, Record
+from core.ops.window import Window
 
 
-def run_depthwise(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Tasks are output rows."""
-    w = words(record)
-    channels = w[CHANNELS]
-    bias = floats(w[BIAS], channels)
-    cap = np.float32(6 if w[RELU] == 2 else np.inf)
-    for oy in range(low, high):
-        for ox in range(w[COLUMNS]):
-            out = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], channels)
-            if w[BIAS]:
-                for c in range(channels):
-                    out[c] = bias[c]
-            else:
-                out[:] = 0
-            corner = w[X] + (oy * w[STRIDE_Y] - w[TOP]) * w[X_ROW] + (ox * w[STRIDE_X] - w[LEFT]) * w[X_PIXEL]
-            for ky in range(w[KERNEL_Y]):
-                for kx in range(w[KERNEL_X]):
-                    seen = floats(corner + ky * w[X_ROW] + kx * w[X_PIXEL], channels)
-                    tap = floats(w[FILTER] + (ky * w[KERNEL_X] + kx) * channels * 4, channels)
-                    for c in range(channels):
-                        out[c] += seen[c] * tap[c]
-            if w[RELU]:
-                for c in range(channels):
-                    v = np.float32(0) if out[c] < 0 else out[c]
-                    out[c] = cap if v > cap else v
+def _blocks(channels: int) -> Columns:
+    return Columns(0, -(-channels // current_level().lanes), 0, channels)
 
 
-def run_depthwise_input(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Input gradient; tasks are input rows, each pixel gathers from the windows it lies in."""
-    w = words(record)
-    channels = w[CHANNELS]
-    cap = np.float32(6 if w[RELU] == 2 else np.inf)
-    for iy in range(low, high):
-        for ix in range(w[WIDTH]):
-            dx = floats(w[X] + iy * w[X_ROW] + ix * w[X_PIXEL], channels)
-            if not w[ACCUMULATE]:
-                dx[:] = 0
-            for ky in range(w[KERNEL_Y]):
-                oy = (iy + w[TOP] - ky) // w[STRIDE_Y]
-                if oy * w[STRIDE_Y] != iy + w[TOP] - ky or oy < 0 or oy >= w[ROWS]:
-                    continue
-                for kx in range(w[KERNEL_X]):
-                    ox = (ix + w[LEFT] - kx) // w[STRIDE_X]
-                    if ox * w[STRIDE_X] != ix + w[LEFT] - kx or ox < 0 or ox >= w[COLUMNS]:
-                        continue
-                    dy = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], channels)
-                    tap = floats(w[FILTER] + (ky * w[KERNEL_X] + kx) * channels * 4, channels)
-                    for c in range(channels):
-                        dx[c] += dy[c] * tap[c]
-            if w[RELU]:
-                y = floats(w[MASK] + iy * w[MASK_ROW] + ix * w[MASK_PIXEL], channels)
-                for c in range(channels):
-                    dx[c] = dx[c] if y[c] > 0 and y[c] < cap else 0
+def _channel_steps() -> dict[int, int | Address]:
+    width = 4 * current_level().lanes
+    return {tiled.SAJ: width, tiled.SBJ: width, tiled.GROUPS: 1, mk.KW: 1, tiled.T1: 1, tiled.T2: 1}
 
 
-def run_depthwise_weight(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Adds to the filter's and the bias's gradient; one task."""
-    w = words(record)
-    channels = w[CHANNELS]
-    bias = floats(w[BIAS], channels)
-    for oy in range(w[ROWS]):
-        for ox in range(w[COLUMNS]):
-            dy = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], channels)
-            corner = w[X] + (oy * w[STRIDE_Y] - w[TOP]) * w[X_ROW] + (ox * w[STRIDE_X] - w[LEFT]) * w[X_PIXEL]
-            if w[BIAS]:
-                for c in range(channels):
-                    bias[c] += dy[c]
-            for ky in range(w[KERNEL_Y]):
-                for kx in range(w[KERNEL_X]):
-                    seen = floats(corner + ky * w[X_ROW] + kx * w[X_PIXEL], channels)
-                    tap = floats(w[FILTER] + (ky * w[KERNEL_X] + kx) * channels * 4, channels)
-                    for c in range(channels):
-                        tap[c] += seen[c] * dy[c]
+def forward_records(
+    window: Window, x: View, y: View, taps: Address, bias: Address | None, flags: int, layer: str
+) -> list[Record]:
+    """``y = end(bias + x * filter)``; x has a zero border as wide as the window reaches."""
+    (kh, kw), blocks, pixel = window.kernel, _blocks(x.channels), 4 * x.channels
+    fields = {
+        **cut(y.width, blocks, kh * kw), **_channel_steps(),
+        tiled.A: x.at(-window.padding[0], -window.padding[1]), mk.SAM: window.stride[1] * x.pixel,
+        mk.SAK: x.pixel, mk.SAY: x.row, tiled.SAR: window.stride[0] * x.row,
+        tiled.B: taps, mk.SBK: pixel, mk.SBY: kw * pixel, mk.KL: kw, tiled.KH: kh, tiled.KH_LAST: kh,
+        tiled.C: y.address, mk.LDC: y.pixel, tiled.SCR: y.row, tiled.ROWS: y.height,
+        tiled.X: bias or NOWHERE, mk.FLAGS: flags | (mk.BIAS if bias else 0),
+    }  # fmt: skip
+    return [Record(tiled.run_tiled, fields, blocks.blocks * y.height, layer, "forward", "tiled")]
+
+
+def input_gradient(
+    window: Window, dy: View, dx: View, y_mask: View | None, flags: int, taps: Address, layer: str
+) -> tuple[list[Record], list[tuple[int, int, int, int]]]:
+    """Records of dx, one for every phase of the stride, and phases (y, x, rows, columns) no tap reaches."""
+    (kh, kw), (sh, sw) = window.kernel, window.stride
+    blocks, pixel = _blocks(dx.channels), 4 * dx.channels
+    records, empty = [], []
+    for sy in phases(dx.height, kh, sh, window.padding[0]):
+        for sx in phases(dx.width, kw, sw, window.padding[1]):
+            if not sy.taps * sx.taps:
+                empty.append((sy.first, sx.first, sy.count, sx.count))
+                continue
+            last = (sy.tap + sh * (sy.taps - 1)) * kw + sx.tap + sw * (sx.taps - 1)
+            fields = {
+                **cut(sx.count, blocks, sy.taps * sx.taps), **_channel_steps(),
+                tiled.A: dy.at(sy.lowest, sx.lowest), mk.SAM: dy.pixel, mk.SAK: dy.pixel, mk.SAY: dy.row,
+                tiled.SAR: dy.row, tiled.B: taps + last * pixel, mk.SBK: -sw * pixel, mk.SBY: -sh * kw * pixel,
+                mk.KL: sx.taps, tiled.KH: sy.taps, tiled.KH_LAST: sy.taps,
+                tiled.C: dx.at(sy.first, sx.first), mk.LDC: sw * dx.pixel, tiled.SCR: sh * dx.row,
+                tiled.ROWS: sy.count, mk.FLAGS: flags,
+            }  # fmt: skip
+            if y_mask:
+                fields |= {tiled.MASK_AT: y_mask.at(sy.first, sx.first), mk.LDM: sw * y_mask.pixel}
+                fields |= {tiled.SMR: sh * y_mask.row}
+            records.append(Record(tiled.run_tiled, fields, blocks.blocks * sy.count, layer, "backward_input", "tiled"))
+    return records, empty
+
+
+def weight_gradient(window: Window, x: View, dy: View, private: Address, layer: str) -> list[Record]:
+    """Records that add the filter's gradient to `private`: a tile's rows are the taps of one row of the filter."""
+    (kh, kw), (sh, sw) = window.kernel, window.stride
+    blocks, pixel = _blocks(x.channels), 4 * x.channels
+    at_once = min(dy.height, max(1, REDUCED_PIXELS // dy.width))
+    parts = -(-dy.height // at_once)
+    fields = {
+        **cut(kw, blocks, at_once * dy.width), **_channel_steps(), mk.FLAGS: mk.ACCUMULATE,
+        tiled.A: x.at(-window.padding[0], -window.padding[1]), mk.SAM: x.pixel, mk.SAK: sw * x.pixel,
+        mk.SAY: sh * x.row, tiled.SAR: at_once * sh * x.row, tiled.SAT1: x.row,
+        tiled.B: dy.address, mk.SBK: dy.pixel, mk.SBY: dy.row, tiled.SBR: at_once * dy.row,
+        mk.KL: dy.width, tiled.KH: at_once, tiled.KH_LAST: dy.height - (parts - 1) * at_once,
+        tiled.C: private, mk.LDC: pixel, tiled.T1: kh, tiled.SCT1: kw * pixel, tiled.ROWS: parts,
+    }  # fmt: skip
+    return [Record(tiled.run_tiled, fields, blocks.blocks * parts, layer, "backward_weight", "tiled")]

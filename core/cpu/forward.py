@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from core.cpu import batch_norm as bn
-from core.cpu import depthwise as dw
+from core.cpu import depthwise, loss, matmul, packing, photo, pooling
 from core.cpu import elementwise as ew
-from core.cpu import loss, matmul, packing, photo, pooling
 from core.cpu import microkernel as mk
 from core.cpu.geometry import View
 from core.cpu.gradients import lone_clip
@@ -72,23 +71,10 @@ def pack_depthwise(frame: Frame, step: Step) -> Address:
     return panel
 
 
-def depthwise_fields(step: Step, x: View, y: View, taps: Address) -> dict[int, int | Address]:
-    """Fields that all directions of a depthwise convolution share."""
-    window = read_window(step.attributes)
-    return {
-        dw.X: x.address, dw.X_ROW: x.row, dw.X_PIXEL: x.pixel, dw.HEIGHT: x.height, dw.WIDTH: x.width,
-        dw.CHANNELS: x.channels, dw.Y: y.address, dw.Y_ROW: y.row, dw.Y_PIXEL: y.pixel,
-        dw.ROWS: y.height, dw.COLUMNS: y.width, dw.KERNEL_Y: window.kernel[0], dw.KERNEL_X: window.kernel[1],
-        dw.STRIDE_Y: window.stride[0], dw.STRIDE_X: window.stride[1], dw.TOP: window.padding[0],
-        dw.LEFT: window.padding[1], dw.FILTER: taps,
-    }  # fmt: skip
-
-
 def _depthwise(frame: Frame, step: Step) -> list[Record]:
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
-    fields = depthwise_fields(step, x, y, pack_depthwise(frame, step))
-    fields |= {dw.BIAS: frame.parameter(step, "bias") or NOWHERE, dw.RELU: CLIPS[step.activation]}
-    return [Record(dw.run_depthwise, fields, y.height, step.node, "forward", "fused")]
+    x, y, taps = frame.x(step.inputs[0]), frame.x(step.output), pack_depthwise(frame, step)
+    flags, window = TILE_FLAGS[CLIPS[step.activation]], read_window(step.attributes)
+    return depthwise.forward_records(window, x, y, taps, frame.parameter(step, "bias"), flags, step.node)
 
 
 def pool_fields(step: Step, x: View, y: View) -> dict[int, int | Address]:

@@ -25,7 +25,8 @@ class Level:
     """A vector width (floats) with the micro-kernel's tile sizes: vectors wide -> rows high.
 
     `rows[v]` lists the heights for which a tile of v vectors is compiled; v * height accumulators,
-    v filter vectors and one broadcast must fit the registers.
+    v filter vectors and one broadcast must fit the registers. `rows[0]` is the depthwise tile, one
+    vector wide, whose A is a vector too.
     """
 
     name: str
@@ -37,12 +38,15 @@ class Level:
 LEVELS: Final = {
     # 32 registers: 6 x 4 + 4 + 1 = 29, 14 x 2 + 2 + 1 = 31.
     "avx512": Level(
-        "avx512", 16, {4: (1, 2, 3, 4, 5, 6), 2: (1, 2, 4, 7, 8, 12, 13, 14), 1: (1, 2, 4, 7, 8, 12, 13, 14)}, True
+        "avx512",
+        16,
+        {4: (1, 2, 3, 4, 5, 6), 2: (1, 2, 4, 7, 8, 12, 13, 14), 1: (1, 2, 4, 7, 8, 12, 13, 14), 0: (1, 2, 3, 4, 8)},
+        True,
     ),
     # 16 registers: 6 x 2 + 2 + 1 = 15, 12 x 1 + 1 + 1 = 14.
-    "avx2": Level("avx2", 8, {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8, 12)}, True),
+    "avx2": Level("avx2", 8, {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8, 12), 0: (1, 2, 3, 4, 8)}, True),
     # SSE2 and NEON have 16 and 32 registers of 4 floats; plain vector IR, no assembly.
-    "portable": Level("portable", 4, {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8)}, False),
+    "portable": Level("portable", 4, {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8), 0: (1, 2, 3, 4, 8)}, False),
 }
 
 
@@ -74,7 +78,7 @@ def current_level() -> Level:
 
 
 KERNEL_SOURCES: Final = (
-    "batch_norm", "depthwise", "elementwise", "entry", "level", "loss", "memory", "microkernel", "naive", "packing",
+    "batch_norm", "elementwise", "entry", "level", "loss", "memory", "microkernel", "naive", "packing",
     "photo", "pooling", "tiled", "update", "walk",
 )  # fmt: skip
 """Modules whose text decides what is compiled."""

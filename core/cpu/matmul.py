@@ -58,7 +58,7 @@ def split_columns(count: int) -> tuple[Columns, ...]:
     """Columns of a product in the widest tiles first; the last block may be partly empty."""
     lanes = current_level().lanes
     left, first, parts = -(-count // lanes), 0, []
-    for vectors in sorted(current_level().rows, reverse=True):
+    for vectors in sorted(v for v in current_level().rows if v)[::-1]:
         blocks, left = divmod(left, vectors)
         if blocks:
             size = min(count - first, blocks * vectors * lanes)
@@ -71,7 +71,8 @@ def split_columns(count: int) -> tuple[Columns, ...]:
 def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], ...]:
     """Heights of tiles that sum to `count` at the least cost: at most three pairs (height, how many)."""
     heights = sorted(current_level().rows[vectors], reverse=True)
-    cost = {h: max(h * vectors, h + vectors, 8) / 2 + CALL_CYCLES / depth for h in heights}
+    wide = max(vectors, 1)
+    cost = {h: max(h * wide, h + wide, 8) / 2 + CALL_CYCLES / depth for h in heights}
     options = _splits(count, heights, 3)
     return min(options, key=lambda parts: sum(number * cost[h] for h, number in parts))
 
@@ -88,7 +89,8 @@ def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tu
                     yield ((height, number), *rest)
 
 
-def _cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
+def cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
+    """Fields that say how `m` rows and the columns fall into tiles."""
     fields: dict[int, int | Address] = {
         tiled.VECTORS: columns.vectors,
         tiled.BLOCKS: columns.blocks,
@@ -120,7 +122,7 @@ def _product(
     kh, kw, kl = counts
     wide = columns.vectors * current_level().lanes * 4
     return {
-        **_cut(m, columns, kh * kw * kl),
+        **cut(m, columns, kh * kw * kl),
         mk.KW: kw, mk.KL: kl, tiled.KH: kh, tiled.KH_LAST: kh, mk.SAK: 4,
         tiled.B: panel, mk.SBK: wide, mk.SBX: kl * wide, mk.SBY: kw * kl * wide,
         tiled.SBJ: kh * kw * kl * wide, tiled.SBG: kh * kw * kl * wide * columns.blocks,
@@ -244,7 +246,7 @@ def weight_gradient(c: Convolution, x: View, dy: View, private: Address, layer: 
     for part in split_columns(c.width):
         shift = part.first * 4
         fields = {
-            **_cut(m, part, at_once * dy.width), mk.FLAGS: mk.ACCUMULATE,
+            **cut(m, part, at_once * dy.width), mk.FLAGS: mk.ACCUMULATE,
             tiled.A: x.at(-c.padding[0], -c.padding[1]), mk.SAM: 4, mk.SAK: sw * x.pixel, mk.SAY: sh * x.row,
             tiled.SAR: at_once * sh * x.row, tiled.SAG: c.depth * 4, tiled.SAT1: x.row, tiled.SAT2: x.pixel,
             tiled.B: dy.address + shift, mk.SBK: dy.pixel, mk.SBY: dy.row, tiled.SBR: at_once * dy.row,
@@ -267,7 +269,7 @@ def bias_gradient(dy: View, one: Address, private: Address, layer: str) -> list[
     for part in split_columns(dy.channels):
         shift = part.first * 4
         fields = {
-            **_cut(1, part, at_once * dy.width), mk.FLAGS: mk.ACCUMULATE, tiled.A: one,
+            **cut(1, part, at_once * dy.width), mk.FLAGS: mk.ACCUMULATE, tiled.A: one,
             tiled.B: dy.address + shift, mk.SBK: dy.pixel, mk.SBY: dy.row, tiled.SBR: at_once * dy.row,
             tiled.SBJ: part.vectors * current_level().lanes * 4, tiled.C: private + shift,
             mk.KW: 1, mk.KL: dy.width, tiled.KH: at_once, tiled.KH_LAST: dy.height - (blocks - 1) * at_once,

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import carray, njit, types
 from numba.extending import intrinsic
 
-FIELDS: Final = 48
+FIELDS: Final = 56
 """int64 fields of a record; field 0 is the address of its kernel."""
 
 LINE: Final = 64

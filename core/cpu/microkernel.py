@@ -5,6 +5,8 @@ For rows m < MR and columns n < NV * lanes (float32, strides in bytes):
     C[m, n] = end( start + sum over ky < KH, kx < KW, k < KL of
                    A[m * sam + ky * say + kx * sax + k * sak] * B[ky * sby + kx * sbx + k * sbk + n] )
 
+In the depthwise tile (0 vectors in its shape) A is a vector too: ``A[m, k, n] * B[k, n]``.
+
 One tile serves the forward convolution (A photo, B packed filter), the input gradient (A output
 gradient, B packed turned filter) and the weight gradient (A photo, B output gradient), because the
 strides come from the record. The multiply-add block is inline assembly where the processor is
@@ -91,11 +93,12 @@ class _Tile:
     """Emits one tile function; the state of an emission is its builder, pointers and constants."""
 
     def __init__(self, function: ir.Function, level: Level, vectors: int, rows: int) -> None:
-        self.function, self.level, self.vectors, self.rows = function, level, vectors, rows
+        self.function, self.level, self.rows = function, level, rows
+        self.depthwise, self.vectors = vectors == 0, max(vectors, 1)
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.vector = ir.VectorType(F32, level.lanes)
         self.zero = ir.Constant(self.vector, [0.0] * level.lanes)
-        self.cells = [(m, v) for m in range(rows) for v in range(vectors)]
+        self.cells = [(m, v) for m in range(rows) for v in range(self.vectors)]
 
     def emit(self) -> None:
         record, a, b, self.c, self.x, self.mask, kh, lanes = self.function.args
@@ -209,6 +212,10 @@ class _Tile:
         ]
         new = []
         for m in range(self.rows):
+            if self.depthwise:
+                seen = self._load(self.b.bitcast(self.b.gep(pa, [self.row_offset[m]]), self.vector.as_pointer()))
+                new.append(self._fma(seen, filters[0], sums[m]))
+                continue
             if self.level.name == "avx512" and self.vectors == 1:
                 new.append(self._fma_from_memory(pa, m, filters[0], sums[m]))
                 continue
@@ -236,7 +243,7 @@ class _Tile:
 
     def _fma(self, a: Any, b: Any, c: Any) -> Any:
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        if not self.level.assembly:
+        if self.depthwise or not self.level.assembly:
             # fmuladd: fused where the processor can, a multiply and an add elsewhere.
             name = f"llvm.fmuladd.v{self.level.lanes}f32"
             return self.b.call(cgutils.get_or_insert_function(self.function.module, kind, name), [a, b, c])

@@ -42,9 +42,9 @@ _FAST: Final = {
     ("dense", FORWARD): "a convolution whose window is the whole input",
     ("dense", INPUT): "the same tiles on the turned filter",
     ("dense", WEIGHT): "the same tiles, one pixel long",
-    ("depthwise_conv2d", FORWARD): "all channels of a tap at once: bound by memory",
-    ("depthwise_conv2d", INPUT): "every input pixel gathers from the windows it lies in",
-    ("depthwise_conv2d", WEIGHT): "all channels of a tap at once, summed per thread",
+    ("depthwise_conv2d", FORWARD): "one vector of channels for eight pixels in registers; bias and ReLU on the way out",
+    ("depthwise_conv2d", INPUT): "the same tile on the turned filter, one convolution for each phase of the stride",
+    ("depthwise_conv2d", WEIGHT): "the taps of a filter's row in registers, summed over 220 pixels at a time",
     ("max_pool", FORWARD): "all channels of a pixel at once; the winner's place is kept for backward",
     ("max_pool", INPUT): "every input pixel asks its windows whether it won: no two threads write one place",
     ("batch_norm", FORWARD): "sums per photo, one merge in float64 per batch, then scale, shift and ReLU in one pass",
@@ -114,7 +114,7 @@ def _naive_rows() -> Iterator[Kernel]:
 def _fast_rows() -> Iterator[Kernel]:
     for op, directions in _DIRECTIONS.items():
         for direction in directions:
-            algorithm = "tiled" if op in ("conv2d", "dense") else "fused"
+            algorithm = "tiled" if op in ("conv2d", "dense", "depthwise_conv2d") else "fused"
             idea = _FAST.get((op, direction), "one pass over all channels of a pixel")
             run = partial(run_single, direction=direction)
             yield Kernel(op, direction, "cpu", algorithm, run, idea, Tolerance(2e-5))

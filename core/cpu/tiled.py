@@ -27,6 +27,9 @@ T1, SAT1, SCT1, T2, SAT2, SCT2 = range(41, 47)
 TASKS: Final = 47
 """Number of tasks of every record, of whatever kernel."""
 
+SAJ: Final = 48
+"""Bytes of A from block to block of columns: a depthwise product has channels of its own in A."""
+
 LANES: Final = current_level().lanes
 tile = microkernel.make_tile(current_level())
 
@@ -35,14 +38,15 @@ def run_tiled(record, context, photo, low, high):  # type: ignore[no-untyped-def
     """Tasks are (g, j, r), r fastest; all taps and all of M belong to one task."""
     w = words(record)
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
-    width = vectors * LANES * 4
+    wide = max(vectors, 1)
+    width = wide * LANES * 4
     for task in range(low, high):
         r = task % rows
         j = task // rows % blocks
         g = task // rows // blocks
         kh = w[KH_LAST] if r == rows - 1 else w[KH]
-        lanes = w[COLUMNS] - (blocks * vectors - 1) * LANES if j == blocks - 1 else LANES
-        a0 = w[A] + g * w[SAG] + r * w[SAR]
+        lanes = w[COLUMNS] - (blocks * wide - 1) * LANES if j == blocks - 1 else LANES
+        a0 = w[A] + g * w[SAG] + j * w[SAJ] + r * w[SAR]
         b = w[B] + g * w[SBG] + j * w[SBJ] + r * w[SBR]
         c0 = w[C] + g * w[SCG] + j * width + r * w[SCR]
         m0 = w[MASK_AT] + g * w[SMG] + j * width + r * w[SMR]

@@ -7,7 +7,6 @@ from functools import partial
 
 from core.cpu import (
     batch_norm,
-    depthwise,
     elementwise,
     loss,
     packing,
@@ -19,7 +18,7 @@ from core.cpu import (
 from core.cpu.entry import entry
 from core.cpu.walk import photo_walker, split_walker
 
-MODULES = (tiled, photo, pooling, elementwise, loss, packing, update, batch_norm, depthwise)
+MODULES = (tiled, photo, pooling, elementwise, loss, packing, update, batch_norm)
 
 
 def compile_kernels(report: Callable[[int, int], None]) -> None:
