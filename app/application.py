@@ -25,6 +25,7 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.examination import Examination
 from app.viewmodels.ladder import LadderModel
+from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 
@@ -70,15 +71,17 @@ class Program:
         self.theme.set(self.settings.text("theme", "system"))
         self.document = Document(application)
         self.thumbnails = Thumbnails(application)
+        self.photos = Thumbnails(application, side=640, kept=24)
         self.examination = Examination(self.document, application)
         self.training = TrainingModel(TrainingSession(command("training"), application), application)
         self.diagnosis = DiagnosisModel(application)
         self.ladder = LadderModel(application)
+        self.memory = MemoryEstimate(application)
         self.first = FirstInstance(application)
         self.window = MainWindow(self.theme)
         self.commands = Commands(
             self.window, self.settings, self.theme, self.document, self.training, self.diagnosis, self.thumbnails,
-            self.first, self.crash,
+            self.photos, self.first, self.crash,
         )  # fmt: skip
         self.window.set_places(makers(self))
         self.window.restoreGeometry(self.settings.bytes("geometry"))
@@ -94,8 +97,10 @@ class Program:
         self.examination.close()
         self.diagnosis.close()
         self.ladder.close()
+        self.memory.close()
         self.document.close()
         self.thumbnails.close()
+        self.photos.close()
         self.first.close()
         self.settings.sync()
         self.crash.remove()

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 
-from app import paths
+from app import paths, resources
 from app.crash import CrashReporter
 from app.instance import FirstInstance
 from app.main_window import PLACES, MainWindow
@@ -41,12 +41,13 @@ class Commands(QObject):
 
     def __init__(
         self, window: MainWindow, settings: Settings, theme: Theme, document: Document, training: TrainingModel,
-        diagnosis: DiagnosisModel, thumbnails: Thumbnails, first: FirstInstance, crash: CrashReporter,
+        diagnosis: DiagnosisModel, thumbnails: Thumbnails, photos: Thumbnails, first: FirstInstance,
+        crash: CrashReporter,
     ) -> None:  # fmt: skip
         super().__init__(window)
         self._window, self._settings, self._theme = window, settings, theme
         self._document, self._training, self._diagnosis = document, training, diagnosis
-        self._thumbnails = thumbnails
+        self._thumbnails, self._photos = thumbnails, photos
         self._demo: ProcessThread | None = None
         self._quitting = False
         crash.reported.connect(window.show_error)
@@ -113,9 +114,9 @@ class Commands(QObject):
         if started is None or not (Path(started.folder) / "best.safetensors").is_file():
             panel.notice.alarm(tr("There is no model of this run yet. It is written after the first epoch."))
             return
-        dialog = GalleryDialog(
-            self._window, self._theme, self._document, self._thumbnails, Path(started.folder), truth, said
-        )
+        pictures = (self._thumbnails, self._photos)
+        folder = Path(started.folder)
+        dialog = GalleryDialog(self._window, self._theme, self._document, pictures, folder, truth, said)
         dialog.train_asked.connect(self._on_start)
         dialog.open()
 
@@ -229,11 +230,12 @@ class Commands(QObject):
             self._document.failed.emit(tr("The demo photos could not be drawn."), errors)
 
     def _find_model(self) -> None:
-        """The model used last, or the newest one trained here."""
+        """The model used last, or the newest one trained here, or the one that came with the program."""
         if self._diagnosis.model_path:
             return
         trained = [run.model_path for run in list_runs(paths.folder("runs")) if run.model_path]
-        known = [p for p in (self._settings.text("model"), *trained) if p and Path(p).is_file()]
+        shipped = sorted(Path(resources.place("models")).glob("*.safetensors"))
+        known = [p for p in (self._settings.text("model"), *trained, *map(str, shipped)) if p and Path(p).is_file()]
         if known:
             self._diagnosis.load(known[0])
 

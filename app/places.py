@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtWidgets import QWidget
 
 from app import paths
+from core.config import to_dict
 
 if TYPE_CHECKING:
     from app.application import Program
@@ -31,14 +32,30 @@ def makers(program: Program) -> dict[str, Callable[[], QWidget]]:
         panel.resume_asked.connect(program.commands.resume_run)
         panel.diagnose_asked.connect(program.commands.use_model)
         panel.cell_opened.connect(program.commands.open_cell)
-        panel.setup.show_data(program.document.source)
-        program.document.opened.connect(lambda: panel.setup.show_data(program.document.source))
+        program.memory.told.connect(panel.setup.show_memory)
+
+        def estimate() -> None:
+            table, config = program.document.table, panel.setup.config("")
+            if table is None or config is None or program.training.session.busy:
+                program.memory.forget()
+            else:
+                counts = table.counts()
+                program.memory.ask(to_dict(config), int((counts > 0).sum()), int(counts.sum()))
+
+        def opened() -> None:
+            panel.setup.show_data(program.document.source)
+            estimate()
+
+        panel.setup.edited.connect(estimate)
+        program.training.session.state_changed.connect(estimate)
+        program.document.opened.connect(opened)
+        opened()
         return panel
 
     def diagnose() -> QWidget:
         from app.panels.diagnose.panel import DiagnosePanel
 
-        return DiagnosePanel(program.diagnosis, actions, theme, program.language)
+        return DiagnosePanel(program.diagnosis, actions, theme, program.language, program.photos)
 
     def kernels() -> QWidget:
         from app.panels.kernels.panel import KernelsPanel

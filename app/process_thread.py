@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import subprocess
 import tempfile
@@ -15,6 +16,8 @@ from app.processes.entry import environment
 
 FRAME_MS: Final = 33
 """Least time between two bundles: redrawing more than 30 times a second shows nobody anything."""
+NICE: Final = 10
+"""The process gives way to the window where both want a core; where nobody wants it, it has it as before."""
 TAIL: Final = 4000
 """Characters of the process's error output kept for the report of a failure."""
 
@@ -83,11 +86,13 @@ class ProcessThread(QThread):
             self.ended.emit(code, errors.read().decode("utf-8", "replace")[-TAIL:])
 
     def _open(self, errors: BinaryIO) -> subprocess.Popen[bytes]:
-        flags = getattr(subprocess, "CREATE_NO_WINDOW", 0)
+        flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0)
         process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment(),
             creationflags=flags,
         )
+        if hasattr(os, "setpriority"):
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
         with self._lock:
             self._process = process
             for line in self._waiting:

@@ -18,7 +18,7 @@ ENTRIES: Final = {
     "scan": "app.processes.scan",
     "diagnose": "app.processes.diagnose",
     "kernels": "app.processes.kernels",
-    "device": "app.processes.device",
+    "memory": "app.processes.memory",
     "demo": "app.processes.demo",
 }
 

@@ -103,6 +103,7 @@ def sorted_view(model: RowsModel, name: str, stretch: int = 0) -> tuple[QTableVi
     view.verticalHeader().setDefaultSectionSize(28)
     view.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
     view.horizontalHeader().setHighlightSections(False)
+    view.horizontalHeader().setResizeContentsPrecision(30)  # rows measured for a width; all of them cost a second
     view.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
     view.horizontalHeader().setSectionResizeMode(stretch, QHeaderView.ResizeMode.Stretch)
     return view, proxy

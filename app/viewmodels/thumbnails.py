@@ -21,13 +21,17 @@ THREADS: Final = 2
 
 @final
 class Thumbnails(QObject):
-    """`get` gives a picture or None and wishes for it; `ready(key)` says that it is there."""
+    """`get` gives a picture or None and wishes for it; `ready(path)` says that it is there.
+
+    side: pixels of a picture; kept: how many are remembered.
+    """
 
     ready = Signal(str)
     _decoded = Signal(str, QImage)
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject | None = None, side: int = SIDE, kept: int = KEPT) -> None:
         super().__init__(parent)
+        self._side, self._most = side, kept
         self._kept: OrderedDict[str, QPixmap | None] = OrderedDict()
         self._wishes: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
@@ -49,7 +53,7 @@ class Thumbnails(QObject):
             start = self._busy < THREADS
             self._busy += start
         if start:
-            self._pool.start(_Decoder(self._next, self._decoded.emit))
+            self._pool.start(_Decoder(self._next, self._decoded.emit, self._side))
         return None
 
     def close(self) -> None:
@@ -66,7 +70,7 @@ class Thumbnails(QObject):
 
     def _on_decoded(self, path: str, image: QImage) -> None:
         self._kept[path] = QPixmap.fromImage(image)
-        while len(self._kept) > KEPT:
+        while len(self._kept) > self._most:
             self._kept.popitem(last=False)
         self.ready.emit(path)
 
@@ -75,14 +79,14 @@ class Thumbnails(QObject):
 class _Decoder(QRunnable):
     """Takes wishes until there are none."""
 
-    def __init__(self, take: Callable[[], str | None], give: Callable[[str, QImage], None]) -> None:
+    def __init__(self, take: Callable[[], str | None], give: Callable[[str, QImage], None], side: int) -> None:
         super().__init__()
-        self._take, self._give = take, give
+        self._take, self._give, self._side = take, give, side
 
     def run(self) -> None:
         path = self._take()
         while path is not None:
-            self._give(path, decode(path, SIDE))
+            self._give(path, decode(path, self._side))
             path = self._take()
 
 

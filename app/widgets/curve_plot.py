@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
@@ -12,7 +13,7 @@ import pyqtgraph as pg
 from pyqtgraph.exporters import ImageExporter, SVGExporter
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
@@ -47,6 +48,12 @@ class CurvePlot(QWidget):
         self.plot.setMouseEnabled(x=True, y=True)
         self.plot.hideButtons()
         self.plot.setMenuEnabled(False)
+        self._widest = 0.0
+        self._zoomed = False
+        self.plot.getViewBox().sigRangeChangedManually.connect(self._on_zoomed)
+        for side in ("left", "bottom"):
+            # An axis is a recorded picture whose fonts are looked up at every playing: 3 ms each, 36 ms a redraw.
+            self.plot.getAxis(side).setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = QHBoxLayout()
         self._legend.setSpacing(12)
         head = QHBoxLayout()
@@ -75,9 +82,22 @@ class CurvePlot(QWidget):
             line = self._lines[curve.name]
             line.setData(curve.x, curve.y)
             line.setSymbol(self._symbol(curve.name) if 0 < len(curve.x) <= 60 and curve.name != "each step" else None)
+        self._fit(max((float(c.x[-1]) for c in curves if len(c.x)), default=0.0))
 
     def reset_zoom(self) -> None:
-        self.plot.enableAutoRange()
+        self._zoomed, self._widest = False, 0.0
+        self.plot.enableAutoRange(axis="y")
+        self._fit(max((float(c.x[-1]) for c in self.curves if len(c.x)), default=0.0))
+
+    def _fit(self, last: float) -> None:
+        """The x axis ends at a whole epoch (a tenth within the first): redrawing it for every step would cost most."""
+        wide = math.ceil(last) if last > 1 else max(math.ceil(10 * last) / 10, 0.1)
+        if not self._zoomed and wide != self._widest:
+            self._widest = wide
+            self.plot.setXRange(0.0, wide, padding=0.02)
+
+    def _on_zoomed(self) -> None:
+        self._zoomed = True
 
     def export(self, path: Path) -> None:
         """Write the visible curves as the file's ending says: .png, .svg or .csv."""

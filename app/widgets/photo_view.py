@@ -9,7 +9,7 @@ from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QImage, QPainter, QPaintEvent, QPixmap
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
-from app.viewmodels.thumbnails import decode
+from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.parts import label
 from core.ops.contract import Array
 
@@ -29,11 +29,28 @@ class PhotoView(QWidget):
         self.setMinimumSize(160, 160)
         self._photo = QPixmap()
         self._map = QPixmap()
+        self._wanted = ""
+        self._photos: Thumbnails | None = None
         self.strength = 0.0
 
     def show_photo(self, photo: QImage) -> None:
         self._photo, self._map = QPixmap.fromImage(photo), QPixmap()
         self.update()
+
+    def wish(self, photos: Thumbnails, path: str) -> None:
+        """Show a file's photo as soon as it is decoded; the one before stays until then."""
+        self._wanted = path
+        photos.ready.connect(self._on_ready, Qt.ConnectionType.UniqueConnection)
+        self._photos = photos
+        self._on_ready(path)
+
+    def _on_ready(self, path: str) -> None:
+        if path != self._wanted or self._photos is None:
+            return
+        picture = self._photos.get(path)
+        if picture is not None:
+            self._photo = picture
+            self.update()
 
     def show_map(self, values: Array | None) -> None:
         """A map uint8 ``(h, w)`` over the photo's square; None for none."""

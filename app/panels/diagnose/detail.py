@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QTextBrowser, QVBoxLayout, QWidget
@@ -12,21 +12,19 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.confusion import readable
 from app.viewmodels.diagnosis import Result
-from app.viewmodels.thumbnails import decode
+from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.parts import card, label, row
 from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
-
-SHOWN: Final = 640
-"""Side of the photo on screen: a 12-megapixel JPEG is decoded at a quarter for it, in 40 ms."""
 
 
 @final
 class DetailPane(QWidget):
     """Shows a `Result`; nothing here waits for anything."""
 
-    def __init__(self, theme: Theme, language: str) -> None:
+    def __init__(self, theme: Theme, language: str, photos: Thumbnails) -> None:
         super().__init__()
+        self._photos = photos
         self._language = language
         self.shown: Result | None = None
         self.photo = PhotoView(tr("The photo"))
@@ -73,7 +71,7 @@ class DetailPane(QWidget):
         if result is None:
             return
         if before is None or before.path != result.path:
-            self.photo.show_photo(decode(result.path, SHOWN))
+            self.photo.wish(self._photos, result.path)
         if result.error:
             self.verdict.setText(tr("Not readable"))
             self.doubt.setText(sentence(result.error))

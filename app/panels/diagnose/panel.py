@@ -24,6 +24,7 @@ from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel, Result
 from app.viewmodels.table import ROW, sorted_view
+from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
 
@@ -35,11 +36,13 @@ SETTLE_MS: Final = 60
 class DiagnosePanel(QWidget):
     """Results as they come; the newest selected photo large above the table of all."""
 
-    def __init__(self, model: DiagnosisModel, actions: Actions, theme: Theme, language: str) -> None:
+    def __init__(
+        self, model: DiagnosisModel, actions: Actions, theme: Theme, language: str, photos: Thumbnails
+    ) -> None:
         super().__init__()
         self._model, self._actions = model, actions
         self.notice = Notice(theme)
-        self.detail = DetailPane(theme, language)
+        self.detail = DetailPane(theme, language, photos)
         self.table, self._proxy = sorted_view(model.rows, tr("Results"), stretch=1)
         self.search = QLineEdit()
         self.search.setPlaceholderText(tr("Filter by name or diagnosis"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
@@ -26,6 +27,7 @@ class CurvesPane(QWidget):
             "rate": CurvePlot(theme, tr("Learning rate")),
         }
         self._over: dict[str, RunView] = {}
+        self._next = 0
         for name in ("accuracy", "rate"):
             self.plots[name].plot.setXLink(self.plots["loss"].plot)
         split = QSplitter()
@@ -56,15 +58,20 @@ class CurvesPane(QWidget):
         outer.setContentsMargins(0, 8, 0, 0)
         outer.addLayout(self._stack)
 
-    def show_run(self, view: RunView) -> None:
-        """Bring the plots up to date with the run and the ones laid over it."""
+    def show_next(self, view: RunView) -> None:
+        """Bring one plot up to date, another at each call: three at once would hold the window up for 10 ms."""
+        self._next = (self._next + 1) % len(self.plots)
+        self.show_run(view, [list(self.plots)[self._next]])
+
+    def show_run(self, view: RunView, which: Iterable[str] = ("loss", "accuracy", "rate")) -> None:
+        """Bring plots up to date with the run and the ones laid over it."""
         self._stack.setCurrentIndex(1 if view.started is not None or self._over else 0)
-        for what, plot in self.plots.items():
+        for what in which:
             curves = view.curves(what)
             for name, other in self._over.items():
                 last = other.curves(what)[-1]
                 curves.append(Curve(name, last.x, last.y))
-            plot.show_curves(curves)
+            self.plots[what].show_curves(curves)
 
     def lay_over(self, runs: dict[str, RunView]) -> None:
         """Earlier runs by name, drawn with their validation curve."""

@@ -17,14 +17,12 @@ from app.viewmodels.confusion import readable
 from app.viewmodels.diagnosis import DiagnosisModel, Result
 from app.viewmodels.document import Document
 from app.viewmodels.photos import PhotoModel
-from app.viewmodels.thumbnails import Thumbnails, decode
+from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.notice import Notice
 from app.widgets.parts import button, label, row
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
-
-SHOWN = 560
 
 
 @final
@@ -38,19 +36,20 @@ class GalleryDialog(QDialog):
     train_asked = Signal()
 
     def __init__(
-        self, parent: QWidget, theme: Theme, document: Document, thumbnails: Thumbnails, folder: Path,
-        truth: str, said: str,
+        self, parent: QWidget, theme: Theme, document: Document,
+        pictures: tuple[Thumbnails, Thumbnails], folder: Path, truth: str, said: str,
     ) -> None:  # fmt: skip
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("{truth}, taken for {said}", truth=readable(truth), said=readable(said)))
         self.resize(1080, 720)
         self._document, self._said = document, said
+        self._pictures = pictures[1]
         self._results: dict[int, Result] = {}
         self._asked = held_out(folder, truth)
         self._model = DiagnosisModel(self)
         self.photos = PhotoModel()
-        self.grid = PhotoGrid(theme, thumbnails, tr("Photos of this cell"))
+        self.grid = PhotoGrid(theme, pictures[0], tr("Photos of this cell"))
         self.grid.setModel(self.photos)
         self.notice = Notice(theme)
         self.state = label("", "muted", wrap=True)
@@ -138,7 +137,7 @@ class GalleryDialog(QDialog):
         if not index.isValid():
             return
         result = self._results[int(self.photos.rows[index.row()])]
-        self.photo.show_photo(decode(result.path, SHOWN))
+        self.photo.wish(self._pictures, result.path)
         self.photo.show_map(result.maps.get(self._said))
         self.slider.setVisible(self._said in result.maps)
         self.bars.show_top(result.top)

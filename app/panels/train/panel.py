@@ -62,9 +62,10 @@ class TrainPanel(QWidget):
         self.stage.setProperty("role", "muted")
         self._buttons(actions, theme)
         self._lay_out()
+        self._parts = 0
         self._timer = QTimer(self)
         self._timer.setInterval(REDRAW_MS)
-        self._timer.timeout.connect(self.redraw)
+        self._timer.timeout.connect(self._on_tick)
         model.changed.connect(self._on_changed)
         model.session.state_changed.connect(self._on_state)
         model.session.failed.connect(self._on_failed)
@@ -107,6 +108,19 @@ class TrainPanel(QWidget):
         layout.addWidget(header(tr("Train"), tr("Teach a network your classes, on this computer."), *buttons))
         layout.addWidget(self.notice)
         layout.addLayout(body, 1)
+
+    def _on_tick(self) -> None:
+        """Draw a part of what is new; go on until all parts have been drawn once after the last event."""
+        view = self._model.view
+        if not self.isVisible() or self.tabs.currentWidget() is not self.curves:
+            self.redraw()
+            return
+        self._parts = len(self.curves.plots) if view.dirty else self._parts - 1
+        view.dirty = False
+        self._show_figures()
+        self.curves.show_next(view)
+        if self._parts <= 0:
+            self._timer.stop()
 
     def redraw(self) -> None:
         """Bring what is visible up to date with the run."""

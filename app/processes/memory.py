@@ -1,0 +1,32 @@
+"""Says how much memory a run will take, before it starts: its plans are laid out and given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.processes.protocol import Channel, serve
+from core.config import from_dict
+from core.errors import OutOfMemory
+from core.models.table import build
+from core.training.setup import VALIDATION_BATCH, auto_batch, choose_device, compile_training
+from core.training.validation import compile_inference
+
+
+def main() -> int:
+    return serve(_work)
+
+
+def _work(channel: Channel, asked: dict[str, Any]) -> None:
+    """`asked`: config (settings of RunConfig), classes and photos (how many)."""
+    config = from_dict(asked["config"])
+    device, _ = choose_device(config.device)
+    batch = config.batch_size or auto_batch(device, int(asked["photos"]))
+    graph = build(config.model, int(asked["classes"]), config.image_size, config.dropout)
+    try:
+        plan = compile_training(config, graph, device, batch, ())
+        checking = compile_inference(graph, device, VALIDATION_BATCH[device], config.threads)
+    except OutOfMemory as error:
+        channel.tell(failed=str(error))
+        return
+    cache = int(asked["photos"]) * 3 * config.image_size**2
+    channel.tell(bytes=plan.memory.total + checking.memory.total, cache=cache, batch=batch, device=device)

@@ -1,0 +1,71 @@
+"""The memory a run will need, asked of a process after the settings have come to rest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, final
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.process_thread import ProcessThread
+from app.processes.entry import command
+from app.translation import sentence, tr
+
+REST_MS: Final = 1200
+"""Laying out the plans takes a second of a core: not at every key."""
+
+
+@final
+class MemoryEstimate(QObject):
+    """`told(text)`: a line for the form, "" while it is not known."""
+
+    told = Signal(str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._thread: ProcessThread | None = None
+        self._request = ""
+        self._rest = QTimer(self, singleShot=True, interval=REST_MS)
+        self._rest.timeout.connect(self._start)
+
+    def ask(self, config: dict[str, Any], classes: int, photos: int) -> None:
+        """Tell soon what these settings will take; a question before this one is forgotten."""
+        self.forget()
+        self._request = json.dumps({"config": config, "classes": classes, "photos": photos})
+        self._rest.start()
+
+    def forget(self) -> None:
+        self._rest.stop()
+        self.told.emit("")
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.kill()
+            thread.wait()
+            thread.deleteLater()
+
+    close = forget
+
+    def _start(self) -> None:
+        thread = ProcessThread(command("memory"), json.loads, self)
+        thread.bundle.connect(self._on_bundle)
+        thread.ended.connect(self._on_ended)
+        thread.send(self._request)
+        self._thread = thread
+        thread.start()
+
+    def _on_bundle(self, bundle: list[dict[str, Any]]) -> None:
+        if self.sender() is not self._thread:
+            return
+        for answer in bundle:
+            if "failed" in answer:
+                self.told.emit(sentence(answer["failed"]))
+            else:
+                text = tr("This run will need {memory} MB of memory ({device}, batch {batch}) and {cache} MB of disk.")
+                self.told.emit(text.format(memory=f"{answer['bytes'] / 2**20:,.0f}", device=answer["device"],
+                                           batch=answer["batch"], cache=f"{answer['cache'] / 2**20:,.0f}"))  # fmt: skip
+
+    def _on_ended(self, code: int, errors: str) -> None:
+        if self.sender() is self._thread and self._thread is not None:
+            thread, self._thread = self._thread, None
+            thread.wait()
+            thread.deleteLater()

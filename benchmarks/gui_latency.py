@@ -1,0 +1,256 @@
+"""How the window feels: start, event-loop gaps while a network trains on all cores, 50,000 photos, diagnoses.
+
+    python -m benchmarks.gui_latency [--only start,folder,train,diagnose] [--seconds 120]
+
+Each row's ratio is allowed over measured (or measured over wanted for rates): above 1 holds. The window runs
+offscreen, so drawing is done by the processor, as on a machine without a GPU; give QT_QPA_PLATFORM to change that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtCore import QEventLoop, QObject, Qt, QTimer
+from PySide6.QtWidgets import QApplication
+
+from app.application import Program, start
+from benchmarks.record import Row, write_results
+from core.data.synthetic import write_demo
+
+TICK_MS = 5
+FOLDER = 50_000
+PARTS = "start,folder,train,diagnose"
+NAP_MS = 3000
+"""Before measuring: what the window does once after it was shown is over."""
+
+
+class Gaps(QObject):
+    """Milliseconds between the ticks of a timer beyond its interval: for so long the window could not react."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[float] = []
+        self._last = time.perf_counter()
+        self._timer = QTimer(self, interval=TICK_MS, timerType=Qt.TimerType.PreciseTimer)
+        self._timer.timeout.connect(self._tick)
+
+    def start(self) -> None:
+        self.found = []
+        self._last = time.perf_counter()
+        self._timer.start()
+
+    def stop(self) -> np.ndarray[Any, Any]:
+        self._timer.stop()
+        return np.array(self.found)
+
+    def _tick(self) -> None:
+        now = time.perf_counter()
+        self.found.append(max(1000 * (now - self._last) - TICK_MS, 0.0))
+        self._last = now
+
+
+def wait(milliseconds: int) -> None:
+    loop = QEventLoop()
+    QTimer.singleShot(milliseconds, loop.quit)
+    loop.exec()
+
+
+def until(done: Callable[[], bool], seconds: float = 300) -> float:
+    """Run the event loop until something holds; the seconds it took."""
+    begin = time.perf_counter()
+    loop = QEventLoop()
+    timer = QTimer(interval=1)
+    timer.timeout.connect(lambda: loop.quit() if done() or time.perf_counter() - begin > seconds else None)
+    timer.start()
+    loop.exec()
+    timer.stop()
+    if not done():
+        raise SystemExit(f"nothing after {seconds:g} s")
+    return time.perf_counter() - begin
+
+
+def at_most(name: str, measured: float, allowed: float, unit: str) -> Row:
+    return Row(name, measured, {}, unit, allowed / max(measured, 1e-9))
+
+
+def at_least(name: str, measured: float, wanted: float, unit: str) -> Row:
+    return Row(name, measured, {}, unit, measured / wanted)
+
+
+def time_start(home: Path) -> list[Row]:
+    """From the command to a window that has been drawn and reacts; median of five."""
+    code = (
+        "import sys; from PySide6.QtWidgets import QApplication; from app.application import start; "
+        "a = QApplication([]); p = start(a, []); a.processEvents(); a.processEvents(); print('shown', flush=True); "
+        "p.close()"
+    )
+    found = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "LEAFCLINIC_HOME": str(home / "s")}
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        found.append(time.perf_counter() - begin)
+        process.communicate()
+    return [at_most("start to a usable window", float(np.median(found)), 2.0, "s")]
+
+
+def write_many(folder: Path) -> None:
+    """50,000 photo files of ten classes; the contents repeat."""
+    random = np.random.default_rng(0)
+    pictures = [cv2.imencode(".jpg", random.integers(0, 255, (96, 96, 3), np.uint8))[1].tobytes() for _ in range(50)]
+    for number in range(FOLDER):
+        if number < 10:
+            (folder / f"class{number}").mkdir(parents=True)
+        (folder / f"class{number % 10}" / f"{number:05d}.jpg").write_bytes(pictures[number % 50])
+
+
+def time_folder(program: Program, home: Path) -> list[Row]:
+    """Open a folder of 50,000 photos, wait for the first thumbnails, scroll through."""
+    folder = home / "many"
+    write_many(folder)
+    panel = program.window.go("dataset")
+    wait(NAP_MS)
+    gaps = Gaps()
+    gaps.start()
+    first = []
+    program.thumbnails.ready.connect(lambda _: first.append(time.perf_counter()) if not first else None)
+    begin = time.perf_counter()
+    program.commands.open([str(folder)])
+    until(lambda: bool(first))
+    wait(1000)
+    bar = panel.grid.verticalScrollBar()
+    for step in range(200):
+        bar.setValue(bar.maximum() * step // 200)
+        wait(20)
+    found = gaps.stop()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return [
+        at_most("first thumbnails of 50,000 photos", first[0] - begin, 1.0, "s"),
+        at_most("worst gap while opening and scrolling 50,000 photos", float(found.max()), 100.0, "ms"),
+        at_most("memory of the window with 50,000 photos", memory, 600.0, "MB"),
+    ]
+
+
+def train_settings(data: Path, out: Path, seconds: float) -> dict[str, Any]:
+    return {
+        "data": str(data), "out": str(out), "model": "squeezenet1_1", "image_size": 128, "batch_size": 32,
+        "epochs": 10_000, "minutes": seconds / 60, "checkpoint_seconds": 15.0, "device": "cpu",
+    }  # fmt: skip
+
+
+def speed(folder: Path) -> float:
+    """Photos per second of a run's steps, from its log; the first ten steps are left out."""
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    steps = [json.loads(line) for line in lines if '"StepDone"' in line[:24]]
+    return sum(s["photos"] for s in steps[10:]) / sum(s["seconds"] for s in steps[10:])
+
+
+def time_training(program: Program, home: Path, seconds: float) -> list[Row]:
+    """Gaps while SqueezeNet trains on all cores with the curves in sight, and what the window costs the training."""
+    from core.config import from_dict
+
+    data = write_demo(home / "demo", 60, 160)
+    headless = home / "headless"
+    options = train_settings(data, headless, seconds / 2)
+    command = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    subprocess.run([sys.executable, "-m", "core.train", *command], check=True, stdout=subprocess.DEVNULL)
+    program.window.go("dataset")
+    program.document.open(str(data))
+    until(lambda: program.document.table is not None)
+    panel = program.window.go("train")
+    panel.setup.form.set_values(from_dict({**train_settings(data, home / "window", seconds)}))
+    program.window.actions_.start.trigger()
+    until(lambda: program.training.view.step > 10)
+    gaps = Gaps()
+    gaps.start()
+    until(lambda: not program.training.session.busy, seconds + 120)
+    found = gaps.stop()
+    with_window = speed(Path(program.training.view.started.folder))
+    return [
+        at_most("event loop gap p99", float(np.percentile(found, 99)), 20.0, "ms"),
+        at_most("event loop gap worst", float(found.max()), 100.0, "ms"),
+        Row("training with the window open", with_window, {"headless": speed(headless)}, "photos/s",
+            with_window / speed(headless)),
+    ]  # fmt: skip
+
+
+def time_diagnoses(program: Program, home: Path, model: str) -> list[Row]:
+    """One 12-megapixel photo when all is warm, from the drop to the drawn answer; then 500 at once."""
+    random = np.random.default_rng(0)
+    small = random.integers(0, 255, (94, 125, 3), np.uint8)
+    large = home / "large.jpg"
+    large.write_bytes(cv2.imencode(".jpg", cv2.resize(small, (4000, 3000), interpolation=cv2.INTER_CUBIC))[1].tobytes())
+    program.commands.use_model(model)
+    panel = program.window.go("diagnose")
+    until(lambda: bool(program.diagnosis.ready))
+    found = []
+    for _ in range(9):
+        program.commands.diagnose([str(large)])
+        number = len(program.diagnosis.rows.rows) - 1
+        panel.table.selectRow(number)
+        found.append(until(lambda n=number: panel.detail.shown is not None and panel.detail.shown.id == n
+                           and panel.detail.shown.done))  # fmt: skip
+        wait(100)
+    photos = sorted(str(p) for p in (home / "demo").rglob("*.jpg"))
+    gaps = Gaps()
+    gaps.start()
+    program.commands.diagnose((photos * 3)[:500])
+    begin = time.perf_counter()
+    until(lambda: not program.diagnosis.working)
+    took = time.perf_counter() - begin
+    worst = float(gaps.stop().max())
+    return [
+        at_most("diagnosis of a 12-megapixel photo, warm", 1000 * float(np.median(found[2:])), 300.0, "ms"),
+        at_least("diagnoses of 500 photos at once", 500 / took, 20.0, "photos/s"),
+        at_most("worst gap during 500 diagnoses", worst, 100.0, "ms"),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=PARTS)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--model", default="", help="model file for the diagnoses (default: the one just trained)")
+    options = parser.parse_args()
+    parts = options.only.split(",")
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        os.environ["LEAFCLINIC_HOME"] = str(home / "home")
+        if "start" in parts:
+            rows += time_start(home)
+        program = start(QApplication([]), [])
+        assert program is not None
+        if "folder" in parts:
+            rows += time_folder(program, home)
+        if "train" in parts:
+            rows += time_training(program, home, options.seconds)
+        if "diagnose" in parts:
+            write_demo(home / "demo", 60, 160)
+            view = program.training.view
+            rows += time_diagnoses(program, home, options.model or view.finished.model_path)
+        program.window.hide()
+        program.close()
+        write_results("gui_latency", rows, seconds=options.seconds, parts=options.only)
+
+
+if __name__ == "__main__":
+    main()
