@@ -54,7 +54,7 @@ class RunConfig:
     preset: str = _row("", "network", "Preset", "named recipe; options given as well win over it", expert=False)
     model: str = _row("squeezenet1_1", "network", "Network", "which network", choices=MODELS, expert=False)
     image_size: int = _row(224, "network", "Photo size", "side of the network's input, pixels", low=16, high=1024)
-    start: str = _row("", "network", "Start from", "model file or ONNX file whose weights to start from (--from)")
+    start: str = _row("", "network", "Start from", "model file or ONNX file whose weights to start from")
     start_colours: str = _row("auto", "network", "Colours of the start", "how photos were prepared for an ONNX file",
                               choices=("auto", "imagenet", "tensorflow", "caffe"))
     train_layers: str = _row("all", "network", "Layers to train", "which layers learn when starting from weights",
@@ -62,7 +62,7 @@ class RunConfig:
     dropout: float = _row(0.5, "network", "Dropout", "share of the classifier's inputs dropped", low=0.0, high=0.95)
 
     epochs: int = _row(30, "training", "Epochs", "passes over the training photos", low=1, high=100000, expert=False)
-    minutes: float = _row(0.0, "training", "Minutes", "stop after so many minutes of training, 0 for no limit",
+    minutes: float = _row(0.0, "training", "Minutes", "stop after so many minutes, with the learning rate down; 0: no limit",
                           low=0.0, high=1e6, expert=False)
     batch_size: int = _row(32, "training", "Batch size", "photos a step; 0 takes what fits (auto)", low=0, high=8192)
     accumulate: int = _row(

@@ -127,6 +127,7 @@ def make_parser() -> argparse.ArgumentParser:
     recipes = "\n".join(f"  {name:12} {preset.idea}" for name, preset in PRESETS.items())
     parser = argparse.ArgumentParser(
         prog="python -m core.train",
+        usage="python -m core.train --data PHOTOS [--preset NAME] [--out RUN] [option ...]",
         description="Learn leaf diseases from a folder of photos (each class in a folder) or a CSV manifest.",
         epilog=f"presets:\n{recipes}\n\nexit codes: 0 done, 2 wrong input, 3 stopped and resumable, 1 anything else",
         formatter_class=argparse.RawDescriptionHelpFormatter,
