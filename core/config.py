@@ -62,7 +62,7 @@ class RunConfig:
     dropout: float = _row(0.5, "network", "Dropout", "share of the classifier's inputs dropped", low=0.0, high=0.95)
 
     epochs: int = _row(30, "training", "Epochs", "passes over the training photos", low=1, high=100000, expert=False)
-    minutes: float = _row(0.0, "training", "Minutes", "stop after so many minutes, with the learning rate down; 0: no limit",
+    minutes: float = _row(0.0, "training", "Minutes", "stop after so many, the learning rate having fallen; 0: never",
                           low=0.0, high=1e6, expert=False)
     batch_size: int = _row(32, "training", "Batch size", "photos a step; 0 takes what fits (auto)", low=0, high=8192)
     accumulate: int = _row(
