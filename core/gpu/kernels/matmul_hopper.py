@@ -3,7 +3,8 @@
 A block of two warpgroups makes a 128 x 256 tile. Slices 64 deep travel by `cp.async` through four stages into the
 128-byte swizzle that the matrix units read without bank conflicts: the 16-byte chunk c of row r stands at c xor (r
 mod 8). A lies with its depth along the rows; B as it is, rows of 64 columns one below the other. While the matrix
-units work on a slice, the threads send for the next one. Source of the layouts: PTX ISA 8.x, section 9.7.15.5.
+units work on a slice, the threads send for the next but one, and its product begins before this one is complete.
+Source of the layouts: PTX ISA 8.x, section 9.7.15.5.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from core.gpu.device import Function, check
 from core.gpu.hosted import Arrays, blocks, stream_address
 from core.gpu.kernels.matmul_tensor_core import GROUP, KINDS, run_in_bf16
 from core.gpu.kernels.matmul_tensor_core import refuse as refuse_unaligned
-from core.gpu.kernels.wgmma import DEPTH, SUMS, finish_product, show_to_tensor_cores, start_product
+from core.gpu.kernels.wgmma import DEPTH, SUMS, finish_product, keep_one_product, show_to_tensor_cores, start_product
 from core.gpu.ptx import (
     WAIT_COPIES,
     commit_copies,
@@ -35,7 +36,8 @@ ROWS: Final = 128
 COLUMNS: Final = 256
 THREADS: Final = 256
 STAGES: Final = 4
-AHEAD: Final = STAGES - 1
+AHEAD: Final = STAGES - 2
+"""Slices under way: one stage is being read and one still belongs to the product of the turn before."""
 A_BYTES: Final = ROWS * DEPTH * 2
 B_BYTES: Final = DEPTH * COLUMNS * 2
 STAGE: Final = A_BYTES + B_BYTES
@@ -44,7 +46,7 @@ SHARED: Final = STAGES * STAGE + 1024
 C_ROW: Final = COLUMNS * 2 + 16
 CAPABILITY: Final = (9, 0)
 
-wait, wait_all = WAIT_COPIES[STAGES - 2], WAIT_COPIES[0]
+wait, wait_all = WAIT_COPIES[AHEAD - 1], WAIT_COPIES[0]
 
 
 @device_function
@@ -107,7 +109,7 @@ def product(a, b, c, m, n, k):
     for step in range(steps):
         wait()
         show_to_tensor_cores()
-        cuda.syncthreads()  # this turn's slice is here, and nobody reads the slot that is filled next
+        cuda.syncthreads()  # this turn's slice is here, and no product reads the slot that is filled next
         slot = u32(base + u32((step & (STAGES - 1)) * STAGE))
         half = u32(slot + u32((thread >> 7) * 64 * 128))
         start_product(acc, descriptor(half, u32(16)), descriptor(u32(slot + u32(A_BYTES)), u32(DEPTH * 128)))
@@ -116,7 +118,8 @@ def product(a, b, c, m, n, k):
             at = u32(base + u32((later & (STAGES - 1)) * STAGE))
             send_slice(at, a, b, row0, column0, i32(later * DEPTH), m, n, k, thread)
         commit_copies()
-        finish_product(acc)
+        keep_one_product(acc)
+    finish_product(acc)
     wait_all()
     cuda.syncthreads()  # the ring is free for the result
     write_tile(acc, base, c, row0, column0, m, n, thread)

@@ -60,6 +60,17 @@ def start_product(context, sums, a, b):
 
 
 @intrinsic
+def keep_one_product(context, sums):
+    """Wait until at most the last product that was begun is under way: the one before no longer reads its slice."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        text = "wgmma.wait_group.sync.aligned 1;"
+        return _on_sums(context, builder, signature.args[0], arguments[0], text, [], "")
+
+    return types.void(sums), generate
+
+
+@intrinsic
 def finish_product(context, sums):
     """Wait until the sums are complete."""
 
