@@ -14,6 +14,7 @@ from core.data.burst_groups import group_by_burst
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, IsCancelled, ReportProgress, reasons
 from core.data.known_copies import find_copies
+from core.data.leaf_map import group_by_leaf_map
 from core.data.name_groups import group_by_name
 from core.data.near_copies import join_groups, join_pairs
 from core.data.source import open_dataset
@@ -78,6 +79,7 @@ def prepare_photos(
     groups = dataset.groups
     if groups is None:
         told = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
+        told = join_groups(told, group_by_leaf_map(dataset))
         groups = join_pairs(len(dataset), find_copies(cache, _stage(report, "copies"), cancelled), told)
     splits = _split(config, dataset, cache, groups)
     used = cache.kept
