@@ -1,7 +1,7 @@
 """Borders and lifetimes of all arrays of a program, and from them their places in a photo's memory.
 
-Time runs over the forward steps and back: step i of S works at ``i + 1`` and, in backward, at
-``2 S + 1 - i``. Time 0 is the photo, the middle the loss or the emitted values.
+Time runs over the forward steps and back: step i of S works at ``i + 1`` (at inference at its group's
+number plus one) and, in backward, at ``2 S + 1 - i``. Time 0 is the photo.
 """
 
 from __future__ import annotations
@@ -38,6 +38,26 @@ def place_arrays(buffers: Buffers, program: Program, wanted: frozenset[str], kep
     buffers.settle()
 
 
+def group_steps(program: Program) -> list[int]:
+    """Number of each step's group: at inference steps that follow each other without reading each other's results.
+
+    One photo's threads meet after a group only, and so arrays of one group never share memory.
+    """
+    if program.training:
+        return list(range(len(program.steps)))
+    groups, written, read = [0], set[str](), set[str]()
+    for step in program.steps:
+        inputs = {value.buffer for value in step.inputs}
+        if inputs & written or step.output.buffer in read:
+            groups.append(groups[-1] + 1)
+            written, read = set(), set()
+        else:
+            groups.append(groups[-1])
+        written.add(step.output.buffer)
+        read |= inputs
+    return groups[1:]
+
+
 def _backward_time(program: Program, index: int) -> int:
     return 2 * len(program.steps) + 1 - index
 
@@ -61,13 +81,13 @@ def _wider(a: Border, b: Border) -> Border:
 
 def _life(program: Program, name: str, wanted: frozenset[str]) -> tuple[int, int]:
     """A forward array lives from its first writer to its last reader; in training backward reads it too."""
-    writers, readers = _writers(program, name), _readers(program, name)
-    times = [i + 1 for i in (*writers, *readers)]
+    writers, readers, group = _writers(program, name), _readers(program, name), group_steps(program)
+    times = [group[i] + 1 for i in (*writers, *readers)]
     if program.training:
         learning = [i for i in (*writers, *readers) if program.steps[i].output.buffer in wanted]
         times += [_backward_time(program, i) for i in learning]
         times += [_backward_time(program, i) for i in readers if _is_loss(program.steps[i])]
-    first = 0 if name == PHOTO or not writers else min(writers) + 1
+    first = 0 if name == PHOTO or not writers else group[min(writers)] + 1
     return first, max(times, default=0)
 
 

@@ -21,8 +21,8 @@ from core.cpu.gradients import wanted_buffers
 from core.cpu.lowering import Frame, border_records
 from core.cpu.memory import F32, FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
-from core.cpu.placement import place_arrays
-from core.cpu.records import Address, Record, Rows, write_rows
+from core.cpu.placement import group_steps, place_arrays
+from core.cpu.records import Address, Record, Rows, Words, write_rows
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.cpu.walk import photo_walker, split_walker
@@ -31,6 +31,7 @@ from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileErr
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode, volume
 from core.ops.network import loss_and_gradients
+from core.ops.photo import ROW
 from core.program import Step, Value, lay_out_parameters, lower
 
 ALGORITHMS: Final = ("auto", "tiled", "fused")
@@ -86,9 +87,11 @@ class CpuPlan(Plan):
         self._rows = self._number(self.records)
         self._stages = _stages(self.records)
         self._packs = self._number(frame.packs)
+        self._pack_bounds = np.array([0, len(frame.packs)])
         if self.training:
             self._optimizer = CpuOptimizer(optimizer, frame)
             self._updates = self._number(self._optimizer.records)
+            self._sum_bounds = np.array([0, len(sum_records(frame, False))])
             self._sums = [self._number(self._shared_out(sum_records(frame, add))) for add in (False, True)]
         self.memory = self._count_memory()
 
@@ -99,10 +102,13 @@ class CpuPlan(Plan):
         kept = frozenset() if self.training else frozenset(value.buffer for value in values.values())
         place_arrays(frame.buffers, self.program, wanted, kept, share=True)
         records = [*border_records(frame, PHOTO, "forward"), photo_record(frame)]
+        groups, bounds = group_steps(self.program), [0, len(records)]
         bordered = {PHOTO}
         self._parts_of: list[tuple[Step, int, int]] = []
-        for step in self.program.steps:
+        for i, step in enumerate(self.program.steps):
             start = len(records)
+            if i and groups[i] != groups[i - 1]:
+                bounds.append(start)
             if step.output.buffer not in bordered:
                 bordered.add(step.output.buffer)
                 records += border_records(frame, step.output.buffer, "forward")
@@ -110,7 +116,9 @@ class CpuPlan(Plan):
             self._parts_of.append((step, start, len(records)))
         if self.training:
             return records + backward_records(frame, wanted)
-        return records + [self._emit(name, value) for name, value in values.items()]
+        emitted = [self._emit(name, value) for name, value in values.items()]
+        self._bounds = np.array([*bounds, len(records), len(records) + len(emitted)])
+        return records + emitted
 
     def _emit(self, name: str, value: Value) -> Record:
         x = self._frame.x(value)
@@ -150,7 +158,7 @@ class CpuPlan(Plan):
         self._pack()
 
     def _pack(self) -> None:
-        split_walker()(self._packs.table, 0, len(self._packs.table), self.threads, self._context.ctypes.data, 0)
+        self._split(self._packs, self._pack_bounds)
 
     def weights(self) -> dict[str, Array]:
         return self._named(self._weights, self.layout.size)
@@ -183,9 +191,8 @@ class CpuPlan(Plan):
         count = self._point_at(batch)
         wanted = self._check_forward(count) if self._verify else {}
         self._walk(count)
-        sums = self._sums[int(accumulate)].table
-        split_walker()(sums, 0, len(sums), self.threads, self._context.ctypes.data, 0)
-        split_walker()(self._updates.table, 0, 1, self.threads, self._context.ctypes.data, 0)
+        self._split(self._sums[int(accumulate)], self._sum_bounds)
+        self._split(self._updates, np.array([0, 1]))
         self._parts, self._photos = self._parts + 1, self._photos + count
         if not accumulate:
             check_gradients(self.gradients(), wanted)
@@ -197,7 +204,7 @@ class CpuPlan(Plan):
 
     def update(self, learning_rate: float) -> None:
         self._optimizer.prepare(learning_rate, self._parts)
-        split_walker()(self._updates.table, 1, 2, self.threads, self._context.ctypes.data, 0)
+        self._split(self._updates, np.array([1, 2]))
         self._pack()
 
     def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
@@ -225,14 +232,20 @@ class CpuPlan(Plan):
 
     def close(self) -> None:
         """The arrays go; records with their addresses go with them, so that nothing can be walked any more."""
-        self._stages = []
-        for name in ("_arena", "_private", "_weights", "_gradient", "_frame", "_rows", "_packs", "_kept", "_alive"):
-            self.__dict__.pop(name, None)
+        kept = ("program", "layout", "memory", "batch", "training", "threads")
+        for name in [name for name in self.__dict__ if name not in kept]:
+            del self.__dict__[name]
 
     def _walk(self, photos: int) -> None:
         """All records for the photos the context points at."""
+        if photos == 1 and not self.training:
+            self._split(self._rows, self._bounds)
+            return
         for first, last, once in self._stages:
             self._run_stage(first, last, once, photos)
+
+    def _split(self, rows: Rows, bounds: Words) -> None:
+        split_walker()(rows.table, bounds, self.threads, self._context.ctypes.data, 0)
 
     def _check_forward(self, count: int) -> dict[str, Array]:
         """Compare every forward step with the reference; gives the reference's gradients of a training step."""
@@ -256,7 +269,8 @@ class CpuPlan(Plan):
 
     def _run_one(self, index: int, photo: int) -> None:
         """One record for one photo in the first slot, on one thread."""
-        split_walker()(self._rows.table, index, index + 1, 1, self._context.ctypes.data, photo)
+        bounds = np.array([index, index + 1])
+        split_walker()(self._rows.table, bounds, 1, self._context.ctypes.data, photo)
 
     def _run(self, index: int, photos: int) -> None:
         self._run_stage(index, index + 1, self.records[index].once, photos)
@@ -264,7 +278,7 @@ class CpuPlan(Plan):
     def _run_stage(self, first: int, last: int, once: bool, photos: int) -> None:
         context, rows = self._context.ctypes.data, self._rows
         if once or (photos == 1 and not self.training):
-            split_walker()(rows.table, first, last, self.threads, context, 0)
+            self._split(rows, np.arange(first, last + 1))
         else:
             by_thread = int(not self._mixes)
             photo_walker()(
@@ -274,12 +288,13 @@ class CpuPlan(Plan):
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch; gives the number of photos."""
         photos = self._kept if batch.photos is None else np.ascontiguousarray(batch.photos, np.uint8)
-        count = len(batch.rows)
-        if photos is None or photos.ndim != 4 or photos.shape[3] != 3 or not 1 <= count <= self.batch:
-            raise InputError(f"This plan takes 1 to {self.batch} photos of (height, width, 3) uint8 at a time.")
         rows = np.ascontiguousarray(batch.rows, np.float32)
         labels = np.ascontiguousarray(batch.labels, np.int32)
         index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
+        count = len(rows)
+        problem = _batch_problem(photos, rows, labels, index, self.batch)
+        if problem or photos is None:
+            raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
         self._alive = (photos, rows, labels, index)
         c = self._context
         c[photo.PHOTOS], c[photo.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
@@ -302,6 +317,24 @@ def _refuse(precision: str, algorithm: str) -> None:
             f"The CPU trains with its tiled kernels only, not {algorithm!r}: use --algorithm auto. "
             "The other kernels can be run and timed in the laboratory."
         )
+
+
+def _batch_problem(photos: Array | None, rows: Array, labels: Array, index: Array | None, batch: int) -> str:
+    """What is wrong with a batch, or nothing: kernels read by address, so that nothing may be wrong."""
+    if photos is None or photos.ndim != 4 or photos.shape[3] != 3 or not photos.size:
+        return "they are not (photos, height, width, 3) of uint8"
+    count = len(rows)
+    if not 1 <= count <= batch:
+        return f"this plan takes 1 to {batch} photos at a time, not {count}"
+    if rows.shape != (count, ROW) or not np.isfinite(rows).all():
+        return f"their transform is not {ROW} finite numbers a photo"
+    if labels.shape != (count,):
+        return f"there are {labels.size} labels for {count} photos"
+    if index is None:
+        return "" if len(photos) >= count else f"there are {len(photos)} photos for {count} transforms"
+    if index.shape != (count,) or index.min() < 0 or index.max() >= len(photos):
+        return f"their numbers do not lie in 0 to {len(photos) - 1}"
+    return ""
 
 
 def _stages(records: Sequence[Record]) -> list[tuple[int, int, bool]]:

@@ -101,7 +101,7 @@ class _Single:
         context = self.context.ctypes.data
         for i, record in enumerate(records):
             if record.once or record.direction == "update":
-                split_walker()(rows.table, i, i + 1, self.threads, context, 0)
+                split_walker()(rows.table, np.array([i, i + 1]), self.threads, context, 0)
             else:
                 photo_walker()(
                     rows.table, rows.slot_shift, rows.thread_shift, i, i + 1, self.case.batch, 0, self.threads, context

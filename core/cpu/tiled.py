@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.cpu import microkernel
-from core.cpu.level import current_level
+from core.cpu.level import cache_folder, current_level
 from core.cpu.memory import words
 
 # Fields 1 to 12 are read by the tile (core.cpu.microkernel).
@@ -32,6 +32,7 @@ SAJ: Final = 48
 
 LANES: Final = current_level().lanes
 tile = microkernel.make_tile(current_level())
+cache_folder()  # named after the sources as they are now, when they are imported
 
 
 def run_tiled(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201

@@ -1,5 +1,8 @@
 """Whole small networks on the CPU plan against the reference in float64, and what a plan promises."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -234,8 +237,29 @@ def test_what_cannot_be_done_is_refused_with_a_sentence():
     with pytest.raises(ModelFileError, match=rf"missing .*more.*{name} is \(1, 2\)"):
         plan.load(broken)
     plan.load(weights)
-    with pytest.raises(InputError, match="1 to 2 photos"):
-        plan.predict(_batch(3))
+    good = _batch(2)
+    for broken, sentence in (
+        (_batch(3), "1 to 2 photos"),
+        (PhotoBatch(good.photos[:1], good.rows, good.labels), "1 photos for 2 transforms"),
+        (PhotoBatch(good.photos, good.rows * np.nan, good.labels), "finite"),
+        (PhotoBatch(good.photos, good.rows, good.labels[:1]), "1 labels for 2 photos"),
+        (PhotoBatch(good.photos, good.rows, good.labels, np.array([0, 2])), "do not lie in 0 to 1"),
+        (PhotoBatch(None, good.rows, good.labels), r"not \(photos"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            plan.predict(broken)
+
+
+def test_memory_is_what_was_promised_and_goes_with_close():
+    plan = CpuPlan(_graph("squeezenet1_1"), batch=4, training=True, optimizer=Optimizer("adam", average=0.9), threads=2)
+    arrays = [plan._weights, plan._gradient, plan._private, plan._arena, *plan._frame.arrays]
+    arrays += plan._optimizer.arrays.values()
+    assert sum(a.nbytes for a in arrays) == pytest.approx(plan.memory.total, rel=0.05)
+    arena = weakref.ref(plan._arena)
+    del arrays
+    plan.close()
+    gc.collect()
+    assert arena() is None
 
 
 def test_a_loss_that_is_not_finite_is_seen():
