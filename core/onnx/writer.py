@@ -21,38 +21,55 @@ LOGITS: Final = "logits"
 Writer: TypeAlias = Callable[[Node, tuple[str, ...], str], list[Any]]
 
 
-def write_onnx(graph: Graph, weights: Arrays, classes: tuple[str, ...] = (), temperature: float = 1.0) -> bytes:
-    """The bytes of an ONNX file that computes "logits" ``(N, classes)`` from "photo" ``(N, channels, H, W)``."""
+def write_onnx(
+    graph: Graph, weights: Arrays, classes: tuple[str, ...] = (), temperature: float = 1.0,
+    more: Mapping[str, str] | None = None,
+) -> bytes:  # fmt: skip
+    """The bytes of an ONNX file that computes "logits" ``(N, classes)`` from "photo" ``(N, channels, H, W)``.
+
+    `more`: further metadata by key.
+    """
     names = {node.name: node.name for node in graph.nodes} | {graph.output: LOGITS}
     nodes: list[Any] = []
     for node in graph.nodes[1:]:
         if LABEL not in node.inputs:
             owned = (f"{node.name}.{p.role}" for p in node.parameters)
             nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), names[node.name])
+    return serialise(graph, nodes, [*_initializers(graph, weights), *constants_of(graph)], classes, temperature, more)
+
+
+def serialise(
+    graph: Graph, nodes: list[Any], initializers: list[Any], classes: tuple[str, ...], temperature: float,
+    more: Mapping[str, str] | None = None,
+) -> bytes:  # fmt: skip
+    """The bytes of a file with these nodes, from "photo" to "logits"."""
     height, width, channels = graph.photo_shape
     made = helper.make_graph(
         nodes,
         graph.name,
         [helper.make_tensor_value_info(PHOTO, TensorProto.FLOAT, ["N", channels, height, width])],
         [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, ["N", graph.classes])],
-        [*_initializers(graph, weights), *_bounds(graph)],
+        initializers,
     )
     model = helper.make_model(
         made, producer_name="LeafClinic", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
     )
-    helper.set_model_props(model, to_metadata(graph, classes, temperature))
+    helper.set_model_props(model, to_metadata(graph, classes, temperature) | dict(more or {}))
     return bytes(model.SerializeToString(deterministic=True))
 
 
 def _initializers(graph: Graph, weights: Arrays) -> list[Any]:
     return [
-        numpy_helper.from_array(_channels_first(graph, node, weights[f"{node.name}.{p.role}"]), f"{node.name}.{p.role}")
+        numpy_helper.from_array(
+            channels_first_of(graph, node, weights[f"{node.name}.{p.role}"]), f"{node.name}.{p.role}"
+        )
         for node in graph.nodes
         for p in node.parameters
     ]
 
 
-def _channels_first(graph: Graph, node: Node, array: Array) -> Array:
+def channels_first_of(graph: Graph, node: Node, array: Array) -> Array:
+    """A parameter of the node as ONNX lays it out."""
     if array.ndim == 4:
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
     image = flattened_image(graph, node)
@@ -61,7 +78,7 @@ def _channels_first(graph: Graph, node: Node, array: Array) -> Array:
     return channels_first(array, image)
 
 
-def _bounds(graph: Graph) -> list[Any]:
+def constants_of(graph: Graph) -> list[Any]:
     """Constants that ops take as inputs: ReLU6's bounds, the dropouts' rates."""
     found = []
     if any(node.op == "relu6" for node in graph.nodes):

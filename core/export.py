@@ -1,0 +1,133 @@
+"""``python -m core.export MODEL --onnx OUT.onnx``: a model for other programs, in float32 or in eight bits."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from core.command_line import add_settings, merge_settings, read_settings, run_command
+from core.config import RunConfig
+from core.data.dataset import TRAIN, VALIDATION
+from core.data.preparation import PhotoSet, prepare_photos
+from core.diagnosis.completion import Labelled
+from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.portable import (
+    Check,
+    Loss,
+    agreement,
+    check_onnx,
+    loss_metadata,
+    measure_loss,
+    metadata_of,
+    quantise_model,
+    to_onnx,
+)
+from core.errors import EXIT_DONE, DataError, Problem
+from core.onnx import write_quantised_onnx
+from core.storage import write_file
+from core.training.run_folder import CONFIG, SPLIT, read_config
+
+COMPARED = 32
+"""Validation photos on which onnxruntime's eight-bit answers are held against the simulation's."""
+NOT_CHECKED = "Not checked: onnxruntime is not installed here. Install it with: pip install onnxruntime"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done, 2 wrong input, 1 anything else."""
+    return run_command(lambda: export(sys.argv[1:] if argv is None else argv))
+
+
+def export(argv: Sequence[str]) -> int:
+    arguments, unknown = make_parser().parse_known_args(argv)
+    found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    run = Path(arguments.model_file)
+    own = "data" not in arguments and (run / CONFIG).is_file()
+    if not arguments.onnx:
+        found.append(Problem("onnx", "names no file to write."))
+    if arguments.int8 and "data" not in arguments and not own:
+        found.append(Problem("int8", "needs photos: their ranges become the scales, and the loss of accuracy is "
+                                     "measured. Name the photos that the model was trained with by --data."))
+    config = merge_settings(read_settings(arguments, found), {}, found)
+    if own:
+        config = replace(read_config(run), cache=config.cache, threads=config.threads, split=str(run / SPLIT))
+    model, target = read_model(run), Path(arguments.onnx)
+    data = to_onnx(model)
+    print(describe_check(check_onnx(data, model)))
+    if arguments.int8:
+        data = make_int8(model, config)
+    write_file(target, data)
+    print(f"{target}: {'eight bits' if arguments.int8 else 'float32'}, {len(data) / 2**20:.2f} MB, "
+          f"{len(model.classes)} classes, photos of {model.size[0]} pixels.")
+    return EXIT_DONE
+
+
+def make_int8(model: ModelFile, config: RunConfig) -> bytes:
+    """The file in eight bits; its loss of accuracy is printed and stands in its metadata."""
+    photos = prepare_photos(replace(config, image_size=model.source_side))
+    for warning in photos.warnings:
+        sys.stderr.write(warning + "\n")
+    train, validation = (labelled(photos, split, model) for split in (TRAIN, VALIDATION))
+    quantised = quantise_model(model, train, seed=config.seed, threads=config.threads, report=teller("ranges"))
+    loss = measure_loss(quantised, model, validation, threads=config.threads, report=teller("loss"))
+    more = {**metadata_of(model), **loss_metadata(loss)}
+    data = write_quantised_onnx(quantised, model.classes, model.temperature, more)
+    print(describe_loss(loss))
+    some = validation.photos[:: max(1, len(validation.photos) // COMPARED)][:COMPARED]
+    same = agreement(data, quantised, np.asarray(some))
+    print(NOT_CHECKED if same is None else
+          f"Checked in eight bits: onnxruntime {same[0]} gives the same answer on {same[1]} of {len(some)} photos.")
+    return data
+
+
+def labelled(photos: PhotoSet, split: int, model: ModelFile) -> Labelled:
+    """Photos of a split with the model's class numbers, matched by name. Raises DataError for unknown classes."""
+    rows, names = photos.rows(split), photos.dataset.classes
+    labels = photos.dataset.labels[rows]
+    unknown = [names[i] for i in np.unique(labels) if names[i] not in model.classes]
+    if unknown:
+        raise DataError(f"The model does not know the class {', '.join(unknown)}. It knows {', '.join(model.classes)}.")
+    places = np.array([model.classes.index(name) if name in model.classes else -1 for name in names])
+    return Labelled(photos.cache.gather(rows), places[labels])
+
+
+def describe_check(check: Check | None) -> str:
+    if check is None:
+        return NOT_CHECKED
+    return f"Checked: onnxruntime {check.version} gives the same logits (largest difference {check.difference:.1g})."
+
+
+def describe_loss(loss: Loss) -> str:
+    lost = 100 * (loss.float32 - loss.int8)
+    return (f"Of {loss.photos} validation photos {100 * loss.int8:.2f} % are right in eight bits and "
+            f"{100 * loss.float32:.2f} % in float32: {lost:.2f} points lost, {loss.changed} answers changed.")
+
+
+def teller(stage: str) -> Callable[[int, int], None]:
+    """Progress on the error stream, so that the output stays clean."""
+    def tell(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{stage} {done}/{total}" + ("\n" if done == total else ""))
+
+    return tell
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m core.export", allow_abbrev=False, description="Write a model as ONNX for other programs.",
+        epilog="The file holds preprocessing, class names, temperature and thresholds as metadata. "
+               "Without --data a run folder is quantised with its own photos, split as it was in training.",
+    )
+    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
+    parser.add_argument("--onnx", default="", metavar="OUT.onnx", help="file to write")
+    parser.add_argument("--int8", action="store_true", help="weights and activations in eight bits (QDQ)")
+    add_settings(parser, only=("data", "where", "label", "split", "validation", "test", "seed", "cache", "threads"))
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

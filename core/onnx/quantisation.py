@@ -1,0 +1,156 @@
+"""Eight-bit numbers for a trained network: ranges seen in use become scales, weights are rounded channel by channel.
+
+Activations are uint8 with a zero point per tensor, weights int8 without one per output channel, biases int32 in the
+scale of the products, sums exact. Sources: Jacob et al., "Quantization and training of neural networks for efficient
+integer-arithmetic-only inference", 2018; Krishnamoorthi, "Quantizing deep convolutional networks", 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+import numpy as np
+
+from core.graph import PHOTO, Graph, Node
+from core.ops.contract import Array, Arrays, Mode
+from core.ops.table import OPS
+from core.program import FUSED_ACTIVATIONS
+
+Range: TypeAlias = tuple[float, float]
+
+WEIGHTED: Final = ("conv2d", "depthwise_conv2d", "dense")
+TIED: Final = ("max_pool", "flatten", "concat")
+"""Ops that only choose or move numbers: inputs and output share one scale, so nothing is rounded twice."""
+LEVELS: Final = 255
+LARGEST_WEIGHT: Final = 127
+LARGEST_SUM: Final = 2**31 - 1
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A number x is stored as ``round(x / step) + zero`` in 0..255."""
+
+    step: float
+    zero: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantised:
+    """A network in eight bits. `graph`: batch norm folded, no dropout.
+
+    scales: of every stored tensor, by node name. weights: int8, biases int32, other parameters float32, by full name.
+    steps: float32 ``(filters,)`` of each weight and bias, by full name.
+    """
+
+    graph: Graph
+    scales: Mapping[str, Scale]
+    weights: Mapping[str, Array]
+    steps: Mapping[str, Array]
+
+
+def without_dropout(graph: Graph) -> Graph:
+    """The graph for inference: dropout changes nothing there."""
+    renamed: dict[str, str] = {}
+    nodes = []
+    for node in graph.nodes:
+        inputs = tuple(renamed.get(i, i) for i in node.inputs)
+        if node.op == "dropout":
+            renamed[node.name] = inputs[0]
+        else:
+            nodes.append(Node(node.name, node.op, inputs, node.shape, node.attributes, node.parameters))
+    return Graph(graph.name, tuple(nodes), renamed.get(graph.output, graph.output))
+
+
+def stored_tensors(graph: Graph) -> tuple[str, ...]:
+    """Nodes whose output is stored in eight bits: all but the logits and what goes straight into an activation."""
+    return tuple(n.name for n in graph.nodes if n.name != graph.output and not _is_activated(graph, n))
+
+
+def _is_activated(graph: Graph, node: Node) -> bool:
+    users = graph.users(node.name)
+    return node.name != PHOTO and len(users) == 1 and users[0].op in FUSED_ACTIVATIONS
+
+
+def photo_range(graph: Graph) -> Range:
+    """What a normalised photo can hold, known without looking at any."""
+    attributes = graph.nodes[0].attributes
+    mean, std = (np.asarray(attributes[key], np.float64) for key in ("mean", "std"))
+    return float((-mean / std).min()), float(((1 - mean) / std).max())
+
+
+def quantise(graph: Graph, weights: Arrays, ranges: Mapping[str, Range]) -> Quantised:
+    """The network in eight bits. `ranges`: least and largest value of every stored tensor but the photo."""
+    scales = _choose_scales(graph, {**ranges, PHOTO: photo_range(graph)})
+    rounded: dict[str, Array] = {}
+    steps: dict[str, Array] = {}
+    for node in graph.nodes:
+        if node.op not in WEIGHTED:
+            rounded |= {f"{node.name}.{p.role}": weights[f"{node.name}.{p.role}"] for p in node.parameters}
+            continue
+        name, bias = f"{node.name}.weight", f"{node.name}.bias"
+        weight = np.asarray(weights[name], np.float32)
+        top = np.abs(weight.reshape(len(weight), -1)).max(axis=1)
+        step = np.where(top > 0, top / LARGEST_WEIGHT, 1.0).astype(np.float32)
+        column = step.reshape(-1, *(1,) * (weight.ndim - 1))
+        rounded[name], steps[name] = np.rint(weight / column).astype(np.int8), step
+        if bias in weights:
+            steps[bias] = step * np.float32(scales[node.inputs[0]].step)
+            whole = np.rint(weights[bias].astype(np.float64) / steps[bias])
+            rounded[bias] = np.clip(whole, -LARGEST_SUM, LARGEST_SUM).astype(np.int32)
+    return Quantised(graph, scales, rounded, steps)
+
+
+def _choose_scales(graph: Graph, ranges: Mapping[str, Range]) -> dict[str, Scale]:
+    """One scale for each set of tied tensors, zero exactly representable in it."""
+    owner = {name: name for name in stored_tensors(graph)}
+
+    def find(name: str) -> str:
+        while owner[name] != name:
+            name = owner[name]
+        return name
+
+    for node in graph.nodes:
+        if node.op in TIED and node.name in owner:
+            for other in node.inputs:
+                owner[find(other)] = find(node.name)
+    low, high = dict.fromkeys(owner, 0.0), dict.fromkeys(owner, 0.0)
+    for name in owner:
+        root = find(name)
+        low[root], high[root] = min(low[root], ranges[name][0]), max(high[root], ranges[name][1])
+    return {name: _make_scale(low[find(name)], high[find(name)]) for name in owner}
+
+
+def _make_scale(low: float, high: float) -> Scale:
+    step = float(np.float32(max(high - low, 1e-6) / LEVELS))
+    return Scale(step, int(np.clip(np.rint(-low / step), 0, LEVELS)))
+
+
+def on_grid(values: Array, scale: Scale) -> Array:
+    """Values as they come back from eight bits."""
+    whole = np.clip(np.rint(values / np.float32(scale.step)) + scale.zero, 0, LEVELS)
+    return np.asarray((whole - scale.zero) * np.float32(scale.step), np.float32)
+
+
+def simulate(quantised: Quantised, photos: Array) -> Array:
+    """Logits ``(N, classes)`` of normalised photos ``(N, H, W, C)``, computed as eight-bit hardware without
+    saturation would, but for float32's rounding of sums."""
+    graph, scales = quantised.graph, quantised.scales
+    values = {PHOTO: on_grid(photos, scales[PHOTO])}
+    for node in graph.nodes[1:]:
+        owned = {p.role: restored(quantised, f"{node.name}.{p.role}") for p in node.parameters}
+        inputs = [values[i] for i in node.inputs]
+        output = OPS[node.op].forward(node.attributes, inputs, owned, Mode()).output
+        values[node.name] = on_grid(output, scales[node.name]) if node.name in scales else output
+    return values[graph.output]
+
+
+def restored(quantised: Quantised, name: str) -> Array:
+    """A parameter as float32."""
+    array = quantised.weights[name]
+    if name not in quantised.steps:
+        return array
+    return array.astype(np.float32) * quantised.steps[name].reshape(-1, *(1,) * (array.ndim - 1))

@@ -1,0 +1,63 @@
+"""The command that writes ONNX: files, sentences, exit codes, and nothing written where something is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from core import export
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.models import build, initial_weights
+from tests.helpers.tiny_photos import write_photos
+
+
+@pytest.fixture
+def model(tmp_path):
+    graph = build("cnn", 2, 16)
+    path = tmp_path / "m.safetensors"
+    write_model(path, ModelFile(graph, initial_weights(graph, 0), ("brown", "green"), 16, temperature=0.8))
+    return path
+
+
+def test_float32_is_written_and_the_check_is_stated(model, tmp_path, capsys):
+    out = tmp_path / "m.onnx"
+    assert export.main([str(model), "--onnx", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert f"Checked: onnxruntime {onnxruntime.__version__} gives the same logits" in said
+    assert "float32" in said
+    inputs = np.zeros((1, 3, 16, 16), np.float32)
+    assert onnxruntime.InferenceSession(out).run(None, {"photo": inputs})[0].shape == (1, 2)
+
+
+def test_eight_bits_need_photos_and_tell_their_loss(model, tmp_path, capsys):
+    out, photos = tmp_path / "m.onnx", write_photos(tmp_path / "photos")
+    assert export.main([str(model), "--onnx", str(out), "--int8"]) == 2
+    assert "--int8: needs photos" in capsys.readouterr().err
+    assert not out.exists()
+    command = [str(model), "--onnx", str(out), "--int8", "--data", str(photos), "--cache", str(tmp_path / "cache")]
+    assert export.main(command) == 0
+    said = capsys.readouterr().out
+    assert "are right in eight bits" in said
+    assert "gives the same answer on" in said
+    told = {e.key: e.value for e in onnx.load(out).metadata_props}
+    figures = json.loads(told["int8"])
+    assert figures["validation_photos"] == 4
+    assert f"{100 * figures['int8_accuracy']:.2f} % are right" in said
+    assert json.loads(told["class_names"]) == ["brown", "green"]
+    assert out.stat().st_size < 0.4 * sum(a.nbytes for a in read_model(model).weights.values()) + 20000
+
+
+def test_wrong_calls_are_told(model, tmp_path, capsys):
+    assert export.main([str(model)]) == 2
+    assert "--onnx: names no file" in capsys.readouterr().err
+    photos = write_photos(tmp_path / "photos", ("green", "grey"))
+    out = tmp_path / "m.onnx"
+    command = [str(model), "--onnx", str(out), "--int8", "--data", str(photos), "--cache", str(tmp_path / "cache")]
+    assert export.main(command) == 2
+    assert "does not know the class grey" in capsys.readouterr().err
+    assert export.main([str(tmp_path / "none"), "--onnx", str(out)]) == 2
+    assert not out.exists()
