@@ -34,6 +34,14 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "clip_norm": 2.0, "average": 0.998,
         },
     ),
+    "transfer": Preset(
+        "a small set of one's own on two cores, from learned weights (--from)",
+        {
+            "epochs": 12, "batch_size": 16, "optimizer": "adamw", "learning_rate": 3e-4, "weight_decay": 1e-2,
+            "dropout": 0.2, "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.05,
+            "average": 0.9,
+        },
+    ),
     "gpu": Preset(
         "from scratch on a GPU: full photo size, mixed precision, long",
         {

@@ -1,0 +1,104 @@
+"""A user's own small set: some photos a class of one crop, from learned weights and from scratch, by turns.
+
+    python -m benchmarks.transfer $LEAFCLINIC_DATA/leaves/manifest.csv --crop citrus --from resources/models/...
+        [--start-colours caffe] [--each 50] [--seeds 0,1,2] [--judge test] [--preset transfer] [--train-layers all]
+
+Of each class's photos for training 4 in 5 are learned and the rest validates; all photos of the test split (or, while
+recipes are tried, of the validation split: `--judge val`) judge the end. Time is that of the whole run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.record import Row, write_results
+from core.config import RunConfig, from_dict
+from core.training.events import RunFinished
+from core.training.presets import PRESETS
+from core.training.trainer import Trainer
+
+GAIN = 10.0
+"""Points of accuracy that learned weights must bring."""
+LIMIT = 180.0
+"""Seconds that the run may take on two cores."""
+
+
+def write_small_set(source: Path, crop: str, each: int, judge: str, target: Path) -> None:
+    """A manifest of the first photos of every class, by group, and of those that judge."""
+    with source.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["crop"] == crop]
+    chosen = [{**row, "split": "test"} for row in rows if row["split"] == judge]
+    for condition in sorted({row["condition"] for row in rows}):
+        mine = [row for row in rows if row["condition"] == condition and row["split"] == "train"]
+        mine.sort(key=lambda row: row["group"])
+        for i, row in enumerate(mine[:each]):
+            chosen.append({**row, "split": "train" if i < 0.8 * min(each, len(mine)) else "val"})
+    with target.open("w", newline="", encoding="utf-8") as file:
+        out = csv.DictWriter(file, ("path", "condition", "group", "split"), extrasaction="ignore")
+        out.writeheader()
+        out.writerows({**row, "path": str(source.parent.absolute() / row["path"])} for row in chosen)
+
+
+def run(config: RunConfig) -> tuple[float, float]:
+    """Accuracy in per cent, and seconds from the command to the finished model."""
+    begin = time.perf_counter()
+    for event in Trainer(config).run():
+        last = event
+    assert isinstance(last, RunFinished)
+    return 100 * (last.test_accuracy or 0.0), time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--crop", default="citrus")
+    parser.add_argument("--from", dest="start", required=True)
+    parser.add_argument("--start-colours", default="auto")
+    parser.add_argument("--train-layers", default="all")
+    parser.add_argument("--preset", default="transfer")
+    parser.add_argument("--scratch-model", default="squeezenet1_1_bn")
+    parser.add_argument("--scratch-size", type=int, default=224)
+    parser.add_argument("--each", type=int, default=50)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--judge", choices=("val", "test"), default="val")
+    parser.add_argument("--without-scratch", action="store_true", help="print only, while recipes are tried")
+    parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="other values than the preset's")
+    options = parser.parse_args()
+    changes = {k: type(getattr(RunConfig(), k))(v) for k, v in (s.split("=") for s in options.set)}
+    gained, taken, pairs = [], [], []
+    for seed in (int(s) for s in options.seeds.split(",")):
+        with tempfile.TemporaryDirectory() as folder:
+            manifest = Path(folder) / "photos.csv"
+            write_small_set(options.manifest, options.crop, options.each, options.judge, manifest)
+            common = {**PRESETS[options.preset].values, **changes, "data": str(manifest), "label": "condition",
+                      "seed": seed}
+            learned, seconds = run(from_dict({
+                **common, "start": options.start, "start_colours": options.start_colours,
+                "train_layers": options.train_layers, "out": f"{folder}/transfer"}))
+            print(f"seed {seed}: from {Path(options.start).name} {learned:.1f} % in {seconds:.0f} s", flush=True)
+            if options.without_scratch:
+                continue
+            scratch, other = run(from_dict({
+                **common, "model": options.scratch_model, "image_size": options.scratch_size, "train_layers": "all",
+                "out": f"{folder}/scratch"}))
+            print(f"seed {seed}: from scratch {scratch:.1f} % in {other:.0f} s", flush=True)
+            pairs.append((learned, scratch))
+            gained.append(learned - scratch)
+            taken.append(seconds)
+    if pairs:
+        name = f"transfer {options.crop} {options.each} a class"
+        count = len(pairs)
+        learned, scratch = (sum(column) / count for column in zip(*pairs, strict=True))
+        gain, longest = sum(gained) / count, max(taken)
+        write_results(f"transfer-{options.crop}", [
+            Row(f"{name} accuracy", learned, {"scratch": scratch, "wanted": scratch + GAIN}, "%", gain / GAIN),
+            Row(f"{name} time", longest, {"wanted": LIMIT}, "s", LIMIT / longest),
+        ], judged_on=options.judge, start=Path(options.start).name, preset=options.preset, seeds=options.seeds)
+
+
+if __name__ == "__main__":
+    main()
