@@ -143,7 +143,7 @@ class DiagnosisModel(QObject):
         self.busy.emit(len(self._waiting) + len(self._flying), self._total)
 
     def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
-        if self.sender() is not self._thread:
+        if self._thread is None or self.sender() is not self._thread:
             return  # from a process that was given up
         for answer in bundle:
             if "failed" in answer:
@@ -159,7 +159,7 @@ class DiagnosisModel(QObject):
         self._feed()
 
     def _on_ended(self, code: int, errors: str) -> None:
-        if self.sender() is not self._thread:
+        if self._thread is None or self.sender() is not self._thread:
             return
         told = not self.ready and code > 0 and not errors
         self.close()

@@ -94,7 +94,7 @@ class LadderModel(QObject):
         thread.start()
 
     def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
-        if self.sender() is not self._thread:
+        if self._thread is None or self.sender() is not self._thread:
             return  # from a process that was given up
         for answer in bundle:
             if "kernels" in answer:
@@ -116,7 +116,7 @@ class LadderModel(QObject):
                 self.rows.replace(at, replace(rung, **result))
 
     def _on_ended(self, code: int, errors: str) -> None:
-        if self.sender() is not self._thread:
+        if self._thread is None or self.sender() is not self._thread:
             return
         self.close()
         if code:

@@ -54,7 +54,7 @@ class MemoryEstimate(QObject):
         thread.start()
 
     def _on_bundle(self, bundle: list[dict[str, Any]]) -> None:
-        if self.sender() is not self._thread:
+        if self._thread is None or self.sender() is not self._thread:
             return
         for answer in bundle:
             if "failed" in answer:
@@ -65,7 +65,7 @@ class MemoryEstimate(QObject):
                                            batch=answer["batch"], cache=f"{answer['cache'] / 2**20:,.0f}"))  # fmt: skip
 
     def _on_ended(self, code: int, errors: str) -> None:
-        if self.sender() is self._thread and self._thread is not None:
+        if self._thread is not None and self.sender() is self._thread:
             thread, self._thread = self._thread, None
             thread.wait()
             thread.deleteLater()

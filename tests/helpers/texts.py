@@ -23,7 +23,7 @@ def written_texts() -> set[str]:
 
 
 def core_texts() -> set[str]:
-    """Labels, helps and choices of the settings, kinds of findings, states, directions."""
+    """Labels and choices of the settings, kinds of findings, states, directions."""
     from app.actions import MENUS
     from app.training.session import State
     from app.viewmodels.kernel_times import DIRECTIONS
@@ -33,7 +33,14 @@ def core_texts() -> set[str]:
     from core.training.presets import PRESETS
 
     rows = [row for _, row in settings().values()]
-    found = {row.label for row in rows} | {row.help for row in rows} | {row.group.capitalize() for row in rows}
+    found = {row.label for row in rows} | {row.group.capitalize() for row in rows}
     found |= {choice for row in rows for choice in row.choices} - set(MODELS) - set(PRESETS)
     found |= set(KINDS.values()) | {state.value for state in State} | {d.replace("_", " ") for d in DIRECTIONS}
     return found | set(MENUS) | {NO_LEAF, NOT_SURE, "each step", "training", "validation", "learning rate"}
+
+
+def help_texts() -> set[str]:
+    """The help of every setting."""
+    from core.config import settings
+
+    return {row.help for _, row in settings().values()}

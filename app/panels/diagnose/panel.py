@@ -109,7 +109,7 @@ class DiagnosePanel(QWidget):
     def _connect(self) -> None:
         model = self._model
         model.model_ready.connect(self._on_model)
-        model.failed.connect(lambda message, details: self.notice.alarm(message, details))
+        model.failed.connect(self.notice.alarm)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
         model.rows.rowsInserted.connect(lambda *_: self._on_rows())
