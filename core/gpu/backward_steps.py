@@ -268,6 +268,7 @@ def _pool(walk: Backward, step: Step) -> None:
             (frame.element, (*window.kernel, *window.stride)),
             pool_fast.ARGUMENTS, (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1),
             (dy.address, dx.address, places_of(frame, step, dy), *values),
+            moved=forward_steps.pool_bytes(frame, dx, dy),
         )
     )
 
@@ -278,20 +279,8 @@ def _batch_norm(walk: Backward, step: Step) -> None:
     saved = frame.use(f"saved:{step.node}", 4 * 5 * x.padded)
     moving = not step.attributes["frozen"]
     if moving:
-        pixels, lanes, hw = frame.batch * x.height * x.width, lanes_of(x), x.height * x.width
-        across = blocks_of(lanes, 32)
-        split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors // across)))
-        blocks = blocks_of(pixels, split)
-        partial = frame.use(f"dsums:{step.node}", 8 * blocks * x.padded)
-        frame.add(
-            simple_launch(
-                step.node, "backward_weight", "sums", "batch_norm_fast", "make_sums", (frame.element, True),
-                batch_norm_fast.SUM_ARGUMENTS, (blocks, across, 1), (32, 8, 1),
-                (x.address, dy.address, saved, saved + 4 * x.padded, partial, frame.places.control, hw, pixels, split,
-                 lanes, x.pitch, dy.pitch),
-            )
-        )  # fmt: skip
-        partial = frame.use(f"dsums:{step.node}", 8 * blocks * x.padded)
+        hw = x.height * x.width
+        partial, blocks = forward_steps.sums_launch(frame, step, "backward_weight", f"dsums:{step.node}", x, dy, saved)
         values = (
             partial, frame.weight(f"{step.node}.weight"), 0, 0, 0, saved, frame.gradient_of(f"{step.node}.weight"),
             frame.gradient_of(f"{step.node}.bias"), frame.places.control, blocks, x.channels, x.padded, hw,
@@ -300,7 +289,7 @@ def _batch_norm(walk: Backward, step: Step) -> None:
         frame.add(
             simple_launch(
                 step.node, "backward_weight", "statistics", "batch_norm_fast", "make_finish", (True,),
-                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 32), 1, 1), (32, 8, 1), values,
+                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 8), 1, 1), (*batch_norm_fast.FINISH_BLOCK, 1), values,
             )
         )
     if walk.wants(value):
@@ -320,22 +309,21 @@ def _depthwise(walk: Backward, step: Step) -> None:
     x, dy, window = frame.image(value), frame.image(step.output, True), read_window(step.attributes)
     if frame.trains(step, "weight"):
         (kh, kw), pixels, lanes = window.kernel, frame.batch * dy.height * dy.width, lanes_of(dy)
-        size = (kh * kw + 1) * dy.padded
-        across = blocks_of(lanes, 32) * (kh * kw + 1)
+        size, wide = (kh * kw + 1) * dy.padded, min(lanes, 32)
+        across = blocks_of(lanes, wide) * kh
         split = max(64, blocks_of(pixels, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
         splits = blocks_of(pixels, split)
         partial = frame.use(f"partial:{step.node}", 4 * size * splits)
         values = (
-            x.address, dy.address, partial, pixels, split, lanes, *fast_divisor(dy.height * dy.width),
-            *fast_divisor(dy.width), x.height, x.width, dy.height, dy.width, x.pitch, dy.pitch, kh, kw,
-            *window.stride, *window.padding[:2],
+            x.address, dy.address, partial, pixels, split, lanes, wide, *fast_divisor(dy.height * dy.width),
+            *fast_divisor(dy.width), x.height, x.width, dy.height, dy.width, x.pitch, dy.pitch, *window.padding[:2],
         )
-        frame.add(
-            simple_launch(
-                step.node, "backward_weight", "fused", "depthwise_fast", "make_depthwise_weight", (frame.element,),
-                depthwise_fast.WEIGHT_ARGUMENTS, (blocks_of(lanes, 32), kh * kw + 1, splits), (32, 8, 1), values,
-            )
+        launch = simple_launch(
+            step.node, "backward_weight", "fused", "depthwise_fast", "make_depthwise_weight",
+            (frame.element, (*window.kernel, *window.stride)), depthwise_fast.WEIGHT_ARGUMENTS,
+            (blocks_of(lanes, wide), kh, splits), (depthwise_fast.THREADS, 1, 1), values,
         )
+        frame.add(replace(launch, lane=1))
         partial = frame.use(f"partial:{step.node}", 4 * size * splits)
         channels, bias = x.channels, has_bias(step)
         places = np.arange(kh * kw)[None, :] * dy.padded + np.arange(channels)[:, None]

@@ -26,7 +26,7 @@ Capability: TypeAlias = tuple[int, int]
 ALONE: Final = 3
 """So few kernels are compiled in this process: starting another costs a second."""
 
-SHARED: Final = ("fragments", "lanes")
+SHARED: Final = ("epilogue", "fragments", "lanes")
 """Modules whose device functions the kernels of others use."""
 
 
@@ -61,11 +61,16 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
     return {r: _read(_path(r, capability)) for r in recipes}
 
 
-def _compile(recipe: Recipe, capability: Capability) -> None:
+def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
+    """(PTX, entry name) of a recipe, made now."""
     from core.gpu.cuda import compile_to_ptx, types
 
     signature = tuple(getattr(types, kind) for kind in recipe.kinds)
-    ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
+    return compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
+
+
+def _compile(recipe: Recipe, capability: Capability) -> None:
+    ptx, entry = compile_kernel(recipe, capability)
     path = _path(recipe, capability)
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_suffix(f".{os.getpid()}")

@@ -22,9 +22,11 @@ from core.ops.window import Window
 DEPTH_BYTES: Final = 128
 """Rows of packed filters are padded to the longest row of a stage."""
 
-PHOTO_ROWS: Final = 4
-PHOTO_WARPS: Final = 8
-"""Output rows and warps of a photo convolution's block (555 us; 2 rows 560, 7 warps 559: SqueezeNet 1.0, batch 256)."""
+PHOTO_WARPS: Final = {2: 12, 4: 8}
+"""Warps of a photo convolution's block, one a multiprocessor, by bytes of an element: as many as registers allow."""
+
+PHOTO_ROWS: Final = (6, 4, 2, 1)
+"""Output rows of its block, the most that fit: 6 rows of 112 pixels are 21 pairs of fragments for 12 warps."""
 
 RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 
@@ -109,6 +111,17 @@ def gradient_places(shape: Sequence[int], taps: Taps, packed_rows: int, bias: bo
     return places.astype(np.int32)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Half:
+    """The 1x1 convolution that shares a launch with a 3x3 one: packed filters, bias, filters, row length."""
+
+    weight: int
+    bias: int
+    filters: int
+    depth: int
+
+
 def forward(
     layer: str,
     arithmetic: str,
@@ -120,24 +133,27 @@ def forward(
     weight: int,
     bias: int,
     activation: str,
+    half: Half | None = None,
     statistics: int = 0,
     photos: int = 0,
     tile: product.Tile | None = None,
 ) -> Launch:
-    """The launch of ``out = activation(conv(x) + bias)``; `statistics` takes the sums of a batch norm."""
+    """The launch of ``out = activation(conv(x) + bias)``; with `half`, out's first channels are the 1x1's."""
     element = ELEMENT[arithmetic]
     rows, columns = batch * out.height * out.width, out.padded
     point = window.kernel == (1, 1) and window.padding == (0, 0, 0, 0)
     kind = "point" if point else "window"
-    tile = tile or tiles.forward(arithmetic, rows, columns, taps.total)
+    tile = tile or tiles.forward(arithmetic, rows, columns, taps.total, half.filters if half else 0)
     scalars = _sums(
         rows, columns, padded_depth(taps.total, element), taps.total, out, x, window.stride, window.padding[:2],
         taps.channels, taps.kernel, 0, out.pitch, 0, RELU[activation], 0, 0,
     )
-    addresses = (x.address, weight, bias, out.address, 0, statistics, photos)
+    first = (half.weight, half.bias, half.filters, half.depth) if half else (0, 0, 0, 0)
+    addresses = (x.address, weight, bias, out.address, 0, statistics, photos, *first)
     launch = _launch(layer, "forward", arithmetic, tile, kind, bool(statistics), rows, columns, (*addresses, *scalars))
     moved = element * (batch * x.height * x.width * x.padded + rows * columns)
-    return replace(launch, flops=2 * rows * columns * taps.total, bytes=moved)
+    ones = half.filters if half else 0
+    return replace(launch, flops=2 * rows * ((columns - ones) * taps.total + ones * taps.channels), bytes=moved)
 
 
 def forward_photo(
@@ -148,25 +164,28 @@ def forward_photo(
     element, columns, (kh, _), steps = ELEMENT[arithmetic], out.padded, taps.kernel, taps.channels * x.element // 32
     if columns % 32 or columns > 128 or window.padding[:2] != (0, 0) or out.channels != columns:
         return None
-    across = blocks_of(out.width, 16)
-    warps, rows = PHOTO_WARPS, PHOTO_ROWS
+    across, warps, right = blocks_of(out.width, 16), PHOTO_WARPS[element], window.stride[1] * x.pitch * element
     down, row_bytes = window.stride[0] * x.row_pitch * element, x.row_pitch * element
-    group_bytes = (rows - 1) * down + kh * row_bytes
-    shared = photo.shared_bytes(columns, kh, steps, group_bytes)
-    if shared > limit or (window.stride[1] * x.pitch * element) % 16:
+    if right % 16 or row_bytes % 16:
+        return None
+    for rows in PHOTO_ROWS:
+        group_bytes = (rows - 1) * down + kh * row_bytes
+        shared = photo.shared_bytes(columns, kh, steps, group_bytes)
+        if shared <= limit:
+            break
+    else:
         return None
     groups = blocks_of(out.height, rows)
     values = (
         x.address, weight, bias, out.address, batch * groups, groups, *fast_divisor(groups), rows, out.height, out.width,
-        across, row_bytes, group_bytes, down, window.stride[1] * x.pitch * element,
+        across, row_bytes, group_bytes, down, right,
         padded_depth(taps.total, element) * element, x.photo_pitch * element, out.pitch, RELU[activation],
     )  # fmt: skip
-    blocks = 2 if 2 * shared <= limit else 1
     kinds = tuple(str(a) for a in photo.ARGUMENTS)
-    recipe = Recipe("conv_photo", "make_photo_convolution", (arithmetic, columns, kh, steps, warps), kinds, 32 * warps, blocks)
+    recipe = Recipe("conv_photo", "make_photo_convolution", (arithmetic, columns, kh, steps, warps), kinds, 32 * warps)
     total = batch * out.height * out.width
     return Launch(
-        layer, "forward", "tensor_core", recipe, (min(batch * groups, blocks * processors), 1, 1), (32 * warps, 1, 1),
+        layer, "forward", "tensor_core", recipe, (min(batch * groups, processors), 1, 1), (32 * warps, 1, 1),
         shared, values, flops=2 * total * columns * taps.total,
         bytes=element * (batch * x.photo_pitch + total * columns),
     )  # fmt: skip
@@ -266,7 +285,7 @@ def backward_input(
         dy.padded, (kh, kw), -second, dx.pitch, mask.pitch if mask else 0, 0,
         RELU[mask_activation] if mask else 0, int(accumulate),
     )
-    addresses = (dy.address, weight, 0, dx.address, mask.address if mask else 0, 0, 0)
+    addresses = (dy.address, weight, 0, dx.address, mask.address if mask else 0, 0, 0, 0, 0, 0, 0)
     launch = _launch(
         layer, "backward_input", arithmetic, tile, kind, False, rows, columns, (*addresses, *scalars)
     )

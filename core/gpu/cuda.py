@@ -1,19 +1,58 @@
-"""The one module through which kernels reach Numba CUDA, so that the front end can be exchanged here."""
+"""The one door to the CUDA front end: kernels and plans import `cuda`, `types` and `driver` from here.
+
+numba-cuda is in maintenance mode; when its successor is taken, this module and `ptx` change and no kernel does.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
+from cuda.bindings import driver
+from llvmlite import ir
 from numba import cuda
-from numba.cuda import types
-from numba.cuda.core import config
+from numba.core import types
 from numba.cuda.extending import intrinsic
-from numba.cuda.types import boolean, float32, float64, int32, int64, uint8, uint16, uint32, uint64
 
-SIMULATED: Final = bool(config.ENABLE_CUDASIM)
-"""True where NUMBA_ENABLE_CUDASIM=1: kernels run as plain Python, one thread each (0.35 ms a thread)."""
+__all__ = ["SIMULATED", "compile_to_ptx", "cuda", "device_function", "driver", "intrinsic", "ir", "types"]
 
-__all__ = [
-    "SIMULATED", "boolean", "cuda", "float32", "float64", "int32", "int64", "intrinsic", "types",
-    "uint8", "uint16", "uint32", "uint64",
-]
+
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+"""Kernels run as plain Python, one thread each (Numba's CUDA simulator)."""
+
+
+def device_function(function: Callable[..., Any]) -> Any:
+    """Decorator of functions that kernels call; they are inlined."""
+    if SIMULATED:  # the simulator does not know the option
+        return cuda.jit(device=True)(function)
+    return cuda.jit(device=True, forceinline=True)(function)
+
+
+def compile_to_ptx(
+    function: Callable[..., Any], signature: tuple[Any, ...], capability: tuple[int, int], bounds: tuple[int, int] | None
+) -> tuple[str, str]:
+    """(PTX, entry name) of a kernel for a compute capability; needs no GPU. `bounds`: threads, blocks a multiprocessor."""
+    with _pretend_device(capability):
+        ptx, _ = cuda.compile(
+            function, signature, cc=capability, output="ptx", abi="numba", device=False, fastmath=True,
+            launch_bounds=bounds,
+        )
+    # The compiler stamps its own, newest version; older drivers read the same text under the older stamp.
+    version = "8.0" if capability < (10, 0) else "8.7"
+    ptx = re.sub(r"^\.version .*$", f".version {version}", ptx, count=1, flags=re.MULTILINE)
+    entry = re.search(r"\.visible \.entry (\w+)\(", ptx)
+    assert entry is not None
+    return ptx, entry.group(1)
+
+
+@contextmanager
+def _pretend_device(capability: tuple[int, int]) -> Iterator[None]:
+    """Device functions ask the current GPU for its capability; without a GPU this answers."""
+    device = SimpleNamespace(compute_capability=capability)
+    with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
+        yield

@@ -23,6 +23,8 @@ from core.program import Step, Value
 THREADS: Final = 256
 BLOCKS: Final = 3
 """Blocks of these that must fit on a multiprocessor: loads under way hide the memory's latency."""
+MERGED_PIXELS: Final = 6000
+"""Up to so many pixels both halves of a fire's expand are one launch (13 x 13, batch 32: 18 us against 22)."""
 SUM_BLOCKS: Final = 4
 """Blocks a multiprocessor for sums over pixels."""
 
@@ -30,11 +32,11 @@ SUM_BLOCKS: Final = 4
 def simple_launch(
     layer: str, direction: str, kernel: str, module: str, factory: str, arguments: tuple[Argument, ...],
     signature: tuple[object, ...], grid: tuple[int, int, int], block: tuple[int, int, int], values: tuple[object, ...],
-    shared: int = 0,
+    shared: int = 0, moved: int = 0,
 ) -> Launch:  # fmt: skip
-    """A launch of one of the plain kernels."""
+    """A launch of one of the plain kernels; `moved` is the fewest bytes it must move."""
     recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1], BLOCKS)
-    return Launch(layer, direction, kernel, recipe, grid, block, shared, values)
+    return Launch(layer, direction, kernel, recipe, grid, block, shared, values, bytes=moved)
 
 
 def lanes_of(t: Tensor) -> int:
@@ -46,9 +48,17 @@ def forward_launches(frame: Frame) -> None:
     """Write the photo's launch and those of every step."""
     frame.add(photo_launch(frame))
     steps = frame.program.steps
+    merged = False
     for i, step in enumerate(steps):
         following = steps[i + 1] if i + 1 < len(steps) else None
-        _forward(frame, step, following)
+        if merged:
+            merged = False
+        elif is_fire(step, following) and _is_small(frame, step):
+            assert following is not None
+            _expand(frame, step, following)
+            merged = True
+        else:
+            _forward(frame, step, following)
 
 
 def is_fire(one: Step, three: Step | None) -> bool:
@@ -67,6 +77,32 @@ def is_fire(one: Step, three: Step | None) -> bool:
         and one.activation == three.activation
         and one.attributes["bias"] == three.attributes["bias"]
         and filters % 64 == 0
+    )
+
+
+def _is_small(frame: Frame, step: Step) -> bool:
+    """Whether a fire's halves are better one launch: few pixels leave the GPU waiting for launches, not for work."""
+    height, width, _ = step.output.shape
+    return frame.batch * height * width <= MERGED_PIXELS
+
+
+def _expand(frame: Frame, one: Step, three: Step) -> None:
+    """Both expand layers of a fire in one launch."""
+    x, out = frame.image(one.inputs[0]), frame.image(one.output)
+    out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
+    window = read_window(three.attributes)
+    taps, point = convolution.taps_of(x, window, False), convolution.taps_of(x, read_window(one.attributes), False)
+    packs = [
+        frame.packed(n, lambda n=n, t=t: convolution.pack_forward(frame.indices(n), t, frame.element))  # type: ignore[misc]
+        for n, t in ((f"{one.node}.weight", point), (f"{three.node}.weight", taps))
+    ]
+    depth = convolution.padded_depth(point.total, frame.element)
+    half = convolution.Half(packs[0], _bias(frame, one), one.output.shape[-1], depth)
+    frame.add(
+        convolution.forward(
+            three.node, frame.arithmetic, frame.batch, x, out, window, taps, packs[1], _bias(frame, three),
+            three.activation, half,
+        )
     )
 
 
@@ -89,6 +125,7 @@ def photo_launch(frame: Frame) -> Launch:
     return simple_launch(
         PHOTO, "forward", "fused", "photo_fast", "make_photo", (frame.element, channels, x.pitch),
         photo_fast.ARGUMENTS, (blocks_of(total, THREADS), frame.batch, 1), (THREADS, 1, 1), values,
+        moved=frame.batch * total * (3 + x.pitch * x.element),
     )
 
 
@@ -242,6 +279,12 @@ def pool_values(
     )
 
 
+def pool_bytes(frame: Frame, x: Tensor, out: Tensor) -> int:
+    """Both sides once, and in training the winners' places."""
+    inner, outer = x.height * x.width * x.padded, out.height * out.width * out.padded
+    return frame.batch * ((inner + outer) * x.element + outer * frame.program.training)
+
+
 def places_of(frame: Frame, step: Step, out: Tensor) -> int:
     """Where a max pool keeps its winners' places, a byte each."""
     return frame.use(f"places:{step.node}", frame.batch * out.height * out.width * out.padded)
@@ -258,6 +301,7 @@ def _pool(frame: Frame, step: Step) -> None:
             step.node, "forward", "fused", "pool_fast", "make_max_pool", (frame.element, (*window.kernel, *window.stride)),
             pool_fast.ARGUMENTS,
             (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1), (x.address, out.address, places, *values),
+            moved=pool_bytes(frame, x, out),
         )
     )
 
@@ -295,7 +339,7 @@ def _batch_norm(frame: Frame, step: Step) -> None:
         frame.add(
             simple_launch(
                 step.node, "forward", "statistics", "batch_norm_fast", "make_finish", (False,),
-                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 32), 1, 1), (32, 8, 1), values,
+                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 8), 1, 1), (*batch_norm_fast.FINISH_BLOCK, 1), values,
             )
         )
     frame.add(apply_launch(frame, step, "forward", x, None, None, "", out, saved, False, False))
@@ -307,19 +351,31 @@ def statistics_of(frame: Frame, step: Step, x: Tensor) -> tuple[int, int]:
     last = frame.launches[-1]
     if last.recipe.factory == "make_convolution" and last.recipe.arguments[3] and last.layer != step.node:
         return frame.use(name, 0), last.grid[0]
+    return sums_launch(frame, step, "forward", name, x, None, 0)
+
+
+def sums_launch(
+    frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Tensor | None, saved: int
+) -> tuple[int, int]:
+    """Add the launch of partial sums over pixels; gives their address and how many there are."""
     pixels, lanes = frame.batch * x.height * x.width, lanes_of(x)
-    across = blocks_of(lanes, 32)
+    wide = min(lanes, 32)
+    across = blocks_of(lanes, wide)
     split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors // across)))
     blocks = blocks_of(pixels, split)
     partial = frame.use(name, 8 * blocks * x.padded)
+    values = (
+        x.address, dy.address if dy else 0, saved, saved + 4 * x.padded, partial, frame.places.control,
+        x.height * x.width, pixels, split, lanes, wide, x.pitch, dy.pitch if dy else 0,
+    )
     frame.add(
         simple_launch(
-            step.node, "forward", "sums", "batch_norm_fast", "make_sums", (frame.element, False),
-            batch_norm_fast.SUM_ARGUMENTS, (blocks, across, 1), (32, 8, 1),
-            (x.address, 0, 0, 0, partial, frame.places.control, x.height * x.width, pixels, split, lanes, x.pitch, 0),
+            step.node, direction, "sums", "batch_norm_fast", "make_sums", (frame.element, dy is not None),
+            batch_norm_fast.SUM_ARGUMENTS, (blocks, across, 1), (batch_norm_fast.THREADS, 1, 1), values,
+            moved=pixels * lanes * 16 * (2 if dy else 1),
         )
     )
-    return partial, blocks
+    return frame.use(name, 8 * blocks * x.padded), blocks
 
 
 def apply_launch(
@@ -338,6 +394,7 @@ def apply_launch(
     return simple_launch(
         step.node, direction, "fused", "batch_norm_fast", "make_apply", (frame.element, dy is not None, centred),
         batch_norm_fast.APPLY_ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+        moved=total * 16 * (2 + bool(dy) + bool(mask) + int(accumulate)),
     )
 
 
@@ -362,12 +419,13 @@ def depthwise_launch(
         read.address, weight, 0 if gradient else _bias(frame, step), mask.address if mask else 0, written.address,
         total, lanes, *fast_divisor(lanes), *fast_divisor(written.height * written.width), *fast_divisor(written.width),
         read.height, read.width, written.height, written.width, read.pitch, written.pitch, mask.pitch if mask else 0,
-        *window.kernel, *window.stride, *window.padding[:2], 0 if gradient else RELU[step.activation],
+        *window.padding[:2], 0 if gradient else RELU[step.activation],
         RELU[masking] if mask else 0, int(accumulate),
     )
     return simple_launch(
         step.node, "backward_input" if gradient else "forward", "fused", "depthwise_fast", "make_depthwise",
-        (frame.element, gradient), depthwise_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+        (frame.element, gradient, (*window.kernel, *window.stride)), depthwise_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+        moved=16 * (total * (1 + bool(mask) + int(accumulate)) + frame.batch * read.height * read.width * lanes),
     )
 
 
@@ -402,6 +460,7 @@ def dropout_launch(
     return simple_launch(
         step.node, direction, "fused", "combine_fast", "make_dropout", (frame.element,),
         combine_fast.DROPOUT_ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+        moved=total * 16 * (2 + bool(mask) + int(accumulate)),
     )
 
 
@@ -420,6 +479,7 @@ def combine_launch(
     return simple_launch(
         layer, direction, "fused", "combine_fast", "make_combine", (frame.element, kind), combine_fast.ARGUMENTS,
         (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+        moved=total * 16 * (2 + bool(b) + bool(mask) + int(accumulate)),
     )
 
 

@@ -21,10 +21,11 @@ from core.gpu.graph_capture import Event, Graph, record_lanes
 from core.gpu.launch import Launch
 from core.gpu.memory import Block, Pinned, copy_in, copy_out
 from core.gpu.timing import time_launches
+from core.gpu.verify import verify_program
 from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launches
 from core.graph import PHOTO
 from core.graph import Graph as Network
-from core.ops.contract import Array, volume
+from core.ops.contract import Array, Mode, volume
 from core.ops.update import moments, scalars
 from core.program import ParameterLayout, Program, Value, lay_out_parameters, lower
 
@@ -269,8 +270,17 @@ class CudaPlan(Plan):
         self._replay(kind)
         copy_out(self._answer, 0, self._blocks["answer"], 0, 16, self._stream)
         self._synchronize()
+        if self._verify:
+            self._check_against_reference(batch, count)
         loss, hits, norm = (float(v) for v in self._answer.array[:12].view(np.float32))
         return StepResult(loss, int(hits), count, norm)
+
+    def _check_against_reference(self, batch: PhotoBatch, photos: int) -> None:
+        mode = Mode(training=True, seed=self._seed, step=int(self._control.settings["step"][0]), photo0=self._photos)
+        weights, gradients = self.weights(), self.gradients()
+        verify_program(
+            self.program, weights, gradients, self.read, self._precision, np.asarray(batch.labels), mode, photos
+        )
 
     def gradients(self) -> dict[str, Array]:
         self._device.activate()
@@ -285,6 +295,10 @@ class CudaPlan(Plan):
         self._synchronize()
 
     def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
+        if self._verify:  # the reference must see the weights before the update
+            result = self.gradient(batch)
+            self.update(learning_rate)
+            return result
         self._parts, self._photos = 1, 0
         self._control.settings["step"] = self._step
         self._set_rates(learning_rate)
@@ -321,6 +335,21 @@ class CudaPlan(Plan):
         self._run_each(launches)
         self._synchronize()
         return time_launches(self._device, launches, self._stream, lambda launch: self._launch(launch, self._stream))
+
+    def replay_milliseconds(self, batch: PhotoBatch, replays: int) -> float:
+        """Mean time of a whole step (training) or prediction on the device, for benchmarks; weights change."""
+        self._put_batch(batch)
+        kind = "step" if self.training else "predict"
+        self._replay(kind)
+        before, after = Event(timing=True), Event(timing=True)
+        before.record(self._stream)
+        for _ in range(replays):
+            self._replay(kind)
+        after.record(self._stream)
+        took = after.milliseconds_since(before)
+        before.close()
+        after.close()
+        return took / replays
 
     def kernels(self) -> list[tuple[str, str, str]]:
         launches = self._lists["step" if self.training else "predict"]

@@ -62,12 +62,12 @@ def _nearest(arithmetic: str, direction: str, rows: int, columns: int, depth: in
     yield from sorted(_rows(arithmetic, direction), key=lambda r: r.distance(rows, columns, depth))
 
 
-def forward(arithmetic: str, rows: int, columns: int, depth: int) -> Tile:
-    """For ``rows x columns`` outputs of a sum over `depth`."""
-    for row in _nearest(arithmetic, "forward", rows, columns, depth):
-        if _fits(row.tile[1], columns):
+def forward(arithmetic: str, rows: int, columns: int, depth: int, half: int = 0) -> Tile:
+    """For ``rows x columns`` outputs of a sum over `depth`; the first `half` columns are a fire's 1x1 filters."""
+    for row in _nearest(arithmetic, "fire_forward" if half else "forward", rows, columns, depth):
+        if _fits(row.tile[1], columns) and half % row.tile[1] == 0:
             return Tile(*row.tile)
-    return Tile(128, 64)
+    return Tile(64, 64, 64, 3, 2, 2, 4)
 
 
 def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile:

@@ -16,28 +16,20 @@ from dataclasses import astuple, dataclass
 from typing import Any, Final, final
 
 from core.gpu.cuda import cuda, device_function, types
-from core.gpu.kernels.fragments import ELEMENT, divide, multiply_add
-from core.gpu.kernels.lanes import ADD, KEEP, activate
+from core.gpu.kernels.epilogue import make_staging, make_writing
+from core.gpu.kernels.fragments import ELEMENT, divide, make_filter_loader, multiply_add
 from core.gpu.ptx import (
     WAIT_COPIES,
     bits_to_float,
     commit_copies,
     copy_async16_cached,
     float_to_bits,
-    ldmatrix2,
     ldmatrix4,
     load1,
-    load4,
-    load4_ordered,
-    load_float,
-    pack_bf16,
     shared_address,
     shared_load1,
-    shared_load4,
-    shared_store1,
     shared_store2,
     shuffle_xor,
-    store4,
     store_float,
 )
 
@@ -75,6 +67,8 @@ class Tile:
 
 ARGUMENTS: Final = (
     *(types.uint64,) * 7,  # x, packed filters, bias (0: none), out, mask (0: none), statistics, control block
+    *(types.uint64,) * 2,  # packed filters and bias of a fire's 1x1 half, the first columns
+    *(types.int32,) * 2,  # its columns (0: none), its packed row length
     *(types.int32,) * 4,  # rows, columns, depth (packed row length), depth of the sum
     *(types.uint32,) * 4,  # fast division by pixels of a photo and by the width
     *(types.int32,) * 2,  # pixels of a photo, width (of the output)
@@ -124,6 +118,12 @@ def make_column_sums(tile: Tile) -> Any:
     return column_sums
 
 
+@device_function
+def _pixel_of_row(r, about):
+    """Pixel of a block's row: `about` is (first pixel, pixels)."""
+    return i32(about[0] + r) if about[0] + r < about[1] else i32(-1)
+
+
 def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, statistics: bool = False) -> Any:
     """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "spread" (a strided
     convolution's input gradient, which reads every stride-th place)."""
@@ -133,20 +133,18 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     VEC, TH, ROW, CH, BK = 16 // E, tile.threads, KB + 16, KB // 16, KB // E
     STG, AR, BR, RS = (BM + BN) * ROW, BM * CH // TH, (BN * CH + TH - 1) // TH, TH // CH
     TM, TN = BM // WM // 16, BN // WN // 8
-    OROW, OC = BN * E + 16, BN // VEC
+    OROW = BN * E + 16
     NACC, NB, KS = TM * TN * 4, TN * 2, KB // 32
-    PARTS = (BM * OC + TH - 1) // TH
-    GROUP = min(PARTS, 8)
-    NMASK = GROUP * 4
     RAGGED = BN * CH % TH != 0
-    POINT, SPREAD, HALF, STATS = window == "point", window == "spread", E == 2, statistics
-    assert BM * CH % TH == 0 and TM > 0 and (TN % 2 == 0 or TN == 1) and OC > 0
+    POINT, SPREAD, STATS = window == "point", window == "spread", statistics
+    assert BM * CH % TH == 0 and TM > 0 and (TN % 2 == 0 or TN == 1)
     mma = multiply_add(arithmetic)
-    keep, add, column_sums = KEEP[E], ADD[E], make_column_sums(tile)
-    wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
+    column_sums = make_column_sums(tile)
+    stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, _pixel_of_row)
+    wait, wait_all, load_filters = WAIT_COPIES[ST - 2], WAIT_COPIES[0], make_filter_loader(TN, ROW)
 
     def convolution(
-        x, weight, bias, out, mask, stats, photos,
+        x, weight, bias, out, mask, stats, photos, weight1, bias1, columns1, depth1,
         rows, columns, depth, total, hw_mul, hw_shift, w_mul, w_shift, hw, wo,
         height, width, pitch, row, photo, sy, sx, pt, pl, channels, block, kh, kw, segment, ldc, ldm,
         activation, masking, accumulate,
@@ -159,25 +157,28 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         bm, bn = i32(i32(cuda.blockIdx.x) * BM), i32(i32(cuda.blockIdx.y) * BN)
         q, r0 = i32(tid % CH), i32(tid // CH)
         ky, kx, c, cb = i32(0), i32(0), i32(q * VEC), i32(0)
-        steps, shift = i32((total + BK - 1) // BK), i32(0)
-        kc, kend = i32(q * VEC), i32(total)
+        first, limit, shift, kc, kend = i32(bn), i32(columns), i32(0), i32(q * VEC), i32(total)
+        if bn < columns1:  # the 1x1 half of a fire's expand: only the centre tap
+            weight, bias, depth, kend = weight1, bias1, depth1, i32(channels)
+            ky, kx, limit, block = i32(pt), i32(pl), i32(columns1), i32(1 << 30)
+        elif columns1 > 0:
+            first, limit = i32(bn - columns1), i32(columns - columns1)
+        steps = i32((kend + BK - 1) // BK)
         py = cuda.local.array(AR, dtype=types.int32)
         px = cuda.local.array(AR, dtype=types.int32)
         pa = cuda.local.array(AR, dtype=types.uint64)
         for j in range(AR):
             m = u32(bm + r0 + j * RS)
             n = divide(m, hw_mul, hw_shift)
-            rest = u32(m - n * u32(hw))
-            oy = divide(rest, w_mul, w_shift)
-            ox = u32(rest - oy * u32(wo))
+            oy = divide(u32(m - n * u32(hw)), w_mul, w_shift)
+            ox = u32(m - n * u32(hw) - oy * u32(wo))
             py[j] = i32(oy) * sy - pt if i32(m) < rows else i32(-(1 << 20))
             px[j] = i32(ox) * sx - pl
-            if SPREAD:
-                pa[j] = x + u64((i64(n) * i64(photo)) * E)
-            else:
-                pa[j] = x + u64((i64(n) * i64(photo) + i64(i32(py[j]) * row) + i64(px[j] * pitch)) * E)
-        wa = u64(weight + u64((i64(bn + r0) * i64(depth) + i64(q * VEC)) * E))
+            start = i64(0) if SPREAD else i64(i32(py[j]) * row) + i64(px[j] * pitch)
+            pa[j] = x + u64((i64(n) * i64(photo) + start) * E)
+        wa = u64(weight + u64((i64(first + r0) * i64(depth) + i64(q * VEC)) * E))
         acc = cuda.local.array(NACC, dtype=types.float32)
+        bf = cuda.local.array(NB, dtype=types.uint32)
         for i in range(NACC):
             acc[i] = f32(0.0)
         for k in range(1 - ST, steps):
@@ -216,7 +217,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                     copy_async16_cached(u32(slot + u32(j * RS * ROW)), source if ok else x, u32(16) if ok else u32(0))
                 for j in range(BR):
                     if not RAGGED or r0 + j * RS < BN:
-                        ok = bn + r0 + j * RS < columns
+                        ok = first + r0 + j * RS < limit
                         source = u64(wa + u64(i64(j * RS) * i64(depth) * E))
                         copy_async16_cached(
                             u32(slot + u32((BM + j * RS) * ROW)), source if ok else weight, u32(16) if ok else u32(0)
@@ -228,16 +229,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
             if k >= 0:
                 stage = u32(base + u32((k % ST) * STG))
                 for kk in range(KS):
-                    bf = cuda.local.array(NB, dtype=types.uint32)
-                    if TN == 1:
-                        t2 = ldmatrix2(u32(stage + u32((BM + wn + (lane & 7)) * ROW + kk * 32 + ((lane >> 3) & 1) * 16)))
-                        bf[0], bf[1] = t2[0], t2[1]
-                    else:
-                        for n2 in range(TN // 2):
-                            at = (BM + wn + n2 * 16 + (lane & 7) + ((lane >> 4) << 3)) * ROW
-                            t4 = ldmatrix4(u32(stage + u32(at + kk * 32 + ((lane >> 3) & 1) * 16)))
-                            for i in range(4):
-                                bf[n2 * 4 + i] = t4[i]
+                    load_filters(u32(stage + u32((BM + wn) * ROW + kk * 32)), lane, bf)
                     for tm in range(TM):
                         a = ldmatrix4(u32(stage + u32((wm + tm * 16 + (lane & 15)) * ROW + kk * 32 + (lane >> 4) * 16)))
                         mma(a, bf, acc, tm * TN * 4, TN)
@@ -245,47 +237,8 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         cuda.syncthreads()
         if STATS:
             column_sums(acc, stats, i32(i32(load1(photos)) * hw - bm), columns, bn, base)
-        g, t = i32(lane >> 2), i32(lane & 3)
-        for n in range(TN):
-            col = i32(wn + n * 8 + t * 2)
-            b0, b1 = f32(0.0), f32(0.0)
-            if bias != u64(0) and bn + col < columns:
-                b0 = load_float(u64(bias + u64((bn + col) * 4)))
-                b1 = load_float(u64(bias + u64((bn + col) * 4 + 4)))
-            for m in range(TM):
-                o, r = (m * TN + n) * 4, i32(wm + m * 16 + g)
-                v0 = activate(f32(acc[o] + b0), activation)
-                v1 = activate(f32(acc[o + 1] + b1), activation)
-                v2 = activate(f32(acc[o + 2] + b0), activation)
-                v3 = activate(f32(acc[o + 3] + b1), activation)
-                if HALF:
-                    shared_store1(u32(base + u32(r * OROW + col * 2)), pack_bf16(v0, v1))
-                    shared_store1(u32(base + u32((r + 8) * OROW + col * 2)), pack_bf16(v2, v3))
-                else:
-                    shared_store2(u32(base + u32(r * OROW + col * 4)), float_to_bits(v0), float_to_bits(v1))
-                    shared_store2(u32(base + u32((r + 8) * OROW + col * 4)), float_to_bits(v2), float_to_bits(v3))
+        stage_out(acc, base, wm, wn, lane, bias, first, limit, activation)
         cuda.syncthreads()
-        masks = cuda.local.array(NMASK, dtype=types.uint32)
-        for first_part in range(0, PARTS, GROUP):  # loads of a group are all under way before its first store
-            if masking != 0:
-                for j in range(GROUP):
-                    i = i32(tid + (first_part + j) * TH)
-                    r, part = i32(i // OC), i32(i % OC)
-                    ok = r < BM and bm + r < rows and bn + part * VEC < columns
-                    place = u64((i64(bm + r) * i64(ldm) + i64(bn + part * VEC)) * E)
-                    y = load4(u64(mask + place) if ok else mask)
-                    for z in range(4):
-                        masks[j * 4 + z] = y[z]
-            for j in range(GROUP):
-                i = i32(tid + (first_part + j) * TH)
-                r, part = i32(i // OC), i32(i % OC)
-                if r < BM and bm + r < rows and bn + part * VEC < columns:
-                    v = shared_load4(u32(base + u32(r * OROW + part * 16)))
-                    target = u64(out + u64((i64(bm + r) * i64(ldc) + i64(bn + part * VEC)) * E))
-                    if masking != 0:
-                        v = keep(v, (masks[j * 4], masks[j * 4 + 1], masks[j * 4 + 2], masks[j * 4 + 3]), masking)
-                    if accumulate != 0:
-                        v = add(v, load4_ordered(target))
-                    store4(target, v[0], v[1], v[2], v[3])
+        write_out(base, tid, bn, columns, out, ldc, mask, ldm, masking, accumulate, (bm, rows))
 
     return convolution

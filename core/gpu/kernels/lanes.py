@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.cuda import cuda, device_function, types
+from core.gpu.cuda import device_function, types
 from core.gpu.ptx import bits_to_float, float_to_bits, high_bf16, low_bf16, pack_bf16
 
 f32, u32 = types.float32, types.uint32

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda, types
 from core.gpu.kernels.head_fast import block_sum
-from core.gpu.ptx import load1, load_byte, load_float, pack_bf16, store1, store_float, store_half
+from core.gpu.ptx import load1, load_byte, load_float, pack_bf16, store1, store_float
 
 i32, u32, i64, u64, f32, f64 = (
     types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,

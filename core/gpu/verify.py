@@ -1,0 +1,63 @@
+"""The reference beside every kernel of a run: the first result that differs is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from core.errors import LeafClinicError
+from core.ops.contract import Array, Mode, Result
+from core.ops.table import OPS
+from core.program import Program, Step, Value
+
+LIMITS = {"mixed": 3e-2, "tf32": 3e-3, "float32": 1e-4}
+"""Largest difference over the largest value that a single step may have, by precision."""
+
+Read = Callable[[Value, bool], Array]
+
+
+def verify_program(
+    program: Program, weights: Mapping[str, Array], gradients: Mapping[str, Array], read: Read, precision: str,
+    labels: Array, mode: Mode, photos: int,
+) -> None:  # fmt: skip
+    """Compare each step with its reference on the very inputs the GPU had. Raises LeafClinicError at the first.
+
+    read(value, gradient) gives float32 ``(batch, *shape)`` of the last walk; gradients are those of the parameters.
+    """
+    limit = LIMITS[precision]
+    results: dict[str, tuple[list[Array], dict[str, Array], Result]] = {}
+    for step in program.steps:
+        if step.op == "softmax_cross_entropy" or step.output == program.output:
+            continue
+        inputs = [read(value, False)[:photos].astype(np.float64) for value in step.inputs]
+        owned = {p.role: np.asarray(weights[f"{step.node}.{p.role}"], np.float64) for p in step.parameters}
+        result = OPS[step.op].forward(step.attributes, inputs, owned, mode)
+        results[step.node] = (inputs, owned, result)
+        _compare(step, "forward", read(step.output, False)[:photos], _activate(result.output, step.activation), limit)
+    for step in reversed(program.steps):
+        trained = {p.role: gradients[f"{step.node}.{p.role}"] for p in step.parameters if p.trained}
+        if step.node not in results or not program.training or not trained:
+            continue
+        inputs, owned, result = results[step.node]
+        dy = read(step.output, True)[:photos].astype(np.float64)
+        wanted = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode).parameters
+        largest = max(float(np.abs(w).max(initial=0.0)) for w in wanted.values())  # a bias's gradient may be all zero
+        for role, got in trained.items():
+            _compare(step, f"gradient of {role}", got, wanted[role], limit, largest)
+
+
+def _activate(x: Array, activation: str) -> Array:
+    if not activation:
+        return x
+    return np.clip(x, 0, 6 if activation == "relu6" else None)
+
+
+def _compare(step: Step, what: str, got: Array, wanted: Array, limit: float, largest: float = 0.0) -> None:
+    scale = max(float(np.abs(wanted).max(initial=0.0)), largest, 1e-6)
+    error = float(np.abs(np.asarray(got, np.float64) - wanted).max(initial=0.0)) / scale
+    if not error <= limit:
+        raise LeafClinicError(
+            f"The {step.op} kernel of {step.node} differs from the reference: {what} is off by {error:.1e} of its "
+            f"largest value, where {limit:.0e} is allowed. Report this with the GPU's name; train with --device cpu."
+        )

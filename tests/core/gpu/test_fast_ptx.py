@@ -1,0 +1,56 @@
+"""The fast kernels compile without a GPU, keep everything in registers and use the tensor cores."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.gpu.compiler import compile_kernel
+from core.gpu.resources import assemble
+from tests.core.gpu.test_lowering import frame_of
+
+CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
+"""The fast plan starts at 8.0: `cp.async` and bf16 products."""
+
+
+def recipes():
+    """One kernel of every factory and arithmetic that the networks use, by name."""
+    found = {}
+    for name, precision in (("squeezenet1_1", "mixed"), ("squeezenet1_1", "float32"), ("mobilenetv2", "mixed")):
+        for launch in frame_of(name, precision).launches:
+            key = (launch.recipe.factory, str(launch.recipe.arguments[:1]))
+            found.setdefault(" ".join(key), launch.recipe)
+    return found
+
+
+RECIPES = recipes()
+MATRIX = ("make_convolution", "make_halo_convolution", "make_photo_convolution", "make_weight_gradient")
+
+
+def check(recipe, capability):
+    ptx, _ = compile_kernel(recipe, capability)
+    assert ".local" not in ptx, "an array went to local memory"
+    resources = assemble(ptx, capability)
+    assert (resources.stack, resources.spills) == (0, 0)
+    assert ("mma.sync" in ptx) == (recipe.factory in MATRIX)
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_fast_kernel_fits_into_registers(name):
+    check(RECIPES[name], (9, 0))
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+def test_the_convolution_compiles_for_every_generation(capability):
+    name = next(n for n in sorted(RECIPES) if n.startswith("make_halo_convolution"))
+    ptx, _ = compile_kernel(RECIPES[name], capability)
+    assert f".target sm_{capability[0]}{capability[1]}" in ptx
+    assert "mma.sync" in ptx
+    assemble(ptx, capability)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_every_fast_kernel_compiles_for_every_generation(name, capability):
+    ptx, _ = compile_kernel(RECIPES[name], capability)
+    assemble(ptx, capability)

@@ -1,0 +1,129 @@
+"""What the GPU plan does before there is a GPU: launches, memory, packed filters, and its sentence without one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.arena import lay_out
+from core.errors import DeviceError, KernelUnavailable
+from core.gpu import convolution
+from core.gpu.backward_steps import backward_launches
+from core.gpu.compiler import Recipe
+from core.gpu.device import problem
+from core.gpu.forward_steps import forward_launches, head_launch
+from core.gpu.frame import Frame
+from core.gpu.kernels.fragments import fast_divisor
+from core.gpu.launch import Tensor, windows_of
+from core.models.table import MODELS, build
+from core.ops.builder import with_loss
+from core.ops.window import Window
+from core.plan import compile_plan
+from core.program import fold_batch_norm, lay_out_parameters, lower
+
+
+def frame_of(name, precision="mixed", training=True, batch=2, size=64):
+    base = build(name, 5, size)
+    graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
+    frame = Frame(lower(graph, training), lay_out_parameters(graph), batch, precision, 132, frozenset())
+    forward_launches(frame)
+    if training:
+        backward_launches(frame, False)
+    else:
+        frame.add(head_launch(frame, None, ""))
+    return frame
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_network_has_launches_and_memory(name, training):
+    for precision in ("mixed", "tf32", "float32"):
+        frame = frame_of(name, precision, training)
+        assert lay_out(frame.lifetimes()).bytes > 0
+        for launch in frame.launches:
+            assert len(launch.values) == len(launch.recipe.kinds), launch.layer
+            assert all(side >= 1 for side in (*launch.grid, *launch.block))
+            assert launch.shared <= 227 << 10
+        trained = {n.rsplit(".", 1)[0] for n, p in frame.program.graph.parameters().items() if p.trained}
+        written = {n.layer for n in frame.launches if n.direction == "backward_weight"}
+        assert written == (trained if training else set())
+
+
+def test_arrays_alive_together_never_overlap_also_beside_lane_one():
+    frame = frame_of("squeezenet1_0", size=64)
+    lives, windows = frame.lifetimes(), windows_of(frame.launches)
+    arena = lay_out(lives)
+    for i, launch in enumerate(frame.launches):
+        if launch.lane:
+            used = [n for n in lives if i in frame._uses[n]]
+            end = max((j for j, w in enumerate(windows) if w <= windows[i] + 1), default=i)
+            assert used
+            assert all(lives[n].last >= end for n in used)
+    names = list(lives)
+    for a in names:
+        for b in names:
+            if a < b and lives[a].first <= lives[b].last and lives[b].first <= lives[a].last:
+                x, y = arena.offsets[a], arena.offsets[b]
+                assert x + lives[a].bytes <= y or y + lives[b].bytes <= x, (a, b)
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 54, 2916, 11881, 50176, 2**20 + 7])
+def test_the_fast_division_is_exact(divisor):
+    multiplier, shift = fast_divisor(divisor)
+    numbers = np.concatenate([np.arange(5000), np.arange(1, 400) * divisor, np.arange(1, 400) * divisor - 1, [2**31 - 1]])
+    for n in numbers[numbers < 2**31].tolist():
+        assert (((n * multiplier) >> 32) + n) >> shift == n // divisor
+
+
+def test_packed_filters_and_their_gradient_places_are_inverse():
+    shape = (10, 3, 3, 12)
+    x = Tensor(0, 9, 9, 12, 16, 2)
+    window = Window((3, 3), (1, 1), (1, 1, 1, 1))
+    taps = convolution.taps_of(x, window, False)
+    indices = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
+    packed = convolution.pack_forward(indices, taps, 2)
+    places = convolution.gradient_places(shape, taps, 16, False)
+    flat = packed[:, : taps.total].reshape(-1)
+    assert np.array_equal(flat[places], indices.reshape(-1))
+    assert (packed >= 0).sum() == indices.size
+
+
+def test_a_photos_window_is_unfolded_into_whole_fragments():
+    photo = Tensor(0, 224, 224, 3, 4, 2)
+    taps = convolution.taps_of(photo, Window((7, 7), (2, 2), (0, 0, 0, 0)), True)
+    assert (taps.kernel, taps.channels) == ((7, 1), 32)
+    indices = np.arange(96 * 147, dtype=np.int32).reshape(96, 7, 7, 3)
+    packed = convolution.pack_forward(indices, taps, 2)
+    assert packed[5, 3 * 32 + 2 * 4 + 1] == indices[5, 3, 2, 1]
+
+
+def test_halo_filters_hold_every_weight_once_and_the_fires_points_as_tenth_tap():
+    three = np.arange(64 * 9 * 32, dtype=np.int32).reshape(64, 3, 3, 32)
+    one = (three.size + np.arange(64 * 32, dtype=np.int32)).reshape(64, 1, 1, 32)
+    packed = convolution.pack_halo([three, one], 64, 2, True).reshape(32, 2, 10, 32)
+    assert np.array_equal(np.sort(packed.reshape(-1)), np.arange(three.size + one.size))
+    assert packed[7, 1, 9, 3] == one[35, 0, 0, 7]
+    assert packed[7, 1, 0, 3] == three[35, 2, 2, 7]
+
+
+def test_a_ladder_rung_is_not_a_plan():
+    from core.gpu.plan import CudaPlan
+
+    with pytest.raises(KernelUnavailable, match="laboratory"):
+        CudaPlan(build("cnn", 5, 28), batch=1, training=False, algorithm="naive")
+
+
+def test_without_a_gpu_the_device_is_refused_with_one_sentence():
+    reason = problem()
+    if reason is None:
+        pytest.skip("there is a GPU")
+    with pytest.raises(DeviceError) as caught:
+        compile_plan(build("cnn", 5, 28), device="cuda")
+    assert str(caught.value) == reason
+    assert reason.endswith(".")
+    assert compile_plan(build("cnn", 5, 28), device="auto").kernels()
+
+
+def test_a_recipe_makes_its_kernel():
+    recipe = Recipe("update_fast", "norm", (), ("uint64", "uint64", "int32"), 128)
+    assert recipe.function().__name__ == "norm"

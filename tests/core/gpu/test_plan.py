@@ -1,0 +1,263 @@
+"""The fast plan on a GPU, held against the whole network's reference and against itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.device import Optimizer, PhotoBatch
+from core.errors import OutOfMemory
+from core.models.table import build
+from core.ops import network
+from core.ops import photo as photos_op
+from core.ops.builder import with_loss
+from core.ops.contract import Mode
+from core.program import fold_batch_norm, fold_weights
+from tests.helpers.gpu_network import batch_for, random_weights, relative
+
+pytestmark = pytest.mark.gpu
+
+SMALL = {
+    "squeezenet1_0": (64, 5), "squeezenet1_1": (64, 5), "squeezenet1_1_bn": (64, 5), "mobilenetv2": (64, 5),
+    "cnn": (28, 10), "mlp": (28, 10),
+}  # fmt: skip
+LIMITS = {"float32": 1e-4, "tf32": 1e-2, "mixed": 2e-2}
+
+
+def make(name, precision, training=True, batch=6, optimizer=None, dropout=0.5, verify=False):
+    from core.gpu.plan import CudaPlan
+
+    size, classes = SMALL[name]
+    base = build(name, classes, size, dropout=dropout)
+    graph = with_loss(base, 0.1, ()) if training else fold_batch_norm(base)
+    plan = CudaPlan(
+        graph, batch=batch, training=training, precision=precision, optimizer=optimizer or Optimizer(), seed=3,
+        verify=verify,
+    )  # fmt: skip
+    return base, graph, plan
+
+
+def photos_of(graph, batch):
+    node = graph.nodes[0]
+    return photos_op.transform(
+        batch.photos, batch.rows, graph.photo_shape[:2], node.attributes["mean"], node.attributes["std"]
+    )
+
+
+def reference(graph, weights, batch, step=0):
+    wide = {name: array.astype(np.float64) for name, array in weights.items()}
+    x = photos_of(graph, batch).astype(np.float64)
+    return network.loss_and_gradients(graph, wide, x, batch.labels, Mode(training=True, seed=3, step=step))
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1", "cnn", "mlp"])
+def test_gradients_of_the_whole_network_are_the_references(name):
+    _, graph, plan = make(name, "float32")
+    weights, batch = random_weights(graph), batch_for(graph, 5)
+    plan.load(weights)
+    got, wanted = plan.gradient(batch), reference(graph, weights, batch)
+    gradients = plan.gradients()
+    plan.close()
+    assert abs(got.loss - wanted.loss) <= 1e-4 * wanted.loss
+    assert got.correct == wanted.correct
+    joined = [np.concatenate([g[k].ravel() for k in wanted.gradients]) for g in (gradients, wanted.gradients)]
+    assert relative(*joined) < 1e-3
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "mixed"])
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_every_step_agrees_with_its_reference(name, precision):
+    _, graph, plan = make(name, precision, verify=True)
+    plan.load(random_weights(graph))
+    result = plan.gradient(batch_for(graph, 5))
+    plan.close()
+    assert np.isfinite(result.loss)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_predictions_are_the_references(name):
+    base, graph, plan = make(name, "float32", training=False)
+    weights = random_weights(base)
+    batch = batch_for(base, 5)
+    plan.load(fold_weights(base, weights))
+    logits = plan.predict(batch)["logits"]
+    plan.close()
+    wide = {k: v.astype(np.float64) for k, v in weights.items()}
+    wanted = network.forward(base, wide, photos_of(base, batch).astype(np.float64))[base.output]
+    assert logits.shape == wanted.shape
+    assert relative(logits, wanted) < 1e-4
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too(precision):
+    _, graph, plan = make("squeezenet1_1", precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
+    weights, batch = random_weights(graph), batch_for(graph, 6)
+    plan.load(weights)
+    first = [plan.train_step(batch, 0.01).loss for _ in range(3)]
+    kept, state = plan.weights(), plan.state()
+    after = [plan.train_step(batch, 0.01).loss for _ in range(3)]
+    end = plan.weights()
+    plan.close()
+    _, _, other = make("squeezenet1_1", precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
+    other.load(weights)
+    assert [other.train_step(batch, 0.01).loss for _ in range(3)] == first
+    other.load(kept)
+    other.load_state(state)
+    assert [other.train_step(batch, 0.01).loss for _ in range(3)] == after
+    again = other.weights()
+    other.close()
+    assert all(np.array_equal(end[name], again[name]) for name in end)
+    assert first[0] != first[-1]
+
+
+def test_missing_photos_of_a_batch_count_nowhere():
+    _, graph, plan = make("squeezenet1_1_bn", "float32", batch=6, dropout=0.0)
+    _, _, exact = make("squeezenet1_1_bn", "float32", batch=4, dropout=0.0)
+    weights, batch = random_weights(graph), batch_for(graph, 4)
+    for p in (plan, exact):
+        p.load(weights)
+        p.gradient(batch_for(graph, p.batch, seed=9))  # leaves other numbers behind
+        p.load(weights)
+    one, two = plan.gradient(batch), exact.gradient(batch)
+    pairs = [(plan.gradients(), exact.gradients()), (plan.weights(), exact.weights())]
+    plan.close()
+    exact.close()
+    assert one.loss == pytest.approx(two.loss, rel=1e-5)
+    for left, right in pairs:
+        for name in left:
+            if name.endswith("running_var") or name.endswith("running_mean"):
+                assert relative(left[name], right[name]) < 1e-4, name
+
+
+def test_two_halves_of_a_batch_give_the_gradient_of_the_whole():
+    _, graph, plan = make("squeezenet1_1", "float32", batch=6)
+    weights, batch = random_weights(graph), batch_for(graph, 6)
+    plan.load(weights)
+    plan.gradient(batch)
+    whole = plan.gradients()
+    halves = [PhotoBatch(batch.photos[i : i + 3], batch.rows[i : i + 3], batch.labels[i : i + 3]) for i in (0, 3)]
+    plan.gradient(halves[0])
+    plan.gradient(halves[1], accumulate=True)
+    summed = plan.gradients()
+    plan.close()
+    for name in whole:
+        assert relative(summed[name] / 2, whole[name]) < 1e-3, name
+
+
+def test_photos_kept_on_the_device_are_those_streamed():
+    _, graph, plan = make("cnn", "float32")
+    batch = batch_for(graph, 6)
+    plan.load(random_weights(graph))
+    streamed = plan.gradient(batch)
+    assert plan.keep_photos(batch.photos[::-1].copy())
+    kept = plan.gradient(PhotoBatch(None, batch.rows, batch.labels, np.arange(5, -1, -1)))
+    plan.close()
+    assert kept == streamed
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw"])
+def test_the_update_is_the_references(rule):
+    from core.ops.update import initial_state, update
+
+    optimizer = Optimizer(rule, weight_decay=0.01, clip_norm=0.5, average=0.9)
+    _, graph, plan = make("cnn", "float32", optimizer=optimizer)
+    weights, batch = random_weights(graph), batch_for(graph, 6)
+    plan.load(weights)
+    layout = plan.layout
+    flat, decayed = np.zeros(layout.trained), np.zeros(layout.trained, bool)
+    for first, last in layout.decayed:
+        decayed[first:last] = True
+    spread = lambda named: [  # noqa: E731
+        flat.__setitem__(slice(layout.offsets[n][0], layout.offsets[n][0] + a.size), a.ravel()) for n, a in named.items()
+    ]
+    spread(weights)
+    state, now = initial_state(optimizer, flat.copy()), flat.copy()
+    for step in (1, 2, 3):
+        plan.gradient(batch)
+        gradients = plan.gradients()
+        plan.update(0.01)
+        spread(gradients)
+        now, state = update(optimizer, now, flat.copy(), state, decayed, 0.01, step)
+    got = plan.weights()
+    plan.close()
+    for name, (first, shape) in layout.offsets.items():
+        assert relative(got[name].ravel(), now[first : first + int(np.prod(shape))]) < 1e-4, name
+
+
+def test_memory_comes_back_after_each_reset_and_training_goes_on_with_the_same_bits():
+    from core.gpu import device
+
+    _, graph, plan = make("squeezenet1_1", "mixed", batch=64)
+    batch = batch_for(graph, 64)
+    plan.load(random_weights(graph))
+    straight = [plan.train_step(batch, 0.01).loss for _ in range(12)]
+    plan.load(random_weights(graph))
+    plan.load_state({k: np.zeros_like(v) for k, v in plan.state().items()})
+    free, losses = [], []
+    for _ in range(10):
+        losses.append(plan.train_step(batch, 0.01).loss)
+        device.reset()
+        free.append(device.open_device().memory()[0])
+    losses += [plan.train_step(batch, 0.01).loss for _ in range(2)]
+    plan.close()
+    assert losses == straight
+    assert max(abs(f - free[0]) for f in free) <= 64 << 20
+
+
+def test_a_batch_too_large_is_refused_with_one_that_fits():
+    with pytest.raises(OutOfMemory, match=r"A batch of \d+ fits") as caught:
+        make_large(1 << 17)
+    fits = int(str(caught.value).split("A batch of ")[-1].split()[0])
+    assert 0 < fits < 1 << 17
+
+
+def make_large(batch):
+    from core.gpu.plan import CudaPlan
+
+    return CudaPlan(with_loss(build("squeezenet1_0", 10, 224), 0.0, ()), batch=batch, training=True)
+
+
+def test_the_plan_takes_the_memory_it_said():
+    from core.gpu.device import open_device
+
+    before = open_device().memory()[0]
+    _, graph, plan = make("squeezenet1_1", "mixed", batch=2048)
+    taken = before - open_device().memory()[0]
+    said = plan.memory.total
+    plan.close()
+    assert said <= taken <= 1.05 * said + (64 << 20)
+
+
+def test_ten_losses_equal_those_of_pytorch():
+    torch = pytest.importorskip("torch")
+    from benchmarks.torch_models import make_model
+
+    base = build("squeezenet1_1", 5, 64, dropout=0.0)
+    graph = with_loss(base, 0.0, ())
+    from core.gpu.plan import CudaPlan
+
+    plan = CudaPlan(
+        graph, batch=8, training=True, precision="float32",
+        optimizer=Optimizer("sgd", momentum=0.9, nesterov=False),
+    )  # fmt: skip
+    weights, batch = random_weights(graph), batch_for(graph, 8)
+    plan.load(weights)
+    ours = [plan.train_step(batch, 1e-3).loss for _ in range(10)]
+    plan.close()
+    model = make_model("squeezenet1_1", 5).double()
+    names = [n for n in weights if n.endswith("weight") or n.endswith("bias")]
+    with torch.no_grad():
+        for target, name in zip(model.parameters(), names, strict=True):
+            source = torch.from_numpy(weights[name].astype(np.float64))
+            target.copy_(source.permute(0, 3, 1, 2) if source.ndim == 4 else source)
+    x = torch.from_numpy(photos_of(graph, batch).astype(np.float64)).permute(0, 3, 1, 2)
+    y = torch.from_numpy(batch.labels.astype(np.int64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    theirs = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        theirs.append(float(loss.detach()))
+    assert np.allclose(ours, theirs, rtol=1e-3), (ours, theirs)

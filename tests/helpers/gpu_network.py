@@ -1,0 +1,42 @@
+"""Random weights and batches for whole networks on the GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core.device import PhotoBatch
+from core.ops.photo import identity_rows
+
+
+def random_weights(graph, seed=0):
+    """He-sized weights; statistics and scales around 1, so that nothing is hidden by zeros."""
+    draw = np.random.default_rng(seed)
+    weights = {}
+    for name, p in graph.parameters().items():
+        if p.role == "running_var" or (p.role == "weight" and len(p.shape) == 1):
+            values = draw.uniform(0.5, 1.5, p.shape)
+        elif len(p.shape) == 1:
+            values = draw.normal(0, 0.1, p.shape)
+        else:
+            values = draw.normal(0, (2 / max(p.fan_in, 1)) ** 0.5, p.shape)
+        weights[name] = values.astype(np.float32)
+    return weights
+
+
+def batch_for(graph, count, seed=1, side=80):
+    """Random photos, larger than the network's; one blurred, one coloured with a hole."""
+    draw = np.random.default_rng(seed)
+    height, width, _ = graph.photo_shape
+    photos = draw.integers(0, 256, (count, side, side + 6, 3), dtype=np.uint8)
+    rows = identity_rows(count, (side, side + 6), (height, width))
+    rows[0, 18:20] = (0.1, 1.5)
+    rows[1, 20:24] = (3, 4, 12, 15)
+    rows[1, 6], rows[1, 8] = 0.8, 0.1
+    return PhotoBatch(photos, rows, draw.integers(0, graph.classes, count).astype(np.int32))
+
+
+def relative(got, wanted):
+    """Norm of the difference over the norm of what is wanted; NaN never passes."""
+    got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
+    assert np.isfinite(got).all()
+    return float(np.linalg.norm(got - wanted) / max(np.linalg.norm(wanted), 1e-30))
