@@ -69,12 +69,14 @@ def matmul_table(results: dict[str, Any]) -> str:
 
 
 def bf16_table(results: dict[str, Any]) -> str:
-    rows = [
-        [row["name"][12:], f"{row['ours']:.0f}", f"{row['peers']['cublas']:.0f}",
-         f"{100 * row['ours'] / row['peers']['cublas']:.0f} %"]
-        for row in results["rows"] if row["name"].startswith("matmul bf16")
-    ]  # fmt: skip
-    return table(["size (TFLOP/s)", "tensor_core", "cuBLAS bf16", "of cuBLAS"], rows)
+    rows = []
+    for row in results["rows"]:
+        if row["name"].startswith("matmul bf16"):
+            rungs, peer = results["rungs"][row["name"]], row["peers"]["cublas"]
+            older = max(value for name, value in rungs.items() if name.startswith("tensor_core"))
+            cells = [f"{older:.0f}", f"{rungs['wgmma']:.0f} ({rungs['wgmma'] / older:.1f}x)", f"{peer:.0f}"]
+            rows.append([row["name"][12:], *cells, f"{100 * row['ours'] / peer:.0f} %"])
+    return table(["size (TFLOP/s)", "tensor_core", "wgmma", "cuBLAS bf16", "best of cuBLAS"], rows)
 
 
 def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
