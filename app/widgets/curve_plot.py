@@ -81,7 +81,8 @@ class CurvePlot(QWidget):
                 self._add(curve.name)
             line = self._lines[curve.name]
             line.setData(curve.x, curve.y)
-            line.setSymbol(self._symbol(curve.name) if 0 < len(curve.x) <= 60 and curve.name != "each step" else None)
+            few = 0 < len(curve.x) <= 60 and curve.name not in ("each step", "learning rate")
+            line.setSymbol(self._symbol(curve.name) if few else None)
         self._fit(max((float(c.x[-1]) for c in curves if len(c.x)), default=0.0))
 
     def reset_zoom(self) -> None:

@@ -171,6 +171,7 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         spin = QSpinBox()
         spin.setRange(int(row.low or 0), int(row.high if row.high is not None else 10**9))
         spin.setGroupSeparatorShown(True)
+        spin.lineEdit().setTextMargins(5, 0, 0, 0)  # the style sheet's padding does not reach it
         return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
     line = QLineEdit()
     return line, line.text, lambda v: line.setText(str(v)), lambda slot: line.textChanged.connect(lambda _: slot())

@@ -50,7 +50,7 @@ def shoot(program: Program, out: Path, name: str) -> None:
 def train(program: Program, epochs: int, out: Path) -> None:
     panel = program.window.go("train")
     for name, value in {"model": "squeezenet1_1_bn", "image_size": 96, "epochs": epochs, "batch_size": 32,
-                        "learning_rate": 0.003}.items():  # fmt: skip
+                        "learning_rate": 0.003, "time_every": 10}.items():  # fmt: skip
         panel.setup.form.fields[name].set_value(value)
     program.window.actions_.start.trigger()
     until(lambda: program.training.view.epoch is not None and program.training.view.epoch.epoch >= epochs - 1)

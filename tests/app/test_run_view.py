@@ -91,3 +91,28 @@ def test_a_log_torn_by_a_crash_is_read_up_to_the_tear(tmp_path):
     write_run(tmp_path / "run", STARTED, *steps(1, 5), torn='{"event": "StepDone", "st')
     assert read_run(tmp_path / "run").step == 5
     assert list_runs(tmp_path / "nowhere") == []
+
+
+@pytest.mark.gui
+def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
+    from app.panels.train.curves import CurvesPane
+    from app.theme import Theme
+
+    pane = CurvesPane(Theme(qapp))
+    qtbot.addWidget(pane)
+    pane.resize(900, 600)
+    pane.show()
+    view = RunView()
+    view.read([STARTED])
+    for number in (1, 2):
+        view.read([*steps(10 * number - 9, 10 * number), epoch(number - 1)])
+        for _ in pane.plots:
+            pane.show_next(view)
+        for plot in pane.plots.values():
+            assert len(plot.curves[0].x) == 10 * number
+            low, high = plot.plot.getViewBox().viewRange()[0]
+            assert low <= 0
+            assert number <= high < number + 0.2
+    box = pane.plots["loss"].box("validation")
+    box.click()
+    assert not pane.plots["loss"].is_shown("validation")

@@ -17,7 +17,7 @@ from app.widgets.parts import EmptyPlace, button, card, label, row
 
 @final
 class CurvesPane(QWidget):
-    """Three plots over the same epochs; earlier runs can be laid over them."""
+    """Three plots over the epochs; earlier runs can be laid over them."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -28,8 +28,6 @@ class CurvesPane(QWidget):
         }
         self._over: dict[str, RunView] = {}
         self._next = 0
-        for name in ("accuracy", "rate"):
-            self.plots[name].plot.setXLink(self.plots["loss"].plot)
         split = QSplitter()
         for name in ("loss", "accuracy"):
             frame, inside = card()

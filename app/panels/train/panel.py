@@ -235,6 +235,8 @@ def stage_text(stage: str, done: int, total: int) -> str:
         "scan": tr("Looking through the photos"),
         "cache": tr("Decoding the photos once"),
         "compile": tr("Preparing the kernels"),
+        "features": tr("Learning what known photos look like"),
+        "test": tr("Testing on photos never seen"),
     }
     text = known.get(stage, tr(stage.capitalize()))
     return f"{text}: {done:,} / {total:,}" if total else f"{text}…"
