@@ -236,7 +236,7 @@ def stage_text(stage: str, done: int, total: int) -> str:
         "cache": tr("Decoding the photos once"),
         "compile": tr("Preparing the kernels"),
         "features": tr("Learning what known photos look like"),
-        "test": tr("Testing on photos never seen"),
+        "calibration": tr("Measuring how sure it may be"),
     }
     text = known.get(stage, tr(stage.capitalize()))
     return f"{text}: {done:,} / {total:,}" if total else f"{text}…"
