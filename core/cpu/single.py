@@ -31,7 +31,7 @@ def run_single(case: Case, arrays: dict[str, Any], direction: str, threads: int 
     A further entry "mode" (`core.ops.contract.Mode`) feeds dropout. New running statistics replace
     the old ones in place.
     """
-    single = _Single(case, threads)
+    single = Single(case, threads)
     single.read(arrays)
     single.walk(single.forward)
     if direction == "forward":
@@ -47,7 +47,7 @@ def run_single(case: Case, arrays: dict[str, Any], direction: str, threads: int 
 
 def single_walk(case: Case, arrays: dict[str, Any], direction: str, threads: int = 1) -> Callable[[], None]:
     """The walk of `run_single` alone: every call computes once more on arrays copied in beforehand, for timing."""
-    single = _Single(case, threads)
+    single = Single(case, threads)
     single.read(arrays)
     single.walk(single.forward)
     if direction == "forward":
@@ -59,13 +59,13 @@ def single_walk(case: Case, arrays: dict[str, Any], direction: str, threads: int
 
 
 @final
-class _Single:
+class Single:
     """A program of one step, every photo with memory of its own."""
 
-    def __init__(self, case: Case, threads: int) -> None:
+    def __init__(self, case: Case, threads: int, training: bool = True) -> None:
         self.case, self.threads = case, threads
         self.names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-        self.program = _program(case, self.names)
+        self.program = _program(case, self.names, training)
         layout = lay_out_parameters(self.program.graph)
         self.weights, self.gradient = aligned(layout.size), aligned(layout.trained)
         buffers = Buffers(self.program)
@@ -73,7 +73,7 @@ class _Single:
         wanted = frozenset((*self.names, "out"))
         place_arrays(buffers, self.program, wanted, frozenset(), share=False)
         self.forward = forward_step(self.frame, self.program.steps[0])
-        self.backward = backward_records(self.frame, wanted, given=True)
+        self.backward = backward_records(self.frame, wanted, given=True) if training else []
         self.arena = aligned(case.batch * buffers.slot_bytes // 4)
         self.private = aligned(threads * layout.trained)
         self.context = np.zeros(FIELDS, np.int64)
@@ -153,7 +153,7 @@ class _Single:
             photo[...] = image.reshape(photo.shape)
 
 
-def _program(case: Case, names: list[str]) -> Program:
+def _program(case: Case, names: list[str], training: bool) -> Program:
     shapes = dict(zip(names, case.inputs, strict=True))
     rule = OPS[case.op]
     parameters = rule.parameters(case.attributes, case.inputs)
@@ -166,4 +166,4 @@ def _program(case: Case, names: list[str]) -> Program:
     )  # fmt: skip
     graph = Graph("case", (node,), "node")
     buffers = {**shapes, "out": case.output}
-    return Program(graph, True, (step,), buffers, values, values["out"])
+    return Program(graph, training, (step,), buffers, values, values["out"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from core.cpu.single import Single
 from core.cpu.table import CPU
 from core.ops.contract import Mode
 from core.ops.table import OPS
@@ -43,6 +44,17 @@ def test_every_op_has_a_reference_and_a_fast_kernel_in_both_directions():
             algorithms = {row.algorithm for row in CPU.of(op, direction)}
             assert "reference" in algorithms
             assert algorithms & {"tiled", "fused"}
+
+
+@pytest.mark.parametrize("case", cases("max_pool"), ids=label)
+def test_max_pooling_without_winners_agrees_too(case):
+    problem = solve(case)
+    single = Single(case, 1, training=False)
+    single.read(dict(problem.given))
+    single.walk(single.forward)
+    out = poisoned(problem.wanted["out"].shape)
+    single.write_forward({"out": out})
+    assert_close(out, problem.wanted["out"], 0.0)
 
 
 def test_inference_mode_of_batch_norm_uses_the_running_statistics():
