@@ -8,12 +8,15 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from core.command_line import add_settings, merge_settings, read_settings, run_command
 from core.data.folder import ENDINGS
+from core.diagnosis.examination import Examiner
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
+from core.diagnosis.verdict import COVERAGE
 from core.errors import EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
 
 BATCH = 16
@@ -30,14 +33,16 @@ def diagnose(argv: Sequence[str]) -> int:
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
     model = read_model(Path(arguments.model_file))
-    predictor = Predictor(
-        model, device=choose_device(config.device), batch=min(BATCH, len(paths)), threads=config.threads
-    )
-    show = {"json": show_json, "csv": show_csv, "text": show_text}
-    try:
-        read = show["json" if arguments.json else "csv" if arguments.csv else "text"](predictor.diagnose(paths))
-    finally:
-        predictor.close()
+    device = choose_device(config.device)
+    show = show_json if arguments.json else show_csv if arguments.csv else show_text
+    if arguments.examine:
+        examiner = Examiner(model, device=device, threads=config.threads)
+        with closing(examiner):
+            read = show(examiner.diagnose(paths, crop=not arguments.whole, coverage=arguments.coverage))
+    else:
+        predictor = Predictor(model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
+        with closing(predictor):
+            read = show(predictor.diagnose(paths))
     return EXIT_DONE if read else EXIT_WRONG_INPUT
 
 
@@ -67,6 +72,8 @@ def show_json(diagnoses: Iterable[Diagnosis]) -> int:
         answer = {"path": d.path, "verdict": d.verdict, "top": top, "milliseconds": round(d.milliseconds, 3)}
         if d.reason:
             answer["reason"] = d.reason
+        more = {"diseased": d.diseased, "grade": d.grade, "off_leaf": d.off_leaf, "notes": list(d.notes) or None}
+        answer |= {name: value for name, value in more.items() if value is not None}
         print(json.dumps({"path": d.path, "error": d.error} if d.error else answer, ensure_ascii=False), flush=True)
         read += not d.error
     return read
@@ -75,12 +82,13 @@ def show_json(diagnoses: Iterable[Diagnosis]) -> int:
 def show_csv(diagnoses: Iterable[Diagnosis]) -> int:
     out = csv.writer(sys.stdout, lineterminator="\n")
     names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
-    out.writerow(["path", "verdict", *names, "milliseconds", "error"])
+    out.writerow(["path", "verdict", *names, "milliseconds", "error", "diseased", "grade", "off_leaf"])
     read = 0
     for d in diagnoses:
         guesses = [cell for g in d.top for cell in (g.label, f"{g.probability:.6f}")]
         guesses += [""] * (2 * TOP - len(guesses))
-        out.writerow([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error])
+        more = ["" if v is None else f"{v:.4g}" for v in (d.diseased, d.grade, d.off_leaf)]
+        out.writerow([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error, *more])
         read += not d.error
     return read
 
@@ -90,7 +98,8 @@ def show_text(diagnoses: Iterable[Diagnosis]) -> int:
     for d in diagnoses:
         guesses = ", ".join(f"{g.label} {100 * g.probability:.1f} %" for g in d.top)
         verdict = f"{d.verdict}. {d.reason} " if d.reason else ""
-        print(f"{d.path}: {d.error or verdict + guesses}", flush=True)
+        area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
+        print(f"{d.path}: {d.error or verdict + guesses + area}" + "".join(f" {n}" for n in d.notes), flush=True)
         read += not d.error
     return read
 
@@ -104,8 +113,21 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("photos", metavar="PHOTO", nargs="+", help="photo files, or folders of photos")
     parser.add_argument("--json", action="store_true", help="one JSON object per photo and line")
     parser.add_argument("--csv", action="store_true", help="a table with a line per photo")
+    parser.add_argument("--examine", action="store_true", help="also how much of the leaf is diseased, and whether "
+                        "the answer comes from the leaf; a small leaf is cut out first")  # fmt: skip
+    parser.add_argument("--whole", action="store_true", help="with --examine: do not cut out a small leaf")
+    parser.add_argument("--coverage", type=share, default=COVERAGE, metavar="SHARE",
+                        help="with --examine: share of photos to answer, 0..1; less is surer (default: %(default)s)")
     add_settings(parser, only=("device", "threads"))
     return parser
+
+
+def share(text: str) -> float:
+    """A number in 0..1. Raises ValueError, which argparse words."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError(text)
+    return value
 
 
 if __name__ == "__main__":

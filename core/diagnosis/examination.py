@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
-from core.data.photo import square
+from core.data.photo import PhotoError, decode, read_bytes, square
 from core.diagnosis.class_map import OFF_LEAF_WARNING, class_map, enlarge, share_off_leaf
 from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
@@ -16,7 +17,7 @@ from core.diagnosis.figures import softmax
 from core.diagnosis.leaf_mask import leaf_box, segment_leaf
 from core.diagnosis.lesion_mask import segment_lesions
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.prediction import TOP, Guess, Predictor
+from core.diagnosis.prediction import TOP, Diagnosis, Guess, Predictor
 from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, judge_photo
 from core.ops.contract import Array
@@ -86,6 +87,26 @@ class Examiner:
         severity = Severity(leaf, segment_lesions(photo, leaf, "mildew" in top[0].label))
         milliseconds = 1000 * (time.perf_counter() - begin)
         return Examination(verdict, top, photo, box, severity, heat, off_leaf, familiar, milliseconds)
+
+    def diagnose(
+        self, paths: Iterable[str], *, crop: bool = True, coverage: float = COVERAGE
+    ) -> Iterator[Diagnosis]:
+        """One examination per photo file, in words and numbers; a photo that cannot be read says why."""
+        for path in paths:
+            begin = time.perf_counter()
+            try:
+                found = self.examine(decode(read_bytes(path)), crop=crop, coverage=coverage)
+            except PhotoError as error:
+                yield Diagnosis(path, error=str(error))
+                continue
+            severity = found.severity
+            milliseconds = 1000 * (time.perf_counter() - begin)
+            yield Diagnosis(
+                path, found.verdict.word, found.top, milliseconds, reason=found.verdict.reason,
+                diseased=severity.percent if severity.leaf.any() else None,
+                grade=severity.grade if severity.leaf.any() else None,
+                off_leaf=None if found.heat is None else found.off_leaf, notes=found.warnings,
+            )
 
     def close(self) -> None:
         self.predictor.close()

@@ -40,6 +40,8 @@ class Diagnosis:
     """What is said of one photo: the verdict and the likeliest classes, or why it could not be read.
 
     milliseconds: reading, decoding and the photo's share of its batch. reason: why the verdict is no class.
+    Only an examination fills the rest: diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11;
+    off_leaf: share of the class map off the leaf, 0..1; notes: what makes the answer doubtful.
     """
 
     path: str
@@ -48,6 +50,10 @@ class Diagnosis:
     milliseconds: float = 0.0
     error: str = ""
     reason: str = ""
+    diseased: float | None = None
+    grade: int | None = None
+    off_leaf: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 @final

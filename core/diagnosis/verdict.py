@@ -99,11 +99,13 @@ def judge_photo(
     if thresholds is None:
         return Verdict(classes[best])
     bare = thresholds.no_leaf_class
-    if bare >= 0 and (best == bare or probabilities[bare] >= thresholds.no_leaf):
+    if bare >= 0 and probabilities[bare] >= thresholds.no_leaf:
         return Verdict(NO_LEAF, "There seems to be no leaf in this photo.")
     if familiar < thresholds.far:
         return Verdict(NOT_SURE, "This photo is unlike all that was learned: another crop, or another kind of photo.")
     point = at_coverage(thresholds.curve, coverage)
+    if best == bare:
+        return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another, close and in even light.")
     if probabilities[best] < point.threshold:
         second = classes[int(order[1])] if len(order) > 1 else classes[best]
         return Verdict(NOT_SURE, f"It may be {classes[best]} or {second}. Take another photo, close and in even light.")

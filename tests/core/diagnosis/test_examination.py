@@ -1,5 +1,6 @@
 """A small network completed and used on drawn leaves, all on the CPU."""
 
+import cv2
 import numpy as np
 import pytest
 
@@ -77,6 +78,18 @@ def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
     assert y1 - y0 < 0.55
     assert cut.severity.leaf_share > 2 * whole.severity.leaf_share
     assert whole.box == (0, 0, 1, 1)
+
+
+def test_files_get_words_and_numbers_or_a_reason(completed, tmp_path):
+    photo = squares(1, 6).photos[0]
+    cv2.imwrite(str(tmp_path / "leaf.png"), photo)
+    (tmp_path / "broken.jpg").write_bytes(b"nothing")
+    examiner = Examiner(completed)
+    good, bad = examiner.diagnose([str(tmp_path / "leaf.png"), str(tmp_path / "broken.jpg")], coverage=1.0)
+    examiner.close()
+    assert good.verdict
+    assert good.grade is None or 0 <= good.grade <= 11
+    assert bad.error.startswith("The file is not a photo")
 
 
 def test_observations_in_chunks_equal_those_of_single_photos(completed):

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,13 @@ def thresholds():
 
 def test_the_class_without_a_leaf_is_found_by_name(thresholds):
     assert thresholds.no_leaf_class == 1
-    assert judge_photo(np.array([0.1, 0.8, 0.1]), 10.0, thresholds, CLASSES).word == NO_LEAF
+    assert judge_photo(np.array([0.0, 1.0, 0.0]), 10.0, thresholds, CLASSES).word == NO_LEAF
+
+
+def test_a_photo_that_may_have_no_leaf_gets_no_class(thresholds):
+    strict = replace(thresholds, no_leaf=0.9)
+    verdict = judge_photo(np.array([0.2, 0.5, 0.3]), 10.0, strict, CLASSES)
+    assert (verdict.word, "may be no leaf" in verdict.reason) == (NOT_SURE, True)
 
 
 def test_a_sure_and_familiar_photo_gets_its_class(thresholds):
