@@ -22,6 +22,8 @@ from app.widgets.parts import label
 from core.config import RunConfig, Setting, settings, to_dict
 from core.errors import Problem
 
+LEAST_WIDTH: Final = 90
+"""Pixels of the narrowest field: long captions of some languages leave no more."""
 GIVEN: Final = ("data", "out")
 """Fields the window fills in by itself: the open project and a new run folder."""
 
@@ -159,6 +161,8 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         return box, box.isChecked, box.setChecked, lambda slot: box.toggled.connect(lambda _: slot())
     if choices:
         combo = QComboBox()
+        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        combo.setMinimumContentsLength(5)
         for choice in choices:
             combo.addItem(tr(choice) if choice else tr("(none)"), choice)
         return (
@@ -171,7 +175,9 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         spin = QSpinBox()
         spin.setRange(int(row.low or 0), int(row.high if row.high is not None else 10**9))
         spin.setGroupSeparatorShown(True)
+        spin.setMinimumWidth(LEAST_WIDTH)
         spin.lineEdit().setTextMargins(5, 0, 0, 0)  # the style sheet's padding does not reach it
         return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
     line = QLineEdit()
+    line.setMinimumWidth(LEAST_WIDTH)
     return line, line.text, lambda v: line.setText(str(v)), lambda slot: line.textChanged.connect(lambda _: slot())

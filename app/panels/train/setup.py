@@ -16,7 +16,7 @@ from core.config import RunConfig, from_dict
 from core.errors import ConfigError, Problem
 from core.training.presets import PRESETS
 
-WIDTH = 330
+WIDTH = 344
 
 
 @final
