@@ -268,7 +268,7 @@ def _pool(walk: Backward, step: Step) -> None:
             (frame.element, (*window.kernel, *window.stride)),
             pool_fast.ARGUMENTS, (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1),
             (dy.address, dx.address, places_of(frame, step, dy), *values),
-            moved=forward_steps.pool_bytes(frame, dx, dy),
+            moved=forward_steps.pool_bytes(frame, dx, dy), blocks=2,
         )
     )
 

@@ -22,11 +22,12 @@ from core.ops.window import Window
 DEPTH_BYTES: Final = 128
 """Rows of packed filters are padded to the longest row of a stage."""
 
-PHOTO_WARPS: Final = {2: 12, 4: 8}
-"""Warps of a photo convolution's block, one a multiprocessor, by bytes of an element: as many as registers allow."""
+PHOTO_BLOCK: Final = {2: (6, 2, (3, 2, 1)), 4: (8, 1, (4, 2, 1))}
+"""A photo convolution's block by bytes of an element: warps, blocks a multiprocessor (as many as registers allow), and
+output rows, the most that fit: 3 rows of 112 pixels are 11 pairs of fragments for 6 warps."""
 
-PHOTO_ROWS: Final = (6, 4, 2, 1)
-"""Output rows of its block, the most that fit: 6 rows of 112 pixels are 21 pairs of fragments for 12 warps."""
+STATISTICS: Final = 5
+"""Place of the statistics' address among the arguments of the implicit product."""
 
 RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 
@@ -164,11 +165,12 @@ def forward_photo(
     element, columns, (kh, _), steps = ELEMENT[arithmetic], out.padded, taps.kernel, taps.channels * x.element // 32
     if columns % 32 or columns > 128 or window.padding[:2] != (0, 0) or out.channels != columns:
         return None
-    across, warps, right = blocks_of(out.width, 16), PHOTO_WARPS[element], window.stride[1] * x.pitch * element
+    (warps, blocks, choices), right = PHOTO_BLOCK[element], window.stride[1] * x.pitch * element
+    across = blocks_of(out.width, 16)
     down, row_bytes = window.stride[0] * x.row_pitch * element, x.row_pitch * element
     if right % 16 or row_bytes % 16:
         return None
-    for rows in PHOTO_ROWS:
+    for rows in choices:
         group_bytes = (rows - 1) * down + kh * row_bytes
         shared = photo.shared_bytes(columns, kh, steps, group_bytes)
         if shared <= limit:
@@ -182,10 +184,10 @@ def forward_photo(
         padded_depth(taps.total, element) * element, x.photo_pitch * element, out.pitch, RELU[activation],
     )  # fmt: skip
     kinds = tuple(str(a) for a in photo.ARGUMENTS)
-    recipe = Recipe("conv_photo", "make_photo_convolution", (arithmetic, columns, kh, steps, warps), kinds, 32 * warps)
+    recipe = Recipe("conv_photo", "make_photo_convolution", (arithmetic, columns, kh, steps, warps), kinds, 32 * warps, blocks)
     total = batch * out.height * out.width
     return Launch(
-        layer, "forward", "tensor_core", recipe, (min(batch * groups, processors), 1, 1), (32 * warps, 1, 1),
+        layer, "forward", "tensor_core", recipe, (min(batch * groups, blocks * processors), 1, 1), (32 * warps, 1, 1),
         shared, values, flops=2 * total * columns * taps.total,
         bytes=element * (batch * x.photo_pitch + total * columns),
     )  # fmt: skip

@@ -32,10 +32,10 @@ SUM_BLOCKS: Final = 4
 def simple_launch(
     layer: str, direction: str, kernel: str, module: str, factory: str, arguments: tuple[Argument, ...],
     signature: tuple[object, ...], grid: tuple[int, int, int], block: tuple[int, int, int], values: tuple[object, ...],
-    shared: int = 0, moved: int = 0,
+    shared: int = 0, moved: int = 0, blocks: int = BLOCKS,
 ) -> Launch:  # fmt: skip
     """A launch of one of the plain kernels; `moved` is the fewest bytes it must move."""
-    recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1], BLOCKS)
+    recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1], blocks)
     return Launch(layer, direction, kernel, recipe, grid, block, shared, values, bytes=moved)
 
 
@@ -125,7 +125,7 @@ def photo_launch(frame: Frame) -> Launch:
     return simple_launch(
         PHOTO, "forward", "fused", "photo_fast", "make_photo", (frame.element, channels, x.pitch),
         photo_fast.ARGUMENTS, (blocks_of(total, THREADS), frame.batch, 1), (THREADS, 1, 1), values,
-        moved=frame.batch * total * (3 + x.pitch * x.element),
+        moved=frame.batch * total * (3 + x.pitch * x.element), blocks=2,
     )
 
 
@@ -234,14 +234,16 @@ def _plain(
     """The implicit product, with the sums of the batch norm `counting` if there is one."""
     name, taps = f"{step.node}.weight", convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
     weight = frame.packed(name, lambda: convolution.pack_forward(frame.indices(name), taps, frame.element))
-    statistics = 0
-    if counting is not None:
-        rows = blocks_of(frame.batch * out.height * out.width, 64)
-        statistics = frame.use(f"sums:{counting.node}", 8 * rows * out.padded)
-    return convolution.forward(
+    launch = convolution.forward(
         step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation,
-        statistics=statistics, photos=frame.places.control,
+        statistics=int(counting is not None), photos=frame.places.control,
     )
+    if counting is None:
+        return launch
+    sums = frame.use(f"sums:{counting.node}", 8 * launch.grid[0] * out.padded)
+    values = list(launch.values)
+    values[convolution.STATISTICS] = sums
+    return replace(launch, values=tuple(values))
 
 
 def pack_dense(frame: Frame, step: Step, places: np.ndarray, length: int) -> np.ndarray:  # type: ignore[type-arg]
@@ -301,7 +303,7 @@ def _pool(frame: Frame, step: Step) -> None:
             step.node, "forward", "fused", "pool_fast", "make_max_pool", (frame.element, (*window.kernel, *window.stride)),
             pool_fast.ARGUMENTS,
             (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1), (x.address, out.address, places, *values),
-            moved=pool_bytes(frame, x, out),
+            moved=pool_bytes(frame, x, out), blocks=4,
         )
     )
 

@@ -83,7 +83,7 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
     WROW, WCH, STG = 3 * KB + 16, 3 * KB // 16, BN * (3 * KB + 16)
     TM, TN, KS, STEPS, TAPS = BM // WM // 16, BN // WN // 8, KB // 32, 4 if second else 3, 10 if second else 9
     NACC, NB, SECOND = TM * TN * 4, TN * 2, second
-    FILTERS = ST * STG
+    FILTERS, LAST = ST * STG, (ST - 1) * STG
     assert TM > 0 and TN % 2 == 0 and ST - 1 <= STEPS
     mma = multiply_add(arithmetic)
     wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
@@ -130,6 +130,7 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
         bf = cuda.local.array(NB, dtype=types.uint32)
         for i in range(NACC):
             acc[i] = f32(0.0)
+        filled, used = u32(0), u32(0)
         for k in range(1 - ST, steps):
             if k >= 0:
                 wait()
@@ -143,13 +144,15 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
                     load_pixels(to, x, i32(-around), halo, pitch, i32(cb * CB), about, tid)
                     if SECOND:
                         load_pixels(u32(to + u32(halo * ROW)), x, i32(0), BM, pitch, i32(cb * CB + segment), about, tid)
-                slot = u32(base + u32((ahead % ST) * STG))
+                slot = u32(base + filled)
+                filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 load_taps(slot, weight, bn, columns, depth, i32((cb * TAPS + s * 3) * CB), CH if s == 3 else WCH, tid)
             commit_copies()
             if k >= 0:
                 cb = i32(k // STEPS)
                 s = i32(k - cb * STEPS)
-                stage = u32(base + u32((k % ST) * STG))
+                stage = u32(base + used)
+                used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
                 pixels = u32(base + u32(FILTERS) + u32(cb & 1) * span)
                 begin = i32(halo) if SECOND and s == 3 else i32(s * (width + 1))
                 for tap in range(3):

@@ -24,6 +24,8 @@ from core.gpu.ptx import (
     commit_copies,
     copy_async16_cached,
     float_to_bits,
+    hold32,
+    hold64,
     ldmatrix4,
     load1,
     shared_address,
@@ -134,7 +136,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     STG, AR, BR, RS = (BM + BN) * ROW, BM * CH // TH, (BN * CH + TH - 1) // TH, TH // CH
     TM, TN = BM // WM // 16, BN // WN // 8
     OROW = BN * E + 16
-    NACC, NB, KS = TM * TN * 4, TN * 2, KB // 32
+    NACC, NB, KS, LAST = TM * TN * 4, TN * 2, KB // 32, (ST - 1) * STG
     RAGGED = BN * CH % TH != 0
     POINT, SPREAD, STATS = window == "point", window == "spread", statistics
     assert BM * CH % TH == 0 and TM > 0 and (TN % 2 == 0 or TN == 1)
@@ -172,15 +174,16 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
             n = divide(m, hw_mul, hw_shift)
             oy = divide(u32(m - n * u32(hw)), w_mul, w_shift)
             ox = u32(m - n * u32(hw) - oy * u32(wo))
-            py[j] = i32(oy) * sy - pt if i32(m) < rows else i32(-(1 << 20))
-            px[j] = i32(ox) * sx - pl
+            py[j] = hold32(i32(i32(oy) * sy - pt if i32(m) < rows else i32(-(1 << 20))))
+            px[j] = hold32(i32(i32(ox) * sx - pl))
             start = i64(0) if SPREAD else i64(i32(py[j]) * row) + i64(px[j] * pitch)
-            pa[j] = x + u64((i64(n) * i64(photo) + start) * E)
+            pa[j] = hold64(u64(x + u64((i64(n) * i64(photo) + start) * E)))
         wa = u64(weight + u64((i64(first + r0) * i64(depth) + i64(q * VEC)) * E))
         acc = cuda.local.array(NACC, dtype=types.float32)
         bf = cuda.local.array(NB, dtype=types.uint32)
         for i in range(NACC):
             acc[i] = f32(0.0)
+        filled, used = u32(0), u32(0)
         for k in range(1 - ST, steps):
             if k >= 0:
                 wait()
@@ -198,7 +201,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                             cb = i32(cb + block)
                             if cb >= channels:  # the second segment: the centre tap of other channels
                                 ky, kx, cb, shift, block = i32(pt), i32(pl), i32(0), i32(segment), i32(1 << 30)
-                slot = u32(base + u32((ahead % ST) * STG) + u32(r0 * ROW + q * 16))
+                slot = u32(base + filled + u32(r0 * ROW + q * 16))
                 offset = i32(ky * row + kx * pitch + c + cb + shift)
                 for j in range(AR):
                     if POINT:
@@ -223,11 +226,13 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                             u32(slot + u32((BM + j * RS) * ROW)), source if ok else weight, u32(16) if ok else u32(0)
                         )
                 wa = u64(wa + u64(KB))
+                filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 kc = i32(kc + BK)
                 c = i32(c + BK)
             commit_copies()
             if k >= 0:
-                stage = u32(base + u32((k % ST) * STG))
+                stage = u32(base + used)
+                used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
                 for kk in range(KS):
                     load_filters(u32(stage + u32((BM + wn) * ROW + kk * 32)), lane, bf)
                     for tm in range(TM):

@@ -119,6 +119,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     AR, BR = (BP * CA + TH - 1) // TH, (BP * CB + TH - 1) // TH
     LOADS_A, LOADS_B = BP * CA, BP * CB
     TM, TN, KK = BF // WM // 16, BN // WN // 8, 32 // E
+    LAST = (ST - 1) * STG
     NACC, NB, NS, ONE = TM * TN * 4, TN * 2, TM * 4, ONES[arithmetic]
     assert TM > 0 and (TN % 2 == 0 or TN == 1)
     mma, (load_a, load_b) = multiply_add(arithmetic), _fragment_loaders(E, ROWA, ROWB, TN)
@@ -155,13 +156,15 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         for i in range(NS):
             sums[i] = f32(0.0)
         biased = bn == 0 and wn == 0
+        filled, used = u32(0), u32(0)
         for k in range(1 - ST, steps):
             if k >= 0:
                 wait()
                 cuda.syncthreads()
             ahead = i32(k + ST - 1)
             if ahead < steps:
-                slot, at = u32(base + u32((ahead % ST) * STG)), i32(start + ahead * BP)
+                slot, at = u32(base + filled), i32(start + ahead * BP)
+                filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 for j in range(AR):
                     r, part = i32((tid + j * TH) // CA), i32((tid + j * TH) % CA)
                     ok = at + r < end and bf + part * VEC < filters
@@ -185,7 +188,8 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                         copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
             commit_copies()
             if k >= 0:
-                stage = u32(base + u32((k % ST) * STG))
+                stage = u32(base + used)
+                used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
                 for kk in range(BP // KK):
                     b = cuda.local.array(NB, dtype=types.uint32)
                     load_b(u32(stage + u32(STB)), kk * KK, wn, lane, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import device_function, types
-from core.gpu.ptx import bits_to_float, ldmatrix2, ldmatrix4, mma_bf16, mma_tf32, to_tf32
+from core.gpu.ptx import bits_to_float, divide_fast, ldmatrix2, ldmatrix4, mma_bf16, mma_tf32, to_tf32
 
 ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4}
 """Bytes of an element in memory by arithmetic."""
@@ -28,7 +28,7 @@ def fast_divisor(divisor: int) -> tuple[int, int]:
 @device_function
 def divide(n, multiplier, shift):
     """`n` over the divisor that `fast_divisor` prepared."""
-    return u32((u32((u64(n) * u64(multiplier)) >> u64(32)) + u32(n)) >> u32(shift))
+    return divide_fast(u32(n), u32(multiplier), u32(shift))
 
 
 def multiply_add(arithmetic: str) -> Any:
