@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.errors import OutOfMemory
-from core.gpu.cuda import cuda, driver, types
+from core.gpu.cuda import cuda, device_function, driver, types
 from core.gpu.hosted import Arrays, at, blocks, flat, over, scratch
 from core.gpu.kernels.arrays import Halves, Vector
 from core.gpu.ptx import (
@@ -39,24 +39,96 @@ i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 GROUP: Final = 8
 """Rows of tiles walked together: their slices of A stay in L2 while the columns go by."""
 
-TILE: Final = (128, 256, 32, 4, 2, 4)
-"""Rows, columns, depth of a block's tile, stages, warps along rows and columns."""
+TILE: Final = (128, 128, 32, 4, 2, 4)
+"""Rows, columns, depth of a block's tile, stages, warps along rows and columns: 74 KB, which every GPU since Ampere has.
+The H200 is fastest with (128, 128, 64, 3, 2, 2), at 105 KB."""
 
 KINDS: Final = (types.uint64, types.uint64, types.uint64, types.int32, types.int32, types.int32)
 """Addresses of A, B and C; rows, columns, depth."""
 
 
+def make_sender(rows: int, columns: int, depth: int, threads: int) -> Any:
+    """Device function that starts the copies of one slice of both factors, zeros beyond their edges."""
+    a_row, b_row, b_at = depth * 2 + 16, columns * 2 + 16, rows * (depth * 2 + 16)
+    a_chunks, b_chunks = depth // 8, columns // 8
+
+    @device_function
+    def send_slice(slot, a, b, row0, column0, first, m, n, k, thread):
+        for j in range(rows * a_chunks // threads):
+            i = i32(thread + j * threads)
+            r, q = i32(i // a_chunks), i32(i % a_chunks * 8)
+            real = row0 + r < m and first + q < k
+            place = u64(u64(row0 + r) * u64(k) + u64(first + q))
+            source = u64(a + place * u64(2)) if real else u64(a)
+            copy_async16(u32(slot + u32(r * a_row + q * 2)), source, u32(16 if real else 0))
+        for j in range(depth * b_chunks // threads):
+            i = i32(thread + j * threads)
+            r, q = i32(i // b_chunks), i32(i % b_chunks * 8)
+            real = first + r < k and column0 + q < n
+            place = u64(u64(first + r) * u64(n) + u64(column0 + q))
+            source = u64(b + place * u64(2)) if real else u64(b)
+            copy_async16(u32(slot + u32(b_at + r * b_row + q * 2)), source, u32(16 if real else 0))
+
+    return send_slice
+
+
+def make_multiplier(rows: int, columns: int, depth: int, down: int, across: int) -> Any:
+    """Device function that adds one slice's product to a warp's `down` x `across` tiles of 16 x 8."""
+    a_row, b_row, b_at, fragments = depth * 2 + 16, columns * 2 + 16, rows * (depth * 2 + 16), across * 2
+
+    @device_function
+    def multiply_slice(acc, slot, warp_row, warp_column, lane):
+        for kk in range(depth // 16):
+            bits = cuda.local.array(fragments, u32)
+            for j in range(across // 2):
+                column = warp_column + j * 16 + (lane >> 4) * 8
+                t = ldmatrix4_transposed(u32(slot + u32(b_at + (kk * 16 + (lane & 15)) * b_row + column * 2)))
+                bits[j * 4], bits[j * 4 + 1], bits[j * 4 + 2], bits[j * 4 + 3] = t[0], t[1], t[2], t[3]
+            for i in range(down):
+                line = warp_row + i * 16 + (lane & 15)
+                f = ldmatrix4(u32(slot + u32(line * a_row + kk * 32 + (lane >> 4) * 16)))
+                for j in range(across):
+                    o = (i * across + j) * 4
+                    pair = bits[j * 2], bits[j * 2 + 1]
+                    z = mma_bf16(*f, *pair, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
+                    acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = z[0], z[1], z[2], z[3]
+
+    return multiply_slice
+
+
+def make_writer(rows: int, columns: int, threads: int, down: int, across: int) -> Any:
+    """Device function that sends the sums through shared memory, so that every lane stores 16 bytes."""
+    c_row, c_chunks = columns * 2 + 16, columns // 8
+
+    @device_function
+    def write_tile(acc, base, c, row0, column0, m, n, warp_row, warp_column, thread):
+        lane = i32(thread & 31)
+        for i in range(down):
+            for j in range(across):
+                o, line = (i * across + j) * 4, warp_row + i * 16 + (lane >> 2)
+                place = u32(base + u32(line * c_row + (warp_column + j * 8 + (lane & 3) * 2) * 2))
+                shared_store1(place, pack_bf16(acc[o], acc[o + 1]))
+                shared_store1(u32(place + u32(8 * c_row)), pack_bf16(acc[o + 2], acc[o + 3]))
+        cuda.syncthreads()  # the tile stands in shared memory
+        for i in range(thread, rows * c_chunks, threads):
+            r, q = i32(i // c_chunks), i32(i % c_chunks * 8)
+            if row0 + r < m and column0 + q < n:
+                v = shared_load4(u32(base + u32(r * c_row + q * 2)))
+                store4(u64(c + u64(u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
+
+    return write_tile
+
+
 def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: int, warps_across: int) -> Any:
     """``C = A B`` for a tile; A (M, K), B (K, N), C (M, N) in bf16 at 64-bit addresses, K and N multiples of 8."""
     threads = 32 * warps_down * warps_across
-    a_row, b_row, c_row = depth * 2 + 16, columns * 2 + 16, columns * 2 + 16  # 16 bytes more: no bank conflicts
-    b_at, stage = rows * a_row, rows * a_row + depth * b_row
-    a_chunks, b_chunks, c_chunks = depth // 8, columns // 8, columns // 8
+    stage = rows * (depth * 2 + 16) + depth * (columns * 2 + 16)  # 16 bytes more a line: no bank conflicts
     down, across = rows // warps_down // 16, columns // warps_across // 8
-    sums, fragments = down * across * 4, across * 2
-    a_copies, b_copies = rows * a_chunks // threads, depth * b_chunks // threads
-    ahead = stages - 1
+    sums, ahead = down * across * 4, stages - 1
     wait, wait_all = WAIT_COPIES[stages - 2], WAIT_COPIES[0]
+    send_slice = make_sender(rows, columns, depth, threads)
+    multiply_slice = make_multiplier(rows, columns, depth, down, across)
+    write_tile = make_writer(rows, columns, threads, down, across)
 
     def product(a, b, c, m, n, k):
         base = shared_address(cuda.shared.array(0, types.uint8))
@@ -79,52 +151,14 @@ def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: in
                 cuda.syncthreads()  # this turn's slice is here, and nobody reads the slot that is filled next
             if step < steps:  # slice `step` starts its way here and is used `ahead` steps later
                 slot = u32(base + u32(step % stages * stage))
-                for j in range(a_copies):
-                    i = i32(thread + j * threads)
-                    r, q = i32(i // a_chunks), i32(i % a_chunks * 8)
-                    real = row0 + r < m and step * depth + q < k
-                    place = u64(u64(row0 + r) * u64(k) + u64(step * depth + q))
-                    source = u64(a + place * u64(2)) if real else u64(a)
-                    copy_async16(u32(slot + u32(r * a_row + q * 2)), source, u32(16 if real else 0))
-                for j in range(b_copies):
-                    i = i32(thread + j * threads)
-                    r, q = i32(i // b_chunks), i32(i % b_chunks * 8)
-                    real = step * depth + r < k and column0 + q < n
-                    place = u64(u64(step * depth + r) * u64(n) + u64(column0 + q))
-                    source = u64(b + place * u64(2)) if real else u64(b)
-                    copy_async16(u32(slot + u32(b_at + r * b_row + q * 2)), source, u32(16 if real else 0))
+                send_slice(slot, a, b, row0, column0, i32(step * depth), m, n, k, thread)
             commit_copies()
-            if step < ahead:
-                continue
-            slot = u32(base + u32((step - ahead) % stages * stage))
-            for kk in range(depth // 16):
-                bits = cuda.local.array(fragments, u32)
-                for j in range(across // 2):
-                    column = warp_column + j * 16 + (lane >> 4) * 8
-                    t = ldmatrix4_transposed(u32(slot + u32(b_at + (kk * 16 + (lane & 15)) * b_row + column * 2)))
-                    bits[j * 4], bits[j * 4 + 1], bits[j * 4 + 2], bits[j * 4 + 3] = t[0], t[1], t[2], t[3]
-                for i in range(down):
-                    line = warp_row + i * 16 + (lane & 15)
-                    f = ldmatrix4(u32(slot + u32(line * a_row + kk * 32 + (lane >> 4) * 16)))
-                    for j in range(across):
-                        o = (i * across + j) * 4
-                        pair = bits[j * 2], bits[j * 2 + 1]
-                        z = mma_bf16(*f, *pair, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
-                        acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = z[0], z[1], z[2], z[3]
+            if step >= ahead:
+                slot = u32(base + u32((step - ahead) % stages * stage))
+                multiply_slice(acc, slot, warp_row, warp_column, lane)
         wait_all()
         cuda.syncthreads()  # the ring is free for the result
-        for i in range(down):
-            for j in range(across):
-                o, line = (i * across + j) * 4, warp_row + i * 16 + (lane >> 2)
-                place = u32(base + u32(line * c_row + (warp_column + j * 8 + (lane & 3) * 2) * 2))
-                shared_store1(place, pack_bf16(acc[o], acc[o + 1]))
-                shared_store1(u32(place + u32(8 * c_row)), pack_bf16(acc[o + 2], acc[o + 3]))
-        cuda.syncthreads()  # the tile stands in shared memory
-        for i in range(thread, rows * c_chunks, threads):
-            r, q = i32(i // c_chunks), i32(i % c_chunks * 8)
-            if row0 + r < m and column0 + q < n:
-                v = shared_load4(u32(base + u32(r * c_row + q * 2)))
-                store4(u64(c + u64(u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
+        write_tile(acc, base, c, row0, column0, m, n, warp_row, warp_column, thread)
 
     return product
 
