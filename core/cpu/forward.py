@@ -101,11 +101,10 @@ def pool_shares(frame: Frame, step: Step) -> Address:
 def _max_pool(frame: Frame, step: Step) -> list[Record]:
     x, y = frame.x(step.inputs[0]), frame.x(step.output)
     fields = pool_fields(step, x, y)
-    if not frame.program.training:
-        return [Record(pooling.run_max_pool, fields, y.height, step.node, "forward", "fused")]
-    fields[pooling.AUX] = frame.buffers.address(f"w {step.node}")
-    fields[pooling.CLOSED] = lone_clip(frame, step)
-    return [Record(pooling.run_max_pool_winners, fields, y.height, step.node, "forward", "fused")]
+    if frame.program.training:
+        fields[pooling.AUX] = frame.buffers.address(f"w {step.node}")
+        fields[pooling.CLOSED] = lone_clip(frame, step)
+    return [Record(pooling.run_max_pool, fields, y.height, step.node, "forward", "fused")]
 
 
 def _avg_pool(frame: Frame, step: Step) -> list[Record]:

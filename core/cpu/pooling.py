@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from core.cpu.memory import floats, int32s, words
 
 # Record. X is the input (its gradient in backward), Y the output, each with row and pixel strides in bytes.
@@ -18,39 +16,7 @@ CLOSED: int = 20
 
 
 def run_max_pool(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Inference: first down the columns of the window, a whole row at a time, then along it. NaN wins.
-
-    Half the time of going window by window, which loads and stores the output for every tap.
-    """
-    w = words(record)
-    channels, pixel = w[CHANNELS], w[X_PIXEL] // 4
-    size = (w[WIDTH] - 1) * pixel + channels  # of a slice, its neighbours' channels come along
-    line = np.empty(size, np.float32)
-    for oy in range(low, high):
-        y0 = oy * w[STRIDE_Y] - w[TOP]
-        first = max(y0, 0)
-        seen = floats(w[X] + first * w[X_ROW], size)
-        for i in range(size):
-            line[i] = seen[i]
-        for iy in range(first + 1, min(y0 + w[KERNEL_Y], w[HEIGHT])):
-            seen = floats(w[X] + iy * w[X_ROW], size)
-            for i in range(size):
-                line[i] = seen[i] if seen[i] > line[i] or seen[i] != seen[i] else line[i]
-        for ox in range(w[COLUMNS]):
-            x0 = ox * w[STRIDE_X] - w[LEFT]
-            out = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], channels)
-            start = max(x0, 0) * pixel
-            for c in range(channels):
-                out[c] = line[start + c]
-            for ix in range(max(x0, 0) + 1, min(x0 + w[KERNEL_X], w[WIDTH])):
-                start = ix * pixel
-                for c in range(channels):
-                    value = line[start + c]
-                    out[c] = value if value > out[c] or value != value else out[c]
-
-
-def run_max_pool_winners(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Training: keeps each winner's place in its window. Tasks are output rows; ties go to the first, NaN wins."""
+    """Tasks are output rows. Ties go to the first pixel in reading order, NaN wins."""
     w = words(record)
     channels = w[CHANNELS]
     for oy in range(low, high):
@@ -63,11 +29,15 @@ def run_max_pool_winners(record, context, photo, low, high):  # type: ignore[no-
             for iy in range(max(y0, 0), min(y0 + w[KERNEL_Y], w[HEIGHT])):
                 for ix in range(max(x0, 0), min(x0 + w[KERNEL_X], w[WIDTH])):
                     seen = floats(w[X] + iy * w[X_ROW] + ix * w[X_PIXEL], channels)
-                    place = (iy - y0) * w[KERNEL_X] + ix - x0
-                    for c in range(channels):
-                        wins = seen[c] > out[c] or seen[c] != seen[c]
-                        out[c] = seen[c] if wins else out[c]
-                        winner[c] = place if wins else winner[c]
+                    if w[AUX] == 0:
+                        for c in range(channels):
+                            out[c] = seen[c] if seen[c] > out[c] or seen[c] != seen[c] else out[c]
+                    else:
+                        place = (iy - y0) * w[KERNEL_X] + ix - x0
+                        for c in range(channels):
+                            wins = seen[c] > out[c] or seen[c] != seen[c]
+                            out[c] = seen[c] if wins else out[c]
+                            winner[c] = place if wins else winner[c]
             if w[CLOSED]:
                 cap = 6.0 if w[CLOSED] == 2 else float("inf")
                 for c in range(channels):
