@@ -1,0 +1,57 @@
+"""Ten tomato conditions from scratch on the CPU: ``python -m benchmarks.tomato [--minutes M] [--seeds 0 1 2]``.
+
+Trains the preset `tomato-cpu` on the tomato photos of LEAFCLINIC_DATA with the pack's own split, one
+seed after the other, and reads the test split once per seed. Beside the accuracy stands what the
+photo's border alone gives away (7-NN on eight border patches, the pack's ATTRIBUTION.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.record import Row, write_results
+from core.training.events import RunFinished, from_line
+
+WANTED = 0.90
+BORDER = 0.637
+"""Test accuracy of the border baseline, as the pack states it; `core.data.baseline` reproduces it."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=18.0, help="training time a seed may take")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    options = parser.parse_args()
+    manifest = Path(os.environ["LEAFCLINIC_DATA"]) / "leaves" / "manifest.csv"
+    rows = []
+    with tempfile.TemporaryDirectory() as home:
+        for seed in options.seeds:
+            rows += train(manifest, Path(home) / f"seed{seed}", seed, options.minutes)
+            write_results("tomato_cpu", rows, minutes_allowed=options.minutes)
+    return 0
+
+
+def train(manifest: Path, out: Path, seed: int, minutes: float) -> list[Row]:
+    """One seed: test accuracy over the wanted one, and the minutes it took under the twenty allowed."""
+    command = [
+        sys.executable, "-m", "core.train", "--data", str(manifest), "--where", "crop=tomato", "--preset", "tomato-cpu",
+        "--device", "cpu", "--seed", str(seed), "--minutes", str(minutes), "--out", str(out),
+    ]  # fmt: skip
+    subprocess.run(command, check=True)
+    events = [from_line(line) for line in (out / "events.jsonl").read_text("utf-8").splitlines()]
+    end = next(e for e in reversed(events) if isinstance(e, RunFinished))
+    assert end.test_accuracy is not None
+    name = f"train tomato-cpu seed {seed}"
+    return [
+        Row(f"{name} test accuracy", end.test_accuracy, {"border": BORDER}, "share", end.test_accuracy / WANTED),
+        Row(f"{name} minutes", end.seconds / 60, {}, "min", 20 / (end.seconds / 60)),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
