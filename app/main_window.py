@@ -84,6 +84,10 @@ class MainWindow(QMainWindow):
             self.stack.addWidget(self._made[name])
         return self._made[name]
 
+    def made(self, name: str) -> QWidget | None:
+        """A place that was visited already."""
+        return self._made.get(name)
+
     def go(self, name: str) -> QWidget:
         """Show a place."""
         place = self.place(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtWidgets import QWidget
 
@@ -21,8 +21,14 @@ def makers(program: Program) -> dict[str, Callable[[], QWidget]]:
     def dataset() -> QWidget:
         from app.panels.dataset.panel import DatasetPanel
 
+        def split_settings() -> dict[str, Any]:
+            """Those of the form that decide how photos are decoded and split, so that training finds all done."""
+            train = program.window.made("train")
+            values = train.setup.form.values() if train is not None else {}
+            return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}
+
         return DatasetPanel(
-            program.document, program.examination, actions, program.thumbnails, program.settings, theme
+            program.document, program.examination, actions, program.thumbnails, program.settings, theme, split_settings
         )
 
     def train() -> QWidget:

@@ -18,7 +18,7 @@ CONTEXT: Final = "LeafClinic"
 LANGUAGES: Final = {"en": "English", "vi": "Tiếng Việt"}
 
 
-def tr(text: str, **values: object) -> str:
+def tr(text: str, /, **values: object) -> str:
     """The text in the chosen language, with `{name}` places filled in afterwards."""
     found = QCoreApplication.translate(CONTEXT, text)
     return found.format(**values) if values else found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
@@ -49,7 +50,7 @@ class DatasetPanel(QWidget):
 
     def __init__(
         self, document: Document, examination: Examination, actions: Actions, thumbnails: Thumbnails,
-        settings: Settings, theme: Theme,
+        settings: Settings, theme: Theme, split_settings: Callable[[], dict[str, Any]],
     ) -> None:  # fmt: skip
         super().__init__()
         self._document, self._actions, self._theme = document, actions, theme
@@ -60,7 +61,7 @@ class DatasetPanel(QWidget):
         self.photos = PhotoModel()
         self.grid = PhotoGrid(theme, thumbnails, tr("Photos"))
         self.grid.setModel(self.photos)
-        self.health = HealthPane(theme, examination, lambda: {})
+        self.health = HealthPane(theme, examination, split_settings)
         self.split = SplitPane(theme, examination)
         self.augmentation = AugmentationPane(self.current_path)
         self.shown = label("", "muted")

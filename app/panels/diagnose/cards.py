@@ -41,12 +41,14 @@ def normal(label: str) -> str:
     return label.strip().lower().replace(" ", "_").replace("-", "_").replace("___", "/")
 
 
-def card_html(card: Card | None) -> str:
+def card_html(card: Card | None, sure: bool = True) -> str:
     """The card as rich text for Qt."""
     if card is None:
         text = tr("There is no card for this class.")
         return f"<p>{html.escape(text)}</p>"
-    parts = [f"<h3 style='margin:0 0 6px 0'>{html.escape(card.name)}</h3>"]
+    doubt = tr("Not certain, but if it is this:")
+    parts = [] if sure else [f"<p style='margin:0 0 6px 0'><i>{html.escape(doubt)}</i></p>"]
+    parts += [f"<h3 style='margin:0 0 6px 0'>{html.escape(card.name)}</h3>"]
     for title, text in (
         (tr("What it looks like"), card.looks),
         (tr("Easily confused with"), card.confused),

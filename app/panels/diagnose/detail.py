@@ -85,7 +85,7 @@ class DetailPane(QWidget):
         self.bars.show_top(result.top)
         self.notes.setText(self._severity(result))
         likeliest = result.top[0][0] if result.top else ""
-        self.card.setHtml(card_html(find_card(likeliest, self._language)) if likeliest else "")
+        self.card.setHtml(card_html(find_card(likeliest, self._language), result.sure) if likeliest else "")
         self._fill_maps(result)
 
     def _severity(self, result: Result) -> str:

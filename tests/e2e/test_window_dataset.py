@@ -1,0 +1,93 @@
+"""The Dataset place: search, leave out, move, rename, examine, preview."""
+
+import numpy as np
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QPixmap
+from PySide6.QtWidgets import QInputDialog
+
+from tests.helpers.window import drop, write_folder
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def panel(start, qtbot, tmp_path):
+    """The place with a dropped folder of three healthy and two rusty photos, one of them twice."""
+    folder = write_folder(tmp_path / "leaves", {"healthy": 30, "rust": 30})
+    (folder / "rust" / "copy.png").write_bytes((folder / "healthy" / "0.png").read_bytes())
+    (folder / "rust" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    program = start()
+    drop(program.window, [folder])
+    made = program.window.place("dataset")
+    made.program = program
+    qtbot.waitUntil(lambda: made.photos.rowCount() == 62)
+    return made
+
+
+def test_classes_and_search_choose_what_is_shown(panel, qtbot):
+    panel.classes.table.selectRow(1)
+    assert panel.photos.rowCount() == 32
+    panel.classes.table.clearSelection()
+    panel.search.setText("copy")
+    qtbot.waitUntil(lambda: panel.photos.rowCount() == 1)
+
+
+def test_keys_leave_photos_out_and_take_it_back(panel, qtbot):
+    panel.grid.setCurrentIndex(panel.photos.index(0))
+    panel.grid.setFocus()
+    panel._actions.exclude.trigger()
+    assert panel._document.table.excluded.sum() == 1
+    assert "61 photos in use" in panel.head.findChild(object, "subtitle").text()
+    panel._actions.undo.trigger()
+    assert panel._document.table.excluded.sum() == 0
+
+
+def test_photos_are_moved_and_classes_renamed(panel, qtbot, monkeypatch):
+    monkeypatch.setattr(QInputDialog, "getItem", lambda *_: ("mildew", True))
+    panel.grid.setCurrentIndex(panel.photos.index(0))
+    qtbot.mouseClick(panel._move, Qt.MouseButton.LeftButton)
+    assert panel._document.table.label(0) == "mildew"
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: ("orange rust", True))
+    row = next(at for at in range(3) if panel.classes.model.rows[at][0] == "rust")
+    panel.classes.table.selectRow(row)
+    panel.classes._on_rename()
+    assert "orange rust" in panel._document.table.classes
+    assert panel._document.undo.canUndo()
+
+
+def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot):
+    panel.side.setCurrentWidget(panel.health)
+    qtbot.mouseClick(panel.health.check, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(panel._examination.kinds), timeout=120_000)
+    found = {f.kind: f for f in panel._examination.found}
+    assert "broken.png" in panel._document.table.dataset.paths[found["unreadable"].rows[0]]
+    assert len(found["two_labels"].rows) == 2
+    panel.health.table.selectRow(0)
+    assert 0 < panel.photos.rowCount() < 62
+    panel.side.setCurrentWidget(panel.split)
+    assert panel._examination.split["photos"] == 61
+    assert panel._examination.split["leaked"] == 0
+    assert len(panel.split.model.rows) == 2
+
+
+def test_the_preview_shows_other_draws_of_the_selected_photo(panel, qtbot):
+    panel.side.setCurrentWidget(panel.augmentation)
+    panel.grid.setCurrentIndex(panel.photos.index(0))
+
+    def shown():
+        return [p.pixmap().toImage() if not p.pixmap().isNull() else QPixmap() for p in panel.augmentation.pictures]
+
+    qtbot.waitUntil(lambda: not panel.augmentation.pictures[-1].pixmap().isNull())
+    first = shown()
+    assert first[0] != first[1]
+    panel.augmentation._on_others()
+    qtbot.waitUntil(lambda: shown()[0] != first[0])
+
+
+def test_a_list_of_photos_is_shown_until_the_filter_changes(panel):
+    panel.show_rows(np.array([3, 5]), "finding")
+    assert panel.photos.rows.tolist() == [3, 5]
+    assert panel.shown.text() == "finding: 2 photos"
+    panel.which.setCurrentIndex(1)
+    assert panel.photos.rowCount() == 62
