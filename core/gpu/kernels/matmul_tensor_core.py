@@ -40,8 +40,8 @@ GROUP: Final = 8
 """Rows of tiles walked together: their slices of A stay in L2 while the columns go by."""
 
 TILE: Final = (128, 128, 32, 4, 2, 4)
-"""Rows, columns, depth of a block's tile, stages, warps along rows and columns: 74 KB, which every GPU since Ampere has.
-The H200 is fastest with (128, 128, 64, 3, 2, 2), at 105 KB."""
+"""Rows, columns, depth of a block's tile, stages, warps along rows and columns: 74 KB, which every GPU since Ampere
+has. The H200 is fastest with (128, 128, 64, 3, 2, 2), at 105 KB."""
 
 KINDS: Final = (types.uint64, types.uint64, types.uint64, types.int32, types.int32, types.int32)
 """Addresses of A, B and C; rows, columns, depth."""
