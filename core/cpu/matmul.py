@@ -187,8 +187,16 @@ def _pack(
     return Record(packing.run_pack, fields, groups * part.blocks, layer, "update", "pack")
 
 
+def _covers(c: Convolution, size: tuple[int, int]) -> bool:
+    """True if the window is the whole input, as that of a dense layer on an image."""
+    return c.kernel == size != (1, 1) and c.groups == 1 and not any(c.padding)
+
+
 def gradient_panel_floats(c: Convolution, size: tuple[int, int]) -> int:
     """Floats of the panels of all phases of the input gradient for inputs of `size`."""
+    if _covers(c, size):
+        (kh, kw), rows = c.kernel, c.filters
+        return max(panel_floats(kw * c.depth, kh, rows), kh * panel_floats(c.depth, kw, rows))
     return sum(
         panel_floats(c.depth, c.groups, sy.taps * sx.taps * c.width)
         for sy in phases(size[0], c.kernel[0], c.stride[0], c.padding[0])
@@ -204,6 +212,8 @@ def input_gradient(
 
     One convolution for every phase of the stride; dy has a border as `gradient_border` says.
     """
+    if _covers(c, (dx.height, dx.width)):
+        return *_whole_input_gradient(c, dy, dx, y_mask, flags, weight, panel, layer), []
     records, packs, empty = [], [], []
     (kh, kw), (sh, sw) = c.kernel, c.stride
     tap = c.depth * 4
@@ -233,6 +243,35 @@ def input_gradient(
                 packs.append(_pack(part, source, at, (sy.taps, sx.taps, c.width), strides, c.groups, layer))
             panel = panel + 4 * panel_floats(c.depth, c.groups, sy.taps * sx.taps * c.width)
     return records, packs, empty
+
+
+def _whole_input_gradient(
+    c: Convolution, dy: View, dx: View, y_mask: View | None, flags: int,
+    weight: Address, panel: Address, layer: str,
+) -> tuple[list[Record], list[Record]]:  # fmt: skip
+    """`input_gradient` where each pixel of dx has taps of its own and meets the one pixel of dy: nothing slides.
+
+    As a sliding window it would multiply zeros for all but one of its taps (14x14: 196 times the work). Rows whose
+    pixels touch are one run of columns and the rows are groups; else each row's pixels are.
+    """
+    (kh, kw), records, packs = c.kernel, [], []
+    joined = all(view.pixel == c.depth * 4 for view in (dx, y_mask) if view)
+    groups, count = (kh, kw * c.depth) if joined else (kw, c.depth)
+    for row in range(1 if joined else kh):
+        for part, at in _panels(panel, count, groups, c.filters):
+            shift = part.first * 4
+            fields = _product(part, at, 1, (1, 1, c.filters), groups, 1) | {
+                tiled.A: dy.address, tiled.C: dx.at(row, 0) + shift, tiled.SCG: dx.row if joined else dx.pixel,
+                mk.FLAGS: flags, tiled.MASK_AT: y_mask.at(row, 0) + shift if y_mask else NOWHERE,
+            }  # fmt: skip
+            if y_mask:
+                fields |= {tiled.SMG: y_mask.row if joined else y_mask.pixel}
+            records.append(Record(tiled.run_tiled, fields, groups * part.blocks, layer, "backward_input", "tiled"))
+            strides = (4, 0, 0, kh * kw * c.depth * 4, count * 4)
+            source = weight + (row * kw * c.depth * 4 + shift)
+            packs.append(_pack(part, source, at, (1, 1, c.filters), strides, groups, layer))
+        panel = panel + 4 * panel_floats(count, groups, c.filters)
+    return records, packs
 
 
 def weight_gradient(c: Convolution, x: View, dy: View, private: Address, layer: str) -> list[Record]:
