@@ -107,7 +107,8 @@ def _libraries() -> Iterator[Finding]:
     for package, use in LIBRARIES:
         found = _version(package)
         sentence = f"{package} {found or 'is not installed'}; it {use}."
-        yield Finding(package, found is not None, sentence, f"Only for the GPU, and only where no CUDA toolkit brings it: {EXTRA}")
+        remedy = f"Only for the GPU, and only where no CUDA toolkit brings it: {EXTRA}"
+        yield Finding(package, found is not None, sentence, remedy)
 
 
 def _gpu() -> Iterator[Finding]:
