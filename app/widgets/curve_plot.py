@@ -55,7 +55,7 @@ class CurvePlot(QWidget):
             # An axis is a recorded picture whose fonts are looked up at every playing: 3 ms each, 36 ms a redraw.
             self.plot.getAxis(side).setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = QHBoxLayout()
-        self._legend.setSpacing(12)
+        self._legend.setSpacing(9)
         head = QHBoxLayout()
         head.addWidget(label(title, "heading"))
         head.addStretch(1)

@@ -47,6 +47,7 @@ def idle(program):
 def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch, tmp_path):
     program = start()
     window = program.window
+    qtbot.waitUntil(window.isActiveWindow)
     open_demo(program, qtbot, monkeypatch)
     assert len(program.document.table.classes) == 4
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
 import pyqtgraph as pg
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QSplitter, QStackedLayout, QVBoxLayout, QWidget
 
@@ -15,6 +16,10 @@ from app.viewmodels import kernel_times
 from app.viewmodels.table import RowsModel, sorted_view
 from app.widgets.parts import EmptyPlace, card, label, row
 from core.device import KernelTime
+
+
+SHOWN: Final = 14
+"""Layers seen at once; the wheel shows the others."""
 
 
 @final
@@ -40,11 +45,10 @@ class KernelTimesPane(QWidget):
         inside.addLayout(row(label(tr("Time per layer"), "heading"), None, self._total))
         inside.addLayout(self._legend)
         inside.addWidget(self.plot, 1)
-        split = QSplitter()
+        split = QSplitter(Qt.Orientation.Vertical)
         split.addWidget(frame)
         split.addWidget(self.table)
-        split.setStretchFactor(0, 4)
-        split.setStretchFactor(1, 5)
+        split.setSizes([340, 220])
         split.setHandleWidth(12)
         split.setChildrenCollapsible(False)
         self._stack = QStackedLayout()
@@ -94,6 +98,6 @@ class KernelTimesPane(QWidget):
         self._legend.addStretch(1)
         self.plot.getAxis("left").setTicks([list(enumerate(layers))])
         self.plot.setLimits(yMin=-1, yMax=len(layers))
-        self.plot.setYRange(-0.6, min(len(layers), 24) - 0.4, padding=0)
+        self.plot.setYRange(-0.6, min(len(layers), SHOWN) - 0.4, padding=0)
         self.plot.setXRange(0, max(start) * 1.03, padding=0)
         self._total.setText(tr("one step: {total} ms in kernels", total=f"{sum(start):.1f}"))

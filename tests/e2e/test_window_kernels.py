@@ -1,0 +1,39 @@
+"""The Kernels place: the ladder of an op, proved, timed, with its source."""
+
+import pytest
+from PySide6.QtCore import Qt
+
+pytestmark = pytest.mark.gui
+
+PATIENCE = 120_000
+
+
+def test_a_ladder_is_run_and_read(start, qtbot):
+    program = start()
+    qtbot.waitUntil(program.window.isActiveWindow)
+    qtbot.keyClick(program.window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
+    panel = program.window.stack.currentWidget()
+    qtbot.waitUntil(lambda: bool(program.ladder.kernels), timeout=PATIENCE)
+    panel.op.setCurrentIndex(panel.op.findData("relu"))
+    assert {r.op for r in program.ladder.rows.rows} == {"relu"}
+    qtbot.mouseClick(panel.run, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not program.ladder.running, timeout=PATIENCE)
+    rows = program.ladder.rows.rows
+    cpu = [r for r in rows if r.device == "cpu"]
+    assert len(cpu) >= 2
+    assert all(r.right and r.milliseconds > 0 for r in cpu)
+    assert all(r.milliseconds or r.reason for r in rows)
+    panel.table.selectRow(0)
+    assert panel.place.text() == "core/ops/relu.py"
+    assert "def " in panel.source.toPlainText()
+
+
+def test_a_ladder_can_be_cancelled(start, qtbot):
+    program = start()
+    panel = program.window.go("kernels")
+    qtbot.waitUntil(lambda: bool(program.ladder.kernels), timeout=PATIENCE)
+    qtbot.mouseClick(panel.run, Qt.MouseButton.LeftButton)
+    assert panel.stop.isVisible()
+    qtbot.mouseClick(panel.stop, Qt.MouseButton.LeftButton)
+    assert not program.ladder.running
+    assert not panel.notice.isVisible()
