@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, print_table, write_results
 from core.data.idx import read_digits
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.mnist import RECIPES, learn, predict
@@ -24,12 +25,14 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--machine", default="")
     parser.add_argument("--recipes", default=",".join(RECIPES))
+    parser.add_argument("--epochs", type=int, default=0, help="instead of the presets'")
     options = parser.parse_args()
     folder = Path(os.environ["LEAFCLINIC_DATA"]) / "mnist"
     train, test = read_digits(folder, "train"), read_digits(folder, "t10k")
     rows = []
     for name in options.recipes.split(","):
-        learned = learn(RECIPES[name], train, test, options.device)
+        recipe = replace(RECIPES[name], epochs=options.epochs or RECIPES[name].epochs)
+        learned = learn(recipe, train, test, options.device)
         reached = learned.accuracy * 100
         wanted = {"wanted": WANTED[name]} if name in WANTED else {}
         rows.append(Row(f"mnist {name} accuracy", reached, wanted, "%", reached / wanted["wanted"] if wanted else 1.0))
@@ -40,7 +43,8 @@ def main() -> None:
                 for photo, digit in draw_digits()
             )
             rows.append(Row("photographed digits right of 20", right, {"wanted": 18}, "photos", right / 18))
-    write_results("mnist", rows, options.machine)
+        print_table(rows)
+    write_results("mnist", rows, options.machine, epochs=options.epochs or "as the presets say")
 
 
 if __name__ == "__main__":

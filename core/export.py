@@ -15,18 +15,9 @@ from core.config import RunConfig
 from core.data.dataset import TRAIN, VALIDATION
 from core.data.preparation import PhotoSet, prepare_photos
 from core.diagnosis.completion import Labelled
+from core.diagnosis.eight_bit import Loss, agreement, loss_metadata, measure_loss, quantise_model
 from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.portable import (
-    Check,
-    Loss,
-    agreement,
-    check_onnx,
-    loss_metadata,
-    measure_loss,
-    metadata_of,
-    quantise_model,
-    to_onnx,
-)
+from core.diagnosis.portable import Check, check_onnx, metadata_of, to_onnx
 from core.errors import EXIT_DONE, DataError, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
