@@ -17,7 +17,6 @@ from app.viewmodels.table import RowsModel, sorted_view
 from app.widgets.parts import EmptyPlace, card, label, row
 from core.device import KernelTime
 
-
 SHOWN: Final = 14
 """Layers seen at once; the wheel shows the others."""
 
