@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,11 +180,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--out", default="", help="also write the rows to this file, as JSON")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no further case after so long")
     options = parser.parse_args()
+    begun = time.monotonic()
     torch.zeros(1, device="cuda")
     rows, slow = [], {}
     for case in CASES:
-        if options.only in case.name:
+        if options.only in case.name and time.monotonic() - begun < options.seconds:
             row, slow[case.name] = measure(case)
             rows.append(row)
             goal = f"must {case.must:g} aim {case.aim:g}" if case.must else ""

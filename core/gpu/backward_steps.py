@@ -8,24 +8,23 @@ from typing import final
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, forward_steps, tiles
-from core.gpu.forward_steps import (
-    SUM_BLOCKS,
-    THREADS,
-    combine_launch,
-    has_bias,
-    is_fire,
-    lanes_of,
-    places_of,
-    pool_values,
-    shared_activation,
-    simple_launch,
-    window_of,
-)
+from core.gpu import convolution, tiles
+from core.gpu import plain_launches as plain
+from core.gpu.forward_steps import ends_in_head, is_fire, pack_dense, shared_activation, window_of
 from core.gpu.frame import Frame
 from core.gpu.kernels import batch_norm_fast, depthwise_fast, head_fast, pool_fast
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.launch import Tensor, blocks_of
+from core.gpu.plain_launches import (
+    SUM_BLOCKS,
+    THREADS,
+    combine_launch,
+    has_bias,
+    lanes_of,
+    places_of,
+    pool_values,
+    simple_launch,
+)
 from core.graph import PHOTO
 from core.ops.window import Window, read_window
 from core.program import Step, Value
@@ -100,7 +99,7 @@ def backward_launches(frame: Frame, accumulate: bool) -> None:
             continue
         if step.op == "softmax_cross_entropy" or not walk.reached(step):
             continue
-        if step.op == "global_avg_pool" and forward_steps.ends_in_head(frame, step):
+        if step.op == "global_avg_pool" and ends_in_head(frame, step):
             continue
         walk.settle(step)
         before = steps[i - 1] if i else None
@@ -127,7 +126,7 @@ def _loss(walk: Backward) -> None:
     if walk.wants(value):
         _, mask, _ = walk.target(value)
         gradient = frame.image(value, True)
-    frame.add(forward_steps.head_launch(frame, gradient, mask))
+    frame.add(plain.head_launch(frame, gradient, mask))
 
 
 def _backward(walk: Backward, step: Step) -> None:
@@ -147,7 +146,7 @@ def _backward(walk: Backward, step: Step) -> None:
         mask, activation, add = walk.target(step.inputs[0])
         dy, dx = walk.frame.image(step.output, True), walk.frame.image(step.inputs[0], True)
         walk.frame.add(
-            forward_steps.dropout_launch(walk.frame, step, "backward_input", dy, dx, mask, activation, add)
+            plain.dropout_launch(walk.frame, step, "backward_input", dy, dx, mask, activation, add)
         )
     elif step.op in ("add", "relu", "relu6", "sigmoid", "concat"):
         _combine(walk, step)
@@ -196,7 +195,7 @@ def _convolution_input(walk: Backward, step: Step) -> None:
         weight = frame.packed(
             f"backward:{step.node}",
             lambda: convolution.pack_backward(
-                [forward_steps.pack_dense(frame, step, places, dx.channels)], frame.element
+                [pack_dense(frame, step, places, dx.channels)], frame.element
             ),
         )
     else:
@@ -268,7 +267,7 @@ def _pool(walk: Backward, step: Step) -> None:
             (frame.element, (*window.kernel, *window.stride)),
             pool_fast.ARGUMENTS, (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1),
             (dy.address, dx.address, places_of(frame, step, dy), *values),
-            moved=forward_steps.pool_bytes(frame, dx, dy), blocks=2,
+            moved=plain.pool_bytes(frame, dx, dy), blocks=2,
         )
     )
 
@@ -280,7 +279,7 @@ def _batch_norm(walk: Backward, step: Step) -> None:
     moving = not step.attributes["frozen"]
     if moving:
         hw = x.height * x.width
-        partial, blocks = forward_steps.sums_launch(frame, step, "backward_weight", f"dsums:{step.node}", x, dy, saved)
+        partial, blocks = plain.sums_launch(frame, step, "backward_weight", f"dsums:{step.node}", x, dy, saved)
         values = (
             partial, frame.weight(f"{step.node}.weight"), 0, 0, 0, saved, frame.gradient_of(f"{step.node}.weight"),
             frame.gradient_of(f"{step.node}.bias"), frame.places.control, blocks, x.channels, x.padded, hw,
@@ -297,7 +296,7 @@ def _batch_norm(walk: Backward, step: Step) -> None:
         dx = frame.image(value, True)
         saved = frame.use(f"saved:{step.node}", 4 * 5 * x.padded)
         frame.add(
-            forward_steps.apply_launch(
+            plain.apply_launch(
                 frame, step, "backward_input", frame.image(value), frame.image(step.output, True), mask, activation, dx,
                 saved, moving, add,
             )
@@ -343,7 +342,7 @@ def _depthwise(walk: Backward, step: Step) -> None:
         mask, activation, add = walk.target(value)
         dx = frame.image(value, True)
         dy = frame.image(step.output, True)
-        frame.add(forward_steps.depthwise_launch(frame, step, True, dy, dx, mask, activation, add))
+        frame.add(plain.depthwise_launch(frame, step, True, dy, dx, mask, activation, add))
 
 
 def _average(walk: Backward, step: Step) -> None:

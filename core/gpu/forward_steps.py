@@ -8,40 +8,32 @@ from typing import Final
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import control, convolution
-from core.gpu.compiler import Argument, Recipe
+from core.gpu import convolution
 from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
-from core.gpu.kernels import batch_norm_fast, combine_fast, depthwise_fast, head_fast, photo_fast, pool_fast
-from core.gpu.kernels.fragments import fast_divisor
+from core.gpu.kernels import batch_norm_fast, head_fast, pool_fast
 from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.plain_launches import (
+    THREADS,
+    apply_launch,
+    bias_of,
+    combine_launch,
+    depthwise_launch,
+    dropout_launch,
+    lanes_of,
+    photo_launch,
+    places_of,
+    pool_bytes,
+    pool_values,
+    simple_launch,
+    sums_launch,
+)
 from core.graph import PHOTO
-from core.ops.random import threshold
 from core.ops.window import Window, read_window
 from core.program import Step, Value
 
-THREADS: Final = 256
-BLOCKS: Final = 3
-"""Blocks of these that must fit on a multiprocessor: loads under way hide the memory's latency."""
 MERGED_PIXELS: Final = 6000
 """Up to so many pixels both halves of a fire's expand are one launch (13 x 13, batch 32: 18 us against 22)."""
-SUM_BLOCKS: Final = 4
-"""Blocks a multiprocessor for sums over pixels."""
-
-
-def simple_launch(
-    layer: str, direction: str, kernel: str, module: str, factory: str, arguments: tuple[Argument, ...],
-    signature: tuple[object, ...], grid: tuple[int, int, int], block: tuple[int, int, int], values: tuple[object, ...],
-    shared: int = 0, moved: int = 0, blocks: int = BLOCKS,
-) -> Launch:  # fmt: skip
-    """A launch of one of the plain kernels; `moved` is the fewest bytes it must move."""
-    recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1], blocks)
-    return Launch(layer, direction, kernel, recipe, grid, block, shared, values, bytes=moved)
-
-
-def lanes_of(t: Tensor) -> int:
-    """16-byte lanes a pixel."""
-    return t.padded // t.vector
 
 
 def forward_launches(frame: Frame) -> None:
@@ -97,35 +89,12 @@ def _expand(frame: Frame, one: Step, three: Step) -> None:
         for n, t in ((f"{one.node}.weight", point), (f"{three.node}.weight", taps))
     ]
     depth = convolution.padded_depth(point.total, frame.element)
-    half = convolution.Half(packs[0], _bias(frame, one), one.output.shape[-1], depth)
+    half = convolution.Half(packs[0], bias_of(frame, one), one.output.shape[-1], depth)
     frame.add(
         convolution.forward(
-            three.node, frame.arithmetic, frame.batch, x, out, window, taps, packs[1], _bias(frame, three),
+            three.node, frame.arithmetic, frame.batch, x, out, window, taps, packs[1], bias_of(frame, three),
             three.activation, half,
         )
-    )
-
-
-def photo_launch(frame: Frame) -> Launch:
-    """From uint8 photos to the photo buffer."""
-    node = frame.program.graph.node(PHOTO)
-    height, width, channels = node.shape
-    x = frame.image(Value(PHOTO, node.shape))
-    top, left = frame.border[:2]
-    at = frame.places.control
-    _, index, rows, _ = control.places(frame.batch)
-    mean, std = [tuple(float(v) for v in node.attributes[k]) for k in ("mean", "std")]  # type: ignore[union-attr]
-    padded = [(*mean, 0.0, 0.0)[:3], tuple(1 / s for s in (*std, 1.0, 1.0)[:3])]
-    total = height * width
-    values = (
-        at, at + control.SOURCE, at + rows, at + index, x.address + (top * x.width + left) * x.pitch * x.element,
-        total, height, width, *fast_divisor(width), x.width, x.height * x.width,
-        *padded[0], *padded[1],
-    )
-    return simple_launch(
-        PHOTO, "forward", "fused", "photo_fast", "make_photo", (frame.element, channels, x.pitch),
-        photo_fast.ARGUMENTS, (blocks_of(total, THREADS), frame.batch, 1), (THREADS, 1, 1), values,
-        moved=frame.batch * total * (3 + x.pitch * x.element), blocks=2,
     )
 
 
@@ -170,14 +139,6 @@ def ends_in_head(frame: Frame, step: Step) -> bool:
     return step.output == frame.program.output
 
 
-def has_bias(step: Step) -> bool:
-    return any(p.role == "bias" for p in step.parameters)
-
-
-def _bias(frame: Frame, step: Step) -> int:
-    return frame.weight(f"{step.node}.bias") if has_bias(step) else 0
-
-
 def feeds_statistics(step: Step, following: Step | None) -> bool:
     """Whether the next step is a batch norm that wants sums of this step's output."""
     return (
@@ -209,7 +170,7 @@ def _photo_convolution(frame: Frame, step: Step, x: Tensor, out: Tensor, window:
     name, taps = f"{step.node}.weight", convolution.taps_of(x, window, True)
     weight = frame.packed(name, lambda: convolution.pack_forward(frame.indices(name), taps, frame.element))
     return convolution.forward_photo(
-        step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation,
+        step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation,
         frame.processors, frame.shared,
     )
 
@@ -222,7 +183,7 @@ def _halo(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
         f"halo:{name}", lambda: convolution.pack_halo([frame.indices(name)], size, frame.element, False)
     )
     launch = convolution.halo(
-        step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, _bias(frame, step), step.activation, None,
+        step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, bias_of(frame, step), step.activation, None,
         "", False, 0, size,
     )  # fmt: skip
     return launch if launch.shared <= frame.shared else None
@@ -235,7 +196,7 @@ def _plain(
     name, taps = f"{step.node}.weight", convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
     weight = frame.packed(name, lambda: convolution.pack_forward(frame.indices(name), taps, frame.element))
     launch = convolution.forward(
-        step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation,
+        step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation,
         statistics=int(counting is not None), photos=frame.places.control,
     )
     if counting is None:
@@ -264,32 +225,9 @@ def _dense(frame: Frame, step: Step) -> None:
     )
     frame.add(
         convolution.forward(
-            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, _bias(frame, step), step.activation
+            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation
         )
     )
-
-
-def pool_values(
-    frame: Frame, x: Tensor, out: Tensor, window: Window, grid: tuple[int, int], activation: int, add: int
-) -> tuple[int, ...]:
-    """The integers of a pool's kernels; `grid` is (height, width) of what has one lane each."""
-    lanes, (height, width) = lanes_of(out), grid
-    total = frame.batch * height * width * lanes
-    return (
-        total, lanes, *fast_divisor(lanes), *fast_divisor(height * width), *fast_divisor(width), height * width, width,
-        x.height, x.width, out.height, out.width, x.pitch, out.pitch, out.padded, *window.padding[:2], activation, add,
-    )
-
-
-def pool_bytes(frame: Frame, x: Tensor, out: Tensor) -> int:
-    """Both sides once, and in training the winners' places."""
-    inner, outer = x.height * x.width * x.padded, out.height * out.width * out.padded
-    return frame.batch * ((inner + outer) * x.element + outer * frame.program.training)
-
-
-def places_of(frame: Frame, step: Step, out: Tensor) -> int:
-    """Where a max pool keeps its winners' places, a byte each."""
-    return frame.use(f"places:{step.node}", frame.batch * out.height * out.width * out.padded)
 
 
 def _pool(frame: Frame, step: Step) -> None:
@@ -356,81 +294,6 @@ def statistics_of(frame: Frame, step: Step, x: Tensor) -> tuple[int, int]:
     return sums_launch(frame, step, "forward", name, x, None, 0)
 
 
-def sums_launch(
-    frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Tensor | None, saved: int
-) -> tuple[int, int]:
-    """Add the launch of partial sums over pixels; gives their address and how many there are."""
-    pixels, lanes = frame.batch * x.height * x.width, lanes_of(x)
-    wide = min(lanes, 32)
-    across = blocks_of(lanes, wide)
-    split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors // across)))
-    blocks = blocks_of(pixels, split)
-    partial = frame.use(name, 8 * blocks * x.padded)
-    values = (
-        x.address, dy.address if dy else 0, saved, saved + 4 * x.padded, partial, frame.places.control,
-        x.height * x.width, pixels, split, lanes, wide, x.pitch, dy.pitch if dy else 0,
-    )
-    frame.add(
-        simple_launch(
-            step.node, direction, "sums", "batch_norm_fast", "make_sums", (frame.element, dy is not None),
-            batch_norm_fast.SUM_ARGUMENTS, (blocks, across, 1), (batch_norm_fast.THREADS, 1, 1), values,
-            moved=pixels * lanes * 16 * (2 if dy else 1),
-        )
-    )
-    return frame.use(name, 8 * blocks * x.padded), blocks
-
-
-def apply_launch(
-    frame: Frame, step: Step, direction: str, x: Tensor, dy: Tensor | None, mask: Tensor | None, masking: str,
-    out: Tensor, saved: int, centred: bool, accumulate: bool,
-) -> Launch:  # fmt: skip
-    """Batch norm's pass over the activations, forward or backward."""
-    lanes = lanes_of(x)
-    total = frame.batch * x.height * x.width * lanes
-    values = (
-        x.address, dy.address if dy else 0, mask.address if mask else 0, out.address, saved, frame.places.control,
-        total, lanes, *fast_divisor(lanes), x.height * x.width, x.pitch, dy.pitch if dy else 0,
-        mask.pitch if mask else 0, out.pitch, RELU[step.activation] if dy is None else 0,
-        RELU[masking] if mask else 0, int(accumulate),
-    )
-    return simple_launch(
-        step.node, direction, "fused", "batch_norm_fast", "make_apply", (frame.element, dy is not None, centred),
-        batch_norm_fast.APPLY_ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
-        moved=total * 16 * (2 + bool(dy) + bool(mask) + int(accumulate)),
-    )
-
-
-def pack_depthwise(frame: Frame, step: Step, channels: int) -> np.ndarray:  # type: ignore[type-arg]
-    """Filters as ``(taps, channels up to 16 bytes)`` of places in the flat weights."""
-    indices = frame.indices(f"{step.node}.weight")
-    packed = np.full((indices[0].size, channels), -1, np.int32)
-    packed[:, : len(indices)] = indices.reshape(len(indices), -1).T
-    return packed
-
-
-def depthwise_launch(
-    frame: Frame, step: Step, gradient: bool, read: Tensor, written: Tensor, mask: Tensor | None, masking: str,
-    accumulate: bool,
-) -> Launch:  # fmt: skip
-    """Forward, or the input's gradient."""
-    window = read_window(step.attributes)
-    lanes = lanes_of(written)
-    total = frame.batch * written.height * written.width * lanes
-    weight = frame.packed(f"{step.node}.weight", lambda: pack_depthwise(frame, step, written.padded))
-    values = (
-        read.address, weight, 0 if gradient else _bias(frame, step), mask.address if mask else 0, written.address,
-        total, lanes, *fast_divisor(lanes), *fast_divisor(written.height * written.width), *fast_divisor(written.width),
-        read.height, read.width, written.height, written.width, read.pitch, written.pitch, mask.pitch if mask else 0,
-        *window.padding[:2], 0 if gradient else RELU[step.activation],
-        RELU[masking] if mask else 0, int(accumulate),
-    )
-    return simple_launch(
-        step.node, "backward_input" if gradient else "forward", "fused", "depthwise_fast", "make_depthwise",
-        (frame.element, gradient, (*window.kernel, *window.stride)), depthwise_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
-        moved=16 * (total * (1 + bool(mask) + int(accumulate)) + frame.batch * read.height * read.width * lanes),
-    )
-
-
 def _depthwise(frame: Frame, step: Step) -> None:
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
     frame.add(depthwise_launch(frame, step, False, x, out, None, "", False))
@@ -445,43 +308,6 @@ def _average(frame: Frame, step: Step) -> None:
             (blocks_of(lanes, 32), frame.batch, 1), (32, 8, 1),
             (x.address, out.address, 0, hw, lanes, x.pitch, out.pitch, 0, 0, 0, 1 / hw),
         )
-    )
-
-
-def dropout_launch(
-    frame: Frame, step: Step, direction: str, a: Tensor, out: Tensor, mask: Tensor | None, masking: str, accumulate: bool
-) -> Launch:
-    """The same draw forward and backward."""
-    lanes, hw = lanes_of(a), a.height * a.width
-    total, rate = frame.batch * hw * lanes, float(step.attributes["rate"])  # type: ignore[arg-type]
-    values = (
-        a.address, mask.address if mask else 0, out.address, frame.places.control, total, lanes, a.channels,
-        *fast_divisor(lanes), *fast_divisor(hw), hw, a.pitch, mask.pitch if mask else 0, out.pitch,
-        RELU[masking] if mask else 0, int(accumulate), step.attributes["key"], threshold(rate), 1 / (1 - rate),
-    )
-    return simple_launch(
-        step.node, direction, "fused", "combine_fast", "make_dropout", (frame.element,),
-        combine_fast.DROPOUT_ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
-        moved=total * 16 * (2 + bool(mask) + int(accumulate)),
-    )
-
-
-def combine_launch(
-    frame: Frame, layer: str, direction: str, kind: str, a: Tensor, b: Tensor | None, out: Tensor,
-    activation: str = "", mask: Tensor | None = None, masking: str = "", accumulate: bool = False,
-) -> Launch:  # fmt: skip
-    """``out = activation(a + b)``, masked."""
-    lanes = lanes_of(a)
-    total = frame.batch * a.height * a.width * lanes
-    values = (
-        a.address, b.address if b else 0, mask.address if mask else 0, out.address, total, lanes, *fast_divisor(lanes),
-        a.pitch, b.pitch if b else 0, mask.pitch if mask else 0, out.pitch, RELU[activation],
-        RELU[masking] if mask else 0, int(accumulate),
-    )
-    return simple_launch(
-        layer, direction, "fused", "combine_fast", "make_combine", (frame.element, kind), combine_fast.ARGUMENTS,
-        (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
-        moved=total * 16 * (2 + bool(b) + bool(mask) + int(accumulate)),
     )
 
 
@@ -500,28 +326,3 @@ def _combine(frame: Frame, step: Step) -> None:
     frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), activation))
 
 
-def head_launch(frame: Frame, gradient: Tensor | None, mask: str) -> Launch:
-    """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
-    program = frame.program
-    producer = next((s for s in program.steps if s.output == program.output), None)
-    source = producer.inputs[0] if producer is not None and producer.op == "global_avg_pool" else program.output
-    x = frame.image(source)
-    classes, hw = program.output.shape[-1], x.height * x.width
-    at, (labels, _, _, _) = frame.places.control, control.places(frame.batch)
-    weights, smoothing = 0, 0.0
-    if program.training:
-        attributes = program.steps[-1].attributes
-        smoothing = float(attributes["label_smoothing"])  # type: ignore[arg-type]
-        if attributes["class_weights"]:
-            table = np.asarray(attributes["class_weights"], np.float32).view(np.int32)
-            weights = frame.table("class weights", lambda: table)
-    values = (
-        x.address, frame.places.logits, gradient.address if gradient else 0, at + labels if program.training else 0,
-        weights, frame.places.results, at, hw, classes, x.pitch, gradient.pitch if gradient else 0, frame.batch,
-        RELU[mask], smoothing,
-    )
-    shared = head_fast.shared_bytes(classes, frame.element)
-    return simple_launch(
-        "loss" if program.training else "logits", "forward", "fused", "head_fast", "make_head", (frame.element,),
-        head_fast.ARGUMENTS, (frame.batch, 1, 1), (head_fast.THREADS, 1, 1), values, shared,
-    )

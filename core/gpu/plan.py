@@ -14,20 +14,22 @@ from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemo
 from core.gpu import device as gpu
 from core.gpu.backward_steps import backward_launches
 from core.gpu.compiler import Recipe
-from core.gpu.control import Control, places
-from core.gpu.forward_steps import forward_launches, head_launch
-from core.gpu.frame import ARITHMETIC, Frame, Places
+from core.gpu.control import places
+from core.gpu.forward_steps import forward_launches
+from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Event, Graph, record_lanes
 from core.gpu.launch import Launch
-from core.gpu.memory import Block, Pinned, copy_in, copy_out
+from core.gpu.memory import Block, Pinned, copy_out
+from core.gpu.plain_launches import head_launch
+from core.gpu.staging import Staging
 from core.gpu.timing import time_launches
-from core.gpu.verify import verify_program
 from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launches
+from core.gpu.verify import verify_program
 from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode, volume
 from core.ops.update import moments, scalars
-from core.program import ParameterLayout, Program, Value, lay_out_parameters, lower
+from core.program import Value, lay_out_parameters, lower
 
 ALGORITHMS = ("auto", "tensor_core", "fused")
 RESERVE = 256 << 20
@@ -79,11 +81,9 @@ class CudaPlan(Plan):
         self._functions = self._device.load(wanted)
         self._stream, self._side = self._device.new_stream(), self._device.new_stream()
         self._graphs: dict[str, Graph] = {}
-        self._pinned = Pinned(places(self.batch)[3])
         self._answer = Pinned(64)
-        self._control = Control(self._pinned.array, self.batch)
-        self._photo_block: Block | None = None
-        self._photo_pinned: Pinned | None = None
+        self._staging = Staging(self.batch, self._blocks["control"], self._stream)
+        self._control = self._staging.control
         self._put_roles()
 
     def _new_frame(self, batch: int) -> Frame:
@@ -290,7 +290,7 @@ class CudaPlan(Plan):
     def update(self, learning_rate: float) -> None:
         self._device.activate()
         self._set_rates(learning_rate)
-        self._copy_control()
+        self._staging.copy_control()
         self._replay("update")
         self._synchronize()
 
@@ -383,55 +383,21 @@ class CudaPlan(Plan):
         for graph in self._graphs.values():
             graph.close()
         self._graphs.clear()
-        pinned = (self._pinned, self._answer, self._photo_pinned)
-        for thing in (*self._blocks.values(), *(p for p in pinned if p), *([self._photo_block] if self._photo_block else [])):
-            thing.close()
+        self._staging.close()
+        self._answer.close()
+        for block in self._blocks.values():
+            block.close()
         self._blocks.clear()
-        self._photo_block = self._photo_pinned = None
         for stream in (self._stream, self._side):
             gpu.check(gpu.driver.cuStreamDestroy(stream))
 
     def _put_batch(self, batch: PhotoBatch) -> int:
         """Queue the copies of a batch; gives the number of photos."""
         self._device.activate()
-        count = len(batch.rows)
-        photos = batch.photos
-        if photos is None and self._kept is None:
-            raise InputError("This batch names photos by index, but no photos were put on the GPU (keep_photos).")
-        shape = self._kept.shape if photos is None else np.shape(photos)  # type: ignore[union-attr]
-        if len(shape) != 4 or shape[3] != 3 or not 1 <= count <= self.batch:
-            raise InputError(f"This plan takes 1 to {self.batch} photos of (height, width, 3) uint8 at a time.")
-        c, settings = self._control, self._control.settings
-        settings["photos"], settings["seed"], settings["photo0"] = count, self._seed & 0xFFFFFFFF, self._photos
+        settings = self._control.settings
+        settings["seed"], settings["photo0"] = self._seed & 0xFFFFFFFF, self._photos
         settings["factor"] = 1 / max(self._parts, 1)
-        settings["source_height"], settings["source_width"] = shape[1:3]
-        c.rows[:count] = batch.rows
-        c.labels[:count] = batch.labels
-        if photos is None:
-            assert batch.index is not None
-            settings["source"] = self._blocks["photos"].address
-            c.index[:count] = batch.index
-        else:
-            settings["source"] = self._stream_photos(photos)
-            c.index[:count] = np.arange(count) if batch.index is None else batch.index
-        self._copy_control()
-        return count
-
-    def _stream_photos(self, photos: Array) -> int:
-        """Queue the copy of photos through pinned memory; gives their address on the device."""
-        size = photos.nbytes
-        if self._photo_block is None or self._photo_block.size < size:
-            for old in (self._photo_block, self._photo_pinned):
-                if old is not None:
-                    old.close()
-            self._photo_block, self._photo_pinned = Block(size), Pinned(size)
-        assert self._photo_pinned is not None
-        self._photo_pinned.array[:size].reshape(photos.shape)[...] = photos
-        copy_in(self._photo_block, 0, self._photo_pinned, 0, size, self._stream)
-        return self._photo_block.address
-
-    def _copy_control(self) -> None:
-        copy_in(self._blocks["control"], 0, self._pinned, 0, self._pinned.size, self._stream)
+        return self._staging.put(batch, self._kept, self._blocks["photos"].address if self._kept is not None else 0)
 
     def _launch(self, launch: Launch, stream: Any) -> None:
         self._functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)

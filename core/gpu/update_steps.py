@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
-from core.gpu.forward_steps import THREADS, simple_launch
 from core.gpu.frame import Frame
 from core.gpu.kernels import update_fast
 from core.gpu.launch import Launch, blocks_of
+from core.gpu.plain_launches import THREADS, simple_launch
 from core.ops.update import Optimizer
 
 

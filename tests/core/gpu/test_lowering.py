@@ -11,10 +11,11 @@ from core.gpu import convolution
 from core.gpu.backward_steps import backward_launches
 from core.gpu.compiler import Recipe
 from core.gpu.device import problem
-from core.gpu.forward_steps import forward_launches, head_launch
+from core.gpu.forward_steps import forward_launches
 from core.gpu.frame import Frame
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.launch import Tensor, windows_of
+from core.gpu.plain_launches import head_launch
 from core.models.table import MODELS, build
 from core.ops.builder import with_loss
 from core.ops.window import Window
