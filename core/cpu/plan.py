@@ -281,8 +281,9 @@ class CpuPlan(Plan):
             self._split(rows, np.arange(first, last + 1))
         else:
             by_thread = int(not self._mixes)
+            threads = min(self.threads, photos)  # slots are only as many as photos
             photo_walker()(
-                rows.table, rows.slot_shift, rows.thread_shift, first, last, photos, by_thread, self.threads, context
+                rows.table, rows.slot_shift, rows.thread_shift, first, last, photos, by_thread, threads, context
             )
 
     def _point_at(self, batch: PhotoBatch) -> int:

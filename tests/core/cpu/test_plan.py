@@ -212,6 +212,22 @@ def test_accumulated_parts_give_the_gradient_of_the_whole():
     assert abs(got.gradient_norm / whole.gradient_norm - 1) < 1e-4
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_more_threads_than_photos_change_nothing(count):
+    graph = _graph("cnn")
+    plans = [CpuPlan(graph, batch=count, training=True, threads=threads) for threads in (1, 5)]
+    results = []
+    for plan in plans:
+        plan.load(_weights(graph))
+        assert plan._slots <= count
+        results.append(plan.gradient(_batch(count)))
+        guard = plan._rows.slot_shift[:, 1:].max() * plan._slots
+        assert guard <= plan._arena.nbytes
+    assert results[0].loss == pytest.approx(results[1].loss, rel=1e-6)
+    for name, gradient in plans[0].gradients().items():
+        assert_close(plans[1].gradients()[name], gradient, 1e-5)
+
+
 def test_kept_photos_are_taken_by_index():
     graph = build("cnn", CLASSES, SIZE)
     plan = CpuPlan(graph, batch=2, training=False)
