@@ -1,0 +1,53 @@
+"""The model in resources: whole, small, honest about itself, and right about leaves, strangers and no leaf."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.data.photo import read_photo
+from core.diagnosis.examination import Examiner
+from core.diagnosis.model_card import render_card
+from core.diagnosis.model_file import read_model
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+
+PATH = Path(__file__).parents[3] / "resources" / "models" / "leaves.safetensors"
+DATA = os.environ.get("LEAFCLINIC_DATA", "")
+
+
+@pytest.fixture(scope="module")
+def examiner():
+    examiner = Examiner(read_model(PATH))
+    yield examiner
+    examiner.close()
+
+
+def test_it_is_small_and_has_all_that_an_examination_needs():
+    model = read_model(PATH)
+    assert PATH.stat().st_size <= 6_000_000
+    assert len(model.classes) == 34
+    assert not any(name.startswith("rice/") for name in model.classes)
+    assert {"rejection", "calibration", "reading_leaf", "test", "data"} <= set(model.sections)
+
+
+def test_its_card_is_the_one_the_file_writes():
+    assert PATH.with_suffix(".md").read_text("utf-8") == render_card(read_model(PATH), "LeafClinic: leaves")
+
+
+def test_noise_and_plain_colours_get_no_disease(examiner):
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 256, (300, 300, 3)).astype(np.uint8)
+    for photo in (noise, np.full((300, 200, 3), 255, np.uint8), np.zeros((64, 64, 3), np.uint8)):
+        assert examiner.examine(photo).verdict.word in (NOT_SURE, NO_LEAF)
+
+
+@pytest.mark.skipif(not DATA, reason="LEAFCLINIC_DATA does not name the photos")
+def test_known_leaves_are_named_and_scenes_refused(examiner):
+    def say(path):
+        return examiner.examine(read_photo(os.path.join(DATA, "leaves", path), 224))
+
+    blight = say("tomato/late_blight/train_late_blight_759.webp")
+    assert blight.verdict.word == "tomato/late_blight"
+    assert 5 < blight.severity.percent < 40
+    assert say("background/none/image_735.webp").verdict.word == NO_LEAF
