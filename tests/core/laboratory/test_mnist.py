@@ -1,0 +1,88 @@
+"""Digits by presets: variation stays within its bounds, patterns are learned, photographed digits are read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.data.idx import CLASSES, SIDE, read_digits
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.laboratory.digit_photo import read_digit
+from core.laboratory.mnist import RECIPES, Recipe, certainty, digit_graph, learn, predict, vary
+from core.ops.photo import AFFINE, identity_rows, transform
+from tests.core.laboratory.digits_on_paper import draw_digits
+from tests.helpers.noise import integers
+
+MNIST = Path(os.environ.get("LEAFCLINIC_DATA", "")) / "mnist"
+
+
+def bars(count):
+    """Ten patterns with noise: a bright column for each class. Photos (N, 28, 28, 1), labels."""
+    labels = np.arange(count, dtype=np.int32) % 10
+    photos = integers("bars", (count, SIDE, SIDE, 1), 0, 90).astype(np.uint8)
+    for photo, label in zip(photos, labels, strict=True):
+        photo[:, 4 + 2 * label : 6 + 2 * label] = 220
+    return photos, labels
+
+
+def test_the_presets_are_the_lessons_and_better_ones():
+    classic = RECIPES["classic"]
+    assert (classic.model, classic.batch, classic.steps, classic.rate, classic.schedule, classic.decay) == (
+        "mlp", 256, 1600, 0.02, "inverse", 5e-5)
+    assert RECIPES["classic-sigmoid"] == replace(classic, activation="sigmoid")
+    graph = digit_graph(classic)
+    assert [n.op for n in graph.nodes] == ["photo", "flatten", "dense", "relu", "dense"]
+    assert graph.node("dense1").shape == (500,)
+    assert {RECIPES[name].model for name in ("cnn", "mlp")} == {"cnn", "mlp"}
+
+
+def test_variation_turns_zooms_and_shifts_about_the_middle_within_its_bounds():
+    still = vary(Recipe("cnn"), 5, np.random.default_rng(0))
+    assert np.array_equal(still, identity_rows(5, (SIDE, SIDE), (SIDE, SIDE)))
+    recipe = Recipe("cnn", turn=10, shift=1.5, zoom=0.1)
+    a = vary(recipe, 500, np.random.default_rng(0))[:, AFFINE]
+    scale, angle = np.hypot(a[:, 0], a[:, 3]), np.degrees(np.arctan2(a[:, 3], a[:, 0]))
+    assert 1.05 < scale.max() <= np.exp(0.1) + 1e-6
+    assert 9 < np.abs(angle).max() <= 10.001
+    middle = (SIDE - 1) / 2
+    moved = np.stack([a[:, :2].sum(1) * middle + a[:, 2], a[:, 3:5].sum(1) * middle + a[:, 5]]) - middle
+    assert 1.4 < np.abs(moved).max() <= 1.5001
+    photo = np.repeat(bars(1)[0], 3, -1)
+    row = vary(Recipe("cnn"), 1, np.random.default_rng(0))
+    same = transform(photo, row, (SIDE, SIDE), (0.0,) * 3, (1.0,) * 3)
+    np.testing.assert_allclose(same, photo / 255, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cnn", "classic"])
+def test_patterns_are_learned_saved_and_read_again(name, tmp_path):
+    recipe = replace(RECIPES[name], batch=20, steps=60, rate=0.05, turn=0.0, shift=0.0, zoom=0.0, dropout=0.0)
+    train, test = bars(200), bars(50)
+    learned = learn(recipe, train, test, "cpu")
+    assert (learned.accuracy, learned.steps) == (1.0, 60)
+    again = learn(recipe, train, test, "cpu")
+    assert all(again.weights[n].tobytes() == a.tobytes() for n, a in learned.weights.items())
+    write_model(tmp_path / "d.safetensors", ModelFile(learned.graph, learned.weights, CLASSES, SIDE))
+    model = read_model(tmp_path / "d.safetensors")
+    logits = predict(model.graph, model.weights, test[0], "cpu")
+    assert np.array_equal(logits, predict(learned.graph, learned.weights, test[0], "cpu"))
+    digit, share = certainty(logits[7])
+    assert digit == 7
+    assert share == pytest.approx(np.exp(logits[7] - logits[7].max()).sum() ** -1, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("LEAFCLINIC_DATA") or not MNIST.is_dir(),
+                    reason="LEAFCLINIC_DATA does not lead to the digits")
+def test_photographed_digits_are_read_after_a_short_lesson():
+    train, test = read_digits(MNIST, "train"), read_digits(MNIST, "t10k")
+    learned = learn(replace(RECIPES["cnn"], epochs=3), train, test, "cpu")
+    assert learned.accuracy > 0.985
+    right = sum(
+        int(predict(learned.graph, learned.weights, read_digit(photo)[None], "cpu").argmax()) == digit
+        for photo, digit in draw_digits()
+    )
+    assert right >= 18
