@@ -223,7 +223,7 @@ def _weights(walk: Backward, step: Step) -> None:
         window = POINT
         taps = convolution.taps_of(x, window, False)
 
-        def make() -> np.ndarray:  # type: ignore[type-arg]
+        def make() -> np.ndarray:
             rows = np.arange(shape[0])[:, None] * taps.total + places
             biases = dy.padded * taps.total + np.arange(shape[0])
             return np.concatenate([rows.reshape(-1), biases if bias else biases[:0]])
@@ -231,7 +231,7 @@ def _weights(walk: Backward, step: Step) -> None:
         x, window = frame.image(step.inputs[0]), window_of(frame, step)
         taps = convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
 
-        def make() -> np.ndarray:  # type: ignore[type-arg]
+        def make() -> np.ndarray:
             return convolution.gradient_places(shape, taps, dy.padded, bias)
 
     size = convolution.partial_size(dy.padded, taps)
@@ -288,7 +288,8 @@ def _batch_norm(walk: Backward, step: Step) -> None:
         frame.add(
             simple_launch(
                 step.node, "backward_weight", "statistics", "batch_norm_fast", "make_finish", (True,),
-                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 8), 1, 1), (*batch_norm_fast.FINISH_BLOCK, 1), values,
+                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 8), 1, 1),
+                (*batch_norm_fast.FINISH_BLOCK, 1), values,
             )
         )
     if walk.wants(value):

@@ -179,12 +179,14 @@ def forward_photo(
         return None
     groups = blocks_of(out.height, rows)
     values = (
-        x.address, weight, bias, out.address, batch * groups, groups, *fast_divisor(groups), rows, out.height, out.width,
+        x.address, weight, bias, out.address, batch * groups, groups, *fast_divisor(groups), rows,
+        out.height, out.width,
         across, row_bytes, group_bytes, down, right,
         padded_depth(taps.total, element) * element, x.photo_pitch * element, out.pitch, RELU[activation],
     )  # fmt: skip
     kinds = tuple(str(a) for a in photo.ARGUMENTS)
-    recipe = Recipe("conv_photo", "make_photo_convolution", (arithmetic, columns, kh, steps, warps), kinds, 32 * warps, blocks)
+    shape = (arithmetic, columns, kh, steps, warps)
+    recipe = Recipe("conv_photo", "make_photo_convolution", shape, kinds, 32 * warps, blocks)
     total = batch * out.height * out.width
     return Launch(
         layer, "forward", "tensor_core", recipe, (min(batch * groups, blocks * processors), 1, 1), (32 * warps, 1, 1),
@@ -281,7 +283,8 @@ def backward_input(
     tile = tile or tiles.backward_input(arithmetic, rows, columns, total)
     source = dy
     if kind == "spread":
-        source = replace(dy, row=dy.row_pitch, photo=dy.photo_pitch, height=sy << 16 | dy.height, width=sx << 16 | dy.width)
+        height, width = sy << 16 | dy.height, sx << 16 | dy.width
+        source = replace(dy, row=dy.row_pitch, photo=dy.photo_pitch, height=height, width=width)
     scalars = _sums(
         rows, columns, padded_depth(total, element), total, dx, source, (1, 1), (kh - 1 - top, kw - 1 - left),
         dy.padded, (kh, kw), -second, dx.pitch, mask.pitch if mask else 0, 0,
@@ -314,7 +317,8 @@ def _launch(
 ) -> Launch:
     kinds = tuple(str(a) for a in product.ARGUMENTS)
     recipe = Recipe(
-        "conv_tensor_core", "make_convolution", (arithmetic, tile.numbers, kind, statistics), kinds, tile.threads, tile.blocks
+        "conv_tensor_core", "make_convolution", (arithmetic, tile.numbers, kind, statistics), kinds, tile.threads,
+        tile.blocks,
     )
     grid = (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), 1)
     return Launch(
@@ -351,13 +355,15 @@ def backward_weight(
     )
     kinds = tuple(str(a) for a in gradient.ARGUMENTS)
     recipe = Recipe(
-        "conv_weight_gradient", "make_weight_gradient", (arithmetic, tile.numbers, border), kinds, tile.threads, tile.blocks
+        "conv_weight_gradient", "make_weight_gradient", (arithmetic, tile.numbers, border), kinds, tile.threads,
+        tile.blocks,
     )
     grid = (blocks_of(dy.padded, tile.filters), blocks_of(taps.total, tile.columns), splits)
     launch = Launch(
         layer, "backward_weight", "tensor_core", recipe, grid, (tile.threads, 1, 1), tile.shared(element), values,
         flops=2 * pixels * dy.padded * taps.total,
-        bytes=element * (pixels * dy.padded + batch * x.height * x.width * x.padded) + 4 * splits * partial_size(dy.padded, taps),
+        bytes=element * (pixels * dy.padded + batch * x.height * x.width * x.padded)
+        + 4 * splits * partial_size(dy.padded, taps),
     )
     return launch, splits
 

@@ -34,9 +34,13 @@ def device_function(function: Callable[..., Any]) -> Any:
 
 
 def compile_to_ptx(
-    function: Callable[..., Any], signature: tuple[Any, ...], capability: tuple[int, int], bounds: tuple[int, int] | None
-) -> tuple[str, str]:
-    """(PTX, entry name) of a kernel for a compute capability; needs no GPU. `bounds`: threads, blocks a multiprocessor."""
+    function: Callable[..., Any], signature: tuple[Any, ...], capability: tuple[int, int],
+    bounds: tuple[int, int] | None,
+) -> tuple[str, str]:  # fmt: skip
+    """(PTX, entry name) of a kernel for a compute capability; needs no GPU.
+
+    bounds: threads a block, blocks a multiprocessor.
+    """
     with _pretend_device(capability):
         ptx, _ = cuda.compile(
             function, signature, cc=capability, output="ptx", abi="numba", device=False, fastmath=True,

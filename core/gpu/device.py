@@ -88,7 +88,8 @@ class Function:
 
     def registers(self) -> int:
         """Registers a thread."""
-        return int(check(driver.cuFuncGetAttribute(driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, self._handle)))
+        wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
+        return int(check(driver.cuFuncGetAttribute(wanted, self._handle)))
 
     def local_bytes(self) -> int:
         """Bytes of local memory a thread: 0 unless registers spill."""

@@ -127,7 +127,8 @@ def _forward(frame: Frame, step: Step, following: Step | None) -> None:
         if not ends_in_head(frame, step):
             _average(frame, step)
     elif step.op == "dropout":
-        frame.add(dropout_launch(frame, step, "forward", frame.image(step.inputs[0]), frame.image(step.output), None, "", False))
+        x, out = frame.image(step.inputs[0]), frame.image(step.output)
+        frame.add(dropout_launch(frame, step, "forward", x, out, None, "", False))
     elif step.op in ("add", "relu", "relu6", "sigmoid", "concat"):
         _combine(frame, step)
     elif step.op != "softmax_cross_entropy":
@@ -183,8 +184,8 @@ def _halo(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
         f"halo:{name}", lambda: convolution.pack_halo([frame.indices(name)], size, frame.element, False)
     )
     launch = convolution.halo(
-        step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, bias_of(frame, step), step.activation, None,
-        "", False, 0, size,
+        step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, bias_of(frame, step), step.activation,
+        None, "", False, 0, size,
     )  # fmt: skip
     return launch if launch.shared <= frame.shared else None
 
@@ -207,7 +208,7 @@ def _plain(
     return replace(launch, values=tuple(values))
 
 
-def pack_dense(frame: Frame, step: Step, places: np.ndarray, length: int) -> np.ndarray:  # type: ignore[type-arg]
+def pack_dense(frame: Frame, step: Step, places: np.ndarray, length: int) -> np.ndarray:
     """A dense layer's weights as 1x1 filters ``(units, 1, 1, length)``: features at the places they have in memory."""
     indices = frame.indices(f"{step.node}.weight")
     wide = np.full((len(indices), 1, 1, length), -1, np.int32)
@@ -225,7 +226,8 @@ def _dense(frame: Frame, step: Step) -> None:
     )
     frame.add(
         convolution.forward(
-            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation
+            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step),
+            step.activation,
         )
     )
 
@@ -235,10 +237,12 @@ def _pool(frame: Frame, step: Step) -> None:
         raise KernelUnavailable(f"The GPU has no kernel for average pooling ({step.node}).")
     x, out, window = frame.image(step.inputs[0]), frame.image(step.output), read_window(step.attributes)
     places = places_of(frame, step, out) if frame.program.training else 0
-    values = pool_values(frame, x, out, window, (out.height, out.width), RELU[shared_activation(frame, step.inputs[0]) or ""], 0)
+    activation = RELU[shared_activation(frame, step.inputs[0]) or ""]
+    values = pool_values(frame, x, out, window, (out.height, out.width), activation, 0)
     frame.add(
         simple_launch(
-            step.node, "forward", "fused", "pool_fast", "make_max_pool", (frame.element, (*window.kernel, *window.stride)),
+            step.node, "forward", "fused", "pool_fast", "make_max_pool",
+            (frame.element, (*window.kernel, *window.stride)),
             pool_fast.ARGUMENTS,
             (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1), (x.address, out.address, places, *values),
             moved=pool_bytes(frame, x, out), blocks=4,
@@ -279,7 +283,8 @@ def _batch_norm(frame: Frame, step: Step) -> None:
         frame.add(
             simple_launch(
                 step.node, "forward", "statistics", "batch_norm_fast", "make_finish", (False,),
-                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 8), 1, 1), (*batch_norm_fast.FINISH_BLOCK, 1), values,
+                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 8), 1, 1),
+                (*batch_norm_fast.FINISH_BLOCK, 1), values,
             )
         )
     frame.add(apply_launch(frame, step, "forward", x, None, None, "", out, saved, False, False))

@@ -149,7 +149,7 @@ class Frame:
         return joined
 
     def image(self, value: Value, gradient: bool = False) -> Tensor:
-        """A value, or its gradient, as pixels of channels (a flat value is one pixel, unless its buffer is an image)."""
+        """A value, or its gradient, as pixels of channels; a flat value is one pixel, unless its buffer is an image."""
         shape = self.program.buffers[value.buffer]
         if value.buffer == PHOTO:
             return self._photo()

@@ -54,7 +54,7 @@ class Pinned:
         self.size = max(size, 256)
         self.address = int(check(driver.cuMemHostAlloc(self.size, 0)))
         raw = (ctypes.c_uint8 * self.size).from_address(self.address)
-        self.array: npt.NDArray[np.uint8] = np.frombuffer(raw, np.uint8)
+        self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(raw)
 
     def close(self) -> None:
         if self.address:

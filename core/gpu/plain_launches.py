@@ -140,7 +140,7 @@ def apply_launch(
     )
 
 
-def pack_depthwise(frame: Frame, step: Step, channels: int) -> np.ndarray:  # type: ignore[type-arg]
+def pack_depthwise(frame: Frame, step: Step, channels: int) -> np.ndarray:
     """Filters as ``(taps, channels up to 16 bytes)`` of places in the flat weights."""
     indices = frame.indices(f"{step.node}.weight")
     packed = np.full((indices[0].size, channels), -1, np.int32)
@@ -166,14 +166,16 @@ def depthwise_launch(
     )
     return simple_launch(
         step.node, "backward_input" if gradient else "forward", "fused", "depthwise_fast", "make_depthwise",
-        (frame.element, gradient, (*window.kernel, *window.stride)), depthwise_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
+        (frame.element, gradient, (*window.kernel, *window.stride)),
+        depthwise_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
         moved=16 * (total * (1 + bool(mask) + int(accumulate)) + frame.batch * read.height * read.width * lanes),
     )
 
 
 def dropout_launch(
-    frame: Frame, step: Step, direction: str, a: Tensor, out: Tensor, mask: Tensor | None, masking: str, accumulate: bool
-) -> Launch:
+    frame: Frame, step: Step, direction: str, a: Tensor, out: Tensor, mask: Tensor | None, masking: str,
+    accumulate: bool,
+) -> Launch:  # fmt: skip
     """The same draw forward and backward."""
     lanes, hw = lanes_of(a), a.height * a.width
     total, rate = frame.batch * hw * lanes, float(step.attributes["rate"])  # type: ignore[arg-type]

@@ -9,22 +9,22 @@ from typing import Any, final
 import numpy as np
 
 from core.arena import lay_out
-from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
+from core.device import KernelTime, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
 from core.gpu import device as gpu
-from core.gpu.backward_steps import backward_launches
 from core.gpu.compiler import Recipe
-from core.gpu.control import places
-from core.gpu.forward_steps import forward_launches
+from core.gpu.cuda import driver
 from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Event, Graph, record_lanes
 from core.gpu.launch import Launch
 from core.gpu.memory import Block, Pinned, copy_out
-from core.gpu.plain_launches import head_launch
+from core.gpu.sizes import block_sizes, count_memory
 from core.gpu.staging import Staging
 from core.gpu.timing import time_launches
 from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launches
 from core.gpu.verify import verify_program
+from core.gpu.walk import keep_all, walk
+from core.gpu.weights import check_weights
 from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode, volume
@@ -55,6 +55,10 @@ class CudaPlan(Plan):
         self.program = lower(graph, training, outputs)
         self.layout = lay_out_parameters(graph)
         self._step = self._parts = self._photos = 0
+        self._moments: tuple[str, ...] = ()
+        if training:
+            average = ("average",) if self._optimizer.average > 0 else ()
+            self._moments = ("first", "second")[: len(moments(self._optimizer))] + average
         self._kept: Array | None = None
         self._parked: tuple[dict[str, Array], dict[str, Array]] | None = None
         self._build()
@@ -65,7 +69,7 @@ class CudaPlan(Plan):
         self._frame = frame = self._new_frame(self.batch)
         walk(frame, self.training, False)
         arena = lay_out(frame.lifetimes(keep_all(frame) if self._verify else self._kept_buffers()))
-        self.memory = self._count_memory(frame, arena.bytes)
+        self.memory = count_memory(frame, self._moments, arena.bytes)
         self._check_memory()
         self._blocks: dict[str, Block] = {}
         self._allocate(arena.bytes)
@@ -114,38 +118,12 @@ class CudaPlan(Plan):
 
     def _allocate(self, arena: int) -> None:
         try:
-            for name, size in self._sizes(self._frame, arena).items():
+            for name, size in block_sizes(self._frame, self._moments, arena).items():
                 self._blocks[name] = Block(size)
         except OutOfMemory:
             for block in self._blocks.values():
                 block.close()
             raise
-
-    def _sizes(self, frame: Frame, arena: int) -> dict[str, int]:
-        """Bytes of every block."""
-        batch, trained = frame.batch, 4 * self.layout.trained
-        classes = self.program.output.shape[-1]
-        sizes = {
-            "weights": 4 * self.layout.size + 64, "gradient": trained if self.training else 0,
-            "packed": frame.packed_count * frame.element, "pack places": 4 * frame.packed_count,
-            "tables": frame.all_tables().nbytes, "control": places(batch)[3], "logits": 4 * batch * classes,
-            "results": 8 * batch, "arena": arena,
-        }  # fmt: skip
-        if self.training:
-            sizes |= {name: trained for name in moments(self._optimizer)}
-            sizes |= {"roles": self.layout.trained, "sums": 4 * 128, "answer": 64}
-            if self._optimizer.name == "sgd":
-                sizes["first"] = sizes.pop("momentum")
-            if self._optimizer.average > 0:
-                sizes["average"] = trained
-        return sizes
-
-    def _count_memory(self, frame: Frame, arena: int) -> Memory:
-        sizes = self._sizes(frame, arena)
-        optimizer = sum(sizes.get(name, 0) for name in ("first", "second", "average", "roles"))
-        parameters = sizes["weights"] + sizes["packed"]
-        named = parameters + sizes["gradient"] + optimizer + arena
-        return Memory(parameters, sizes["gradient"], optimizer, arena, sum(sizes.values()) - named, 0)
 
     def _check_memory(self) -> None:
         """Raises OutOfMemory with the batch that fits."""
@@ -167,7 +145,7 @@ class CudaPlan(Plan):
             frame = self._new_frame(middle)
             walk(frame, self.training, False)
             arena = lay_out(frame.lifetimes(self._kept_buffers())).bytes
-            if self._count_memory(frame, arena).total + RESERVE <= free:
+            if count_memory(frame, self._moments, arena).total + RESERVE <= free:
                 low = middle
             else:
                 high = middle - 1
@@ -192,7 +170,8 @@ class CudaPlan(Plan):
         self._blocks["weights"].put(flat)
         if "average" in self._blocks:
             self._blocks["average"].put(flat[: self.layout.trained])
-        self._run("pack")
+        for launch in self._lists["pack"]:
+            self._launch(launch, self._stream)
         self._device.synchronize()
 
     def weights(self) -> dict[str, Array]:
@@ -332,9 +311,11 @@ class CudaPlan(Plan):
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
         self._put_batch(batch)
         launches = self._lists["gradient" if self.training else "predict"]
-        self._run_each(launches)
+        for launch in launches:
+            self._launch(launch, self._stream)
         self._synchronize()
-        return time_launches(self._device, launches, self._stream, lambda launch: self._launch(launch, self._stream))
+        run, arithmetic = (lambda launch: self._launch(launch, self._stream)), self._frame.arithmetic
+        return time_launches(self._device, launches, self._stream, run, arithmetic)
 
     def replay_milliseconds(self, batch: PhotoBatch, replays: int) -> float:
         """Mean time of a whole step (training) or prediction on the device, for benchmarks; weights change."""
@@ -389,7 +370,7 @@ class CudaPlan(Plan):
             block.close()
         self._blocks.clear()
         for stream in (self._stream, self._side):
-            gpu.check(gpu.driver.cuStreamDestroy(stream))
+            gpu.check(driver.cuStreamDestroy(stream))
 
     def _put_batch(self, batch: PhotoBatch) -> int:
         """Queue the copies of a batch; gives the number of photos."""
@@ -401,13 +382,6 @@ class CudaPlan(Plan):
 
     def _launch(self, launch: Launch, stream: Any) -> None:
         self._functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
-
-    def _run_each(self, launches: Sequence[Launch]) -> None:
-        for launch in launches:
-            self._launch(launch, self._stream)
-
-    def _run(self, name: str) -> None:
-        self._run_each(self._lists[name])
 
     def _replay(self, name: str) -> None:
         """Queue a list of launches as one graph, captured the first time."""
@@ -424,32 +398,4 @@ class CudaPlan(Plan):
         return record_lanes(self._lists[name], self._stream, self._side, self._launch)
 
     def _synchronize(self) -> None:
-        gpu.check(gpu.driver.cuStreamSynchronize(self._stream))
-
-
-def walk(frame: Frame, training: bool, accumulate: bool) -> None:
-    """Write all launches of a program into the frame."""
-    forward_launches(frame)
-    if training:
-        backward_launches(frame, accumulate)
-    else:
-        frame.add(head_launch(frame, None, ""))
-
-
-def keep_all(frame: Frame) -> list[str]:
-    """Every array, for looking at after the step."""
-    return list(frame.lifetimes())
-
-
-def check_weights(weights: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises ModelFileError naming every missing, extra or misshapen array."""
-    missing, extra = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
-    wrong = [
-        f"{n} is {tuple(np.shape(weights[n]))} instead of {wanted[n]}"
-        for n in wanted
-        if n in weights and tuple(np.shape(weights[n])) != tuple(wanted[n])
-    ]
-    found = [f"missing {', '.join(missing)}"] if missing else []
-    found += [f"not in the network: {', '.join(extra)}"] if extra else []
-    if found + wrong:
-        raise ModelFileError(f"The weights do not fit the network: {'; '.join(found + wrong)}.")
+        gpu.check(driver.cuStreamSynchronize(self._stream))

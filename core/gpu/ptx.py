@@ -28,7 +28,7 @@ def _instruction(
     constraints = [f"={_IR[r][1]}" for r in results] + [_IR[o][1] for o in operands]
     if clobber:
         constraints.append("~{memory}")
-    result = types.void if not results else results[0] if len(results) == 1 else types.Tuple(tuple(results))
+    result = types.void if not results else results[0] if len(results) == 1 else types.Tuple(tuple(results))  # type: ignore[attr-defined]
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         function = ir.FunctionType(returned, [_IR[o][0] for o in operands])
@@ -38,7 +38,8 @@ def _instruction(
             return context.get_dummy_value()
         if len(results) == 1:
             return value
-        return context.make_tuple(builder, signature.return_type, [builder.extract_value(value, i) for i in range(len(results))])
+        parts = [builder.extract_value(value, i) for i in range(len(results))]
+        return context.make_tuple(builder, signature.return_type, parts)
 
     return result(*operands), generate
 

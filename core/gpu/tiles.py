@@ -98,7 +98,9 @@ def _fits(tile: int, columns: int) -> bool:
     return -(-columns // tile) * tile <= max(WASTE * columns, 16)
 
 
-def backward_weight(arithmetic: str, pixels: int, filters: int, depth: int, processors: int) -> tuple[GradientTile, int]:
+def backward_weight(
+    arithmetic: str, pixels: int, filters: int, depth: int, processors: int
+) -> tuple[GradientTile, int]:
     """Tile, and into how many parts the pixels are split, for a gradient of ``filters x depth`` weights."""
     for row in _nearest(arithmetic, "backward_weight", pixels, filters, depth):
         tile = GradientTile(*row.tile)

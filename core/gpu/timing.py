@@ -14,8 +14,12 @@ MATRIX_RATE: Final = {8: 2048, 9: 4096, 10: 8192, 12: 2048}
 """bf16 operations a clock and multiprocessor on the tensor cores, by major compute capability (vendor's tables)."""
 
 
+SLOWER: Final = {"bf16": 1, "tf32": 2, "float32": 6}
+"""How many times slower than bf16 the tensor cores are; float32 is three tf32 products."""
+
+
 def time_launches(
-    device: Device, launches: Sequence[Launch], stream: Any, run: Callable[[Launch], None]
+    device: Device, launches: Sequence[Launch], stream: Any, run: Callable[[Launch], None], arithmetic: str
 ) -> list[KernelTime]:
     """One timed run of each launch, in order."""
     events = [Event(timing=True) for _ in range(len(launches) + 1)]
@@ -29,7 +33,7 @@ def time_launches(
         times.append(
             KernelTime(
                 launch.layer, launch.direction, launch.kernel, took, launch.flops, launch.bytes,
-                floor_milliseconds(device, launch.flops, launch.bytes),
+                floor_milliseconds(device, launch.flops * SLOWER[arithmetic], launch.bytes),
             )
         )  # fmt: skip
     for event in events:

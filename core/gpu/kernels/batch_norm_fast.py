@@ -22,7 +22,7 @@ WAYS: Final = 4
 
 SUM_ARGUMENTS: Final = (
     *(types.uint64,) * 6,  # x, dy (0: statistics of x), mean, inverse, partial, control
-    *(types.int32,) * 7,  # pixels a photo, pixels in all, pixels a block, lanes a pixel, lanes a block; pitch of x, of dy
+    *(types.int32,) * 7,  # pixels: a photo, in all, a block; lanes: a pixel, a block; pitch of x, of dy
 )
 
 
@@ -207,7 +207,7 @@ APPLY_ARGUMENTS: Final = (
 
 
 def make_apply(element: int, gradient: bool, centred: bool) -> Any:
-    """Forward ``activation(x scale + shift)``; backward ``factor (dy - mean - x mean)``, plain ``factor dy`` if frozen."""
+    """Forward ``activation(x scale + shift)``; backward ``factor (dy - mean - x mean)``, ``factor dy`` if frozen."""
     unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
 
     def apply(

@@ -1,4 +1,4 @@
-"""3x3 convolution of stride 1 on the tensor cores with its pixels kept in shared memory: each is loaded once, not nine times.
+"""3x3 convolution of stride 1 on the tensor cores, pixels in shared memory: each is loaded once, not nine times.
 
 Pixels are numbered along rows of width + 1 and photos of height + 1, so that every border is a zero pixel of the
 numbering and the nine taps are nine constant offsets. A block computes `rows` consecutive numbers; for each block of
@@ -84,7 +84,9 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
     TM, TN, KS, STEPS, TAPS = BM // WM // 16, BN // WN // 8, KB // 32, 4 if second else 3, 10 if second else 9
     NACC, NB, SECOND = TM * TN * 4, TN * 2, second
     FILTERS, LAST = ST * STG, (ST - 1) * STG
-    assert TM > 0 and TN % 2 == 0 and ST - 1 <= STEPS
+    assert TM > 0
+    assert TN % 2 == 0
+    assert ST - 1 <= STEPS
     mma = multiply_add(arithmetic)
     wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
 

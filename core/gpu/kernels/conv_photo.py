@@ -147,7 +147,8 @@ def make_photo_convolution(arithmetic: str, columns: int, kh: int, steps: int, w
                                 if HALF:
                                     quad[j] = pack_bf16(v0, v1)
                                 elif ok:
-                                    store2(u64(out + u64((row * ldc + column) * 4)), float_to_bits(v0), float_to_bits(v1))
+                                    target = u64(out + u64((row * ldc + column) * 4))
+                                    store2(target, float_to_bits(v0), float_to_bits(v1))
                             if HALF:
                                 _exchange(quad, lane)
                                 if ok:

@@ -139,7 +139,9 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     NACC, NB, KS, LAST = TM * TN * 4, TN * 2, KB // 32, (ST - 1) * STG
     RAGGED = BN * CH % TH != 0
     POINT, SPREAD, STATS = window == "point", window == "spread", statistics
-    assert BM * CH % TH == 0 and TM > 0 and (TN % 2 == 0 or TN == 1)
+    assert BM * CH % TH == 0
+    assert TM > 0
+    assert TN % 2 == 0 or TN == 1
     mma = multiply_add(arithmetic)
     column_sums = make_column_sums(tile)
     stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, _pixel_of_row)

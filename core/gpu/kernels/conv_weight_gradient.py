@@ -121,7 +121,8 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     TM, TN, KK = BF // WM // 16, BN // WN // 8, 32 // E
     LAST = (ST - 1) * STG
     NACC, NB, NS, ONE = TM * TN * 4, TN * 2, TM * 4, ONES[arithmetic]
-    assert TM > 0 and (TN % 2 == 0 or TN == 1)
+    assert TM > 0
+    assert TN % 2 == 0 or TN == 1
     mma, (load_a, load_b) = multiply_add(arithmetic), _fragment_loaders(E, ROWA, ROWB, TN)
     wait = WAIT_COPIES[ST - 2]
 

@@ -1,4 +1,4 @@
-"""Depthwise convolution, 16 bytes of channels a lane: forward, input gradient by gathering, weight gradient in parts."""
+"""Depthwise convolution, 16 bytes of channels a lane; the input gradient gathers, the weight gradient sums in parts."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ AT_ONCE = 8
 
 
 def make_staging(element: int, tiles: tuple[int, int], row: int) -> Any:
-    """Device function: a warp's sums plus bias, activated, into rows of shared memory. `tiles`: 16 rows, 8 columns each."""
+    """Device function: a warp's sums plus bias, activated, into rows of shared memory. `tiles` of 16 x 8 sums."""
     (TM, TN), HALF = tiles, element == 2
 
     @device_function
@@ -56,7 +56,8 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
 
     `place(row, place arguments)` is a device function that gives the pixel of a block's row, or -1.
     """
-    keep, add, VEC, ROW, PARTS = KEEP[element], ADD[element], 16 // element, columns * element + 16, columns * element // 16
+    keep, add, VEC = KEEP[element], ADD[element], 16 // element
+    ROW, PARTS = columns * element + 16, columns * element // 16
     ROUNDS = (rows * PARTS + threads - 1) // threads
     GROUP = min(ROUNDS, AT_ONCE)
     MASKS = GROUP * 4

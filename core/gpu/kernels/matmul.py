@@ -190,11 +190,11 @@ def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, d
 def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
     a_tile = cuda.shared.array(TWO, float32)
     b_tile = cuda.shared.array(TWO, float32)
-    tx = cuda.threadIdx.x
-    ty = cuda.threadIdx.y
-    thread = ty * SIDE + tx
-    row0 = cuda.blockIdx.x * TILE
-    column0 = cuda.blockIdx.y * TILE
+    tx = index(cuda.threadIdx.x)  # 32 bits each: with 64 the sums would not fit into the registers of every GPU
+    ty = index(cuda.threadIdx.y)
+    thread = index(ty * SIDE + tx)
+    row0 = index(cuda.blockIdx.x * TILE)
+    column0 = index(cuda.blockIdx.y * TILE)
     total = cuda.local.array(SUMS, float32)
     left = cuda.local.array(EACH, float32)
     top = cuda.local.array(EACH, float32)

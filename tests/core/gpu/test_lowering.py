@@ -82,7 +82,8 @@ def test_the_sums_of_a_batch_norm_have_room_for_every_block():
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 54, 2916, 11881, 50176, 2**20 + 7])
 def test_the_fast_division_is_exact(divisor):
     multiplier, shift = fast_divisor(divisor)
-    numbers = np.concatenate([np.arange(5000), np.arange(1, 400) * divisor, np.arange(1, 400) * divisor - 1, [2**31 - 1]])
+    multiples = np.arange(1, 400) * divisor
+    numbers = np.concatenate([np.arange(5000), multiples, multiples - 1, [2**31 - 1]])
     for n in numbers[numbers < 2**31].tolist():
         assert (((n * multiplier) >> 32) + n) >> shift == n // divisor
 

@@ -167,9 +167,12 @@ def test_the_update_is_the_references(rule):
     flat, decayed = np.zeros(layout.trained), np.zeros(layout.trained, bool)
     for first, last in layout.decayed:
         decayed[first:last] = True
-    spread = lambda named: [  # noqa: E731
-        flat.__setitem__(slice(layout.offsets[n][0], layout.offsets[n][0] + a.size), a.ravel()) for n, a in named.items()
-    ]
+
+    def spread(named):
+        for name, array in named.items():
+            first = layout.offsets[name][0]
+            flat[first : first + array.size] = array.ravel()
+
     spread(weights)
     state, now = initial_state(optimizer, flat.copy()), flat.copy()
     for step in (1, 2, 3):

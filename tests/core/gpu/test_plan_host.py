@@ -1,0 +1,122 @@
+"""The host's side of the GPU plan, on a pretended driver: memory, state, batches, graphs, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.device import Optimizer, PhotoBatch
+from core.errors import InputError, ModelFileError, OutOfMemory
+from core.gpu import device
+from core.gpu.plan import CudaPlan
+from core.models.table import build
+from core.ops.builder import with_loss
+from tests.helpers.gpu_network import batch_for, random_weights
+from tests.helpers.pretended_gpu import pretend
+
+
+def training_plan(name="cnn", size=28, rule="adamw", precision="mixed", batch=6):
+    graph = with_loss(build(name, 5, size), 0.1, ())
+    optimizer = Optimizer(rule, average=0.9)
+    return graph, CudaPlan(graph, batch=batch, training=True, precision=precision, optimizer=optimizer)
+
+
+def test_weights_and_state_come_back_as_they_went_in(monkeypatch):
+    driver = pretend(monkeypatch)
+    graph, plan = training_plan("squeezenet1_1_bn", 64)
+    weights = random_weights(graph)
+    plan.load(weights)
+    state = plan.state()
+    assert set(state) == {"first", "second", "average", "step"}
+    changed = {k: v + 1 if v.ndim else np.array(7) for k, v in state.items()}
+    plan.load_state(changed)
+    again = plan.state()
+    got = plan.weights()
+    plan.close()
+    assert all(np.array_equal(again[k], changed[k]) for k in state)
+    assert all(np.array_equal(got[k], weights[k]) for k in weights)
+    assert not driver.blocks
+
+
+def test_a_step_is_captured_once_and_then_replayed(monkeypatch):
+    driver = pretend(monkeypatch)
+    graph, plan = training_plan()
+    plan.load(random_weights(graph))
+    batch = batch_for(graph, 5)
+    plan.train_step(batch, 0.1)
+    launches = driver.launches
+    for _ in range(3):
+        plan.train_step(batch, 0.1)
+    assert driver.launches == launches
+    assert driver.replays == 4
+    assert int(plan.state()["step"]) == 4
+    plan.close()
+
+
+def test_a_reset_empties_the_device_and_brings_the_plan_back(monkeypatch):
+    driver = pretend(monkeypatch)
+    graph, plan = training_plan(rule="sgd")
+    weights, batch = random_weights(graph), batch_for(graph, 6)
+    plan.load(weights)
+    assert plan.keep_photos(batch.photos)
+    plan.train_step(batch, 0.1)
+    seen = []
+    come_back = _watched(type(plan).come_back, lambda: seen.append(len(driver.blocks)))
+    monkeypatch.setattr(type(plan), "come_back", come_back)
+    device.reset()
+    assert seen == [0]
+    assert int(plan.state()["step"]) == 1
+    assert all(np.array_equal(plan.weights()[k], weights[k]) for k in weights)
+    plan.train_step(PhotoBatch(None, batch.rows, batch.labels, np.arange(6)), 0.1)
+    plan.close()
+
+
+def _watched(function, look):
+    def run(self):
+        look()
+        function(self)
+
+    return run
+
+
+def test_a_batch_too_large_is_refused_with_the_one_that_fits(monkeypatch):
+    driver = pretend(monkeypatch, memory=2 << 30)
+    with pytest.raises(OutOfMemory, match=r"A batch of 4096 photos needs .* GiB") as caught:
+        training_plan("squeezenet1_0", 224, batch=4096)
+    assert not driver.blocks
+    fits = int(str(caught.value).split("A batch of ")[-1].split()[0])
+    _, plan = training_plan("squeezenet1_0", 224, batch=fits)
+    assert plan.memory.total <= 2 << 30
+    plan.close()
+    with pytest.raises(OutOfMemory):
+        training_plan("squeezenet1_0", 224, batch=fits + 1)
+
+
+def test_wrong_weights_states_and_batches_meet_sentences(monkeypatch):
+    pretend(monkeypatch)
+    graph, plan = training_plan()
+    weights = random_weights(graph)
+    with pytest.raises(ModelFileError, match=r"missing conv1\.bias"):
+        plan.load({k: v for k, v in weights.items() if k != "conv1.bias"})
+    plan.load(weights)
+    with pytest.raises(ModelFileError, match="'first'"):
+        plan.load_state({"step": np.array(1)})
+    batch = batch_for(graph, 6)
+    with pytest.raises(InputError, match="keep_photos"):
+        plan.gradient(PhotoBatch(None, batch.rows, batch.labels, np.arange(6)))
+    with pytest.raises(InputError, match="1 to 6 photos"):
+        plan.gradient(batch_for(graph, 7))
+    with pytest.raises(InputError, match="inference"):
+        plan.predict(batch)
+    plan.close()
+
+
+def test_every_launch_has_a_time_and_a_name(monkeypatch):
+    pretend(monkeypatch)
+    graph, plan = training_plan("mobilenetv2", 64, precision="float32")
+    plan.load(random_weights(graph))
+    times = plan.time_kernels(batch_for(graph, 6))
+    assert {t.direction for t in times} == {"forward", "backward_input", "backward_weight", "update"}
+    assert all(t.milliseconds > 0 for t in times)
+    assert {(t.layer, t.direction, t.kernel) for t in times} <= set(plan.kernels())
+    plan.close()
