@@ -87,11 +87,9 @@ class CpuPlan(Plan):
         self._rows = self._number(self.records)
         self._stages = _stages(self.records)
         self._packs = self._number(frame.packs)
-        self._pack_bounds = np.array([0, len(frame.packs)])
         if self.training:
             self._optimizer = CpuOptimizer(optimizer, frame)
             self._updates = self._number(self._optimizer.records)
-            self._sum_bounds = np.array([0, len(sum_records(frame, False))])
             self._sums = [self._number(self._shared_out(sum_records(frame, add))) for add in (False, True)]
         self.memory = self._count_memory()
 
@@ -158,7 +156,7 @@ class CpuPlan(Plan):
         self._pack()
 
     def _pack(self) -> None:
-        self._split(self._packs, self._pack_bounds)
+        self._split(self._packs)
 
     def weights(self) -> dict[str, Array]:
         return self._named(self._weights, self.layout.size)
@@ -191,7 +189,7 @@ class CpuPlan(Plan):
         count = self._point_at(batch)
         wanted = self._check_forward(count) if self._verify else {}
         self._walk(count)
-        self._split(self._sums[int(accumulate)], self._sum_bounds)
+        self._split(self._sums[int(accumulate)])
         self._split(self._updates, np.array([0, 1]))
         self._parts, self._photos = self._parts + 1, self._photos + count
         if not accumulate:
@@ -244,7 +242,9 @@ class CpuPlan(Plan):
         for first, last, once in self._stages:
             self._run_stage(first, last, once, photos)
 
-    def _split(self, rows: Rows, bounds: Words) -> None:
+    def _split(self, rows: Rows, bounds: Words | None = None) -> None:
+        """Walk the rows, tasks shared out; without bounds they are one group that no thread waits in."""
+        bounds = np.array([0, len(rows.table)]) if bounds is None else bounds
         split_walker()(rows.table, bounds, self.threads, self._context.ctypes.data, 0)
 
     def _check_forward(self, count: int) -> dict[str, Array]:
