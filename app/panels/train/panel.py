@@ -169,10 +169,11 @@ class TrainPanel(QWidget):
         if view.progress is not None and state is State.RUNNING:
             return stage_text(view.progress.stage, view.progress.done, view.progress.total)
         if view.started and state is State.RUNNING:
-            text = tr("{train} photos to learn from, {validation} to check with, on {device}.")
+            text = tr("{train} photos to learn from, {validation} to check with, on {device}, {memory} MB.")
+            memory = view.epoch.memory_bytes if view.epoch else view.started.memory_bytes
             return text.format(
                 train=f"{view.started.train_photos:,}", validation=f"{view.started.validation_photos:,}",
-                device=view.started.device,
+                device=view.started.device, memory=f"{memory / 2**20:,.0f}",
             )  # fmt: skip
         return tr("Starting the training process…") if state is State.RUNNING else ""
 
