@@ -134,10 +134,10 @@ def make_photo_convolution(arithmetic: str, columns: int, kh: int, steps: int, w
                         ox = i32((c0 if m == 0 else c1) + g + half * 8)
                         ok = oy < ho and ox < wo and pair + m < tiles
                         row = i64((i64(n) * ho + oy) * wo + ox)
-                        for q in range(GROUPS):
+                        for part in range(GROUPS):
                             for j in range(4):
-                                o = (m * TN + q * 4 + j) * 4 + half * 2
-                                column = i32((q * 4 + j) * 8 + t * 2)
+                                o = (m * TN + part * 4 + j) * 4 + half * 2
+                                column = i32((part * 4 + j) * 8 + t * 2)
                                 b0, b1 = f32(0.0), f32(0.0)
                                 if bias != u64(0):
                                     b0 = load_float(u64(bias + u64(i64(column) * 4)))
@@ -152,7 +152,7 @@ def make_photo_convolution(arithmetic: str, columns: int, kh: int, steps: int, w
                             if HALF:
                                 _exchange(quad, lane)
                                 if ok:
-                                    target = u64(out + u64((row * ldc + (q * 4 + t) * 8) * 2))
+                                    target = u64(out + u64((row * ldc + (part * 4 + t) * 8) * 2))
                                     store4(target, quad[0], quad[1], quad[2], quad[3])
             cuda.syncthreads()
             group, slot = following, u32(slot ^ u32(1))
