@@ -12,20 +12,21 @@ CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 """The fast plan starts at 8.0: `cp.async` and bf16 products."""
 
 
+MATRIX = ("make_convolution", "make_halo_convolution", "make_photo_convolution", "make_weight_gradient")
+
+
 def recipes():
-    """One kernel of every factory and arithmetic that the networks use, by name."""
+    """One kernel of every factory that the networks use, and of the matrix kernels in float32 too, by name."""
     found = {}
     for name, precision in (("squeezenet1_1", "mixed"), ("squeezenet1_1", "float32"), ("mobilenetv2", "mixed")):
         for launch in frame_of(name, precision).launches:
-            key = (launch.recipe.factory, str(launch.recipe.arguments[:1]))
-            found.setdefault(" ".join(key), launch.recipe)
+            recipe = launch.recipe
+            if precision == "mixed" or recipe.factory in MATRIX:
+                found.setdefault(f"{recipe.factory} {recipe.arguments[:1]}", recipe)
     return found
 
 
 RECIPES = recipes()
-MATRIX = ("make_convolution", "make_halo_convolution", "make_photo_convolution", "make_weight_gradient")
-
-
 def check(recipe, capability):
     ptx, _ = compile_kernel(recipe, capability)
     assert ".local" not in ptx, "an array went to local memory"
@@ -39,8 +40,8 @@ def test_a_fast_kernel_fits_into_registers(name):
     check(RECIPES[name], (9, 0))
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
-def test_the_convolution_compiles_for_every_generation(capability):
+@pytest.mark.parametrize("capability", [(8, 0), (12, 0)], ids=lambda c: f"sm_{c[0]}{c[1]}")
+def test_the_convolution_compiles_for_the_oldest_and_the_newest_generation(capability):
     name = next(n for n in sorted(RECIPES) if n.startswith("make_halo_convolution"))
     ptx, _ = compile_kernel(RECIPES[name], capability)
     assert f".target sm_{capability[0]}{capability[1]}" in ptx
