@@ -160,6 +160,8 @@ def speed(folder: Path) -> float:
     """Photos per second of a run's median step, from its log; the first ten steps are left out."""
     lines = (folder / "events.jsonl").read_text().splitlines()
     steps = [json.loads(line) for line in lines if '"StepDone"' in line[:24]]
+    if len(steps) < 20:
+        raise SystemExit(f"only {len(steps)} steps in {folder}: give more --seconds")
     return float(np.median([s["photos"] / s["seconds"] for s in steps[10:]]))
 
 

@@ -5,7 +5,7 @@ from PySide6.QtCore import Qt
 
 pytestmark = pytest.mark.gui
 
-PATIENCE = 120_000
+PATIENCE = 250_000
 
 
 def test_a_ladder_is_run_and_read(start, qtbot):

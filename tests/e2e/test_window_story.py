@@ -17,7 +17,7 @@ from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
 
-PATIENCE = 120_000
+PATIENCE = 250_000
 """Milliseconds: the kernels may have to be compiled first, on a machine with other things to do."""
 
 
