@@ -36,10 +36,10 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
     "transfer": Preset(
         "a small set of one's own on two cores, from learned weights (--from)",
-        {
-            "epochs": 12, "batch_size": 16, "optimizer": "adamw", "learning_rate": 3e-4, "weight_decay": 1e-2,
-            "dropout": 0.2, "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.05,
-            "average": 0.9,
+        {  # from the shipped model to rice, 31 validation photos, one seed: the last layers 84 %, all layers 68 %
+            "train_layers": "last", "epochs": 25, "batch_size": 8, "optimizer": "adamw", "learning_rate": 1e-3,
+            "weight_decay": 1e-2, "dropout": 0.2, "augment": "standard", "schedule": "one_cycle", "warmup": 0.2,
+            "label_smoothing": 0.05, "average": 0.9,
         },
     ),
     "gpu": Preset(
