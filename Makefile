@@ -37,6 +37,10 @@ bench: $(VENV)/.tested      ## time ours and the peers by turns on this machine 
 	$(BIN)/python -m benchmarks.cpu_train_step
 	$(BIN)/python -m benchmarks.loader
 
+bundle: $(VENV)/.installed  ## dist/leafclinic: a folder that runs without Python (PyInstaller)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pyinstaller>=6.15'
+	$(BIN)/pyinstaller packaging/leafclinic.spec --noconfirm --distpath dist --workpath build/bundle
+
 clean:           ## remove the environment and caches (runs and models stay)
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
 

@@ -55,10 +55,9 @@ class CudaPlan(Plan):
         self.program = lower(graph, training, outputs)
         self.layout = lay_out_parameters(graph)
         self._step = self._parts = self._photos = 0
-        self._moments: tuple[str, ...] = ()
-        if training:
-            average = ("average",) if self._optimizer.average > 0 else ()
-            self._moments = ("first", "second")[: len(moments(self._optimizer))] + average
+        average = ("average",) if self._optimizer.average > 0 else ()
+        own = ("first", "second")[: len(moments(self._optimizer))]
+        self._moments: tuple[str, ...] = own + average if training else ()
         self._kept: Array | None = None
         self._parked: tuple[dict[str, Array], dict[str, Array]] | None = None
         self._build()
