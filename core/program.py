@@ -8,12 +8,13 @@ a step and lays the buffers out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
 
+from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Attributes, Graph, Node, Parameter, Shape
 from core.ops.attributes import read_number
 from core.ops.contract import Array, Cost
@@ -156,6 +157,16 @@ def _is_elided(concat: Node, places: Mapping[str, tuple[str, int]]) -> bool:
     return all(places.get(name, ("",))[0] == concat.name for name in concat.inputs)
 
 
+def wanted_buffers(program: Program, trains: Callable[[Step, str], bool]) -> frozenset[str]:
+    """Buffers whose gradient some trained parameter needs; `trains` tells whether a step's parameter role learns."""
+    wanted: set[str] = set()
+    for step in program.steps:
+        learns = any(trains(step, p.role) for p in step.parameters)
+        if learns or any(v.buffer in wanted for v in step.inputs):
+            wanted.add(step.output.buffer)
+    return frozenset(wanted)
+
+
 def fold_batch_norm(graph: Graph) -> Graph:
     """The graph for inference, each batch norm after a convolution folded into a biased convolution."""
     nodes: list[Node] = []
@@ -233,3 +244,18 @@ def lay_out_parameters(graph: Graph) -> ParameterLayout:
         if wanted:
             trained = end
     return ParameterLayout(offsets, trained, end, tuple(decayed))
+
+
+def check_weights(weights: Mapping[str, Array], layout: ParameterLayout) -> None:
+    """Raises ModelFileError naming every missing, extra or misshapen array."""
+    wanted = {name: shape for name, (_, shape) in layout.offsets.items()}
+    missing, extra = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
+    wrong = [
+        f"{n} is {tuple(np.shape(weights[n]))} instead of {wanted[n]}"
+        for n in wanted
+        if n in weights and tuple(np.shape(weights[n])) != tuple(wanted[n])
+    ]
+    found = [f"missing {', '.join(missing)}"] if missing else []
+    found += [f"not in the network: {', '.join(extra)}"] if extra else []
+    if found + wrong:
+        raise ModelFileError(f"The weights do not fit the network: {'; '.join(found + wrong)}.")

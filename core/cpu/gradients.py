@@ -25,16 +25,6 @@ class Target:
     before: tuple[Record, ...]
 
 
-def wanted_buffers(frame: Frame) -> frozenset[str]:
-    """Buffers whose gradient some trained parameter needs."""
-    wanted: set[str] = set()
-    for step in frame.program.steps:
-        learns = any(frame.trains(step, p.role) for p in step.parameters)
-        if learns or any(v.buffer in wanted for v in step.inputs):
-            wanted.add(step.output.buffer)
-    return frozenset(wanted)
-
-
 def lone_clip(frame: Frame, step: Step) -> int:
     """The clip of the one activation whose output only this step reads, else 0: its mask can be this step's."""
     value, clips = step.inputs[0], set()

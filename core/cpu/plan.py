@@ -17,7 +17,6 @@ from core.cpu.backward import backward_records, sum_records
 from core.cpu.flatten import spell_out_flatten
 from core.cpu.forward import forward_step, photo_record
 from core.cpu.geometry import Buffers
-from core.cpu.gradients import wanted_buffers
 from core.cpu.lowering import Frame, border_records
 from core.cpu.memory import F32, FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
@@ -27,12 +26,12 @@ from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.cpu.walk import photo_walker, split_walker
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
-from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileError, OutOfMemory
+from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode, volume
 from core.ops.network import loss_and_gradients
 from core.ops.photo import ROW
-from core.program import Step, Value, lay_out_parameters, lower
+from core.program import Step, Value, check_weights, lay_out_parameters, lower, wanted_buffers
 
 ALGORITHMS: Final = ("auto", "tiled", "fused")
 """The walk has one kernel for each step; the other rungs of the ladder run in the laboratory."""
@@ -95,7 +94,7 @@ class CpuPlan(Plan):
 
     def _write_records(self, outputs: Sequence[str]) -> list[Record]:
         frame = self._frame
-        wanted = wanted_buffers(frame) if self.training else frozenset[str]()
+        wanted = wanted_buffers(frame.program, frame.trains) if self.training else frozenset[str]()
         values = {"logits": self.program.output, **{name: self.program.values[name] for name in outputs}}
         kept = frozenset() if self.training else frozenset(value.buffer for value in values.values())
         place_arrays(frame.buffers, self.program, wanted, kept, share=True)
@@ -148,7 +147,7 @@ class CpuPlan(Plan):
         )
 
     def load(self, weights: Mapping[str, Array]) -> None:
-        _check_weights(weights, {name: shape for name, (_, shape) in self.layout.offsets.items()})
+        check_weights(weights, self.layout)
         for name, (first, shape) in self.layout.offsets.items():
             self._weights[first : first + volume(shape)] = np.asarray(weights[name], np.float32).ravel()
         if self.training:
@@ -347,16 +346,3 @@ def _stages(records: Sequence[Record]) -> list[tuple[int, int, bool]]:
         else:
             stages.append((i, i + 1, record.once))
     return stages
-
-
-def _check_weights(weights: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]) -> None:
-    missing, extra = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
-    wrong = [
-        f"{n} is {tuple(np.shape(weights[n]))} instead of {wanted[n]}"
-        for n in wanted
-        if n in weights and tuple(np.shape(weights[n])) != tuple(wanted[n])
-    ]
-    found = [f"missing {', '.join(missing)}"] if missing else []
-    found += [f"not in the network: {', '.join(extra)}"] if extra else []
-    if found + wrong:
-        raise ModelFileError(f"The weights do not fit the network: {'; '.join(found + wrong)}.")

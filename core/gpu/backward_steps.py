@@ -27,7 +27,7 @@ from core.gpu.plain_launches import (
 )
 from core.graph import PHOTO
 from core.ops.window import Window, read_window
-from core.program import Step, Value
+from core.program import Step, Value, wanted_buffers
 
 POINT = Window((1, 1), (1, 1), (0, 0, 0, 0))
 
@@ -38,7 +38,7 @@ class Backward:
 
     def __init__(self, frame: Frame, accumulate: bool) -> None:
         self.frame, self.accumulate = frame, accumulate
-        self.wanted = wanted_buffers(frame)
+        self.wanted = wanted_buffers(frame.program, frame.trains)
         channels = {name: shape[-1] for name, shape in frame.program.buffers.items()}
         self._written = {name: np.zeros(count, bool) for name, count in channels.items()}
         self._unmasked: set[str] = set()
@@ -74,16 +74,6 @@ class Backward:
             self.frame.add(
                 combine_launch(self.frame, step.node, "backward_input", "sum", dy, None, dy, "", y, step.activation)
             )
-
-
-def wanted_buffers(frame: Frame) -> frozenset[str]:
-    """Buffers whose gradient some trained parameter needs."""
-    wanted: set[str] = set()
-    for step in frame.program.steps:
-        learns = any(frame.trains(step, p.role) for p in step.parameters)
-        if learns or any(v.buffer in wanted for v in step.inputs):
-            wanted.add(step.output.buffer)
-    return frozenset(wanted)
 
 
 def backward_launches(frame: Frame, accumulate: bool) -> None:

@@ -24,12 +24,11 @@ from core.gpu.timing import time_launches
 from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launches
 from core.gpu.verify import verify_program
 from core.gpu.walk import keep_all, walk
-from core.gpu.weights import check_weights
 from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode, volume
 from core.ops.update import moments, scalars
-from core.program import Value, lay_out_parameters, lower
+from core.program import Value, check_weights, lay_out_parameters, lower
 
 ALGORITHMS = ("auto", "tensor_core", "fused")
 RESERVE = 256 << 20
@@ -162,7 +161,7 @@ class CudaPlan(Plan):
 
     def load(self, weights: Mapping[str, Array]) -> None:
         self._device.activate()
-        check_weights(weights, {name: shape for name, (_, shape) in self.layout.offsets.items()})
+        check_weights(weights, self.layout)
         flat = np.zeros(self.layout.size, np.float32)
         for name, (first, shape) in self.layout.offsets.items():
             flat[first : first + volume(shape)] = np.asarray(weights[name], np.float32).ravel()
