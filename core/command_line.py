@@ -27,7 +27,7 @@ OPTION_NAMES: Final = {"start": "from"}
 """Fields whose option has another name; `from` is a word of Python's own."""
 
 CHANGEABLE: Final = frozenset({
-    "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify",
+    "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
 })
 """What a resumed run may do otherwise than the run began; anything else would be another run."""
 

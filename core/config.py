@@ -113,6 +113,9 @@ class RunConfig:
     )
     algorithm: str = _row("auto", "device", "Algorithm", "kernels by name, or auto")
     threads: int = _row(0, "device", "Threads", "CPU threads, 0 for all cores", low=0, high=1024)
+    stream_photos: bool = _row(
+        False, "device", "Stream photos", "send photos to the GPU batch by batch, even if they fit there at once"
+    )
     verify: bool = _row(False, "device", "Verify", "run the reference beside every kernel and compare (slow)")
 
     out: str = _row("", "run", "Run folder", "folder to write (default: runs/<time>-<model>)")
@@ -120,7 +123,7 @@ class RunConfig:
         60.0, "run", "Checkpoint every", "seconds between two checkpoints within an epoch", low=0.1, high=1e6
     )
     time_every: int = _row(
-        0, "run", "Time kernels", "steps between two kernel timings, 0 for once an epoch", low=0, high=10**9
+        0, "run", "Time kernels", "steps between two kernel timings, 0 for as many as cost under 1 %", low=0, high=10**9
     )
 
 

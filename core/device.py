@@ -104,8 +104,18 @@ class Plan(ABC):
         """Inference: "logits" ``(N, classes)`` and every further output asked of `compile`, float32."""
 
     @abstractmethod
-    def gradient(self, batch: PhotoBatch, accumulate: bool = False) -> StepResult:
-        """Forward and backward; the mean gradient stays in the plan (`gradients`)."""
+    def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
+        """Forward and backward; the mean gradient times `share` stays in the plan (`gradients`), the loss likewise.
+
+        Parts of one step weigh `share` as much as the mean of the parts (`core.training.step.take_step`).
+        """
+
+    @abstractmethod
+    def announce(self, batch: PhotoBatch | None) -> None:
+        """Say which batch is computed after the next one: its photos may travel while that one is computed.
+
+        They must stay as they are until then. None: there is no such batch.
+        """
 
     @abstractmethod
     def gradients(self) -> dict[str, Array]:
@@ -120,8 +130,11 @@ class Plan(ABC):
         """`gradient` and `update` in one go; on CUDA one replay of the captured graph."""
 
     @abstractmethod
-    def keep_photos(self, photos: Array) -> bool:
-        """Put a set of uint8 photos on the device for use by `PhotoBatch.index`; False if it does not fit."""
+    def keep_photos(self, photos: Array, stream: bool = False) -> bool:
+        """Put a set of uint8 photos on the device for use by `PhotoBatch.index`; False if it does not fit.
+
+        Then, or with `stream`, batches of such photos come from the host; `memory` counts their way.
+        """
 
     @abstractmethod
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:

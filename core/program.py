@@ -17,7 +17,7 @@ import numpy as np
 from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Attributes, Graph, Node, Parameter, Shape
 from core.ops.attributes import read_number
-from core.ops.contract import Array, Cost
+from core.ops.contract import Array, Cost, volume
 from core.ops.table import OPS
 
 FUSED_ACTIVATIONS: Final = ("relu", "relu6")
@@ -224,6 +224,24 @@ class ParameterLayout:
     trained: int
     size: int
     decayed: tuple[tuple[int, int], ...]
+
+
+def flatten_parameters(weights: Mapping[str, Array], layout: ParameterLayout) -> Array:
+    """All parameters in one new flat float32 buffer, zero between them. Raises ModelFileError where they do not fit."""
+    check_weights(weights, layout)
+    flat = np.zeros(layout.size, np.float32)
+    for name, (first, shape) in layout.offsets.items():
+        flat[first : first + volume(shape)] = np.asarray(weights[name], np.float32).ravel()
+    return flat
+
+
+def name_parameters(flat: Array, layout: ParameterLayout) -> dict[str, Array]:
+    """Copies of the parameters in a flat buffer by full name; those that lie beyond its end are left out."""
+    return {
+        name: flat[first : first + volume(shape)].reshape(shape).copy()
+        for name, (first, shape) in layout.offsets.items()
+        if first < flat.size
+    }
 
 
 def lay_out_parameters(graph: Graph) -> ParameterLayout:

@@ -8,6 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -34,13 +35,14 @@ from core.training.presets import PRESETS
 from core.training.run_folder import default_folder, read_config
 from core.training.setup import VALIDATION_BATCH, choose_device, compile_fitting
 from core.training.terminal import JsonReader, TerminalReader
+from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
 from core.training.transfer import adopt, first_network, read_origin
 from core.training.validation import compile_inference
 
 DEMO: Final = "demo-photos"
 
-Reader = JsonReader | TerminalReader
+Reader = JsonReader | TerminalReader | TraceWriter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,11 +61,15 @@ def train(argv: Sequence[str]) -> int:
     if arguments.dry_run:
         print(dry_run(config))
         return EXIT_DONE
-    trainer = Trainer(config, resume=bool(arguments.resume), overwrite=arguments.overwrite)
-    return follow(trainer, reader, arguments.json)
+    profile = Path(arguments.profile) if arguments.profile else None
+    trainer = Trainer(config, resume=bool(arguments.resume), overwrite=arguments.overwrite, profiled=bool(profile))
+    if profile is None:
+        return follow(trainer, (reader,), arguments.json)
+    with closing(TraceWriter(profile)) as trace:
+        return follow(trainer, (reader, trace), arguments.json)
 
 
-def follow(trainer: Trainer, reader: Reader, tell_failure: bool) -> int:
+def follow(trainer: Trainer, readers: Sequence[Reader], tell_failure: bool) -> int:
     """Show a run's events to its end; the first Ctrl-C stops it cleanly, the second at once."""
     commands = Commands()
     signal.signal(signal.SIGINT, _stopper(commands))
@@ -71,12 +77,13 @@ def follow(trainer: Trainer, reader: Reader, tell_failure: bool) -> int:
     code = EXIT_DONE
     try:
         for event in trainer.run(commands):
-            reader.show(event)
+            for reader in readers:
+                reader.show(event)
             if isinstance(event, RunFinished) and event.reason == "stopped":
                 code = EXIT_STOPPED
     except LeafClinicError as error:
         if tell_failure:
-            reader.show(RunFailed(str(error), traceback.format_exc(), error.exit_code))
+            readers[0].show(RunFailed(str(error), traceback.format_exc(), error.exit_code))
         raise
     return code
 
@@ -139,6 +146,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier run in the run folder")
     parser.add_argument("--dry-run", action="store_true", help="print network, work and memory, and do not train")
     parser.add_argument("--json", action="store_true", help="write every event as one line of JSON")
+    parser.add_argument("--profile", metavar="OUT.json", default="",
+                        help="write steps and timed kernels as a Chrome trace (chrome://tracing, ui.perfetto.dev)")
     add_settings(parser)
     return parser
 

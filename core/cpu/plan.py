@@ -18,7 +18,7 @@ from core.cpu.flatten import spell_out_flatten
 from core.cpu.forward import forward_step, photo_record
 from core.cpu.geometry import Buffers
 from core.cpu.lowering import Frame, border_records
-from core.cpu.memory import F32, FIELDS, aligned
+from core.cpu.memory import FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
 from core.cpu.placement import group_steps, place_arrays
 from core.cpu.records import Address, Record, Rows, Words, write_rows
@@ -31,7 +31,15 @@ from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode, volume
 from core.ops.network import loss_and_gradients
 from core.ops.photo import ROW
-from core.program import Step, Value, check_weights, lay_out_parameters, lower, wanted_buffers
+from core.program import (
+    Step,
+    Value,
+    flatten_parameters,
+    lay_out_parameters,
+    lower,
+    name_parameters,
+    wanted_buffers,
+)
 
 ALGORITHMS: Final = ("auto", "tiled", "fused")
 """The walk has one kernel for each step; the other rungs of the ladder run in the laboratory."""
@@ -147,9 +155,7 @@ class CpuPlan(Plan):
         )
 
     def load(self, weights: Mapping[str, Array]) -> None:
-        check_weights(weights, self.layout)
-        for name, (first, shape) in self.layout.offsets.items():
-            self._weights[first : first + volume(shape)] = np.asarray(weights[name], np.float32).ravel()
+        self._weights[: self.layout.size] = flatten_parameters(weights, self.layout)
         if self.training:
             self._optimizer.start_average(self._weights)
         self._pack()
@@ -158,14 +164,7 @@ class CpuPlan(Plan):
         self._split(self._packs)
 
     def weights(self) -> dict[str, Array]:
-        return self._named(self._weights, self.layout.size)
-
-    def _named(self, flat: F32, end: int) -> dict[str, Array]:
-        return {
-            name: flat[first : first + volume(shape)].reshape(shape).copy()
-            for name, (first, shape) in self.layout.offsets.items()
-            if first < end
-        }
+        return name_parameters(self._weights[: self.layout.size], self.layout)
 
     def state(self) -> dict[str, Array]:
         return self._optimizer.state()
@@ -182,22 +181,26 @@ class CpuPlan(Plan):
         self._walk(count)
         return {name: array[:count].copy() for name, array in self._emitted.items()}
 
-    def gradient(self, batch: PhotoBatch, accumulate: bool = False) -> StepResult:
+    def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
         if not accumulate:
             self._parts = self._photos = 0
         count = self._point_at(batch)
+        self._inverse *= np.float32(share)
         wanted = self._check_forward(count) if self._verify else {}
         self._walk(count)
         self._split(self._sums[int(accumulate)])
         self._split(self._updates, np.array([0, 1]))
         self._parts, self._photos = self._parts + 1, self._photos + count
         if not accumulate:
-            check_gradients(self.gradients(), wanted)
+            check_gradients(self.gradients(), {name: share * array for name, array in wanted.items()})
         loss_sum = float(self._losses[:count].sum(dtype=np.float64))
         return StepResult(loss_sum, int(self._correct[:count].sum()), count, self._optimizer.norm(self._parts))
 
+    def announce(self, batch: PhotoBatch | None) -> None:
+        """Nothing travels: the CPU reads photos where they are."""
+
     def gradients(self) -> dict[str, Array]:
-        return self._named(self._gradient, self.layout.trained)
+        return name_parameters(self._gradient[: self.layout.trained], self.layout)
 
     def update(self, learning_rate: float) -> None:
         self._optimizer.prepare(learning_rate, self._parts)
@@ -209,9 +212,9 @@ class CpuPlan(Plan):
         self.update(learning_rate)
         return result
 
-    def keep_photos(self, photos: Array) -> bool:
+    def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._kept = np.ascontiguousarray(photos)  # the CPU reads them where they are, also from a mapped file
-        return True
+        return not stream
 
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
         """Each kernel runs alone over the whole batch, three times; weights and statistics stay as they were."""

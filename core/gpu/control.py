@@ -13,11 +13,11 @@ SETTINGS: Final = np.dtype(
     [
         ("photos", np.int32), ("step", np.int32), ("seed", np.uint32), ("photo0", np.int32),
         ("rate", np.float32), ("root", np.float32), ("shrink", np.float32), ("average", np.float32),
-        ("factor", np.float32), ("spare", np.int32, 7),
+        ("factor", np.float32), ("share", np.float32), ("spare", np.int32, 6),
         ("source", np.uint64), ("source_height", np.int32), ("source_width", np.int32), ("spare2", np.int32, 12),
     ]
 )  # fmt: skip
-"""The kernels read by byte offset: photos 0, step 4, seed 8, photo0 12, rate 16 ... factor 32; source 64."""
+"""The kernels read by byte offset: photos 0, step 4, seed 8, photo0 12, rate 16 ... factor 32, share 36; source 64."""
 
 SOURCE: Final = 64
 
@@ -29,6 +29,7 @@ class Control:
     def __init__(self, raw: Array, batch: int) -> None:
         self.labels_at, self.index_at, self.rows_at, self.size = places(batch)
         self.settings = raw[: SETTINGS.itemsize].view(SETTINGS)
+        self.settings["share"] = 1
         self.labels = raw[self.labels_at : self.labels_at + 4 * batch].view(np.int32)
         self.index = raw[self.index_at : self.index_at + 4 * batch].view(np.int32)
         self.rows = raw[self.rows_at : self.rows_at + 4 * ROW * batch].view(np.float32).reshape(batch, ROW)

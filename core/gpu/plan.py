@@ -28,7 +28,7 @@ from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode, volume
 from core.ops.update import moments, scalars
-from core.program import Value, check_weights, lay_out_parameters, lower
+from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 
 ALGORITHMS = ("auto", "tensor_core", "fused")
 RESERVE = 256 << 20
@@ -81,10 +81,10 @@ class CudaPlan(Plan):
         self._lists = self._write_launches(frame, where, at)
         wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]
         self._functions = self._device.load(wanted)
-        self._stream, self._side = self._device.new_stream(), self._device.new_stream()
+        self._streams = self._stream, self._side, ahead = [self._device.new_stream() for _ in range(3)]
         self._graphs: dict[str, Graph] = {}
         self._answer = Pinned(64)
-        self._staging = Staging(self.batch, self._blocks["control"], self._stream)
+        self._staging = Staging(self.batch, self._blocks["control"], self._stream, ahead)
         self._control = self._staging.control
         self._put_roles()
 
@@ -161,10 +161,7 @@ class CudaPlan(Plan):
 
     def load(self, weights: Mapping[str, Array]) -> None:
         self._device.activate()
-        check_weights(weights, self.layout)
-        flat = np.zeros(self.layout.size, np.float32)
-        for name, (first, shape) in self.layout.offsets.items():
-            flat[first : first + volume(shape)] = np.asarray(weights[name], np.float32).ravel()
+        flat = flatten_parameters(weights, self.layout)
         self._blocks["weights"].put(flat)
         if "average" in self._blocks:
             self._blocks["average"].put(flat[: self.layout.trained])
@@ -174,14 +171,7 @@ class CudaPlan(Plan):
 
     def weights(self) -> dict[str, Array]:
         self._device.activate()
-        return self._named(self._blocks["weights"].get(self.layout.size, np.float32))
-
-    def _named(self, flat: Array) -> dict[str, Array]:
-        return {
-            name: flat[first : first + volume(shape)].reshape(shape).copy()
-            for name, (first, shape) in self.layout.offsets.items()
-            if first < flat.size
-        }
+        return name_parameters(self._blocks["weights"].get(self.layout.size, np.float32), self.layout)
 
     def _state_blocks(self) -> dict[str, Block]:
         names = moments(self._optimizer)
@@ -211,6 +201,7 @@ class CudaPlan(Plan):
             raise InputError("A plan for training does not predict; compile one for inference and load the weights.")
         count = self._put_batch(batch)
         self._replay("predict")
+        self._staging.send_ahead()
         self._device.synchronize()
         classes = self.program.output.shape[-1]
         logits = self._blocks["logits"].get(self.batch * classes, np.float32).reshape(self.batch, classes)
@@ -233,11 +224,14 @@ class CudaPlan(Plan):
             array = array[:, top : top + height, left : left + width]
         return np.ascontiguousarray(array).reshape(self.batch, *value.shape)
 
-    def gradient(self, batch: PhotoBatch, accumulate: bool = False) -> StepResult:
+    def announce(self, batch: PhotoBatch | None) -> None:
+        self._staging.announce(None if batch is None else batch.photos)
+
+    def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
         if not accumulate:
             self._parts = self._photos = 0
         self._parts += 1
-        self._control.settings["step"] = self._step
+        self._control.settings["step"], self._control.settings["share"] = self._step, share
         result = self._step_result(batch, "accumulate" if accumulate else "gradient")
         self._photos += result.photos
         return result
@@ -246,6 +240,7 @@ class CudaPlan(Plan):
         count = self._put_batch(batch)
         self._replay(kind)
         copy_out(self._answer, 0, self._blocks["answer"], 0, 16, self._stream)
+        self._staging.send_ahead()
         self._synchronize()
         if self._verify:
             self._check_against_reference(batch, count)
@@ -261,8 +256,7 @@ class CudaPlan(Plan):
 
     def gradients(self) -> dict[str, Array]:
         self._device.activate()
-        flat = self._blocks["gradient"].get(self.layout.trained, np.float32)
-        return self._named(flat)
+        return name_parameters(self._blocks["gradient"].get(self.layout.trained, np.float32), self.layout)
 
     def update(self, learning_rate: float) -> None:
         self._device.activate()
@@ -277,7 +271,7 @@ class CudaPlan(Plan):
             self.update(learning_rate)
             return result
         self._parts, self._photos = 1, 0
-        self._control.settings["step"] = self._step
+        self._control.settings["step"], self._control.settings["share"] = self._step, 1
         self._set_rates(learning_rate)
         return self._step_result(batch, "step")
 
@@ -288,12 +282,14 @@ class CudaPlan(Plan):
         settings["rate"], settings["root"] = now.rate, now.root
         settings["shrink"], settings["average"] = now.shrink, now.average
 
-    def keep_photos(self, photos: Array) -> bool:
+    def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._device.activate()
         photos = np.ascontiguousarray(photos, np.uint8)
         free, _ = self._device.memory()
         self._drop_photos()
-        if photos.nbytes + RESERVE > free:
+        if stream or photos.nbytes + RESERVE > free:
+            room = self._staging.make_room(self.batch * photos[:1].nbytes)
+            self.memory = replace(self.memory, photos=room)
             return False
         self._blocks["photos"] = Block(photos.nbytes)
         self._blocks["photos"].put(photos)
@@ -308,12 +304,15 @@ class CudaPlan(Plan):
 
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
         self._put_batch(batch)
-        launches = self._lists["gradient" if self.training else "predict"]
+        launches, weights = self._lists["gradient" if self.training else "predict"], self._blocks["weights"]
+        before = weights.get(self.layout.size, np.float32)
         for launch in launches:
             self._launch(launch, self._stream)
         self._synchronize()
         run, arithmetic = (lambda launch: self._launch(launch, self._stream)), self._frame.arithmetic
-        return time_launches(self._device, launches, self._stream, run, arithmetic)
+        times = time_launches(self._device, launches, self._stream, run, arithmetic)
+        weights.put(before)  # batch norm's running statistics
+        return times
 
     def replay_milliseconds(self, batch: PhotoBatch, replays: int) -> float:
         """Mean time of a whole step (training) or prediction on the device, for benchmarks; weights change."""
@@ -367,7 +366,7 @@ class CudaPlan(Plan):
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
-        for stream in (self._stream, self._side):
+        for stream in self._streams:
             gpu.check(driver.cuStreamDestroy(stream))
 
     def _put_batch(self, batch: PhotoBatch) -> int:

@@ -1,27 +1,63 @@
-"""Batches on their way to the device: settings, labels, rows and photos through pinned memory."""
+"""Batches on their way to the device: settings, labels, rows and photos through pinned memory.
+
+Photos that do not lie on the device are streamed through two pinned buffers, each with its own place on the
+device: while a step computes from one, the photos announced for the next travel to the other.
+"""
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
 from core.device import PhotoBatch
 from core.errors import InputError
 from core.gpu.control import Control
+from core.gpu.graph_capture import Event
 from core.gpu.memory import Block, Pinned, copy_in
 from core.ops.contract import Array
+
+Key: TypeAlias = tuple[int, tuple[int, ...]]
+
+BUFFERS: Final = 2
+
+
+@final
+class Buffer:
+    """Room for one batch of photos, on the host and on the device."""
+
+    def __init__(self, size: int) -> None:
+        self.block, self.pinned, self.ready = Block(size), Pinned(size), Event()
+        self.ahead: Array | None = None
+        """The photos sent ahead of their step, until it takes them."""
+
+    def send(self, photos: Array, stream: Any) -> None:
+        """Copy photos to pinned memory and queue their copy to the device."""
+        size = photos.nbytes
+        self.pinned.array[:size].reshape(photos.shape)[...] = photos
+        copy_in(self.block, 0, self.pinned, 0, size, stream)
+
+    def close(self) -> None:
+        self.block.close()
+        self.pinned.close()
+        self.ready.close()
 
 
 @final
 class Staging:
-    """The control block's host side, and room for photos that are streamed; nothing grows after the largest batch."""
+    """The control block's host side, and room for photos that are streamed; nothing grows after the largest batch.
 
-    def __init__(self, batch: int, block: Block, stream: Any) -> None:
-        self._batch, self._block, self._stream = batch, block, stream
+    block: the control block on the device; stream: the one steps run on; side: one of its own for photos
+    sent ahead.
+    """
+
+    def __init__(self, batch: int, block: Block, stream: Any, side: Any) -> None:
+        self._batch, self._block, self._stream, self._side = batch, block, stream, side
         self._pinned = Pinned(block.size)
         self.control = Control(self._pinned.array, batch)
-        self._photos: tuple[Block, Pinned] | None = None
+        self._buffers: list[Buffer] = []
+        self._current = 0
+        self._announced: Array | None = None
 
     def put(self, batch: PhotoBatch, kept: Array | None, kept_address: int) -> int:
         """Queue the copies of a batch; gives the number of photos. Raises InputError where it does not fit."""
@@ -45,23 +81,55 @@ class Staging:
         """Queue the copy of the control block."""
         copy_in(self._block, 0, self._pinned, 0, self._pinned.size, self._stream)
 
-    def _stream_photos(self, photos: Array) -> int:
-        """Queue the copy of photos through pinned memory; gives their address on the device."""
-        size = photos.nbytes
-        if self._photos is None or self._photos[0].size < size:
-            self._close_photos()
-            self._photos = (Block(size), Pinned(size))
-        block, pinned = self._photos
-        pinned.array[:size].reshape(photos.shape)[...] = photos
-        copy_in(block, 0, pinned, 0, size, self._stream)
-        return block.address
+    def announce(self, photos: Array | None) -> None:
+        """These are the photos after the next that are put."""
+        self._announced = photos
 
-    def _close_photos(self) -> None:
-        for thing in self._photos or ():
-            thing.close()
-        self._photos = None
+    def send_ahead(self) -> None:
+        """Send the announced photos to the free buffer; called once a step is queued, which computes meanwhile."""
+        photos, self._announced = self._announced, None
+        if photos is None or (self._buffers and self._buffers[0].block.size < photos.nbytes):
+            return  # the buffers are in use: `put` will grow them
+        self.make_room(photos.nbytes)
+        buffer = self._buffers[1 - self._current]
+        buffer.send(photos, self._side)
+        buffer.ready.record(self._side)
+        buffer.ahead = photos
+
+    def _stream_photos(self, photos: Array) -> int:
+        """Photos sent ahead, else their copy queued now; gives their address on the device.
+
+        The other buffer's step is over (every step is waited for), so its memory may be written.
+        """
+        self.make_room(photos.nbytes)
+        other = 1 - self._current
+        buffer = self._buffers[other]
+        buffer.ready.hold(self._stream)  # also of a copy that nobody wanted: it must not land later
+        if buffer.ahead is None or _key(buffer.ahead) != _key(photos):
+            buffer.send(photos, self._stream)
+        buffer.ahead = None
+        self._current = other
+        return buffer.block.address
+
+    def make_room(self, size: int) -> int:
+        """Buffers for batches of so many bytes; gives what they take on the device."""
+        if not self._buffers or self._buffers[0].block.size < size:
+            self._close_buffers()
+            self._buffers = [Buffer(size) for _ in range(BUFFERS)]
+        return sum(buffer.block.size for buffer in self._buffers)
+
+    def _close_buffers(self) -> None:
+        for buffer in self._buffers:
+            buffer.close()
+        self._buffers = []
 
     def close(self) -> None:
         """Give the memory back."""
-        self._close_photos()
+        self._announced = None
+        self._close_buffers()
         self._pinned.close()
+
+
+def _key(photos: Array) -> Key:
+    """Where photos lie: a batch cut twice from the same photos gives two arrays of one memory."""
+    return int(photos.__array_interface__["data"][0]), photos.shape

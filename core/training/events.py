@@ -6,7 +6,7 @@ Each event goes to one line of JSON and comes back equal.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from typing import Any, Final, TypeAlias, final, get_type_hints
 
@@ -60,10 +60,11 @@ class StepDone:
 @final
 @dataclass(frozen=True, slots=True)
 class KernelTimes:
-    """One step with every kernel timed."""
+    """One step with every kernel timed. `seconds` is what the timing itself took."""
 
     step: int
     times: tuple[KernelTime, ...]
+    seconds: float = 0.0
 
 
 @final
@@ -149,7 +150,7 @@ def from_line(line: str) -> Event:
     if kind is None:
         raise ValueError(f"not an event: {line[:80]}")
     hints = _hints(kind)
-    values = {f.name: _read(raw[f.name], hints[f.name]) for f in fields(kind)}
+    values = {f.name: _read(raw[f.name], hints[f.name]) for f in fields(kind) if f.name in raw or f.default is MISSING}
     return kind(**values)
 
 

@@ -81,7 +81,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
     validator = Validator(graph, compile_inference(graph, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(network.weights)
-    resident = plan.keep_photos(photos.cache.photos)
+    resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     return Setup(
         config=replace(config, batch_size=batch),
         photos=photos,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,27 +11,57 @@ import numpy as np
 from core.device import Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import TrainingDiverged
 from core.graph import Graph
+from core.ops.attributes import read_numbers
 from core.ops.contract import Array
 from core.plan import compile_plan
 
 
-def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float) -> StepResult:
+def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: PhotoBatch | None = None) -> StepResult:
     """Gradient over the batch (in parts of the plan's batch), then the update, unless something is not finite.
 
     The weights are only changed by a finite gradient: `is_finite` of the result says whether they were.
+    Parts give the loss and the gradient of the whole batch, also where class weights make some parts heavier.
+    `following` is the next step's batch, whose photos may travel meanwhile.
     """
-    count = len(batch.labels)
+    parts = [cut_batch(batch, first, first + plan.batch) for first in range(0, len(batch.labels), plan.batch)]
+    upcoming = [*parts[1:], None if following is None else cut_batch(following, 0, plan.batch)]
+    shares = share_out(class_weights_of(plan), [part.labels for part in parts])
     loss, correct, norm = 0.0, 0, 0.0
-    for first in range(0, count, plan.batch):
-        part = cut_batch(batch, first, first + plan.batch)
-        result = plan.gradient(part, accumulate=first > 0)
-        loss += result.loss * result.photos / count
+    for number, (part, after, share) in enumerate(zip(parts, upcoming, shares, strict=True)):
+        plan.announce(after)
+        result = plan.gradient(part, accumulate=number > 0, share=share)
+        loss += result.loss / len(parts)
         correct += result.correct
         norm = result.gradient_norm
-    done = StepResult(loss, correct, count, norm)
+    done = StepResult(loss, correct, len(batch.labels), norm)
     if is_finite(done):
         plan.update(learning_rate)
     return done
+
+
+def share_out(weights: Sequence[float], labels: Sequence[Array]) -> list[float]:
+    """What the mean of each part counts, over an equal share: the weights of its labels. -1 is no label."""
+    table = np.asarray(weights, np.float64)
+    known = [part[part >= 0] for part in labels]
+    sums = [float(table[part].sum()) if len(table) else float(len(part)) for part in known]
+    total = sum(sums)
+    return [len(sums) * s / total if total else 1.0 for s in sums]
+
+
+def class_weights_of(plan: Plan) -> tuple[float, ...]:
+    """The loss's weight of each class; empty where all count the same."""
+    return read_numbers(plan.program.steps[-1].attributes, "class_weights")
+
+
+def pair_with_next(batches: Iterable[PhotoBatch]) -> Iterator[tuple[PhotoBatch, PhotoBatch | None]]:
+    """Each batch with the one after it, None after the last."""
+    before: PhotoBatch | None = None
+    for batch in batches:
+        if before is not None:
+            yield before, batch
+        before = batch
+    if before is not None:
+        yield before, None
 
 
 def is_finite(result: StepResult) -> bool:

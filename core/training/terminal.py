@@ -19,6 +19,7 @@ from core.training.events import (
     Warned,
     to_line,
 )
+from core.training.kernel_table import KernelTable
 
 STAGES: Final = {
     "demo": "Drawing demo photos",
@@ -66,6 +67,7 @@ class TerminalReader:
         self._started: RunStarted | None = None
         self._begin = 0.0
         self._loss = self._accuracy = self._rate = float("nan")
+        self._kernels = KernelTable()
 
     def show(self, event: Event) -> None:
         match event:
@@ -79,13 +81,17 @@ class TerminalReader:
                 self._step(event)
             case EpochDone():
                 self._line(describe_epoch(event, self._started.epochs if self._started else 0))
+            case KernelTimes():
+                self._kernels.add(event.times)
             case RunFinished():
+                if self._kernels.samples:
+                    self._line(self._kernels.describe())
                 self._line(describe_end(event))
             case Warned():
                 self._line(f"Note: {event.message}")
             case RunFailed():
                 self._line(event.message)
-            case CheckpointSaved() | KernelTimes():
+            case CheckpointSaved():
                 pass
 
     def _step(self, event: StepDone) -> None:

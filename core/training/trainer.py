@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
@@ -43,13 +43,11 @@ from core.training.events import (
 from core.training.finish import finish_run, save_best
 from core.training.run_folder import RunFolder, check_new_run, default_folder
 from core.training.run_state import RunState
+from core.training.sampling import Sampling
 from core.training.setup import Setup, set_up
 from core.training.start import Started, start_run
-from core.training.step import cut_batch, diverged, find_broken_layer, is_finite, take_step
+from core.training.step import cut_batch, diverged, find_broken_layer, is_finite, pair_with_next, take_step
 from core.training.validation import weights_to_judge
-
-LEAST_TIMING_STEPS: Final = 100
-"""Kernels are timed once an epoch, but not more often than this: a timed step costs as much as four."""
 
 
 @final
@@ -57,12 +55,15 @@ class Trainer:
     """One run, new or resumed.
 
     config: sound settings (`core.config.problems` is empty). resume: continue the
-    run in that folder. overwrite: replace an earlier run there.
+    run in that folder. overwrite: replace an earlier run there. profiled: time the kernels
+    of one of the first steps already, however short the run is.
     """
 
-    def __init__(self, config: RunConfig, *, resume: bool = False, overwrite: bool = False) -> None:
+    def __init__(
+        self, config: RunConfig, *, resume: bool = False, overwrite: bool = False, profiled: bool = False
+    ) -> None:
         self.config = config if config.out else replace(config, out=default_folder(config))
-        self._resume, self._overwrite = resume, overwrite
+        self._resume, self._overwrite, self._profiled = resume, overwrite, profiled
         self._path = Path(self.config.out)
 
     def run(self, commands: Commands | None = None) -> Iterator[Event]:
@@ -82,7 +83,7 @@ class Trainer:
         try:
             started = start_run(setup, self._path, self._resume, self._overwrite)
             folder = started.folder
-            for event in _Run(setup, started, commands).events():
+            for event in _Run(setup, started, commands, self._profiled).events():
                 if not isinstance(event, Progress):
                     folder.log(event)
                 yield event
@@ -101,14 +102,14 @@ class Trainer:
 class _Run:
     """The state of one run while it goes on."""
 
-    def __init__(self, setup: Setup, started: Started, commands: Commands) -> None:
+    def __init__(self, setup: Setup, started: Started, commands: Commands, profiled: bool) -> None:
         self.setup, self.folder, self.commands = setup, started.folder, commands
         self.state = started.state
         self._notes = (*setup.warnings, *started.warnings)
         self._config = setup.config
         self._per_epoch = setup.train.steps
         self._saved_at = time.monotonic()
-        self._batch: PhotoBatch | None = None
+        self._sampling = Sampling(self._config.time_every, profiled)
 
     def events(self) -> Generator[Event, None, None]:
         yield self._started()
@@ -146,8 +147,8 @@ class _Run:
         waited = loader.wait_seconds
         begin = time.monotonic()
         try:
-            for batch in batches:
-                yield from self._step(batch, begin, loader.wait_seconds - waited)
+            for batch, following in pair_with_next(batches):
+                yield from self._step(batch, following, begin, loader.wait_seconds - waited)
                 if self._is_late():
                     return True
                 if time.monotonic() - self._saved_at >= self._config.checkpoint_seconds:
@@ -160,10 +161,12 @@ class _Run:
             batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
         return True
 
-    def _step(self, batch: PhotoBatch, begin: float, waited: float) -> Generator[Event, None, None]:
+    def _step(
+        self, batch: PhotoBatch, following: PhotoBatch | None, begin: float, waited: float
+    ) -> Generator[Event, None, None]:
         config, plan, before = self._config, self.setup.plan, self.state
         rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
-        result = take_step(plan, batch, rate)
+        result = take_step(plan, batch, rate, following)
         if not is_finite(result):
             layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
             kept = str(self.folder.path / LAST) if (self.folder.path / LAST).exists() else ""
@@ -174,9 +177,16 @@ class _Run:
         yield StepDone(
             self.state.step, before.epoch, result.loss, accuracy, rate, result.photos, seconds, waited
         )
-        every = config.time_every or max(self._per_epoch, LEAST_TIMING_STEPS)
-        if before.step % every == every // 2:
-            yield KernelTimes(self.state.step, tuple(plan.time_kernels(cut_batch(batch, 0, plan.batch))))
+        if self._sampling.is_due(before.step, seconds):
+            yield self._time_kernels(batch)
+
+    def _time_kernels(self, batch: PhotoBatch) -> KernelTimes:
+        """Compute a batch once more, kernel by kernel; weights stay as they are."""
+        begin, plan = time.monotonic(), self.setup.plan
+        times = tuple(plan.time_kernels(cut_batch(batch, 0, plan.batch)))
+        seconds = time.monotonic() - begin
+        self._sampling.count(self.state.step, seconds)
+        return KernelTimes(self.state.step, times, seconds)
 
     def _schedule_step(self) -> int:
         """The step as the schedule counts it: under a time limit the share of time used, if that is further on."""

@@ -17,7 +17,7 @@ from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 from core.training.commands import Commands
 from core.training.events import Progress
-from core.training.step import cut_batch
+from core.training.step import cut_batch, pair_with_next
 
 RENEWING_BATCHES: Final = 30
 """Batches over which batch norm's statistics are renewed; forgetting 0.1 each, 4 % of the old ones are left."""
@@ -38,7 +38,8 @@ class Validator:
         logits, total = [], loader.steps
         batches = loader.batches(0)
         try:
-            for done, batch in enumerate(batches, 1):
+            for done, (batch, following) in enumerate(pair_with_next(batches), 1):
+                self.plan.announce(following)
                 logits.append(self.plan.predict(batch)["logits"])
                 if commands.stopped():
                     return None

@@ -25,7 +25,7 @@ class ReferencePlan(Plan):
         self._optimizer, self._outputs, self._frozen, self._seed = optimizer, tuple(outputs), set(frozen), seed
         self._weights = {n: np.zeros(p.shape, np.float32) for n, p in graph.parameters().items()}
         self._gradient = np.zeros(self.layout.trained, np.float32)
-        self._parts = 0
+        self._parts = self._seen = 0
         self._step = 0
         self._state = update.initial_state(optimizer, self._gradient)
         self._decayed = np.zeros(self.layout.trained, bool)
@@ -53,18 +53,23 @@ class ReferencePlan(Plan):
             values = forward(self.graph, self._weights, self._photos(batch), Mode())
         return {"logits": values[self.graph.output], **{name: values[name] for name in self._outputs}}
 
-    def gradient(self, batch, accumulate=False):
-        mode = Mode(True, self._seed, self._step, 0)
+    def gradient(self, batch, accumulate=False, share=1.0):
+        if not accumulate:
+            self._parts = self._seen = 0
+        mode = Mode(True, self._seed, self._step, self._seen)
         photos = self._photos(batch)
         with np.errstate(all="ignore"):
             trace = loss_and_gradients(self.graph, self._weights, photos, batch.labels, mode)
-        flat = self._flat(trace.gradients)
+        flat = np.float32(share) * self._flat(trace.gradients)
         self._gradient = self._gradient + flat if accumulate else flat
-        self._parts = self._parts + 1 if accumulate else 1
+        self._parts, self._seen = self._parts + 1, self._seen + len(batch.labels)
         self._weights |= trace.updated
         with np.errstate(all="ignore"):
             norm = update.gradient_norm(self._gradient / self._parts)
-        return StepResult(trace.loss, trace.correct, len(batch.labels), norm)
+        return StepResult(share * trace.loss, trace.correct, len(batch.labels), norm)
+
+    def announce(self, batch):
+        self.announced = batch
 
     def gradients(self):
         return {n: self._gradient[o : o + int(np.prod(s))].reshape(s).copy()
@@ -85,9 +90,9 @@ class ReferencePlan(Plan):
         self.update(learning_rate)
         return result
 
-    def keep_photos(self, photos):
+    def keep_photos(self, photos, stream=False):
         self._kept = photos
-        return True
+        return not stream
 
     def time_kernels(self, batch):
         begin = time.perf_counter()

@@ -104,7 +104,7 @@ def make_head(element: int) -> Any:
                 known = f32(known + (load_float(u64(weights + u64(i64(other) * 4))) if weights != u64(0) else f32(1.0)))
         known = block_sum(known, scratch)
         label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
-        inverse = f32(f32(1.0) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
+        inverse = f32(load_float(u64(control + u64(36))) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
         top = f32(-3.0e38)
         for c in range(t, classes, 128):
             top = max(top, scores[c])

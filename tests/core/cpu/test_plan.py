@@ -18,6 +18,7 @@ from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
 from core.ops.photo import identity_rows, transform
 from core.program import fold_batch_norm, fold_weights
+from core.training.step import take_step
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import weights_of
 
@@ -210,6 +211,19 @@ def test_accumulated_parts_give_the_gradient_of_the_whole():
     for name, gradient in want.items():
         assert_close(plan.gradients()[name] / 2, gradient, 1e-4)
     assert abs(got.gradient_norm / whole.gradient_norm - 1) < 1e-4
+
+
+@pytest.mark.parametrize("weights", [(), (0.2, 3.0, 1.0, 0.5, 2.0)])
+def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weights):
+    graph = with_loss(build("squeezenet1_1", 5, SIZE, dropout=0.3), 0.1, weights)
+    whole, parts = (CpuPlan(graph, batch=size, training=True, optimizer=Optimizer("sgd")) for size in (4, 3))
+    for plan in (whole, parts):
+        plan.load(_weights(graph))
+    one, two = (take_step(plan, _batch(4), 0.0) for plan in (whole, parts))
+    assert two.loss == pytest.approx(one.loss, rel=1e-5)
+    assert two.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-4)
+    for name, gradient in whole.gradients().items():
+        assert_close(parts.gradients()[name] / 2, gradient, 1e-4)
 
 
 @pytest.mark.parametrize("count", [1, 3])

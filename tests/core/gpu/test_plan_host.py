@@ -8,7 +8,9 @@ import pytest
 from core.device import Optimizer, PhotoBatch
 from core.errors import InputError, ModelFileError, OutOfMemory
 from core.gpu import device
+from core.gpu.cuda import driver as real
 from core.gpu.plan import CudaPlan
+from core.gpu.staging import Buffer
 from core.models.table import build
 from core.ops.builder import with_loss
 from tests.helpers.gpu_network import batch_for, random_weights
@@ -90,6 +92,61 @@ def test_a_batch_too_large_is_refused_with_the_one_that_fits(monkeypatch):
     plan.close()
     with pytest.raises(OutOfMemory):
         training_plan("squeezenet1_0", 224, batch=fits + 1)
+
+
+def test_announced_photos_travel_while_the_step_before_them_computes(monkeypatch):
+    driver = pretend(monkeypatch)
+    graph, plan = training_plan()
+    plan.load(random_weights(graph))
+    batches = [batch_for(graph, 6, seed=seed) for seed in range(5)]
+    first = batches[0].photos
+    plan.gradient(batches[0])
+    staging, seen = plan._staging, []
+
+    def on_device(buffer, photos):
+        held = driver.blocks[buffer.block.address][: photos.nbytes]
+        return np.array_equal(held, photos.ravel())
+
+    def launch(graph, stream):
+        current = staging._buffers[staging._current]
+        address = int(plan._control.settings["source"][0])
+        seen.append([address == current.block.address, *(on_device(current, b.photos) for b in batches)])
+        return (real.CUresult.CUDA_SUCCESS,)
+
+    driver.cuGraphLaunch = launch
+    sent = []
+    copy = Buffer.send
+    monkeypatch.setattr(Buffer, "send", lambda self, photos, stream: (sent.append(photos), copy(self, photos, stream)))
+    order = [batches[i] for i in (1, 2, 3, 3, 4)]
+    for batch, following in zip(order, [batches[2], batches[3], batches[0], None, None], strict=True):
+        plan.announce(following)
+        plan.gradient(batch)
+        if following is not None:  # it is there before its own step begins
+            assert on_device(staging._buffers[1 - staging._current], following.photos)
+    plan.close()
+    assert [row[0] for row in seen] == [True] * 5
+    assert [row.index(True, 1) - 1 for row in seen] == [1, 2, 3, 3, 4]
+    expected = [batches[i].photos for i in (1, 2, 3, 0, 3, 4)]  # each once, but for one that came unannounced
+    assert len(sent) == len(expected)
+    assert all(a is b for a, b in zip(sent, expected, strict=True))
+    assert first is not batches[1].photos
+    assert not driver.blocks
+
+
+def test_photos_that_do_not_fit_are_streamed_and_counted(monkeypatch):
+    driver = pretend(monkeypatch, memory=400 << 20)
+    graph, plan = training_plan()
+    plan.load(random_weights(graph))
+    free = driver.cuMemGetInfo()[1]
+    photos = np.broadcast_to(np.zeros((1, 32, 32, 3), np.uint8), (free // 3072, 32, 32, 3))
+    before = plan.memory.total
+    assert not plan.keep_photos(photos)
+    assert plan.memory.photos == 2 * 6 * 3072
+    assert driver.cuMemGetInfo()[1] == free - 2 * 2 * 6 * 3072  # the pretended driver counts pinned memory too
+    assert plan.memory.total == before + plan.memory.photos
+    assert plan.keep_photos(np.zeros((4, 32, 32, 3), np.uint8))
+    assert not plan.keep_photos(np.zeros((4, 32, 32, 3), np.uint8), stream=True)
+    plan.close()
 
 
 def test_wrong_weights_states_and_batches_meet_sentences(monkeypatch):

@@ -172,9 +172,22 @@ def test_a_time_limit_ends_with_a_judged_model(tiny):
 
 
 def test_accumulated_parts_give_the_same_step(tiny):
-    one = only(train(tiny("one", dropout=0.0)), StepDone)
-    parts = only(train(tiny("parts", dropout=0.0, accumulate=2)), StepDone)
+    one = only(train(tiny("one", class_weights="balanced")), StepDone)
+    parts = only(train(tiny("parts", class_weights="balanced", accumulate=2)), StepDone)
     np.testing.assert_allclose([e.loss for e in one], [e.loss for e in parts], rtol=1e-4)
+
+
+def test_streamed_photos_give_the_same_bits(tiny):
+    resident, streamed = tiny("resident"), tiny("streamed", stream_photos=True)
+    train(resident)
+    train(streamed)
+    same_bits(last_weights(resident), last_weights(streamed))
+
+
+def test_a_profiled_run_times_one_of_its_first_steps(tiny):
+    times = only(train(tiny(), profiled=True), KernelTimes)
+    assert [event.step for event in times] == [2]
+    assert times[0].seconds > 0
 
 
 def test_kernels_are_timed_and_change_nothing(tiny):
@@ -198,7 +211,7 @@ def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tin
     original = trainer.take_step
     taken = []
 
-    def explode(plan, batch, rate):
+    def explode(plan, batch, rate, following):
         taken.append(1)
         if len(taken) == 6:
             weights = plan.weights()

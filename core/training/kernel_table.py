@@ -1,0 +1,70 @@
+"""Times of kernels over a run: rates, share of the floor, and the table a terminal shows at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, final
+
+from core.device import KernelTime
+from core.training.dry_run import align_columns
+
+SHOWN: Final = 24
+"""Rows of the table; a step has about a hundred kernels, and the slowest two dozen take most of its time."""
+
+
+def rates_of(time: KernelTime) -> Mapping[str, float]:
+    """GFLOP/s, GB/s and the floor's share of the time: 1 is all that the device can do."""
+    milliseconds = max(time.milliseconds, 1e-6)
+    return {
+        "GFLOP/s": time.flops / milliseconds / 1e6,
+        "GB/s": time.bytes / milliseconds / 1e6,
+        "share of floor": time.floor_ms / milliseconds,
+    }
+
+
+@final
+class KernelTable:
+    """Sums over the timed steps of a run, one entry for each layer, direction and kernel."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self._sums: dict[tuple[str, str, str], KernelTime] = {}
+
+    def add(self, times: Iterable[KernelTime]) -> None:
+        """One timed step more."""
+        self.samples += 1
+        for time in times:
+            key = (time.layer, time.direction, time.kernel)
+            before = self._sums.get(key, KernelTime(*key, 0.0, 0, 0, 0.0))
+            self._sums[key] = KernelTime(
+                *key, before.milliseconds + time.milliseconds, before.flops + time.flops, before.bytes + time.bytes,
+                before.floor_ms + time.floor_ms,
+            )  # fmt: skip
+
+    def describe(self) -> str:
+        """The slowest kernels first, the rest and all of a step summed up; nothing if no step was timed."""
+        if not self.samples:
+            return ""
+        times = sorted(self._sums.values(), key=lambda time: -time.milliseconds)
+        head = ("layer", "pass", "kernel", "ms", "GFLOP/s", "GB/s", "of floor")
+        lines = [(t.layer, t.direction, t.kernel, *self._figures(t)) for t in times[:SHOWN]]
+        if len(times) > SHOWN:
+            lines.append((f"{len(times) - SHOWN} more", "", "", *self._figures(_sum(times[SHOWN:]))))
+        lines.append(("all", "", "", *self._figures(_sum(times))))
+        steps = "one step" if self.samples == 1 else f"{self.samples} steps"
+        return f"Kernels, timed one by one (mean of {steps}):\n" + align_columns([head, *lines], right=(3, 4, 5, 6))
+
+    def _figures(self, time: KernelTime) -> tuple[str, ...]:
+        rates = rates_of(time)
+        return (
+            f"{time.milliseconds / self.samples:.3f}", f"{rates['GFLOP/s']:.0f}", f"{rates['GB/s']:.1f}",
+            f"{100 * rates['share of floor']:.0f} %",
+        )  # fmt: skip
+
+
+def _sum(times: Iterable[KernelTime]) -> KernelTime:
+    milliseconds = flops = moved = floor = 0.0
+    for time in times:
+        milliseconds, floor = milliseconds + time.milliseconds, floor + time.floor_ms
+        flops, moved = flops + time.flops, moved + time.bytes
+    return KernelTime("", "", "", milliseconds, int(flops), int(moved), floor)

@@ -1,0 +1,68 @@
+"""One step in parts is the step of the whole batch, and tells which photos come next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.device import Optimizer, PhotoBatch
+from core.models.table import build
+from core.ops.builder import with_loss
+from core.training.step import pair_with_next, share_out, take_step
+from tests.helpers.gpu_network import batch_for, random_weights, relative
+from tests.helpers.reference_plan import ReferencePlan
+
+
+def test_a_part_counts_as_much_as_the_weights_of_its_labels():
+    labels = [np.array([0, 0, 1]), np.array([1, -1, 1])]
+    assert share_out((1.0, 3.0), labels) == [2 * 5 / 11, 2 * 6 / 11]
+    assert share_out((), labels) == [2 * 3 / 5, 2 * 2 / 5]
+    assert share_out((), [np.array([-1]), np.array([-1])]) == [1.0, 1.0]
+    assert share_out((0.1, 7.0), labels[:1]) == [1.0]
+
+
+def plan_of(batch, weights, size):
+    graph = with_loss(build("cnn", 5, 28, dropout=0.4), 0.1, weights)
+    plan = ReferencePlan(graph, batch=size, training=True, optimizer=Optimizer("sgd"), seed=3)
+    plan.load(random_weights(graph))
+    return plan, batch_for(graph, batch)
+
+
+@pytest.mark.parametrize("weights", [(), (0.2, 3.0, 1.0, 0.5, 2.0)])
+def test_uneven_parts_give_loss_gradient_and_update_of_the_whole_batch(weights):
+    whole, batch = plan_of(7, weights, 7)
+    parts, _ = plan_of(7, weights, 3)
+    batch.labels[2] = -1
+    one, three = take_step(whole, batch, 0.1), take_step(parts, batch, 0.1)
+    assert three.loss == pytest.approx(one.loss, rel=1e-5)
+    assert three.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
+    assert (three.photos, three.correct) == (one.photos, one.correct)
+    for name, array in whole.weights().items():
+        assert relative(parts.weights()[name], array) < 1e-6, name
+
+
+def test_the_photos_of_the_next_part_and_of_the_next_step_are_announced(monkeypatch):
+    plan, batch = plan_of(5, (), 3)
+    following, seen = batch_for(plan.graph, 4, seed=8), []
+    gradient = plan.gradient
+
+    def watched(part, **how):
+        seen.append((part.photos, plan.announced))
+        return gradient(part, **how)
+
+    monkeypatch.setattr(plan, "gradient", watched)
+    take_step(plan, batch, 0.1, following)
+    take_step(plan, following, 0.1)
+    photos = [part for part, _ in seen]
+    assert [len(p) for p in photos] == [3, 2, 3, 1]
+    for (_, announced), used in zip(seen, [*photos[1:], None], strict=True):
+        assert (announced is None) == (used is None)
+        assert used is None or announced.photos.__array_interface__["data"] == used.__array_interface__["data"]
+
+
+def test_batches_come_with_the_one_after():
+    batches = [PhotoBatch(None, np.zeros(0), np.array([i])) for i in range(3)]
+    pairs = list(pair_with_next(iter(batches)))
+    numbers = [(int(a.labels[0]), None if b is None else int(b.labels[0])) for a, b in pairs]
+    assert numbers == [(0, 1), (1, 2), (2, None)]
+    assert list(pair_with_next([])) == []

@@ -1,0 +1,124 @@
+"""A profile is a sound Chrome trace: whole JSON, known phases, events of a thread within or beside each other."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from types import SimpleNamespace
+
+import pytest
+
+from core.device import KernelTime
+from core.errors import StorageError
+from core.training.events import CheckpointSaved, EpochDone, KernelTimes, RunStarted, StepDone
+from core.training.kernel_table import KernelTable
+from core.training.trace import TraceWriter
+
+TIMES = (
+    KernelTime("conv1", "forward", "tiled", 2.0, 8_000_000, 4_000_000, 0.5),
+    KernelTime("relu", "forward", "fused", 1.0, 0, 2_000_000, 0.5),
+    KernelTime("relu", "backward_input", "fused", 1.0, 0, 2_000_000, 0.25),
+    KernelTime("conv1", "backward_weight", "tiled", 3.0, 8_000_000, 4_000_000, 0.5),
+)
+EVENTS = [
+    RunStarted("runs/ü", "cnn", "cpu", ("a", "b"), 100, 20, 20, 1, 2, 0, 5 << 20, ("tiled",)),
+    StepDone(1, 0, 1.0, 0.5, 1e-3, 10, 0.1, 0.02), KernelTimes(1, TIMES, 0.01),
+    StepDone(2, 0, 0.9, 0.5, 1e-3, 10, 0.2, 0.0),
+    EpochDone(0, 2, 0.3, 0.8, 0.25, 0.9, True, ((9, 1), (1, 9)), 1.0, 100.0, 5 << 20),
+    CheckpointSaved(2, "runs/ü/last.safetensors", True),
+]  # fmt: skip
+FIELDS = {
+    "X": {"name", "cat", "ts", "dur", "pid", "tid", "args"},
+    "i": {"name", "cat", "ts", "pid", "tid", "s", "args"},
+    "M": {"name", "pid", "tid", "args"},
+}
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """A clock by which a quarter of a second passes before each event."""
+    ticks = (i / 4 for i in range(100))
+    monkeypatch.setattr("core.training.trace.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+
+
+def written(path, events=EVENTS):
+    writer = TraceWriter(path)
+    for event in events:
+        writer.show(event)
+    writer.close()
+    return json.loads(path.read_text("utf-8"))
+
+
+def check_schema(trace):
+    """As the "Trace Event Format" asks for complete (X), instant (i) and metadata (M) events."""
+    assert set(trace) == {"displayTimeUnit", "traceEvents"}
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    by_thread = defaultdict(list)
+    for event in trace["traceEvents"]:
+        assert set(event) - {"ph"} == FIELDS[event["ph"]], event
+        assert isinstance(event["name"], str)
+        assert isinstance(event["args"], dict)
+        assert all(type(event[key]) is int for key in ("pid", "tid"))
+        for key in {"ts", "dur"} & set(event):
+            assert isinstance(event[key], int | float)
+            assert event[key] >= 0
+        if event["ph"] == "i":
+            assert event["s"] in ("g", "p", "t")
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name")
+            assert isinstance(event["args"]["name"], str)
+        if event["ph"] == "X":
+            by_thread[event["pid"], event["tid"]].append((event["ts"], -event["dur"]))
+    for spans in by_thread.values():
+        open_ends = []
+        for begin, length in sorted(spans):
+            while open_ends and open_ends[-1] <= begin + 1e-3:
+                open_ends.pop()
+            end = begin - length
+            assert not open_ends or end <= open_ends[-1] + 1e-3, "an event reaches beyond the one around it"
+            open_ends.append(end)
+
+
+def test_a_run_becomes_a_trace_that_follows_the_format(tmp_path):
+    trace = written(tmp_path / "out.json")
+    check_schema(trace)
+    assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
+    names = [e["name"] for e in trace["traceEvents"] if e["ph"] == "X"]
+    assert {"step 1", "step 2", "waiting for photos", "epoch 1", "validation", "forward", "backward"} <= set(names)
+
+
+def test_a_timed_step_holds_its_passes_layers_and_kernels_with_their_rates(tmp_path):
+    events = [e for e in written(tmp_path / "out.json")["traceEvents"] if e["ph"] == "X" and e["tid"] == 2]
+    assert [e["cat"] for e in events] == ["step", "pass", *("layer", "kernel") * 2, "pass", *("layer", "kernel") * 2]
+    kernel = next(e for e in events if e["cat"] == "kernel")
+    assert kernel["dur"] == pytest.approx(2000)
+    assert kernel["args"]["GFLOP/s"] == pytest.approx(4.0)
+    assert kernel["args"]["GB/s"] == pytest.approx(2.0)
+    assert kernel["args"]["share of floor"] == pytest.approx(0.25)
+    assert events[0]["ts"] == pytest.approx(1e6 * 0.75 - 7000)
+    whole, kernels = events[0], [e for e in events if e["cat"] == "kernel"]
+    assert whole["dur"] == pytest.approx(sum(e["dur"] for e in kernels))
+
+
+def test_a_run_that_broke_leaves_a_whole_trace(tmp_path):
+    check_schema(written(tmp_path / "out.json", EVENTS[:2]))
+    check_schema(written(tmp_path / "none.json", []))
+
+
+def test_a_place_that_cannot_be_written_meets_a_sentence(tmp_path):
+    with pytest.raises(StorageError, match="could not be written"):
+        TraceWriter(tmp_path / "missing" / "out.json")
+
+
+def test_the_table_shows_the_slowest_kernels_first_as_means_of_the_samples():
+    table = KernelTable()
+    assert table.describe() == ""
+    for _ in range(2):
+        table.add(TIMES)
+    lines = table.describe().splitlines()
+    assert "mean of 2 steps" in lines[0]
+    assert lines[1].split() == ["layer", "pass", "kernel", "ms", "GFLOP/s", "GB/s", "of", "floor"]
+    assert lines[2].split() == ["conv1", "backward_weight", "tiled", "3.000", "3", "1.3", "17", "%"]
+    assert lines[-1].split() == ["all", "7.000", "2", "1.7", "25", "%"]
+    table.add(KernelTime(f"layer{i}", "forward", "tiled", 0.1, 0, 0, 0.0) for i in range(40))
+    assert any("more" in line for line in table.describe().splitlines())
