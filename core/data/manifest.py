@@ -20,6 +20,8 @@ LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
 REPORT_EVERY: Final = 10_000
 MOST_FIELD: Final = 1 << 20
 """Longest field of a row, characters; a longer one is a quote that was never closed."""
+VALUES_NAMED: Final = 12
+"""Values of a column that an error lists."""
 
 
 @final
@@ -89,7 +91,7 @@ def _read(
             continue
         _append(table, row, at, line, path)
     if not len(table):
-        raise DataError(_nothing(path, where))
+        raise DataError(_nothing(file, path, where, at))
     if progress is not None:
         progress(len(table), len(table))
     return table.finish()
@@ -165,7 +167,24 @@ def _append(table: Table, row: list[str], at: _Columns, line: int, path: Path) -
     table.append(file, "/".join(parts), split, group, [row[column] for column in at.extra])
 
 
-def _nothing(path: Path, where: Sequence[str]) -> str:
-    if where:
-        return f"No row of {path} has {' and '.join(where)}. Look at the values in those columns."
-    return f"The manifest {path} has no rows below its heading."
+def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> str:
+    """Why no row is left; with `where`, the values that its columns do hold."""
+    if not where:
+        return f"The manifest {path} has no rows below its heading."
+    file.seek(0)
+    rows = _rows(file, path)
+    heading = next(rows)
+    held: dict[str, set[str]] = {heading[column].strip(): set() for column, _ in at.where}
+    for row in rows:
+        for column, _ in at.where:
+            values = held[heading[column].strip()]
+            if row and len(values) <= VALUES_NAMED:
+                values.add(row[column].strip())
+    named = "; ".join(f"{name} is one of {_list(values)}" for name, values in held.items())
+    return f"No row of {path} has {' and '.join(where)}. There, {named}."
+
+
+def _list(values: set[str]) -> str:
+    ordered = sorted(values)
+    more = ", ..." if len(ordered) > VALUES_NAMED else ""
+    return ", ".join(ordered[:VALUES_NAMED]) + more

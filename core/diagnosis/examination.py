@@ -19,7 +19,7 @@ from core.diagnosis.lesion_mask import segment_lesions
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import TOP, Diagnosis, Guess, Predictor
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, judge_photo
+from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, judge_photo
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55
@@ -84,6 +84,8 @@ class Examiner:
         if features is not None:
             raw = class_map(self.model.graph, self.model.weights, features[0], int(order[0]))
             heat, off_leaf = enlarge(raw, photo.shape[0]), share_off_leaf(raw, leaf)
+        if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
+            leaf, off_leaf = np.zeros_like(leaf), 0.0
         severity = Severity(leaf, segment_lesions(photo, leaf, "mildew" in top[0].label))
         milliseconds = 1000 * (time.perf_counter() - begin)
         return Examination(verdict, top, photo, box, severity, heat, off_leaf, familiar, milliseconds)

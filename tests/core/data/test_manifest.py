@@ -61,7 +61,7 @@ def test_filters_hold_all_at_once(tmp_path):
     assert open_manifest(file, where=("crop=tomato",)).classes == ("tomato/healthy", "tomato/rust")
     both = open_manifest(file, where=("crop=tomato", "setting=field"))
     assert list(both.paths) == ["b"]
-    with pytest.raises(DataError, match="No row of .* has crop=potato"):
+    with pytest.raises(DataError, match="No row of .* has crop=potato. There, crop is one of bean, tomato."):
         open_manifest(file, where=("crop=potato",))
     with pytest.raises(DataError, match="--where: .* no column 'farm'; its columns are path, crop"):
         open_manifest(file, where=("farm=one",))

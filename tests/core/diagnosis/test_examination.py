@@ -1,5 +1,7 @@
 """A small network completed and used on drawn leaves, all on the CPU."""
 
+from dataclasses import replace
+
 import cv2
 import numpy as np
 import pytest
@@ -64,10 +66,25 @@ def test_photos_of_one_pixel_and_of_odd_shapes_are_examined(completed):
     assert all(words)
 
 
+def refusing_from(model, probability):
+    """The model with another threshold of "no leaf"."""
+    rejection = {**model.sections["rejection"], "no_leaf": probability}
+    return replace(model, sections={**model.sections, "rejection": rejection})
+
+
+def test_where_there_is_no_leaf_no_diseased_area_is_measured(completed):
+    examiner = Examiner(refusing_from(completed, 0.0))
+    found = examiner.examine(squares(1, 5).photos[0])
+    examiner.close()
+    assert found.verdict.word == NO_LEAF
+    assert not found.severity.leaf.any()
+    assert found.warnings == ()
+
+
 def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
     photo = np.full((400, 400, 3), 150, np.uint8)
     photo[150:250, 220:300] = (60, 140, 50)
-    examiner = Examiner(completed)
+    examiner = Examiner(refusing_from(completed, 2.0))
     cut, whole = examiner.examine(photo), examiner.examine(photo, crop=False)
     examiner.close()
     y0, x0, y1, x1 = cut.box
