@@ -26,9 +26,6 @@ Capability: TypeAlias = tuple[int, int]
 ALONE: Final = 3
 """So few kernels are compiled in this process: starting another costs a second."""
 
-SHARED: Final = ("epilogue", "fragments", "lanes")
-"""Modules whose device functions the kernels of others use."""
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -111,15 +108,15 @@ def cache_folder() -> Path:
 
 
 def _path(recipe: Recipe, capability: Capability) -> Path:
-    key = hashlib.sha256(f"{_source_hash(recipe.module)} {_to_line(recipe)} {capability}".encode()).hexdigest()[:24]
+    key = hashlib.sha256(f"{_source_hash()} {_to_line(recipe)} {capability}".encode()).hexdigest()[:24]
     return cache_folder() / f"{recipe.module}-{key}.ptx"
 
 
 @cache
-def _source_hash(module: str) -> str:
-    """Of all that the PTX of a module's kernels follows from."""
+def _source_hash() -> str:
+    """Of all that the PTX of kernels follows from: they use each other's device functions."""
     here = Path(__file__).parent
-    files = [here / "cuda.py", here / "ptx.py", *(here / "kernels" / f"{m}.py" for m in (*SHARED, module))]
+    files = [here / "cuda.py", here / "ptx.py", *sorted((here / "kernels").glob("*.py"))]
     text = b"".join(f.read_bytes() for f in files)
     return hashlib.sha256(text + version("numba-cuda").encode()).hexdigest()
 

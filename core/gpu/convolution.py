@@ -98,10 +98,11 @@ def pack_backward(weights: Sequence[Array], element: int) -> Array:
     return packed
 
 
-def gradient_places(shape: Sequence[int], taps: Taps, packed_rows: int, bias: bool) -> Array:
+def gradient_places(shape: Sequence[int], taps: Taps, packed_rows: int, bias: bool, groups: int = 1) -> Array:
     """Where in a partial result each weight (OHWI order), then each bias, lies."""
     filters, kh, kw, depth = shape
     f, i, j, c = np.meshgrid(*(np.arange(s) for s in shape), indexing="ij")
+    c = c + f // (filters // groups) * depth
     if taps.unfold:
         column = i * taps.channels + j * taps.pixel + c
     else:
@@ -172,7 +173,8 @@ def forward_photo(
         return None
     for rows in choices:
         group_bytes = (rows - 1) * down + kh * row_bytes
-        shared = photo.shared_bytes(columns, kh, steps, group_bytes)
+        span = photo.group_span(rows, across, kh, steps, down, right, row_bytes)
+        shared = photo.shared_bytes(columns, kh, steps, span)
         if shared <= limit:
             break
     else:
@@ -181,7 +183,7 @@ def forward_photo(
     values = (
         x.address, weight, bias, out.address, batch * groups, groups, *fast_divisor(groups), rows,
         out.height, out.width,
-        across, row_bytes, group_bytes, down, right,
+        across, row_bytes, group_bytes, span, down, right,
         padded_depth(taps.total, element) * element, x.photo_pitch * element, out.pitch, RELU[activation],
     )  # fmt: skip
     kinds = tuple(str(a) for a in photo.ARGUMENTS)

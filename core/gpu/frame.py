@@ -202,6 +202,20 @@ class Frame:
         start, shape = self.layout.offsets[name]
         return (start + np.arange(volume(shape), dtype=np.int32)).reshape(shape)
 
+    def filters(self, step: Step) -> Array:
+        """Places of a convolution's filters OHWI over all channels of its input, -1 for those of other groups.
+
+        Packed so, a convolution in groups is one without them whose other filters are zero: as many times
+        the work as there are groups, and every fast kernel computes it.
+        """
+        own, groups = self.indices(f"{step.node}.weight"), int(step.attributes["groups"])  # type: ignore[arg-type]
+        filters, channels = len(own) // groups, own.shape[3]
+        wide = np.full((*own.shape[:3], groups * channels), -1, np.int32)
+        for g in range(groups):
+            mine = slice(g * filters, (g + 1) * filters)
+            wide[mine, ..., g * channels : (g + 1) * channels] = own[mine]
+        return wide
+
     def trains(self, step: Step, role: str) -> bool:
         wanted = any(p.role == role and p.trained for p in step.parameters)
         return wanted and f"{step.node}.{role}" not in self.frozen

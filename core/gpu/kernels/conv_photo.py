@@ -34,15 +34,25 @@ ARGUMENTS: Final = (
     *(types.int32,) * 2,  # groups of rows in all, a photo
     *(types.uint32,) * 2,  # fast division by groups a photo
     *(types.int32,) * 4,  # rows a group, output height, output width, fragments across a row
-    *(types.int32,) * 5,  # bytes of a photo row, of a group's photo rows, of a step down, across; of a packed filter
-    types.int32,  # bytes of a photo
+    *(types.int32,) * 3,  # bytes of a photo row, of a group's photo rows, of those and what is read past them
+    *(types.int32,) * 4,  # bytes of a step down, across; of a packed filter; of a photo
     *(types.int32,) * 2,  # pixel pitch of out, activation
 )
 
 
-def shared_bytes(columns: int, kh: int, steps: int, group_bytes: int) -> int:
-    """Filters with padded rows, two groups of photo rows, and room to read past the last."""
-    return columns * (kh * steps * 32 + 16) + 2 * (group_bytes + 128)
+def group_span(rows: int, across: int, kh: int, steps: int, down: int, right: int, row_bytes: int) -> int:
+    """Bytes of a group of photo rows and of what fragments read past it: 16 windows each, real ones or not.
+
+    `across` fragments start every `right` bytes times 16; a window's row is `steps` of 32 bytes.
+    """
+    group = (rows - 1) * down + kh * row_bytes
+    reach = (rows - 1) * down + (kh - 1) * row_bytes + (16 * across - 1) * right + 32 * steps
+    return max(group, reach)
+
+
+def shared_bytes(columns: int, kh: int, steps: int, span: int) -> int:
+    """Filters with padded rows, and two groups of photo rows of `span` bytes."""
+    return columns * (kh * steps * 32 + 16) + 2 * span
 
 
 @device_function
@@ -80,7 +90,7 @@ def make_photo_convolution(arithmetic: str, columns: int, kh: int, steps: int, w
 
     def convolution(
         x, weight, bias, out, total, groups, g_mul, g_shift, rows, ho, wo, across,
-        row_bytes, group_bytes, down, right, filter_bytes, photo_bytes, ldc, activation,
+        row_bytes, group_bytes, span, down, right, filter_bytes, photo_bytes, ldc, activation,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
         base = shared_address(shared)
@@ -90,7 +100,6 @@ def make_photo_convolution(arithmetic: str, columns: int, kh: int, steps: int, w
             f, q = i32(i // CHUNKS), i32(i % CHUNKS)
             copy_async16(u32(base + u32(f * WROW + q * 16)), u64(weight + u64(i64(f) * filter_bytes + q * 16)), u32(16))
         group, slot = i32(cuda.blockIdx.x), u32(0)
-        span = u32(group_bytes + 128)
         load_group(u32(base + u32(FILTERS)), x, group, groups, g_mul, g_shift, rows, down, row_bytes, group_bytes,
                    photo_bytes, tid)
         commit_copies()
@@ -101,12 +110,13 @@ def make_photo_convolution(arithmetic: str, columns: int, kh: int, steps: int, w
         while group < total:
             following = i32(group + i32(cuda.gridDim.x))
             if following < total:
-                load_group(u32(base + u32(FILTERS) + u32(slot ^ u32(1)) * span), x, following, groups, g_mul, g_shift,
-                           rows, down, row_bytes, group_bytes, photo_bytes, tid)
+                to = u32(base + u32(FILTERS) + u32(slot ^ u32(1)) * u32(span))
+                load_group(to, x, following, groups, g_mul, g_shift, rows, down, row_bytes, group_bytes, photo_bytes,
+                           tid)
             commit_copies()
             wait()
             cuda.syncthreads()
-            photo = u32(base + u32(FILTERS) + slot * span)
+            photo = u32(base + u32(FILTERS) + slot * u32(span))
             n = i32(divide(group, g_mul, g_shift))
             top = i32(i32(group - n * groups) * rows)
             tiles = i32(rows * across)
