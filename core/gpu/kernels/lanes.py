@@ -1,13 +1,28 @@
-"""Arithmetic on 16 bytes at a time: eight bf16 or four float32 in four registers."""
+"""Arithmetic on 16 bytes at a time: eight bf16 or four float32 in four registers; and which bytes are a thread's."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from core.gpu.cuda import device_function, types
+from core.gpu.kernels.fragments import divide
 from core.gpu.ptx import bits_to_float, float_to_bits, high_bf16, low_bf16, pack_bf16
 
-f32, u32 = types.float32, types.uint32
+i32, f32, u32 = types.int32, types.float32, types.uint32
+
+
+@device_function
+def find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide):
+    """(pixel, 16-byte part of it, photo, row, column) of a thread, one a part of every pixel.
+
+    lanes: parts a pixel; hw: pixels a photo; wide: their width; each but `at` with its fast divisor.
+    """
+    pixel = divide(at, l_mul, l_shift)
+    part = i32(u32(at) - pixel * u32(lanes))
+    n = divide(pixel, hw_mul, hw_shift)
+    rest = u32(pixel - n * u32(hw))
+    row = i32(divide(rest, w_mul, w_shift))
+    return pixel, part, n, row, i32(rest - u32(row * wide))
 
 
 @device_function

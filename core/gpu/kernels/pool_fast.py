@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from core.gpu.cuda import cuda, types
-from core.gpu.kernels.fragments import divide
-from core.gpu.kernels.lanes import ADD, PACK, UNPACK, passes
+from core.gpu.kernels.lanes import ADD, PACK, UNPACK, find_pixel, passes
 from core.gpu.ptx import load1, load2, load4, load4_ordered, store1, store2, store4
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -44,12 +43,7 @@ def make_max_pool(element: int, shape: Shape) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel = divide(at, l_mul, l_shift)
-        part = i32(u32(at) - pixel * u32(lanes))
-        n = divide(pixel, hw_mul, hw_shift)
-        rest = u32(pixel - n * u32(hw))
-        oy = i32(divide(rest, w_mul, w_shift))
-        ox = i32(rest - u32(oy * wide))
+        pixel, part, n, oy, ox = find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide)
         best = cuda.local.array(VEC, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
         place = cuda.local.array(VEC, dtype=types.int32)
@@ -97,12 +91,7 @@ def make_max_pool_gradient(element: int, shape: Shape) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel = divide(at, l_mul, l_shift)
-        part = i32(u32(at) - pixel * u32(lanes))
-        n = divide(pixel, hw_mul, hw_shift)
-        rest = u32(pixel - n * u32(hw))
-        a = i32(divide(rest, w_mul, w_shift))
-        b = i32(rest - u32(a * wide))
+        _, part, n, a, b = find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide)
         sums = cuda.local.array(SUMS, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
         for i in range(SUMS):
