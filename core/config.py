@@ -107,6 +107,9 @@ class RunConfig:
     augment: str = _row("standard", "augmentation", "Augmentation", "how much photos are varied",
                         choices=("none", "light", "standard", "strong"), expert=False)
 
+    augment_background: float = _row(0.0, "augmentation", "Other backgrounds", "share of training leaves that are set "
+                                     "on another photo's ground", low=0.0, high=1.0)
+
     device: str = _row("auto", "device", "Device", "where to train", choices=("auto", "cpu", "cuda"), expert=False)
     precision: str = _row(
         "float32", "device", "Precision", "arithmetic of the convolutions", choices=("float32", "tf32", "mixed")

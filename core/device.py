@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import final
 
 from core.ops.contract import Array
+from core.ops.photo import Backgrounds
 from core.ops.update import Optimizer
 from core.program import ParameterLayout, Program
 
@@ -135,6 +136,10 @@ class Plan(ABC):
 
         Then, or with `stream`, batches of such photos come from the host; `memory` counts their way.
         """
+
+    @abstractmethod
+    def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
+        """Put masks and grounds on the device, for rows that set a leaf on another ground. Raises OutOfMemory."""
 
     @abstractmethod
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:

@@ -11,7 +11,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from core.cpu.memory import bytes_at, floats, words
-from core.ops.photo import BLUR, BLUR_RADIUS, GREY, ROW
+from core.ops.photo import BLUR, BLUR_RADIUS, GREY, GROUND, GROUND_AFFINE, MASK, ROW
 
 # Record: where the input buffer lies; 6 floats: the mean (3, or 1 if grey) and from the fourth on 1 / std.
 OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
@@ -19,6 +19,9 @@ OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
 # Context, set by the plan for each call.
 PHOTOS, PHOTO_BYTES, SOURCE_HEIGHT, SOURCE_WIDTH, ROWS, INDEX = range(6)
 """uint8 photos, bytes of one, their size, the float rows, and 0 or int64 rows of the photos to take."""
+MASKS, MASK_HEIGHT, MASK_WIDTH, GROUNDS, GROUND_HEIGHT, GROUND_WIDTH = range(16, 22)
+"""uint8 leaf masks and grounds (`core.ops.photo.Backgrounds`) and their sizes; read where a row asks for them."""
+_TO_GROUND = GROUND_AFFINE.start
 
 
 def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -38,6 +41,8 @@ def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def
             _copy_row(pixels, row, normal, out, y, width)
         else:
             _sample_row(pixels, row, colours, y, height, width)
+            if row[GROUND] > 0:
+                _set_on_ground(run, row, colours, y, height, width)
             _colour_row(row, normal, colours, out, channels)
         y0, x0, y1, x1 = int(row[20]), int(row[21]), int(row[22]), int(row[23])
         if y0 <= y < y1:
@@ -51,7 +56,7 @@ def _is_plain(row, columns, rows, width, height):  # type: ignore[no-untyped-def
     for i in range(12):
         if row[6 + i] != (1.0 if i % 5 == 0 else 0.0):
             return False
-    straight = row[0] == 1 and row[1] == 0 and row[3] == 0 and row[4] == 1 and row[BLUR] == 0
+    straight = row[0] == 1 and row[1] == 0 and row[3] == 0 and row[4] == 1 and row[BLUR] == 0 and row[GROUND] == 0
     whole = row[2] == floor(row[2]) and row[5] == floor(row[5]) and row[2] >= 0 and row[5] >= 0
     return straight and whole and row[2] + columns <= width and row[5] + rows <= height
 
@@ -82,6 +87,37 @@ def _sample_row(pixels, row, colours, y, height, width):  # type: ignore[no-unty
             _sample(pixels, sx + r, sy, height, width, w, one, out)
             _sample(pixels, sx, sy - r, height, width, w, one, out)
             _sample(pixels, sx, sy + r, height, width, w, one, out)
+
+
+@njit(inline="always")
+def _set_on_ground(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Behind the leaf one row of colours becomes the ground's."""
+    tall, wide, high, broad = run[MASK_HEIGHT], run[MASK_WIDTH], run[GROUND_HEIGHT], run[GROUND_WIDTH]
+    mask = bytes_at(run[MASKS] + int(row[MASK]) * tall * wide, tall * wide)
+    ground = run[GROUNDS] + (int(row[GROUND]) - 1) * high * broad * 3
+    half, base, g = np.float32(0.5), colours.ctypes.data, _TO_GROUND
+    down, right = np.float32(tall / height), np.float32(wide / width)
+    for x in range(len(colours) // 4):
+        fx, fy = np.float32(x), np.float32(y)
+        sx = row[0] * fx + row[1] * fy + row[2]
+        sy = row[3] * fx + row[4] * fy + row[5]
+        leaf = _leaf_share(mask, (sx + half) * right - half, (sy + half) * down - half, tall, wide)
+        gx = row[g] * fx + row[g + 1] * fy + row[g + 2]
+        gy = row[g + 3] * fx + row[g + 4] * fy + row[g + 5]
+        _sample(ground, gx, gy, high, broad, np.float32(1) - leaf, leaf, base + 16 * x)
+
+
+@njit(inline="always")
+def _leaf_share(mask, mx, my, tall, wide):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Bilinear sample of one mask in 0..1, coordinates clamped."""
+    mx = min(max(mx, np.float32(0)), np.float32(wide - 1))
+    my = min(max(my, np.float32(0)), np.float32(tall - 1))
+    x0, y0 = np.int64(mx), np.int64(my)
+    fx, fy, one = mx - np.float32(x0), my - np.float32(y0), np.float32(1)
+    at, right, below = y0 * wide + x0, 1 if x0 + 1 < wide else 0, wide if y0 + 1 < tall else 0
+    top = np.float32(mask[at]) * (one - fx) + np.float32(mask[at + right]) * fx
+    bottom = np.float32(mask[at + below]) * (one - fx) + np.float32(mask[at + below + right]) * fx
+    return (top * (one - fy) + bottom * fy) / np.float32(255)
 
 
 @njit(inline="always")

@@ -30,7 +30,7 @@ from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode, volume
 from core.ops.network import loss_and_gradients
-from core.ops.photo import ROW
+from core.ops.photo import ROW, Backgrounds, background_problem
 from core.program import (
     Step,
     Value,
@@ -91,6 +91,7 @@ class CpuPlan(Plan):
         self._context = np.zeros(FIELDS, np.int64)
         self._parts = self._photos = 0
         self._kept: Array | None = None
+        self._backgrounds: Backgrounds | None = None
         self._rows = self._number(self.records)
         self._stages = _stages(self.records)
         self._packs = self._number(frame.packs)
@@ -216,6 +217,12 @@ class CpuPlan(Plan):
         self._kept = np.ascontiguousarray(photos)  # the CPU reads them where they are, also from a mapped file
         return not stream
 
+    def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
+        self._backgrounds, c = backgrounds, self._context
+        c[photo.MASKS], c[photo.GROUNDS] = backgrounds.masks.ctypes.data, backgrounds.grounds.ctypes.data
+        c[photo.MASK_HEIGHT], c[photo.MASK_WIDTH] = backgrounds.masks.shape[1:]
+        c[photo.GROUND_HEIGHT], c[photo.GROUND_WIDTH] = backgrounds.grounds.shape[1:3]
+
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
         """Each kernel runs alone over the whole batch, three times; weights and statistics stay as they were."""
         count = self._point_at(batch)
@@ -296,6 +303,7 @@ class CpuPlan(Plan):
         index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
         count = len(rows)
         problem = _batch_problem(photos, rows, labels, index, self.batch)
+        problem = problem or background_problem(rows, self._backgrounds)
         if problem or photos is None:
             raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
         self._alive = (photos, rows, labels, index)

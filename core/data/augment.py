@@ -73,7 +73,7 @@ def draw_rows(
     times = np.zeros(len(photos), np.int64) if occurrence is None else occurrence
     u = uniforms(_DRAWS, photos, times, epoch, (seed, _STREAM))
     rows = np.zeros((len(photos), ROW), np.float32)
-    rows[:, AFFINE] = _affine(strength, u[:, :8], source, size)
+    rows[:, AFFINE] = affine(strength, u[:, :8], source, size)
     rows[:, COLOUR] = _colour(strength, u[:, 8:16])
     rows[:, BLUR] = np.where(u[:, 16] < strength.blur, 0.05 + 0.15 * u[:, 17], 0.0)
     rows[:, BLUR_RADIUS] = (0.5 + u[:, 18]) * source / size
@@ -81,8 +81,8 @@ def draw_rows(
     return rows
 
 
-def _affine(strength: Strength, u: Array, source: int, size: int) -> Array:
-    """A crop of random area, shape, turn and place: ``(N, 6)`` from output to source pixels."""
+def affine(strength: Strength, u: Array, source: int, size: int) -> Array:
+    """A crop of random area, shape, turn and place by draws ``(N, 7)``: ``(N, 6)`` from output to source pixels."""
     side = source * np.sqrt(strength.area + (1 - strength.area) * u[:, 0])
     ratio = np.exp(np.log(strength.aspect) * (u[:, 1] - 0.5))
     width, height = np.minimum(side * ratio, source), np.minimum(side / ratio, source)

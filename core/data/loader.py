@@ -11,6 +11,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.augment import draw_rows, evaluation_rows
+from core.data.ground import GroundSwap
 from core.data.mapped import PageKeeper
 from core.data.philox import uniforms
 from core.device import PhotoBatch
@@ -30,7 +31,8 @@ class Loader:
     photos: uint8 ``(slots, side, side, 3)``, as a rule the cache's; slots: int64 ``(N,)`` where each of
     the N photos of this split lies; labels: int32 ``(N,)``. Training shuffles, augments and drops the
     last batch where it is not full (unless it is the only one), so that all steps are alike; otherwise
-    photos come in order, plain, and none is left out. With `resident` the photos lie on the device
+    photos come in order, plain, and none is left out. `swap` sets some
+    training leaves on other grounds. With `resident` the photos lie on the device
     already (`Plan.keep_photos(photos)`) and batches carry their slots in `index`.
     """
 
@@ -47,12 +49,14 @@ class Loader:
         sampling: str = "natural",
         seed: int = 0,
         resident: bool = False,
+        swap: GroundSwap | None = None,
     ) -> None:
         self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
         if len(self.slots) and not 0 <= self.slots.min() <= self.slots.max() < len(photos):
             raise ValueError("a slot lies outside the photos: rows without a photo must be left out")
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
+        self.swap = swap
         self._pages = PageKeeper(photos)
         self.wait_seconds = 0.0
         """Time the taker of batches has waited for them, in all."""
@@ -112,6 +116,8 @@ class Loader:
         source = int(self.photos.shape[1])
         if self.training:
             rows = draw_rows(self.augment, self.seed, epoch, chosen, source, self.size, times)
+            if self.swap is not None:
+                self.swap.draw(rows, slots, (self.seed, epoch), chosen, times, self.size)
         else:
             rows = evaluation_rows(len(chosen), source, self.size)
         if self.resident:

@@ -14,12 +14,16 @@ SETTINGS: Final = np.dtype(
         ("photos", np.int32), ("step", np.int32), ("seed", np.uint32), ("photo0", np.int32),
         ("rate", np.float32), ("root", np.float32), ("shrink", np.float32), ("average", np.float32),
         ("factor", np.float32), ("share", np.float32), ("spare", np.int32, 6),
-        ("source", np.uint64), ("source_height", np.int32), ("source_width", np.int32), ("spare2", np.int32, 12),
+        ("source", np.uint64), ("source_height", np.int32), ("source_width", np.int32),
+        ("masks", np.uint64), ("mask_height", np.int32), ("mask_width", np.int32),
+        ("grounds", np.uint64), ("ground_height", np.int32), ("ground_width", np.int32), ("spare2", np.int32, 4),
     ]
 )  # fmt: skip
-"""The kernels read by byte offset: photos 0, step 4, seed 8, photo0 12, rate 16 ... factor 32, share 36; source 64."""
+"""The kernels read by byte offset: photos 0, step 4, seed 8, photo0 12, rate 16 ... factor 32, share 36;
+source 64, masks 80, grounds 96."""
 
 SOURCE: Final = 64
+"""From here on three times: address, height and width of the photos, the masks and the grounds."""
 
 
 @final

@@ -27,6 +27,7 @@ from core.gpu.walk import keep_all, walk
 from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode, volume
+from core.ops.photo import Backgrounds
 from core.ops.update import moments, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 
@@ -58,6 +59,7 @@ class CudaPlan(Plan):
         own = ("first", "second")[: len(moments(self._optimizer))]
         self._moments: tuple[str, ...] = own + average if training else ()
         self._kept: Array | None = None
+        self._backgrounds: Backgrounds | None = None
         self._parked: tuple[dict[str, Array], dict[str, Array]] | None = None
         self._build()
         gpu.settle(self)
@@ -297,6 +299,18 @@ class CudaPlan(Plan):
         self.memory = replace(self.memory, photos=photos.nbytes)
         return True
 
+    def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
+        self._device.activate()
+        self._backgrounds, settings = backgrounds, self._control.settings
+        for name, array in (("mask", backgrounds.masks), ("ground", backgrounds.grounds)):
+            plural = f"{name}s"
+            if plural in self._blocks:
+                self._blocks.pop(plural).close()
+            self._blocks[plural] = Block(array.nbytes)
+            self._blocks[plural].put(array)
+            settings[plural] = self._blocks[plural].address
+            settings[f"{name}_height"], settings[f"{name}_width"] = array.shape[1:3]
+
     def _drop_photos(self) -> None:
         self._kept = None
         if "photos" in self._blocks:
@@ -353,6 +367,8 @@ class CudaPlan(Plan):
             self.load_state(state)
         if kept is not None:
             self.keep_photos(kept)
+        if self._backgrounds is not None:
+            self.keep_backgrounds(self._backgrounds)
         self._parked = None
 
     def _free(self) -> None:
@@ -375,7 +391,8 @@ class CudaPlan(Plan):
         settings = self._control.settings
         settings["seed"], settings["photo0"] = self._seed & 0xFFFFFFFF, self._photos
         settings["factor"] = 1 / max(self._parts, 1)
-        return self._staging.put(batch, self._kept, self._blocks["photos"].address if self._kept is not None else 0)
+        kept_at = self._blocks["photos"].address if self._kept is not None else 0
+        return self._staging.put(batch, self._kept, kept_at, self._backgrounds)
 
     def _launch(self, launch: Launch, stream: Any) -> None:
         self._functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)

@@ -16,6 +16,7 @@ from core.gpu.control import Control
 from core.gpu.graph_capture import Event
 from core.gpu.memory import Block, Pinned, copy_in
 from core.ops.contract import Array
+from core.ops.photo import Backgrounds, background_problem
 
 Key: TypeAlias = tuple[int, tuple[int, ...]]
 
@@ -59,7 +60,9 @@ class Staging:
         self._current = 0
         self._announced: Array | None = None
 
-    def put(self, batch: PhotoBatch, kept: Array | None, kept_address: int) -> int:
+    def put(
+        self, batch: PhotoBatch, kept: Array | None, kept_address: int, backgrounds: Backgrounds | None = None
+    ) -> int:
         """Queue the copies of a batch; gives the number of photos. Raises InputError where it does not fit."""
         count, photos = len(batch.rows), batch.photos
         source = kept if photos is None else photos
@@ -67,6 +70,9 @@ class Staging:
             raise InputError("This batch names photos by index, but no photos were put on the GPU (keep_photos).")
         if source.ndim != 4 or source.shape[3] != 3 or not 1 <= count <= self._batch:
             raise InputError(f"This plan takes 1 to {self._batch} photos of (height, width, 3) uint8 at a time.")
+        problem = background_problem(batch.rows, backgrounds)
+        if problem:
+            raise InputError(f"These photos cannot be computed: {problem}.")
         c, settings = self.control, self.control.settings
         settings["photos"] = count
         settings["source_height"], settings["source_width"] = source.shape[1:3]

@@ -1,4 +1,4 @@
-"""The photo that enters the network: crop, turn, colour, blur and cut-out in one pass over uint8.
+"""The photo that enters the network: crop, turn, blur, other ground, colour and cut-out in one pass over uint8.
 
 Every device has this kernel; this is its reference. A row of `ROW` floats describes what is done
 to one photo; `core.data.augment` draws rows, `identity_rows` only resizes.
@@ -7,7 +7,8 @@ to one photo; `core.data.augment` draws rows, `identity_rows` only resizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, final
 
 import numpy as np
 
@@ -29,8 +30,37 @@ BLUR_RADIUS: Final = 19
 """Distance of those neighbours, in source pixels along the source axes."""
 CUTOUT: Final = slice(20, 24)
 """Box y0, x0, y1, x1 in output pixels (end excluded) set to the mean, which is 0 after normalising."""
+GROUND: Final = 24
+"""0, or one more than the number of the ground (`Backgrounds.grounds`) that the leaf is set on."""
+MASK: Final = 25
+"""Number of the photo's mask (`Backgrounds.masks`), where it has a ground."""
+GROUND_AFFINE: Final = slice(26, 32)
+"""As AFFINE, from an output pixel to the ground's pixel."""
 GREY: Final = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the one channel of a grey network (ITU-R BT.601)."""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Backgrounds:
+    """What a leaf can be set on. masks: uint8 ``(photos, h, w)``, 255 on the leaf, soft at its edge, of any size;
+    grounds: uint8 ``(grounds, H, W, 3)``, photos without their leaf. Both C-contiguous."""
+
+    masks: Array
+    grounds: Array
+
+
+def background_problem(rows: Array, backgrounds: Backgrounds | None) -> str:
+    """What is wrong with the grounds that rows ask for, or nothing: kernels read by address."""
+    asked = rows[rows[:, GROUND] != 0]
+    if not len(asked):
+        return ""
+    if backgrounds is None:
+        return "they ask for other backgrounds, but none were kept (keep_backgrounds)"
+    numbers = ((asked[:, GROUND] - 1, len(backgrounds.grounds)), (asked[:, MASK], len(backgrounds.masks)))
+    if any(given.min() < 0 or given.max() >= count for given, count in numbers):
+        return "they ask for backgrounds or masks that there are not"
+    return ""
 
 
 def identity_rows(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
@@ -43,8 +73,9 @@ def identity_rows(count: int, source: tuple[int, int], size: tuple[int, int]) ->
 
 
 def transform(
-    photos: Array, rows: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float]
-) -> Array:
+    photos: Array, rows: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float],
+    backgrounds: Backgrounds | None = None,
+) -> Array:  # fmt: skip
     """Photos uint8 ``(N, H, W, 3)`` and rows ``(N, ROW)`` to normalised float32 ``(N, *size, channels)``.
 
     A network of one channel (one mean and deviation) sees `GREY` of the clipped colours.
@@ -62,6 +93,11 @@ def transform(
                 + _sample(photos[n], sx, sy - r) + _sample(photos[n], sx, sy + r)
             )
             rgb = (1 - 4 * row[BLUR]) * rgb + row[BLUR] * around
+        if row[GROUND] > 0 and backgrounds is not None:
+            g = row[GROUND_AFFINE]
+            ground = backgrounds.grounds[int(row[GROUND]) - 1]
+            leaf = _leaf_share(backgrounds.masks[int(row[MASK])], photos[n].shape, sx, sy)
+            rgb = leaf * rgb + (1 - leaf) * _sample(ground, g[0] * x + g[1] * y + g[2], g[3] * x + g[4] * y + g[5])
         colour = row[COLOUR].reshape(3, 4)
         rgb = np.clip(rgb @ colour[:, :3].T + colour[:, 3], 0.0, 1.0)
         if len(mean) == 1:
@@ -73,8 +109,15 @@ def transform(
     return out
 
 
+def _leaf_share(mask: Array, photo: Shape, sx: Array, sy: Array) -> Array:
+    """The mask, stretched over the photo, at the photo's pixels (sx, sy): ``(h, w, 1)`` in 0..1."""
+    down, right = np.float32(mask.shape[0] / photo[0]), np.float32(mask.shape[1] / photo[1])
+    half = np.float32(0.5)
+    return _sample(mask[..., None], (sx + half) * right - half, (sy + half) * down - half)
+
+
 def _sample(photo: Array, sx: Array, sy: Array) -> Array:
-    """Bilinear sample in 0..1 with clamped coordinates; float32 ``(h, w, 3)``."""
+    """Bilinear sample in 0..1 with clamped coordinates; float32 ``(h, w, channels)``."""
     height, width = photo.shape[:2]
     sx, sy = np.clip(sx, 0, width - 1), np.clip(sy, 0, height - 1)
     x0, y0 = np.floor(sx).astype(np.intp), np.floor(sy).astype(np.intp)

@@ -11,9 +11,11 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, IsCancelled
+from core.data.ground import GroundSwap
 from core.data.loader import Loader
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
+from core.diagnosis.grounds import swap_for
 from core.errors import OutOfMemory
 from core.graph import Graph
 from core.ops.builder import with_loss
@@ -81,6 +83,11 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
     validator = Validator(graph, compile_inference(graph, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(network.weights)
+    swap = None
+    if config.augment_background:
+        job = Relay(lambda report, cancelled: swap_for(photos, config.augment_background, report, cancelled), commands)
+        swap = yield from job.wait()
+        plan.keep_backgrounds(swap.backgrounds)
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     return Setup(
         config=replace(config, batch_size=batch),
@@ -90,7 +97,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         device=device,
         plan=plan,
         validator=validator,
-        train=_loader(config, photos, TRAIN, batch, resident),
+        train=_loader(config, photos, TRAIN, batch, resident, swap),
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
         warnings=(*note, *network.notes, *photos.warnings),
@@ -171,12 +178,14 @@ def fingerprint(photos: PhotoSet) -> str:
     return hashlib.sha256(photos.fingerprint.encode() + splits.tobytes()).hexdigest()
 
 
-def _loader(config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool) -> Loader:
+def _loader(
+    config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool, swap: GroundSwap | None = None
+) -> Loader:
     rows = photos.rows(split)
     return Loader(
         photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch,
         size=config.image_size, training=split == TRAIN, augment=config.augment, sampling=config.sampling,
-        seed=config.seed, resident=resident,
+        seed=config.seed, resident=resident, swap=swap,
     )
 
 

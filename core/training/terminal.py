@@ -26,6 +26,7 @@ STAGES: Final = {
     "scan": "Looking for photos",
     "cache": "Decoding photos",
     "copies": "Looking for near-copies",
+    "leaves": "Cutting out leaves",
     "compile": "Compiling kernels",
     "validate": "Judging on validation photos",
     "validation": "Judging on validation photos",
@@ -34,7 +35,7 @@ STAGES: Final = {
     "calibration": "Calibrating the probabilities",
     "background": "Testing whether the leaf is read",
 }
-BEFORE: Final = ("demo", "scan", "cache", "copies", "compile")
+BEFORE: Final = ("demo", "scan", "cache", "copies", "leaves", "compile")
 """Stages whose end is worth a line also where nobody watches."""
 SMOOTHING: Final = 0.95
 """Loss and accuracy in the bar are running means over about 20 steps."""

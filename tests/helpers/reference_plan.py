@@ -94,6 +94,9 @@ class ReferencePlan(Plan):
         self._kept = photos
         return not stream
 
+    def keep_backgrounds(self, backgrounds):
+        self._backgrounds = backgrounds
+
     def time_kernels(self, batch):
         begin = time.perf_counter()
         if not self.training:
@@ -111,7 +114,7 @@ class ReferencePlan(Plan):
         height, width, _ = node.shape
         photos = self._kept[batch.index] if batch.photos is None else batch.photos
         return photo.transform(photos, batch.rows, (height, width), node.attributes["mean"],
-                               node.attributes["std"])
+                               node.attributes["std"], getattr(self, "_backgrounds", None))
 
     def _flat(self, arrays):
         flat = np.zeros(self.layout.trained, np.float32)

@@ -1,4 +1,4 @@
-"""Photos from uint8 to the network's input in one pass: sampling, blur, colour, cut-out, normalising, packing.
+"""Photos from uint8 to the network's input in one pass: sampling, blur, ground, colour, cut-out, norm, packing.
 
 One lane an output pixel. The reference is `core.ops.photo.transform`; the row of numbers that steers a photo
 is described there. Output pixels have 4 or 8 channels (the last are zero), so that a convolution loads 16 bytes.
@@ -41,6 +41,45 @@ def _sample(photo, height, width, sx, sy, rgb, weight):
         rgb[i] = f32(rgb[i] + scale * f32(f32(a * wa + b * wb) + f32(c * wc + d * wd)))
 
 
+@device_function
+def _table(source):
+    """Address, height and width as the control block has them."""
+    address = u64(u64(load1(source)) | u64(u64(load1(u64(source + u64(4)))) << u64(32)))
+    return address, i32(load1(u64(source + u64(8)))), i32(load1(u64(source + u64(12))))
+
+
+@device_function
+def _leaf_share(mask, tall, wide, mx, my):
+    """The bilinear value of a mask in 0..1; coordinates are clamped."""
+    mx = min(max(mx, f32(0.0)), f32(wide - 1))
+    my = min(max(my, f32(0.0)), f32(tall - 1))
+    x0, y0 = i32(mx), i32(my)
+    right, down = i32(1) if x0 + 1 < wide else i32(0), wide if y0 + 1 < tall else i32(0)
+    fx, fy = f32(mx - f32(x0)), f32(my - f32(y0))
+    at = u64(mask + u64(i32(i32(y0 * wide) + x0)))
+    a, b = f32(load_byte(at)), f32(load_byte(u64(at + u64(right))))
+    c, d = f32(load_byte(u64(at + u64(down)))), f32(load_byte(u64(at + u64(down + right))))
+    top, bottom = f32(a + f32(fx * f32(b - a))), f32(c + f32(fx * f32(d - c)))
+    return f32(f32(top + f32(fy * f32(bottom - top))) / f32(255.0))
+
+
+@device_function
+def _set_on_ground(source, row, h, w, x, y, sx, sy, rgb):
+    """Behind the leaf the colour becomes that of the row's ground."""
+    masks, tall, wide = _table(u64(source + u64(16)))
+    grounds, high, broad = _table(u64(source + u64(32)))
+    half = f32(0.5)
+    down, right = f32(f32(tall) / f32(h)), f32(f32(wide) / f32(w))
+    mask = u64(masks + u64(i64(row[25]) * tall * wide))
+    leaf = _leaf_share(mask, tall, wide, f32(f32(sx + half) * right - half), f32(f32(sy + half) * down - half))
+    for i in range(3):
+        rgb[i] = f32(rgb[i] * leaf)
+    ground = u64(grounds + u64((i64(row[24]) - i64(1)) * high * broad * 3))
+    gx = f32(row[26] * x + row[27] * y + row[28])
+    gy = f32(row[29] * x + row[30] * y + row[31])
+    _sample(ground, high, broad, gx, gy, rgb, f32(f32(1.0) - leaf))
+
+
 def make_photo(element: int, channels: int, pixel: int) -> Any:
     """The kernel for outputs of 3 channels or 1 (grey), `pixel` elements a pixel; grid: pixels, photos."""
     HALF, GREY, EIGHT = element == 2, channels == 1, pixel == 8
@@ -63,8 +102,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
         for i in range(3):
             rgb[i], seen[i] = f32(0.0), f32(0.0)
         if n < i32(load1(control)):
-            address = u64(u64(load1(source)) | u64(u64(load1(u64(source + u64(4)))) << u64(32)))
-            h, w = i32(load1(u64(source + u64(8)))), i32(load1(u64(source + u64(12))))
+            address, h, w = _table(source)
             which = i32(load1(u64(index + u64(i64(n) * 4))))
             mine = u64(address + u64(i64(which) * h * w * 3))
             x, y = f32(ox), f32(oy)
@@ -77,6 +115,8 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
                 _sample(mine, h, w, f32(sx + radius), sy, seen, blur)
                 _sample(mine, h, w, sx, f32(sy - radius), seen, blur)
                 _sample(mine, h, w, sx, f32(sy + radius), seen, blur)
+            if row[24] > f32(0.0):
+                _set_on_ground(source, row, h, w, x, y, sx, sy, seen)
             for i in range(3):
                 v = row[9 + 4 * i]
                 for j in range(3):

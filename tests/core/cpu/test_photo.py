@@ -5,9 +5,22 @@ import pytest
 
 from core.cpu.plan import CpuPlan
 from core.device import PhotoBatch
+from core.errors import InputError
 from core.graph import PHOTO
 from core.models.table import build
-from core.ops.photo import AFFINE, BLUR, BLUR_RADIUS, COLOUR, CUTOUT, identity_rows, transform
+from core.ops.photo import (
+    AFFINE,
+    BLUR,
+    BLUR_RADIUS,
+    COLOUR,
+    CUTOUT,
+    GROUND,
+    GROUND_AFFINE,
+    MASK,
+    Backgrounds,
+    identity_rows,
+    transform,
+)
 from tests.helpers.compare import assert_close
 
 
@@ -23,10 +36,21 @@ def _rows(kind, count):
         rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
         rows[::2, BLUR], rows[:, BLUR_RADIUS] = 0.15, 1.3
         rows[:, CUTOUT] = (-3, 4, 9, 40)
+    if kind == "ground":
+        rows[:, AFFINE] += rng.normal(0, 0.2, (count, 6))
+        rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
+        rows[:, GROUND], rows[:, MASK] = (2, 0, 1), (1, 0, 4)
+        rows[:, GROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     return rows
 
 
-@pytest.mark.parametrize("kind", ["scaled", "plain", "edge", "full"])
+def _backgrounds():
+    rng = np.random.default_rng(8)
+    masks = rng.integers(0, 256, (5, 20, 17), dtype=np.uint8)
+    return Backgrounds(masks, rng.integers(0, 256, (2, 29, 33, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize("kind", ["scaled", "plain", "edge", "full", "ground"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     graph = build("cnn", 3, 32, channels=channels)
@@ -34,6 +58,21 @@ def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     photos = np.random.default_rng(0).integers(0, 256, (3, 41, 37, 3), dtype=np.uint8)
     rows = _rows(kind, 3)
     node = graph.nodes[0]
-    want = transform(photos, rows, (32, 32), node.attributes["mean"], node.attributes["std"])
+    backgrounds = _backgrounds()
+    plan.keep_backgrounds(backgrounds)
+    want = transform(photos, rows, (32, 32), node.attributes["mean"], node.attributes["std"], backgrounds)
     got = plan.predict(PhotoBatch(photos, rows, np.zeros(3, np.int32)))[PHOTO]
     assert_close(got, want, 3e-5)
+
+
+@pytest.mark.parametrize(("column", "number"), [(GROUND, 3), (GROUND, -1), (MASK, 5), (MASK, -1)])
+def test_a_ground_that_there_is_not_is_refused_before_any_kernel_reads_it(column, number):
+    plan = CpuPlan(build("cnn", 3, 32), batch=3, training=False)
+    rows = _rows("ground", 3)
+    batch = PhotoBatch(np.zeros((3, 41, 37, 3), np.uint8), rows, np.zeros(3, np.int32))
+    with pytest.raises(InputError, match="none were kept"):
+        plan.predict(batch)
+    plan.keep_backgrounds(_backgrounds())
+    rows[0, column] = number
+    with pytest.raises(InputError, match="that there are not"):
+        plan.predict(batch)

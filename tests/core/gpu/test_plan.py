@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from core.device import Optimizer, PhotoBatch
-from core.errors import OutOfMemory
+from core.errors import InputError, OutOfMemory
 from core.models.table import build
 from core.ops import network
 from core.ops import photo as photos_op
 from core.ops.builder import with_loss
 from core.ops.contract import Mode
+from core.ops.photo import GROUND, GROUND_AFFINE, MASK, Backgrounds
 from core.program import fold_batch_norm, fold_weights
 from tests.helpers.gpu_network import batch_for, random_weights, relative
 
@@ -264,3 +265,29 @@ def test_ten_losses_equal_those_of_pytorch():
         optimizer.step()
         theirs.append(float(loss.detach()))
     assert np.allclose(ours, theirs, rtol=1e-3), (ours, theirs)
+
+
+def test_leaves_stand_on_other_grounds_as_on_the_cpu():
+    from core.cpu.plan import CpuPlan
+
+    draw = np.random.default_rng(5)
+    masks = draw.integers(0, 256, (9, 33, 31), dtype=np.uint8)
+    backgrounds = Backgrounds(masks, draw.integers(0, 256, (4, 50, 57, 3), dtype=np.uint8))
+    base, graph, plan = make("cnn", "float32", training=False)
+    batch = batch_for(base, 5)
+    batch.rows[:, GROUND], batch.rows[:, MASK] = (0, 1, 4, 2, 4), (0, 8, 3, 0, 5)
+    batch.rows[:, GROUND_AFFINE] = (1.7, 0.3, -2, -0.2, 1.8, 3)
+    weights = fold_weights(base, random_weights(base))
+    answers = []
+    for each in (plan, CpuPlan(graph, batch=6)):
+        each.load(weights)
+        each.keep_backgrounds(backgrounds)
+        answers.append(each.predict(batch)["logits"])
+        each.close()
+    assert relative(*answers) < 1e-4
+    batch.rows[2, GROUND] = 5
+    _, _, plan = make("cnn", "float32", training=False)
+    plan.keep_backgrounds(backgrounds)
+    with pytest.raises(InputError, match="that there are not"):
+        plan.predict(batch)
+    plan.close()

@@ -6,7 +6,20 @@ import cv2
 import numpy as np
 import pytest
 
-from core.ops.photo import AFFINE, BLUR, BLUR_RADIUS, COLOUR, CUTOUT, GREY, identity_rows, transform
+from core.ops.photo import (
+    AFFINE,
+    BLUR,
+    BLUR_RADIUS,
+    COLOUR,
+    CUTOUT,
+    GREY,
+    GROUND,
+    GROUND_AFFINE,
+    MASK,
+    Backgrounds,
+    identity_rows,
+    transform,
+)
 from tests.helpers.compare import assert_close
 from tests.helpers.noise import integers
 
@@ -85,3 +98,17 @@ def test_a_grey_network_sees_the_brightness():
     out = transform(seen, identity_rows(2, (5, 5), (5, 5)), (5, 5), (0.1307,), (0.3081,))
     assert out.shape == (2, 5, 5, 1)
     assert_close(out, ((seen / 255) @ np.array(GREY)[:, None] - 0.1307) / 0.3081, 1e-5)
+
+
+def test_a_leaf_on_another_ground_is_the_photo_where_its_mask_says_so_and_the_ground_elsewhere():
+    seen, ground = photos(1, 24, 24), photos(3, 12, 12)
+    mask = np.zeros((2, 12, 12), np.uint8)
+    mask[1, :, :6], mask[1, :, 6] = 255, 51
+    rows = identity_rows(1, (24, 24), (24, 24))
+    rows[0, GROUND], rows[0, MASK], rows[0, GROUND_AFFINE] = 3, 1, (0.5, 0, -0.25, 0, 0.5, -0.25)
+    out = transform(seen, rows, (24, 24), *PLAIN, Backgrounds(mask, ground))[0]
+    leaf, behind = seen[0] / 255, cv2.resize(ground[2] / 255, (24, 24), interpolation=cv2.INTER_LINEAR)
+    assert_close(out[:, :11], leaf[:, :11], 1e-5)
+    assert_close(out[:, 15:], behind[:, 15:], 1e-5)
+    share = 0.75 * 0.2 + 0.25 * 1.0  # column 12 lies at 5.75 of the mask: a quarter from the leaf's last column
+    assert_close(out[:, 12], share * leaf[:, 12] + (1 - share) * behind[:, 12], 1e-5)
