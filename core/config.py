@@ -54,6 +54,8 @@ class RunConfig:
     preset: str = _row("", "network", "Preset", "named recipe; options given as well win over it", expert=False)
     model: str = _row("squeezenet1_1", "network", "Network", "which network", choices=MODELS, expert=False)
     image_size: int = _row(224, "network", "Photo size", "side of the network's input, pixels", low=16, high=1024)
+    use_size: int = _row(0, "network", "Photo size in use", "side in validation and use, pixels; 0: as in training",
+                         low=0, high=1024)
     start: str = _row("", "network", "Start from", "model file or ONNX file whose weights to start from")
     start_colours: str = _row("auto", "network", "Colours of the start", "how photos were prepared for an ONNX file",
                               choices=("auto", "imagenet", "tensorflow", "caffe"))

@@ -33,7 +33,7 @@ from core.training.dry_run import describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
 from core.training.presets import PRESETS
 from core.training.run_folder import default_folder, read_config
-from core.training.setup import VALIDATION_BATCH, choose_device, compile_fitting
+from core.training.setup import VALIDATION_BATCH, choose_device, compile_fitting, graph_in_use
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
@@ -123,8 +123,8 @@ def dry_run(config: RunConfig) -> str:
     weights = () if config.class_weights == "none" else (1.0,) * len(classes)
     photos = round(len(dataset) * (1 - config.validation - config.test))
     training, batch = compile_fitting(config, graph, device, weights, photos)
-    validation = compile_inference(graph, device, VALIDATION_BATCH[device], config.threads)
-    photo_bytes = 3 * cache_side(config.image_size) ** 2
+    validation = compile_inference(graph_in_use(config, graph), device, VALIDATION_BATCH[device], config.threads)
+    photo_bytes = 3 * cache_side(config) ** 2
     memory = describe_memory(training.memory, validation.memory, photo_bytes, batch)
     return (f"{graph.name} for {len(classes)} classes on {device}, batches of {batch}\n\n"
             f"{describe_network(training)}\n\n{memory}")

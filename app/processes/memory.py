@@ -6,9 +6,10 @@ from typing import Any
 
 from app.processes.protocol import Channel, serve
 from core.config import from_dict
+from core.data.preparation import cache_side
 from core.errors import OutOfMemory
 from core.models.table import build
-from core.training.setup import VALIDATION_BATCH, auto_batch, choose_device, compile_training
+from core.training.setup import VALIDATION_BATCH, auto_batch, choose_device, compile_training, graph_in_use
 from core.training.validation import compile_inference
 
 
@@ -24,9 +25,9 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     graph = build(config.model, int(asked["classes"]), config.image_size, config.dropout)
     try:
         plan = compile_training(config, graph, device, batch, ())
-        checking = compile_inference(graph, device, VALIDATION_BATCH[device], config.threads)
+        checking = compile_inference(graph_in_use(config, graph), device, VALIDATION_BATCH[device], config.threads)
     except OutOfMemory as error:
         channel.tell(failed=str(error))
         return
-    cache = int(asked["photos"]) * 3 * config.image_size**2
+    cache = int(asked["photos"]) * 3 * cache_side(config) ** 2
     channel.tell(bytes=plan.memory.total + checking.memory.total, cache=cache, batch=batch, device=device)

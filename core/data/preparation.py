@@ -51,15 +51,15 @@ class PhotoSet:
         return np.flatnonzero(self.splits == split)
 
 
-def cache_side(image_size: int) -> int:
-    """Side of the cached photos for a network that sees `image_size` pixels: the same.
+def cache_side(config: RunConfig) -> int:
+    """Side of the cached photos: the largest that the network sees, in training or in use.
 
     Measured on drawn photos of 896 pixels shown at 112 ("standard" augmentation; sharpness against a render of
     the large photo): a cache of factor 1 shows 0.70 of it in training and all in evaluation; 1.25, 0.80 and 0.84;
     1.5, 0.88 and 0.92, at 1.6 and 2.25 times the disk and memory. Photos that are no larger than the network's
     (many public sets are 224 or 256) gain nothing from a larger cache and lose sharpness in evaluation.
     """
-    return image_size
+    return max(config.image_size, config.use_size)
 
 
 def prepare_photos(
@@ -69,7 +69,7 @@ def prepare_photos(
     dataset = open_dataset(config, _stage(report, "scan"), cancelled)
     cache = open_cache(
         dataset,
-        cache_side(config.image_size),
+        cache_side(config),
         folder=config.cache,
         threads=config.threads,
         progress=_stage(report, "cache"),

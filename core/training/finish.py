@@ -33,7 +33,7 @@ class Ended:
 def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Figures, epoch: int) -> None:
     """Write the model file of an epoch that is the best so far."""
     model = ModelFile(
-        graph=setup.graph,
+        graph=setup.graph_in_use,
         weights=weights,
         classes=setup.classes,
         source_side=setup.photos.cache.side,

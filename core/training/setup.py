@@ -16,6 +16,7 @@ from core.data.loader import Loader
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
 from core.diagnosis.grounds import swap_for
+from core.diagnosis.photo_size import with_photo_side
 from core.errors import OutOfMemory
 from core.graph import Graph
 from core.ops.builder import with_loss
@@ -39,12 +40,17 @@ VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Setup:
-    """A run that is ready for its first step. `graph` ends with the logits; the plan's own has the loss too."""
+    """A run that is ready for its first step.
+
+    `graph` ends with the logits; the plan's own has the loss too. `graph_in_use` is the same network for the
+    photos of validation and use, which may be larger than those of training.
+    """
 
     config: RunConfig
     photos: PhotoSet
     fingerprint: str
     graph: Graph
+    graph_in_use: Graph
     device: str
     plan: Plan
     validator: Validator
@@ -78,10 +84,11 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     classes = photos.dataset.classes
     network = first_network(config, origin, classes)
     graph = network.graph
+    used = graph_in_use(config, graph)
     if device == "cuda":
         yield Progress("compile", 0, 0)
     plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
-    validator = Validator(graph, compile_inference(graph, device, VALIDATION_BATCH[device], config.threads), classes)
+    validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(network.weights)
     swap = None
     if config.augment_background:
@@ -94,6 +101,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         photos=photos,
         fingerprint=fingerprint(photos),
         graph=graph,
+        graph_in_use=used,
         device=device,
         plan=plan,
         validator=validator,
@@ -102,6 +110,11 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
         warnings=(*note, *network.notes, *photos.warnings),
     )
+
+
+def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
+    """The network as it is judged and used: on photos of `use_size`. Raises ModelFileError where it cannot be."""
+    return with_photo_side(graph, config.use_size) if config.use_size else graph
 
 
 def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
@@ -182,9 +195,10 @@ def _loader(
     config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool, swap: GroundSwap | None = None
 ) -> Loader:
     rows = photos.rows(split)
+    size = config.image_size if split == TRAIN else config.use_size or config.image_size
     return Loader(
         photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch,
-        size=config.image_size, training=split == TRAIN, augment=config.augment, sampling=config.sampling,
+        size=size, training=split == TRAIN, augment=config.augment, sampling=config.sampling,
         seed=config.seed, resident=resident, swap=swap,
     )
 

@@ -184,6 +184,21 @@ def test_streamed_photos_give_the_same_bits(tiny):
     same_bits(last_weights(resident), last_weights(streamed))
 
 
+def test_photos_may_be_larger_in_validation_and_use_than_in_training(tiny):
+    config = tiny(model="squeezenet1_1", image_size=32, use_size=40, epochs=1)
+    events = train(config)
+    model = read_model(Path(config.out))
+    assert only(events, RunFinished)[0].test_accuracy is not None
+    assert model.graph.photo_shape == (40, 40, 3)
+    assert model.source_side == 40
+    assert only(events, RunStarted)[0].model == model.graph.name
+
+
+def test_a_network_that_is_bound_to_its_photo_size_cannot_be_used_at_another(tiny):
+    with pytest.raises(ModelFileError, match="16 pixels only"):
+        train(tiny(use_size=24))
+
+
 def test_a_profiled_run_times_one_of_its_first_steps(tiny):
     times = only(train(tiny(), profiled=True), KernelTimes)
     assert [event.step for event in times] == [2]
