@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -40,6 +41,11 @@ class StepResult:
     correct: int
     photos: int
     gradient_norm: float
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether loss and gradient are numbers: only then may the weights move."""
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
 @final
@@ -128,7 +134,10 @@ class Plan(ABC):
 
     @abstractmethod
     def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
-        """`gradient` and `update` in one go; on CUDA one replay of the captured graph."""
+        """`gradient` and `update` in one go, the same bits; on CUDA one replay of the captured graph.
+
+        Where the result is not finite, weights and optimizer state stay as they were.
+        """
 
     @abstractmethod
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:

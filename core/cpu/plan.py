@@ -210,7 +210,8 @@ class CpuPlan(Plan):
 
     def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
         result = self.gradient(batch)
-        self.update(learning_rate)
+        if result.is_finite:
+            self.update(learning_rate)
         return result
 
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:

@@ -270,12 +270,15 @@ class CudaPlan(Plan):
     def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
         if self._verify:  # the reference must see the weights before the update
             result = self.gradient(batch)
-            self.update(learning_rate)
+            if result.is_finite:
+                self.update(learning_rate)
             return result
         self._parts, self._photos = 1, 0
         self._control.settings["step"], self._control.settings["share"] = self._step, 1
         self._set_rates(learning_rate)
-        return self._step_result(batch, "step")
+        result = self._step_result(batch, "step")
+        self._step -= not result.is_finite  # the kernel left the weights alone
+        return result
 
     def _set_rates(self, learning_rate: float) -> None:
         """Count the step and put its scalars into the control block."""

@@ -19,12 +19,16 @@ from core.plan import compile_plan
 def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: PhotoBatch | None = None) -> StepResult:
     """Gradient over the batch (in parts of the plan's batch), then the update, unless something is not finite.
 
-    The weights are only changed by a finite gradient: `is_finite` of the result says whether they were.
+    The weights are only changed by a finite gradient: `is_finite` of the result says whether they were. A batch
+    that is one part is a step of the plan's own.
     Parts give the loss and the gradient of the whole batch, also where class weights make some parts heavier.
     `following` is the next step's batch, whose photos may travel meanwhile.
     """
     parts = [cut_batch(batch, first, first + plan.batch) for first in range(0, len(batch.labels), plan.batch)]
     upcoming = [*parts[1:], None if following is None else cut_batch(following, 0, plan.batch)]
+    if len(parts) == 1:
+        plan.announce(upcoming[0])
+        return plan.train_step(batch, learning_rate)
     shares = share_out(class_weights_of(plan), [part.labels for part in parts])
     loss, correct, norm = 0.0, 0, 0.0
     for number, (part, after, share) in enumerate(zip(parts, upcoming, shares, strict=True)):
@@ -34,7 +38,7 @@ def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: Ph
         correct += result.correct
         norm = result.gradient_norm
     done = StepResult(loss, correct, len(batch.labels), norm)
-    if is_finite(done):
+    if done.is_finite:
         plan.update(learning_rate)
     return done
 
@@ -62,10 +66,6 @@ def pair_with_next(batches: Iterable[PhotoBatch]) -> Iterator[tuple[PhotoBatch, 
         before = batch
     if before is not None:
         yield before, None
-
-
-def is_finite(result: StepResult) -> bool:
-    return math.isfinite(result.loss) and math.isfinite(result.gradient_norm)
 
 
 def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:

@@ -46,7 +46,7 @@ from core.training.run_state import RunState
 from core.training.sampling import Sampling
 from core.training.setup import Setup, set_up
 from core.training.start import Started, start_run
-from core.training.step import cut_batch, diverged, find_broken_layer, is_finite, pair_with_next, take_step
+from core.training.step import cut_batch, diverged, find_broken_layer, pair_with_next, take_step
 from core.training.validation import weights_to_judge
 
 
@@ -167,7 +167,7 @@ class _Run:
         config, plan, before = self._config, self.setup.plan, self.state
         rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
         result = take_step(plan, batch, rate, following)
-        if not is_finite(result):
+        if not result.is_finite:
             layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
             kept = str(self.folder.path / LAST) if (self.folder.path / LAST).exists() else ""
             raise diverged(before.step + 1, result.loss, layer, kept)

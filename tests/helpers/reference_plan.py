@@ -87,7 +87,8 @@ class ReferencePlan(Plan):
 
     def train_step(self, batch, learning_rate):
         result = self.gradient(batch)
-        self.update(learning_rate)
+        if result.is_finite:
+            self.update(learning_rate)
         return result
 
     def keep_photos(self, photos, stream=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.cuda import cuda, types
+from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.head_fast import block_sum
 from core.gpu.ptx import load1, load_byte, load_float, pack_bf16, store1, store_float
 
@@ -60,14 +60,24 @@ ARGUMENTS: Final = (
 )
 
 
+@device_function
+def _is_finite(value):
+    return f32(value - value) == f32(0.0)
+
+
 def make_update(rule: str, nesterov: bool) -> Any:
-    """The kernel of "sgd", "adam" or "adamw"; a role of 0 leaves the float alone, 2 means it decays."""
+    """The kernel of "sgd", "adam" or "adamw"; a role of 0 leaves the float alone, 2 means it decays.
+
+    Nothing changes where the loss or the gradient's norm is not finite: the host sees both after the step.
+    """
     SGD, DECOUPLED = rule == "sgd", rule == "adamw"
 
     def update(
         weights, gradient, first, second, average, roles, control, result, count,
         momentum, decay, beta1, rest1, beta2, rest2, epsilon, clip,
     ):
+        if not _is_finite(load_float(result)) or not _is_finite(load_float(u64(result + u64(8)))):
+            return
         rate, root = load_float(u64(control + u64(16))), load_float(u64(control + u64(20)))
         shrink, keep = load_float(u64(control + u64(24))), load_float(u64(control + u64(28)))
         factor = load_float(u64(control + u64(32)))

@@ -13,6 +13,7 @@ from core.gpu.plan import CudaPlan
 from core.gpu.staging import Buffer
 from core.models.table import build
 from core.ops.builder import with_loss
+from core.training.step import take_step
 from tests.helpers.gpu_network import batch_for, random_weights
 from tests.helpers.pretended_gpu import pretend
 
@@ -176,4 +177,26 @@ def test_every_launch_has_a_time_and_a_name(monkeypatch):
     assert {t.direction for t in times} == {"forward", "backward_input", "backward_weight", "update"}
     assert all(t.milliseconds > 0 for t in times)
     assert {(t.layer, t.direction, t.kernel) for t in times} <= set(plan.kernels())
+    plan.close()
+
+
+def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(monkeypatch):
+    driver = pretend(monkeypatch)
+    graph, plan = training_plan()
+    plan.load(random_weights(graph))
+    for number in (1, 2):
+        take_step(plan, batch_for(graph, 6), 0.1)
+        assert driver.replays == number
+    take_step(plan, batch_for(graph, 11), 0.1)
+    assert driver.replays == 2 + 3
+    plan.close()
+
+
+def test_a_step_that_is_not_finite_does_not_count(monkeypatch):
+    pretend(monkeypatch)
+    graph, plan = training_plan()
+    plan.load(random_weights(graph))
+    plan._blocks["answer"].put(np.array([np.nan, 0, 1, 0], np.float32))
+    assert not plan.train_step(batch_for(graph, 6), 0.1).is_finite
+    assert int(plan.state()["step"]) == 0
     plan.close()

@@ -66,3 +66,16 @@ def test_batches_come_with_the_one_after():
     numbers = [(int(a.labels[0]), None if b is None else int(b.labels[0])) for a, b in pairs]
     assert numbers == [(0, 1), (1, 2), (2, None)]
     assert list(pair_with_next([])) == []
+
+
+def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
+    plan, batch = plan_of(5, (), 5)
+    rates = []
+    step = plan.train_step
+    monkeypatch.setattr(plan, "train_step", lambda part, rate: rates.append(rate) or step(part, rate))
+    take_step(plan, batch, 0.1, batch_for(plan.graph, 7, seed=8))
+    assert rates == [0.1]
+    assert len(plan.announced.labels) == 5
+    plan.load({name: array * np.float32(np.nan) for name, array in plan.weights().items()})
+    assert not take_step(plan, batch, 0.1).is_finite
+    assert int(plan.state()["step"]) == 1
