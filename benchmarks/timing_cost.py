@@ -1,0 +1,74 @@
+"""What timing the kernels of some steps costs a training, as a share of its time (asked: under 1 %).
+
+    python -m benchmarks.timing_cost [--device cuda]
+
+Steps as the trainer takes them, sampled as the trainer samples them (`core.training.sampling`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from benchmarks.record import Row, machine_name, write_results
+from core.config import RunConfig
+from core.device import PhotoBatch
+from core.models.init import initial_weights
+from core.models.table import build
+from core.ops.builder import with_loss
+from core.ops.photo import identity_rows
+from core.optim.settings import optimizer_of
+from core.plan import compile_plan
+from core.training.sampling import Sampling
+from core.training.step import take_step
+
+CASES = {"cpu": ("squeezenet1_1", 16, 64, "float32", 900), "cuda": ("squeezenet1_1_bn", 128, 224, "mixed", 1800)}
+"""Network, batch, photo side, precision, steps."""
+
+
+def measure(device: str) -> list[Row]:
+    model, batch, side, precision, steps = CASES[device]
+    graph = with_loss(build(model, 10, side), 0.0, ())
+    plan = compile_plan(
+        graph, device=device, batch=batch, training=True, precision=precision, optimizer=optimizer_of(RunConfig())
+    )
+    plan.load(initial_weights(graph, 0))
+    draw = np.random.default_rng(0)
+    plan.keep_photos(draw.integers(0, 256, (batch, side, side, 3), np.uint8))
+    labels = draw.integers(0, 10, batch).astype(np.int32)
+    photos = PhotoBatch(None, identity_rows(batch, (side, side), (side, side)), labels, np.arange(batch))
+    take_step(plan, photos, 1e-4)
+    sampling, timings, begin = Sampling(0), [], time.monotonic()
+    for step in range(steps):
+        before = time.monotonic()
+        take_step(plan, photos, 1e-4)
+        now = time.monotonic()
+        if sampling.is_due(step, now - before):
+            plan.time_kernels(photos)
+            timings.append(time.monotonic() - now)
+            sampling.count(step, timings[-1])
+    total = time.monotonic() - begin
+    plan.close()
+    name = f"{model} b{batch} {precision}"
+    plain = 1e3 * (total - sum(timings)) / steps
+    share = sum(timings) / total
+    print(f"{len(timings)} of {steps} steps timed, {1e3 * max(timings):.1f} ms at most; a plain step {plain:.2f} ms")
+    return [
+        Row(f"{name} share of time spent on timing kernels", share, {}, "share", 0.01 / share),
+        Row(f"{name} a timed step over a plain one", 1e3 * sum(timings) / len(timings) / plain, {}, "x", float("nan")),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=tuple(CASES), default="cpu")
+    parser.add_argument("--machine", default="")
+    options = parser.parse_args()
+    machine = options.machine or (machine_name() if options.device == "cpu" else "nvidia-h200")
+    write_results("timing_cost", measure(options.device), machine)
+
+
+if __name__ == "__main__":
+    main()
