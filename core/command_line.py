@@ -28,8 +28,12 @@ OPTION_NAMES: Final = {"start": "from"}
 
 CHANGEABLE: Final = frozenset({
     "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
+    "field", "leaf_tests",
 })
 """What a resumed run may do otherwise than the run began; anything else would be another run."""
+
+AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
+"""Numbers that may be given as "auto"."""
 
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -66,7 +70,7 @@ def read_settings(arguments: argparse.Namespace, found: list[Problem]) -> dict[s
         if text is None:
             continue
         try:
-            chosen[name] = _convert(text, entry.default)
+            chosen[name] = AUTOMATIC[name] if text == "auto" and name in AUTOMATIC else _convert(text, entry.default)
         except (ValueError, KeyError):
             kinds = {bool: "true or false", int: "a whole number", float: "a number"}
             found.append(Problem(OPTION_NAMES.get(name, name), f"{text!r} is not {kinds[type(entry.default)]}."))

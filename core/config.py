@@ -4,7 +4,8 @@ the run folder and the list of problems all come from these rows."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, fields
+from dataclasses import field as make_field
 from typing import Any, Final, final
 
 from core.errors import ConfigError, Problem
@@ -35,7 +36,7 @@ class Setting:
 
 
 def _row(default: Any, group: str, label: str, help: str, **more: Any) -> Any:
-    return field(default=default, metadata={"setting": Setting(group, label, help, **more)})
+    return make_field(default=default, metadata={"setting": Setting(group, label, help, **more)})
 
 
 @final
@@ -49,6 +50,7 @@ class RunConfig:
     split: str = _row("", "data", "Split file", "split to use, as an earlier run wrote it")
     validation: float = _row(0.15, "data", "Validation share", "share of groups for validation", low=0.01, high=0.5)
     test: float = _row(0.15, "data", "Test share", "share of groups for the test", low=0.0, high=0.5)
+    field: str = _row("", "data", "Field photos", "folder or manifest of own field photos: a second test, told apart")
     cache: str = _row("", "data", "Cache folder", "where decoded photos are kept (default: the user's cache folder)")
 
     preset: str = _row("", "network", "Preset", "named recipe; options given as well win over it", expert=False)
@@ -66,7 +68,7 @@ class RunConfig:
     epochs: int = _row(30, "training", "Epochs", "passes over the training photos", low=1, high=100000, expert=False)
     minutes: float = _row(0.0, "training", "Minutes", "stop after so many, the learning rate having fallen; 0: never",
                           low=0.0, high=1e6, expert=False)
-    batch_size: int = _row(32, "training", "Batch size", "photos a step; 0 takes what fits (auto)", low=0, high=8192)
+    batch_size: int = _row(32, "training", "Batch size", "photos a step; 0 or auto takes what fits", low=0, high=8192)
     accumulate: int = _row(
         1, "training", "Accumulate", "parts a batch is split into, with the same result", low=1, high=1024
     )
@@ -124,6 +126,9 @@ class RunConfig:
     verify: bool = _row(False, "device", "Verify", "run the reference beside every kernel and compare (slow)")
 
     out: str = _row("", "run", "Run folder", "folder to write (default: runs/<time>-<model>)")
+    leaf_tests: bool = _row(
+        True, "run", "Test the leaf", "test at the end whether the leaf is read: border, other backgrounds, class maps"
+    )
     checkpoint_seconds: float = _row(
         60.0, "run", "Checkpoint every", "seconds between two checkpoints within an epoch", low=0.1, high=1e6
     )

@@ -18,3 +18,9 @@ def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys):
     assert "Once more to stop at once" in capsys.readouterr().err
     handler(2, None)
     assert ended == [EXIT_STOPPED]
+
+
+def test_a_batch_size_may_be_left_to_the_program():
+    for text, wanted in (("auto", 0), ("48", 48)):
+        arguments = train.make_parser().parse_args(["--data", "photos", "--batch-size", text])
+        assert train.configure(arguments, []).batch_size == wanted

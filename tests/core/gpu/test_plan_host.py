@@ -150,6 +150,22 @@ def test_photos_that_do_not_fit_are_streamed_and_counted(monkeypatch):
     plan.close()
 
 
+def test_the_largest_batch_that_fits_is_taken_where_none_is_asked_for(monkeypatch):
+    from core.config import RunConfig
+    from core.training.setup import AUTO_BATCH, compile_fitting
+
+    pretend(monkeypatch, memory=2 << 30)
+    graph = build("squeezenet1_0", 10, 224)
+    plan, batch = compile_fitting(RunConfig(batch_size=0, accumulate=1), graph, "cuda", (), 10**6)
+    assert plan.batch == batch < AUTO_BATCH["cuda"]
+    plan.close()
+    with pytest.raises(OutOfMemory):
+        compile_fitting(RunConfig(batch_size=2 * batch), graph, "cuda", (), 10**6)
+    parts, whole = compile_fitting(RunConfig(batch_size=2 * batch, accumulate=2), graph, "cuda", (), 10**6)
+    assert (parts.batch, whole) == (batch, 2 * batch)
+    parts.close()
+
+
 def test_wrong_weights_states_and_batches_meet_sentences(monkeypatch):
     pretend(monkeypatch)
     graph, plan = training_plan()

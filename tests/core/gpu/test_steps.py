@@ -1,0 +1,109 @@
+"""Steps on a GPU: streamed or resident, whole or in parts, timed or not; and the memory they take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.device import Optimizer, PhotoBatch
+from core.models.table import build
+from core.ops import network
+from core.ops import photo as photos_op
+from core.ops.builder import with_loss
+from core.ops.contract import Mode
+from core.training.step import take_step
+from tests.helpers.gpu_network import batch_for, random_weights, relative
+
+pytestmark = pytest.mark.gpu
+
+
+def make(name, batch=6, side=64):
+    from core.gpu.plan import CudaPlan
+
+    graph = with_loss(build(name, 5, side), 0.1, ())
+    return graph, CudaPlan(graph, batch=batch, training=True, precision="mixed", optimizer=Optimizer(), seed=3)
+
+
+@pytest.mark.parametrize("size", [6, 4])
+def test_streamed_steps_have_the_bits_of_resident_ones(size):
+    """Announced, unannounced, wrongly announced, in parts, and of growing photos."""
+    graph, resident = make("squeezenet1_1_bn", size)
+    _, streamed = make("squeezenet1_1_bn", size)
+    weights = random_weights(graph)
+    small, large = (batch_for(graph, 24, seed=side, side=side) for side in (70, 90))
+    losses = {}
+    for plan in (resident, streamed):
+        plan.load(weights)
+        found = []
+        for source in (small, large):
+            assert plan.keep_photos(source.photos, stream=plan is streamed) == (plan is resident)
+            rows = [np.arange(i, i + 6) for i in (0, 6, 12, 18, 3)]
+            steps = [
+                PhotoBatch(None, source.rows[r], source.labels[r], r) if plan is resident
+                else PhotoBatch(source.photos[r], source.rows[r], source.labels[r])
+                for r in rows
+            ]  # fmt: skip
+            nexts = [steps[1], steps[2], None, steps[0], None]
+            found += [take_step(plan, step, 0.01, after) for step, after in zip(steps, nexts, strict=True)]
+        losses[plan] = found
+    ends = [plan.weights() for plan in (resident, streamed)]
+    for plan in (resident, streamed):
+        plan.close()
+    assert losses[resident] == losses[streamed]
+    assert all(np.array_equal(ends[0][name], ends[1][name]) for name in weights)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weighted):
+    from core.gpu.plan import CudaPlan
+
+    weights = (0.2, 3.0, 1.0, 0.5, 2.0) if weighted else ()
+    graph = with_loss(build("squeezenet1_1", 5, 64, dropout=0.4), 0.1, weights)
+    given, batch, rate = random_weights(graph), batch_for(graph, 7), 0.01
+    batch.labels[2] = -1
+    found = []
+    for size in (7, 3):
+        plan = CudaPlan(graph, batch=size, training=True, optimizer=Optimizer("sgd"), seed=3)
+        plan.load(given)
+        found.append((take_step(plan, batch, rate), plan.weights()))
+        plan.close()
+    (one, whole), (three, parts) = found
+    node, wide = graph.nodes[0], {name: array.astype(np.float64) for name, array in given.items()}
+    x = photos_op.transform(batch.photos, batch.rows, (64, 64), node.attributes["mean"], node.attributes["std"])
+    wanted = network.loss_and_gradients(graph, wide, x.astype(np.float64), batch.labels, Mode(True, 3, 0))
+    assert one.loss == pytest.approx(wanted.loss, rel=1e-4)
+    assert three.loss == pytest.approx(one.loss, rel=1e-5)
+    assert three.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-4)
+    moved = [np.concatenate([(w[n] - given[n]).ravel() for n in given]) for w in (parts, whole)]
+    assert relative(*moved) < 1e-3
+
+
+def test_timing_the_kernels_changes_nothing():
+    graph, plan = make("squeezenet1_1_bn")
+    plan.load(random_weights(graph))
+    batch = batch_for(graph, 6)
+    plan.train_step(batch, 0.01)
+    weights, state = plan.weights(), plan.state()
+    times = plan.time_kernels(batch)
+    after, later = plan.weights(), plan.state()
+    plan.close()
+    assert all(t.milliseconds > 0 for t in times)
+    assert all(np.array_equal(weights[name], after[name]) for name in weights)
+    assert all(np.array_equal(state[name], later[name]) for name in state)
+
+
+def test_a_run_takes_the_memory_its_plan_said():
+    """Graphs captured, photos on the device; the driver's own figure, to 5 % and what a CUDA context keeps."""
+    from core.gpu.device import open_device
+
+    before = open_device().memory()[0]
+    graph, plan = make("squeezenet1_1", 4096)
+    plan.load(random_weights(graph))
+    batch = batch_for(graph, 4096)
+    assert plan.keep_photos(batch.photos)
+    for _ in range(3):
+        plan.train_step(PhotoBatch(None, batch.rows, batch.labels, np.arange(4096)), 1e-3)
+    taken, said = before - open_device().memory()[0], plan.memory.total
+    plan.close()
+    assert said > 1 << 30
+    assert said <= taken <= 1.05 * said
