@@ -3,77 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import final
 
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, tiles
+from core.gpu import convolution, depthwise_steps, norm_steps, pool_launches, tiles
 from core.gpu import plain_launches as plain
-from core.gpu.forward_steps import ends_in_head, is_fire, pack_dense, shared_activation, window_of
+from core.gpu.forward_steps import ends_in_head, is_fire, pack_dense, window_of
 from core.gpu.frame import Frame
-from core.gpu.kernels import batch_norm_fast, depthwise_fast, head_fast, pool_fast
-from core.gpu.kernels.fragments import fast_divisor
-from core.gpu.launch import Tensor, blocks_of
+from core.gpu.gradient_walk import Backward
+from core.gpu.kernels import head_fast
 from core.gpu.plain_launches import (
-    SUM_BLOCKS,
-    THREADS,
     combine_launch,
     has_bias,
     lanes_of,
-    places_of,
-    pool_values,
     simple_launch,
 )
 from core.graph import PHOTO
 from core.ops.window import Window, read_window
-from core.program import Step, Value, wanted_buffers
+from core.program import Step, Value
 
 POINT = Window((1, 1), (1, 1), (0, 0, 0, 0))
-
-
-@final
-class Backward:
-    """The walk's state: which channels of which gradient are written, and which still lack their mask."""
-
-    def __init__(self, frame: Frame, accumulate: bool) -> None:
-        self.frame, self.accumulate = frame, accumulate
-        self.wanted = wanted_buffers(frame.program, frame.trains)
-        channels = {name: shape[-1] for name, shape in frame.program.buffers.items()}
-        self._written = {name: np.zeros(count, bool) for name, count in channels.items()}
-        self._unmasked: set[str] = set()
-
-    def reached(self, step: Step) -> bool:
-        return bool(self._written[step.output.buffer][self._span(step.output)].all())
-
-    def wants(self, value: Value) -> bool:
-        return value.buffer in self.wanted and value.buffer != PHOTO
-
-    def _span(self, value: Value) -> slice:
-        if len(value.shape) != len(self.frame.program.buffers[value.buffer]):
-            return slice(None)
-        return slice(value.channel, value.channel + value.shape[-1])
-
-    def target(self, value: Value) -> tuple[Tensor | None, str, bool]:
-        """(mask, its activation, whether to add) for a contribution to a value's gradient."""
-        part = self._written[value.buffer][self._span(value)]
-        accumulate = bool(part.any())
-        if accumulate and not part.all():
-            raise KernelUnavailable(f"The GPU cannot add gradients of overlapping parts of {value.buffer}.")
-        part[:] = True
-        activation = shared_activation(self.frame, value)
-        if activation is None:
-            self._unmasked.add(value.buffer)
-            return None, "", accumulate
-        return (self.frame.image(value) if activation else None), activation, accumulate
-
-    def settle(self, step: Step) -> None:
-        """Before a step's own backward: apply the mask that could not be applied before."""
-        if step.output.buffer in self._unmasked and step.activation:
-            dy, y = self.frame.image(step.output, True), self.frame.image(step.output)
-            self.frame.add(
-                combine_launch(self.frame, step.node, "backward_input", "sum", dy, None, dy, "", y, step.activation)
-            )
 
 
 def backward_launches(frame: Frame, accumulate: bool) -> None:
@@ -124,12 +74,14 @@ def _backward(walk: Backward, step: Step) -> None:
         _weights(walk, step)
         if walk.wants(step.inputs[0]):
             _convolution_input(walk, step)
-    elif step.op == "max_pool":
+    elif step.op in ("max_pool", "avg_pool"):
         _pool(walk, step)
+    elif step.op == "softmax":
+        _softmax(walk, step)
     elif step.op == "batch_norm":
-        _batch_norm(walk, step)
+        norm_steps.backward(walk, step)
     elif step.op == "depthwise_conv2d":
-        _depthwise(walk, step)
+        depthwise_steps.backward(walk, step)
     elif step.op == "global_avg_pool":
         _average(walk, step)
     elif step.op == "dropout" and walk.wants(step.inputs[0]):
@@ -150,7 +102,7 @@ def _fire(walk: Backward, one: Step, three: Step) -> None:
     if not walk.wants(value):
         return
     mask, activation, add = walk.target(value)
-    indices = [frame.indices(f"{s.node}.weight") for s in (three, one)]
+    indices = [frame.filters(s) for s in (three, one)]
     dy, dx, second = frame.image(three.output, True), frame.image(value, True), one.output.shape[-1]
     size = convolution.channel_bytes(dy.padded, frame.element, dx.padded)
     rows, depth = frame.batch * dx.height * dx.width, 9 * dy.padded + second
@@ -177,7 +129,7 @@ def _fire(walk: Backward, one: Step, three: Step) -> None:
 def _convolution_input(walk: Backward, step: Step) -> None:
     frame, value = walk.frame, step.inputs[0]
     mask, activation, add = walk.target(value)
-    dy, name = frame.image(step.output, True), f"{step.node}.weight"
+    dy = frame.image(step.output, True)
     if step.op == "dense":
         dx, places = frame.flat(value, True)
         mask = frame.flat(value)[0] if mask is not None else None
@@ -191,7 +143,7 @@ def _convolution_input(walk: Backward, step: Step) -> None:
     else:
         dx, window = frame.image(value, True), read_window(step.attributes)
         weight = frame.packed(
-            f"backward:{step.node}", lambda: convolution.pack_backward([frame.indices(name)], frame.element)
+            f"backward:{step.node}", lambda: convolution.pack_backward([frame.filters(step)], frame.element)
         )
     frame.add(
         convolution.backward_input(
@@ -222,7 +174,8 @@ def _weights(walk: Backward, step: Step) -> None:
         taps = convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
 
         def make() -> np.ndarray:
-            return convolution.gradient_places(shape, taps, dy.padded, bias)
+            groups = int(step.attributes["groups"])  # type: ignore[arg-type]
+            return convolution.gradient_places(shape, taps, dy.padded, bias, groups)
 
     size = convolution.partial_size(dy.padded, taps)
     probe, splits = convolution.backward_weight(
@@ -246,94 +199,19 @@ def _pool(walk: Backward, step: Step) -> None:
     frame, value = walk.frame, step.inputs[0]
     if not walk.wants(value):
         return
-    _, activation, add = walk.target(value)
-    dy, dx, window = frame.image(step.output, True), frame.image(value, True), read_window(step.attributes)
-    (top, left), (sy, sx) = window.padding[:2], window.stride
-    grid = (blocks_of(dx.height + top, sy), blocks_of(dx.width + left, sx))
-    values = pool_values(frame, dx, dy, window, grid, 0, int(add))
-    frame.add(
-        simple_launch(
-            step.node, "backward_input", "fused", "pool_fast", "make_max_pool_gradient",
-            (frame.element, (*window.kernel, *window.stride)),
-            pool_fast.ARGUMENTS, (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1),
-            (dy.address, dx.address, places_of(frame, step, dy), *values),
-            moved=plain.pool_bytes(frame, dx, dy), blocks=2,
-        )
-    )
+    mask, activation, add = walk.target(value)
+    dy, dx = frame.image(step.output, True), frame.image(value, True)
+    if step.op == "avg_pool":
+        frame.add(pool_launches.average_backward(frame, step, dy, dx, mask, activation, add))
+    else:
+        frame.add(pool_launches.max_backward(frame, step, dy, dx, add))
 
 
-def _batch_norm(walk: Backward, step: Step) -> None:
+def _softmax(walk: Backward, step: Step) -> None:
     frame, value = walk.frame, step.inputs[0]
-    x, dy = frame.image(value), frame.image(step.output, True)
-    saved = frame.use(f"saved:{step.node}", 4 * 5 * x.padded)
-    moving = not step.attributes["frozen"]
-    if moving:
-        hw = x.height * x.width
-        partial, blocks = plain.sums_launch(frame, step, "backward_weight", f"dsums:{step.node}", x, dy, saved)
-        values = (
-            partial, frame.weight(f"{step.node}.weight"), 0, 0, 0, saved, frame.gradient_of(f"{step.node}.weight"),
-            frame.gradient_of(f"{step.node}.bias"), frame.places.control, blocks, x.channels, x.padded, hw,
-            int(walk.accumulate), 0.0, 0.0,
-        )
-        frame.add(
-            simple_launch(
-                step.node, "backward_weight", "statistics", "batch_norm_fast", "make_finish", (True,),
-                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 8), 1, 1),
-                (*batch_norm_fast.FINISH_BLOCK, 1), values,
-            )
-        )
     if walk.wants(value):
         mask, activation, add = walk.target(value)
-        dx = frame.image(value, True)
-        saved = frame.use(f"saved:{step.node}", 4 * 5 * x.padded)
-        frame.add(
-            plain.apply_launch(
-                frame, step, "backward_input", frame.image(value), frame.image(step.output, True), mask, activation, dx,
-                saved, moving, add,
-            )
-        )
-
-
-def _depthwise(walk: Backward, step: Step) -> None:
-    frame, value, name = walk.frame, step.inputs[0], f"{step.node}.weight"
-    x, dy, window = frame.image(value), frame.image(step.output, True), read_window(step.attributes)
-    if frame.trains(step, "weight"):
-        (kh, kw), pixels, lanes = window.kernel, frame.batch * dy.height * dy.width, lanes_of(dy)
-        size, wide = (kh * kw + 1) * dy.padded, min(lanes, 32)
-        across = blocks_of(lanes, wide) * kh
-        split = max(64, blocks_of(pixels, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
-        splits = blocks_of(pixels, split)
-        partial = frame.use(f"partial:{step.node}", 4 * size * splits)
-        values = (
-            x.address, dy.address, partial, pixels, split, lanes, wide, *fast_divisor(dy.height * dy.width),
-            *fast_divisor(dy.width), x.height, x.width, dy.height, dy.width, x.pitch, dy.pitch, *window.padding[:2],
-        )
-        launch = simple_launch(
-            step.node, "backward_weight", "fused", "depthwise_fast", "make_depthwise_weight",
-            (frame.element, (*window.kernel, *window.stride)), depthwise_fast.WEIGHT_ARGUMENTS,
-            (blocks_of(lanes, wide), kh, splits), (depthwise_fast.THREADS, 1, 1), values,
-        )
-        frame.add(replace(launch, lane=1))
-        partial = frame.use(f"partial:{step.node}", 4 * size * splits)
-        channels, bias = x.channels, has_bias(step)
-        places = np.arange(kh * kw)[None, :] * dy.padded + np.arange(channels)[:, None]
-        biases = kh * kw * dy.padded + np.arange(channels)
-        table = frame.table(
-            f"gradient:{step.node}", lambda: np.concatenate([places.reshape(-1), biases if bias else biases[:0]])
-        )
-        weights = channels * kh * kw
-        frame.add(
-            convolution.reduction(
-                step.node, partial, table, frame.gradient_of(name),
-                frame.gradient_of(f"{step.node}.bias") if bias else 0, splits, size, weights,
-                weights + (channels if bias else 0), walk.accumulate,
-            )
-        )
-    if walk.wants(value):
-        mask, activation, add = walk.target(value)
-        dx = frame.image(value, True)
-        dy = frame.image(step.output, True)
-        frame.add(plain.depthwise_launch(frame, step, True, dy, dx, mask, activation, add))
+        frame.add(plain.softmax_gradient_launch(frame, step, frame.image(value, True), mask, activation, add))
 
 
 def _average(walk: Backward, step: Step) -> None:

@@ -8,25 +8,19 @@ from typing import Final
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution
-from core.gpu.convolution import RELU
+from core.gpu import convolution, depthwise_steps, norm_steps, pool_launches
 from core.gpu.frame import Frame
-from core.gpu.kernels import batch_norm_fast, head_fast, pool_fast
+from core.gpu.gradient_walk import shared_activation
+from core.gpu.kernels import head_fast
 from core.gpu.launch import Launch, Tensor, blocks_of
 from core.gpu.plain_launches import (
-    THREADS,
-    apply_launch,
     bias_of,
     combine_launch,
-    depthwise_launch,
     dropout_launch,
     lanes_of,
     photo_launch,
-    places_of,
-    pool_bytes,
-    pool_values,
     simple_launch,
-    sums_launch,
+    softmax_launch,
 )
 from core.graph import PHOTO
 from core.ops.window import Window, read_window
@@ -85,8 +79,11 @@ def _expand(frame: Frame, one: Step, three: Step) -> None:
     window = read_window(three.attributes)
     taps, point = convolution.taps_of(x, window, False), convolution.taps_of(x, read_window(one.attributes), False)
     packs = [
-        frame.packed(n, lambda n=n, t=t: convolution.pack_forward(frame.indices(n), t, frame.element))  # type: ignore[misc]
-        for n, t in ((f"{one.node}.weight", point), (f"{three.node}.weight", taps))
+        frame.packed(
+            f"{s.node}.weight",
+            lambda s=s, t=t: convolution.pack_forward(frame.filters(s), t, frame.element),  # type: ignore[misc]
+        )
+        for s, t in ((one, point), (three, taps))
     ]
     depth = convolution.padded_depth(point.total, frame.element)
     half = convolution.Half(packs[0], bias_of(frame, one), one.output.shape[-1], depth)
@@ -107,12 +104,12 @@ def window_of(frame: Frame, step: Step) -> Window:
     return replace(window, padding=(top, left, 0, 0))
 
 
-def refuse_groups(step: Step) -> None:
-    if step.attributes["groups"] != 1:
-        raise KernelUnavailable(f"The GPU has no kernel for a convolution in groups ({step.node}).")
-
-
 def _forward(frame: Frame, step: Step, following: Step | None) -> None:
+    if step.op not in ("conv2d", "dense") and any(value.buffer == PHOTO for value in step.inputs):
+        raise KernelUnavailable(
+            f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): its "
+            "pixels are framed and padded for them. Run this network with --device cpu."
+        )
     if step.op == "conv2d":
         _convolve(frame, step, following)
     elif step.op == "dense":
@@ -120,9 +117,11 @@ def _forward(frame: Frame, step: Step, following: Step | None) -> None:
     elif step.op in ("max_pool", "avg_pool"):
         _pool(frame, step)
     elif step.op == "batch_norm":
-        _batch_norm(frame, step)
+        norm_steps.forward(frame, step)
     elif step.op == "depthwise_conv2d":
-        _depthwise(frame, step)
+        depthwise_steps.forward(frame, step)
+    elif step.op == "softmax":
+        frame.add(softmax_launch(frame, step))
     elif step.op == "global_avg_pool":
         if not ends_in_head(frame, step):
             _average(frame, step)
@@ -149,7 +148,6 @@ def feeds_statistics(step: Step, following: Step | None) -> bool:
 
 
 def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
-    refuse_groups(step)
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
     window, is_photo = window_of(frame, step), step.inputs[0].buffer == PHOTO
     counted = frame.program.training and feeds_statistics(step, following)
@@ -169,7 +167,7 @@ def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
 
 def _photo_convolution(frame: Frame, step: Step, x: Tensor, out: Tensor, window: Window) -> Launch | None:
     name, taps = f"{step.node}.weight", convolution.taps_of(x, window, True)
-    weight = frame.packed(name, lambda: convolution.pack_forward(frame.indices(name), taps, frame.element))
+    weight = frame.packed(name, lambda: convolution.pack_forward(frame.filters(step), taps, frame.element))
     return convolution.forward_photo(
         step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation,
         frame.processors, frame.shared,
@@ -181,7 +179,7 @@ def _halo(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
     if not size:
         return None
     weight = frame.packed(
-        f"halo:{name}", lambda: convolution.pack_halo([frame.indices(name)], size, frame.element, False)
+        f"halo:{name}", lambda: convolution.pack_halo([frame.filters(step)], size, frame.element, False)
     )
     launch = convolution.halo(
         step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, bias_of(frame, step), step.activation,
@@ -195,7 +193,7 @@ def _plain(
 ) -> Launch:
     """The implicit product, with the sums of the batch norm `counting` if there is one."""
     name, taps = f"{step.node}.weight", convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
-    weight = frame.packed(name, lambda: convolution.pack_forward(frame.indices(name), taps, frame.element))
+    weight = frame.packed(name, lambda: convolution.pack_forward(frame.filters(step), taps, frame.element))
     launch = convolution.forward(
         step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation,
         statistics=int(counting is not None), photos=frame.places.control,
@@ -234,74 +232,9 @@ def _dense(frame: Frame, step: Step) -> None:
 
 def _pool(frame: Frame, step: Step) -> None:
     if step.op == "avg_pool":
-        raise KernelUnavailable(f"The GPU has no kernel for average pooling ({step.node}).")
-    x, out, window = frame.image(step.inputs[0]), frame.image(step.output), read_window(step.attributes)
-    places = places_of(frame, step, out) if frame.program.training else 0
-    activation = RELU[shared_activation(frame, step.inputs[0]) or ""]
-    values = pool_values(frame, x, out, window, (out.height, out.width), activation, 0)
-    frame.add(
-        simple_launch(
-            step.node, "forward", "fused", "pool_fast", "make_max_pool",
-            (frame.element, (*window.kernel, *window.stride)),
-            pool_fast.ARGUMENTS,
-            (blocks_of(values[0], THREADS), 1, 1), (THREADS, 1, 1), (x.address, out.address, places, *values),
-            moved=pool_bytes(frame, x, out), blocks=4,
-        )
-    )
-
-
-def shared_activation(frame: Frame, value: Value) -> str | None:
-    """The fused activation of all the steps that write a value's channels; None where they differ."""
-    found = set()
-    end = value.channel + (value.shape[-1] if len(value.shape) == len(frame.program.buffers[value.buffer]) else 1 << 30)
-    for step in frame.program.steps:
-        out = step.output
-        if out.buffer == value.buffer and out.channel < end and value.channel < out.channel + out.shape[-1]:
-            found.add(step.activation)
-    return found.pop() if len(found) == 1 else "" if not found else None
-
-
-def _batch_norm(frame: Frame, step: Step) -> None:
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    saved = frame.use(f"saved:{step.node}", 4 * 5 * x.padded)
-    of = {p.role: frame.weight(f"{step.node}.{p.role}") for p in step.parameters}
-    epsilon, hw = float(step.attributes["epsilon"]), x.height * x.width  # type: ignore[arg-type]
-    four = (of["weight"], of["bias"], of["running_mean"], of["running_var"])
-    if not frame.program.training or step.attributes["frozen"]:
-        frame.add(
-            simple_launch(
-                step.node, "forward", "statistics", "batch_norm_fast", "fix", (), batch_norm_fast.FIX_ARGUMENTS,
-                (blocks_of(x.channels, THREADS), 1, 1), (THREADS, 1, 1), (*four, saved, x.channels, x.padded, epsilon),
-            )
-        )
+        frame.add(pool_launches.average_forward(frame, step))
     else:
-        partial, blocks = statistics_of(frame, step, x)
-        values = (
-            partial, *four, saved, 0, 0, frame.places.control, blocks, x.channels, x.padded, hw, 0, epsilon,
-            float(step.attributes["momentum"]),  # type: ignore[arg-type]
-        )
-        frame.add(
-            simple_launch(
-                step.node, "forward", "statistics", "batch_norm_fast", "make_finish", (False,),
-                batch_norm_fast.FINISH_ARGUMENTS, (blocks_of(x.padded, 8), 1, 1),
-                (*batch_norm_fast.FINISH_BLOCK, 1), values,
-            )
-        )
-    frame.add(apply_launch(frame, step, "forward", x, None, None, "", out, saved, False, False))
-
-
-def statistics_of(frame: Frame, step: Step, x: Tensor) -> tuple[int, int]:
-    """Partial sums of a batch norm's input: from the convolution before it, or by a launch of their own."""
-    name = f"sums:{step.node}"
-    last = frame.launches[-1]
-    if last.recipe.factory == "make_convolution" and last.recipe.arguments[3] and last.layer != step.node:
-        return frame.use(name, 0), last.grid[0]
-    return sums_launch(frame, step, "forward", name, x, None, 0)
-
-
-def _depthwise(frame: Frame, step: Step) -> None:
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    frame.add(depthwise_launch(frame, step, False, x, out, None, "", False))
+        frame.add(pool_launches.max_forward(frame, step, shared_activation(frame, step.inputs[0]) or ""))
 
 
 def _average(frame: Frame, step: Step) -> None:

@@ -51,11 +51,15 @@ class Frame:
 
     def __init__(
         self, program: Program, layout: ParameterLayout, batch: int, precision: str, processors: int,
-        frozen: frozenset[str], shared: int = 227 << 10,
+        frozen: frozenset[str], shared: int = 227 << 10, whole: bool = False,
     ) -> None:  # fmt: skip
         self.program, self.layout, self.batch, self.processors, self.frozen = program, layout, batch, processors, frozen
         self.shared = shared
         """Bytes of shared memory that a block may take."""
+        self.whole = whole
+        """Whether values and gradients are stored too that no kernel of the step reads, to be looked at."""
+        self.partials: dict[str, int] = {}
+        """How many partial sums a launch wrote of the array so named."""
         self.arithmetic = ARITHMETIC[precision]
         self.element = ELEMENT[self.arithmetic]
         self.vector = 16 // self.element
@@ -76,6 +80,7 @@ class Frame:
         """Begin the second walk."""
         self.places = places
         self.launches = []
+        self.partials = {}
         self._joins = 0
 
     def add(self, launch: Launch) -> None:

@@ -1,4 +1,4 @@
-"""Launches of the plain kernels, made from tensors: pools, batch norm, depthwise, dropout, sums, photo and head."""
+"""Launches of the plain kernels, made from tensors: dropout, sums, softmax, photo and head."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Final
 
 import numpy as np
 
+from core.errors import KernelUnavailable
 from core.gpu import control
 from core.gpu.compiler import Argument, Recipe
 from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
-from core.gpu.kernels import batch_norm_fast, combine_fast, depthwise_fast, head_fast, photo_fast
+from core.gpu.kernels import combine_fast, head_fast, photo_fast, softmax_fast
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.launch import Launch, Tensor, blocks_of
 from core.graph import PHOTO
 from core.ops.random import threshold
-from core.ops.window import Window, read_window
 from core.program import Step, Value
 
 THREADS: Final = 256
@@ -73,105 +73,6 @@ def bias_of(frame: Frame, step: Step) -> int:
     return frame.weight(f"{step.node}.bias") if has_bias(step) else 0
 
 
-def pool_values(
-    frame: Frame, x: Tensor, out: Tensor, window: Window, grid: tuple[int, int], activation: int, add: int
-) -> tuple[int, ...]:
-    """The integers of a pool's kernels; `grid` is (height, width) of what has one lane each."""
-    lanes, (height, width) = lanes_of(out), grid
-    total = frame.batch * height * width * lanes
-    return (
-        total, lanes, *fast_divisor(lanes), *fast_divisor(height * width), *fast_divisor(width), height * width, width,
-        x.height, x.width, out.height, out.width, x.pitch, out.pitch, out.padded, *window.padding[:2], activation, add,
-    )
-
-
-def pool_bytes(frame: Frame, x: Tensor, out: Tensor) -> int:
-    """Both sides once, and in training the winners' places."""
-    inner, outer = x.height * x.width * x.padded, out.height * out.width * out.padded
-    return frame.batch * ((inner + outer) * x.element + outer * frame.program.training)
-
-
-def places_of(frame: Frame, step: Step, out: Tensor) -> int:
-    """Where a max pool keeps its winners' places, a byte each."""
-    return frame.use(f"places:{step.node}", frame.batch * out.height * out.width * out.padded)
-
-
-def sums_launch(
-    frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Tensor | None, saved: int
-) -> tuple[int, int]:
-    """Add the launch of partial sums over pixels; gives their address and how many there are."""
-    pixels, lanes = frame.batch * x.height * x.width, lanes_of(x)
-    wide = min(lanes, 32)
-    across = blocks_of(lanes, wide)
-    split = max(64, blocks_of(pixels, max(1, SUM_BLOCKS * frame.processors // across)))
-    blocks = blocks_of(pixels, split)
-    partial = frame.use(name, 8 * blocks * x.padded)
-    values = (
-        x.address, dy.address if dy else 0, saved, saved + 4 * x.padded, partial, frame.places.control,
-        x.height * x.width, pixels, split, lanes, wide, x.pitch, dy.pitch if dy else 0,
-    )
-    frame.add(
-        simple_launch(
-            step.node, direction, "sums", "batch_norm_fast", "make_sums", (frame.element, dy is not None),
-            batch_norm_fast.SUM_ARGUMENTS, (blocks, across, 1), (batch_norm_fast.THREADS, 1, 1), values,
-            moved=pixels * lanes * 16 * (2 if dy else 1),
-        )
-    )
-    return frame.use(name, 8 * blocks * x.padded), blocks
-
-
-def apply_launch(
-    frame: Frame, step: Step, direction: str, x: Tensor, dy: Tensor | None, mask: Tensor | None, masking: str,
-    out: Tensor, saved: int, centred: bool, accumulate: bool,
-) -> Launch:  # fmt: skip
-    """Batch norm's pass over the activations, forward or backward."""
-    lanes = lanes_of(x)
-    total = frame.batch * x.height * x.width * lanes
-    values = (
-        x.address, dy.address if dy else 0, mask.address if mask else 0, out.address, saved, frame.places.control,
-        total, lanes, *fast_divisor(lanes), x.height * x.width, x.pitch, dy.pitch if dy else 0,
-        mask.pitch if mask else 0, out.pitch, RELU[step.activation] if dy is None else 0,
-        RELU[masking] if mask else 0, int(accumulate),
-    )
-    return simple_launch(
-        step.node, direction, "fused", "batch_norm_fast", "make_apply", (frame.element, dy is not None, centred),
-        batch_norm_fast.APPLY_ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
-        moved=total * 16 * (2 + bool(dy) + bool(mask) + int(accumulate)),
-    )
-
-
-def pack_depthwise(frame: Frame, step: Step, channels: int) -> np.ndarray:
-    """Filters as ``(taps, channels up to 16 bytes)`` of places in the flat weights."""
-    indices = frame.indices(f"{step.node}.weight")
-    packed = np.full((indices[0].size, channels), -1, np.int32)
-    packed[:, : len(indices)] = indices.reshape(len(indices), -1).T
-    return packed
-
-
-def depthwise_launch(
-    frame: Frame, step: Step, gradient: bool, read: Tensor, written: Tensor, mask: Tensor | None, masking: str,
-    accumulate: bool,
-) -> Launch:  # fmt: skip
-    """Forward, or the input's gradient."""
-    window = read_window(step.attributes)
-    lanes = lanes_of(written)
-    total = frame.batch * written.height * written.width * lanes
-    weight = frame.packed(f"{step.node}.weight", lambda: pack_depthwise(frame, step, written.padded))
-    values = (
-        read.address, weight, 0 if gradient else bias_of(frame, step), mask.address if mask else 0, written.address,
-        total, lanes, *fast_divisor(lanes), *fast_divisor(written.height * written.width), *fast_divisor(written.width),
-        read.height, read.width, written.height, written.width, read.pitch, written.pitch, mask.pitch if mask else 0,
-        *window.padding[:2], 0 if gradient else RELU[step.activation],
-        RELU[masking] if mask else 0, int(accumulate),
-    )
-    return simple_launch(
-        step.node, "backward_input" if gradient else "forward", "fused", "depthwise_fast", "make_depthwise",
-        (frame.element, gradient, (*window.kernel, *window.stride)),
-        depthwise_fast.ARGUMENTS, (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
-        moved=16 * (total * (1 + bool(mask) + int(accumulate)) + frame.batch * read.height * read.width * lanes),
-    )
-
-
 def dropout_launch(
     frame: Frame, step: Step, direction: str, a: Tensor, out: Tensor, mask: Tensor | None, masking: str,
     accumulate: bool,
@@ -207,6 +108,44 @@ def combine_launch(
         layer, direction, "fused", "combine_fast", "make_combine", (frame.element, kind), combine_fast.ARGUMENTS,
         (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1), values,
         moved=total * 16 * (2 + bool(b) + bool(mask) + int(accumulate)),
+    )
+
+
+def softmax_launch(frame: Frame, step: Step) -> Launch:
+    """Over the channels of every pixel."""
+    x, out = softmax_image(frame, step.inputs[0]), frame.image(step.output)
+    return _softmax(frame, step, "forward", "make_softmax", x, None, None, "", out, False)
+
+
+def softmax_gradient_launch(
+    frame: Frame, step: Step, dx: Tensor, mask: Tensor | None, masking: str, accumulate: bool
+) -> Launch:
+    """From dy and the probabilities themselves."""
+    dy, y = frame.image(step.output, True), frame.image(step.output)
+    return _softmax(frame, step, "backward_input", "make_softmax_gradient", dy, y, mask, masking, dx, accumulate)
+
+
+def softmax_image(frame: Frame, value: Value) -> Tensor:
+    """The input as pixels; a flattened image's features are not channels of one pixel."""
+    if len(value.shape) != len(frame.program.buffers[value.buffer]):
+        raise KernelUnavailable(f"The GPU has no kernel for the softmax of a flattened image ({value.buffer}).")
+    return frame.image(value)
+
+
+def _softmax(
+    frame: Frame, step: Step, direction: str, factory: str, x: Tensor, y: Tensor | None, mask: Tensor | None,
+    masking: str, out: Tensor, accumulate: bool,
+) -> Launch:  # fmt: skip
+    pixels, lanes, warps = frame.batch * out.height * out.width, lanes_of(out), softmax_fast.WARPS
+    values = (
+        x.address, y.address if y else 0, mask.address if mask else 0, out.address, pixels, out.channels, lanes,
+        x.pitch, y.pitch if y else 0, mask.pitch if mask else 0, out.pitch, RELU[masking] if mask else 0,
+        int(accumulate),
+    )
+    return simple_launch(
+        step.node, direction, "fused", "softmax_fast", factory, (frame.element,), softmax_fast.ARGUMENTS,
+        (blocks_of(pixels, warps), 1, 1), (32, warps, 1), values,
+        moved=pixels * lanes * 16 * (2 + bool(y) + bool(mask) + int(accumulate)),
     )
 
 

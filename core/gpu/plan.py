@@ -92,7 +92,9 @@ class CudaPlan(Plan):
 
     def _new_frame(self, batch: int) -> Frame:
         d = self._device
-        return Frame(self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared)
+        return Frame(
+            self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared, self._verify
+        )  # fmt: skip
 
     def _kept_buffers(self) -> list[str]:
         """Buffers whose values are read after the walk."""

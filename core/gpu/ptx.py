@@ -174,6 +174,12 @@ def high_bf16(context, pair):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def fma_clamped(context, a, b, c):  # type: ignore[no-untyped-def]
+    """``a b + c`` between 0 and 1."""
+    return _instruction("fma.rn.sat.f32 $0, $1, $2, $3;", [_f], [_f, _f, _f], False)
+
+
+@intrinsic
 def load4(context, address):  # type: ignore[no-untyped-def]
     """16 bytes of global memory that this kernel does not write."""
     return _instruction("ld.global.nc.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_l], False)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.cuda import cuda, types
-from core.gpu.kernels.fragments import divide
+from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, activate
 from core.gpu.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store4, store_float
 
@@ -17,24 +16,26 @@ i32, u32, i64, u64, f32, f64 = (
 )
 
 THREADS: Final = 256
+SAVED: Final = 7
+"""Rows of what a batch norm keeps a channel (`make_finish`)."""
 WAYS: Final = 4
 """Loads of pixels that a lane has under way."""
 
 SUM_ARGUMENTS: Final = (
-    *(types.uint64,) * 6,  # x, dy (0: statistics of x), mean, inverse, partial, control
+    *(types.uint64,) * 4,  # x, dy (0: statistics of x), partial, control
     *(types.int32,) * 7,  # pixels: a photo, in all, a block; lanes: a pixel, a block; pitch of x, of dy
 )
 
 
 def make_sums(element: int, gradient: bool) -> Any:
-    """Partial sums ``(blocks, 2, channels)``: of x and x^2, or of dy and dy times the normalised x.
+    """Partial sums ``(blocks, 2, channels)``: of x and x^2, or of dy and dy x.
 
     The block's threads are as many rows of pixels as its lanes leave room for.
     """
     unpack, VEC = UNPACK[element], 16 // element
     STORED, FOUR = THREADS * VEC, WAYS * 4
 
-    def sums(x, dy, mean, inverse, partial, control, hw, pixels, split, lanes, wide, ldx, ldy):
+    def sums(x, dy, partial, control, hw, pixels, split, lanes, wide, ldx, ldy):
         shared = cuda.shared.array(STORED, dtype=types.float32)
         t = i32(cuda.threadIdx.x)
         rows = i32(256 // wide)
@@ -50,13 +51,8 @@ def make_sums(element: int, gradient: bool) -> Any:
         other = cuda.local.array(VEC, dtype=types.float32)
         raw = cuda.local.array(FOUR, dtype=types.uint32)
         raw2 = cuda.local.array(FOUR, dtype=types.uint32)
-        middle = cuda.local.array(VEC, dtype=types.float32)
-        factor = cuda.local.array(VEC, dtype=types.float32)
         for i in range(VEC):
             first[i], second[i] = f32(0.0), f32(0.0)
-            if gradient and active:
-                at = u64(i64(part * VEC + i) * 4)
-                middle[i], factor[i] = load_float(u64(mean + at)), load_float(u64(inverse + at))
         if active:
             for row in range(i32(start + ty), end, rows * WAYS):
                 for w in range(WAYS):
@@ -76,7 +72,7 @@ def make_sums(element: int, gradient: bool) -> Any:
                         for i in range(VEC):
                             if gradient:
                                 first[i] = f32(first[i] + other[i])
-                                second[i] = f32(second[i] + other[i] * f32(f32(value[i] - middle[i]) * factor[i]))
+                                second[i] = f32(second[i] + other[i] * value[i])
                             else:
                                 first[i] = f32(first[i] + value[i])
                                 second[i] = f32(second[i] + value[i] * value[i])
@@ -98,7 +94,7 @@ def make_sums(element: int, gradient: bool) -> Any:
 
 
 FINISH_ARGUMENTS: Final = (
-    *(types.uint64,) * 8,  # partial, weight, bias, running mean, running variance, saved (5 rows), dweight, dbias
+    *(types.uint64,) * 8,  # partial, weight, bias, running mean, running variance, saved, dweight, dbias
     types.uint64,  # control
     *(types.int32,) * 5,  # blocks, channels, row of partial and saved (padded channels), pixels a photo, accumulate
     *(types.float32,) * 2,  # epsilon, momentum
@@ -111,8 +107,8 @@ FINISH_BLOCK: Final = (8, 64)
 def make_finish(gradient: bool) -> Any:
     """Adds the partial sums in float64 and writes per channel what the pass over the pixels needs.
 
-    Rows of `saved`: mean, inverse, scale, shift (forward); mean and inverse are read, and rows 2 to 4 become
-    factor, mean gradient and mean gradient times x (backward).
+    Rows of `saved`: mean, inverse, scale and shift (forward: ``y = x scale + shift``), and a, b, c (backward:
+    ``dx = a dy + b x + c``, which is ``w inverse (dy - mean(dy) - normalised x mean(dy normalised x))``).
     """
 
     def finish(
@@ -148,10 +144,13 @@ def make_finish(gradient: bool) -> Any:
             at = u64(i64(c) * 4)
             w = load_float(u64(weight + at)) if real else f32(0.0)
             if gradient:
-                inverse = load_float(u64(mine + line))
-                store_float(u64(mine + line * u64(2)), f32(w * inverse))
-                store_float(u64(mine + line * u64(3)), f32(first / count))
-                store_float(u64(mine + line * u64(4)), f32(second / count))
+                mean, inverse = f64(load_float(mine)), f64(load_float(u64(mine + line)))
+                second = inverse * (second - mean * first)
+                factor = f64(w) * inverse
+                slope = -factor * inverse * second / count
+                store_float(u64(mine + line * u64(4)), f32(factor))
+                store_float(u64(mine + line * u64(5)), f32(slope))
+                store_float(u64(mine + line * u64(6)), f32(-factor * first / count - slope * mean))
                 if real:
                     before_w = load_float(u64(dweight + at)) if accumulate != 0 else f32(0.0)
                     before_b = load_float(u64(dbias + at)) if accumulate != 0 else f32(0.0)
@@ -199,51 +198,88 @@ def fix(weight, bias, mean, variance, saved, channels, row, epsilon):
 
 APPLY_ARGUMENTS: Final = (
     *(types.uint64,) * 6,  # x, dy (0: forward), mask (0: none), out, saved, control
-    *(types.int32,) * 2,  # lanes in all, lanes a pixel
-    *(types.uint32,) * 2,  # fast division by lanes a pixel
-    *(types.int32,) * 5,  # pixels a photo, pitches of x, dy, mask, out
+    *(types.int32,) * 5,  # pixels: a photo, in all, a block; lanes: a pixel, a block
+    *(types.int32,) * 4,  # pitches of x, dy, mask, out
     *(types.int32,) * 3,  # activation, masking, accumulate
 )
 
+APPLIED: Final = 8
+"""Pixels a thread of the pass writes: what it knows of its channels serves all of them."""
+
 
 def make_apply(element: int, gradient: bool, centred: bool) -> Any:
-    """Forward ``activation(x scale + shift)``; backward ``factor (dy - mean - x mean)``, ``factor dy`` if frozen."""
+    """Forward ``activation(x scale + shift)``; backward ``a dy + b x + c``, ``scale dy`` if frozen.
+
+    The block's threads are as many rows of pixels as its lanes leave room for.
+    """
     unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+    AHEAD = 2 if gradient else 4
+    RAW = AHEAD * 4
+    READS_X = centred or not gradient
+    FIRST = 4 if gradient and centred else 2
+
+    @device_function
+    def take(raw, w, other, w2, first, second, third, activation):
+        """16 bytes of the result."""
+        x = cuda.local.array(VEC, dtype=types.float32)
+        y = cuda.local.array(VEC, dtype=types.float32)
+        if READS_X:
+            unpack((raw[w], raw[w + 1], raw[w + 2], raw[w + 3]), x)
+        if gradient:
+            unpack((other[w2], other[w2 + 1], other[w2 + 2], other[w2 + 3]), y)
+        for i in range(VEC):
+            if gradient and centred:
+                x[i] = f32(f32(y[i] * first[i]) + f32(f32(x[i] * second[i]) + third[i]))
+            elif gradient:
+                x[i] = f32(y[i] * first[i])
+            else:
+                x[i] = activate(f32(f32(x[i] * first[i]) + second[i]), activation)
+        return pack(x)
 
     def apply(
-        x, dy, mask, out, saved, control, total, lanes, l_mul, l_shift, hw, ldx, ldy, ldm, ldo,
+        x, dy, mask, out, saved, control, hw, pixels, split, lanes, wide, ldx, ldy, ldm, ldo,
         activation, masking, accumulate,
     ):
-        at = i32(cuda.grid(1))
-        if at >= total:
+        t = i32(cuda.threadIdx.x)
+        rows = i32(256 // wide)
+        ty = i32(t // wide)
+        part = i32(i32(cuda.blockIdx.y) * wide + t - ty * wide)
+        if part >= lanes or ty >= rows:
             return
-        pixel = divide(at, l_mul, l_shift)
-        row, part = i64(pixel), i32(u32(at) - pixel * u32(lanes))
-        mine, step = u64(saved + u64(i64(part * VEC) * 4)), u64(i64(lanes * VEC) * 4)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        other = cuda.local.array(VEC, dtype=types.float32)
-        if centred or not gradient:
-            unpack(load4(u64(x + u64((row * ldx + part * VEC) * element))), value)
-        if gradient:
-            unpack(load4_ordered(u64(dy + u64((row * ldy + part * VEC) * element))), other)
+        start = i32(i32(cuda.blockIdx.x) * split)
+        end, real = i32(min(i32(start + split), pixels)), i32(i32(load1(control)) * hw)
+        first = cuda.local.array(VEC, dtype=types.float32)
+        second = cuda.local.array(VEC, dtype=types.float32)
+        third = cuda.local.array(VEC, dtype=types.float32)
         for i in range(VEC):
-            here = u64(mine + u64(i * 4))
-            factor = load_float(u64(here + step * u64(2)))
-            if gradient:
-                g = other[i]
-                if centred:
-                    normal = f32(f32(value[i] - load_float(here)) * load_float(u64(here + step)))
-                    g = f32(g - load_float(u64(here + step * u64(3))))
-                    g = f32(g - normal * load_float(u64(here + step * u64(4))))
-                value[i] = f32(g * factor) if i32(pixel) < i32(i32(load1(control)) * hw) else f32(0.0)
-            else:
-                value[i] = activate(f32(value[i] * factor + load_float(u64(here + step * u64(3)))), activation)
-        v = pack(value)
-        if masking != 0:
-            v = keep(v, load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
-        target = u64(out + u64((row * ldo + part * VEC) * element))
-        if accumulate != 0:
-            v = add(v, load4_ordered(target))
-        store4(target, v[0], v[1], v[2], v[3])
+            at = u64(saved + u64((i64(lanes) * (FIRST * VEC) + part * VEC + i) * 4))
+            first[i] = load_float(at)
+            second[i] = load_float(u64(at + u64(i64(lanes) * (VEC * 4)))) if READS_X else f32(0.0)
+            third[i] = load_float(u64(at + u64(i64(lanes) * (VEC * 8)))) if FIRST == 4 else f32(0.0)
+        raw = cuda.local.array(RAW, dtype=types.uint32)
+        raw2 = cuda.local.array(RAW, dtype=types.uint32)
+        for row in range(i32(start + ty), end, rows * AHEAD):
+            for w in range(AHEAD):
+                here = i64(min(i32(row + w * rows), i32(end - 1)))
+                if READS_X:
+                    v = load4(u64(x + u64((here * ldx + part * VEC) * element)))
+                    for i in range(4):
+                        raw[w * 4 + i] = v[i]
+                if gradient:
+                    v = load4_ordered(u64(dy + u64((here * ldy + part * VEC) * element)))
+                    for i in range(4):
+                        raw2[w * 4 + i] = v[i]
+            for w in range(AHEAD):
+                here = i32(row + w * rows)
+                if here < end:
+                    v = take(raw, w * 4, raw2, w * 4, first, second, third, activation)
+                    if gradient and here >= real:
+                        v = u32(0), u32(0), u32(0), u32(0)
+                    if masking != 0:
+                        v = keep(v, load4(u64(mask + u64((i64(here) * ldm + part * VEC) * element))), masking)
+                    target = u64(out + u64((i64(here) * ldo + part * VEC) * element))
+                    if accumulate != 0:
+                        v = add(v, load4_ordered(target))
+                    store4(target, v[0], v[1], v[2], v[3])
 
     return apply

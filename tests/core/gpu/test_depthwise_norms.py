@@ -1,0 +1,178 @@
+"""A depthwise convolution between two batch norms: the launches of all three, run as plain Python in turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.gpu.frame import Frame, Places
+from core.gpu.walk import keep_all, walk
+from core.ops.builder import Builder, with_loss
+from core.ops.contract import Mode
+from core.ops.table import OPS
+from core.program import lay_out_parameters, lower
+from tests.helpers.compare import relative_error
+from tests.helpers.emulated_gpu import Machine, Memory
+
+PHOTOS, REAL = 3, 2
+"""Photos of a batch, and those of them that count."""
+
+
+def network(height, width, channels, stride, activation):
+    b = Builder("small", (height, width, 3), (0.5,) * 3, (0.5,) * 3)
+    x = b.add("conv2d", "expand", "photo", filters=channels, bias=False)
+    x = b.add("batch_norm", "before", x)
+    x = b.add(activation, "first", x) if activation else x
+    x = b.add("depthwise_conv2d", "filter", x, kernel=(3, 3), stride=(stride,) * 2, padding=(1,) * 4, bias=False)
+    x = b.add("relu6", "second", b.add("batch_norm", "after", x))
+    return with_loss(b.graph(b.add("dense", "classes", b.add("global_avg_pool", "pool", x), units=4)), 0.0, ())
+
+
+class Lowered:
+    """The network's launches with addresses in an emulated memory."""
+
+    def __init__(self, graph, precision, processors=1, whole=False):
+        layout, program = lay_out_parameters(graph), lower(graph, True)
+        self.frame = Frame(program, layout, PHOTOS, precision, processors, frozenset(), whole=whole)
+        walk(self.frame, True, False)
+        self.memory = m = Memory(1 << 21)
+        sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,
+                 self.frame.all_tables().nbytes + 64, 256, 256)  # fmt: skip
+        places = [m.reserve(size) for size in sizes]
+        offsets = {name: m.reserve(life.bytes) for name, life in self.frame.lifetimes(keep_all(self.frame)).items()}
+        self.frame.restart(Places(*places, 0, offsets))
+        walk(self.frame, True, False)
+        m.put(self.frame.places.control, np.array([REAL], np.int32))
+        m.put(self.frame.places.tables, self.frame.all_tables())
+        self.layout, self.program, self.machine = layout, program, Machine(m)
+        self.steps = {s.node: s for s in program.steps}
+
+    def put_weights(self, weights):
+        flat = np.zeros(self.layout.size, np.float32)
+        for name, (first, shape) in self.layout.offsets.items():
+            flat[first : first + int(np.prod(shape))] = weights[name].ravel()
+        places = self.frame.all_packs()
+        packed = np.where(places < 0, 0, flat[places]).astype(np.float32)
+        self.memory.put(self.frame.places.weights, flat)
+        self.memory.put(self.frame.places.packed, self.stored(packed))
+
+    def stored(self, values):
+        return (values.view(np.uint32) >> 16).astype(np.uint16) if self.frame.element == 2 else values
+
+    def put(self, value, array, gradient=False):
+        t = self.frame.image(value, gradient)
+        whole = np.zeros((PHOTOS, t.height, t.width, t.pitch), np.float32)
+        whole[..., : t.channels] = array
+        self.memory.put(t.address, self.stored(whole))
+
+    def get(self, value, gradient=False):
+        t = self.frame.image(value, gradient)
+        count = PHOTOS * t.height * t.width * t.pitch
+        if t.element == 2:
+            raw = self.memory.get(t.address, count, np.uint16).astype(np.uint32) << 16
+            flat = raw.view(np.float32)
+        else:
+            flat = self.memory.get(t.address, count, np.float32)
+        return flat.reshape(PHOTOS, t.height, t.width, t.pitch)[:REAL, ..., : t.channels]
+
+    def gradient(self, name):
+        first, shape = self.layout.offsets[name]
+        flat = self.memory.get(self.frame.places.gradient, self.layout.trained, np.float32)
+        return flat[first : first + int(np.prod(shape))].reshape(shape)
+
+    def running(self, name):
+        first, shape = self.layout.offsets[name]
+        return self.memory.get(self.frame.places.weights + 4 * first, shape[0], np.float32)
+
+    def run(self, forward):
+        for launch in self.frame.launches:
+            mine = launch.layer in ("before", "filter", "after")
+            if mine and (launch.direction == "forward") == forward:
+                self.machine.run(launch)
+
+
+def exact(array, element):
+    """Values that survive being stored."""
+    array = np.asarray(array, np.float32)
+    return array if element == 4 else (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def draw_weights(graph, element):
+    draw, weights = np.random.default_rng(5), {}
+    for name, p in graph.parameters().items():
+        around_one = name.endswith("_var") or name in ("before.weight", "after.weight")
+        values = draw.uniform(0.5, 1.5, p.shape) if around_one else draw.normal(0, 1, p.shape)
+        weights[name] = exact(values, element) if name == "filter.weight" else values.astype(np.float32)
+    return weights
+
+
+def reference(lowered, weights, x, g):
+    """Results of the three steps forward, and of the three backward, in float64."""
+    done, value, mode = {}, x.astype(np.float64), Mode(training=True)
+    for name in ("before", "filter", "after"):
+        step = lowered.steps[name]
+        owned = {p.role: weights[f"{name}.{p.role}"].astype(np.float64) for p in step.parameters}
+        result = OPS[step.op].forward(step.attributes, [value], owned, mode)
+        done[name] = (step, [value], owned, result)
+        value = result.output
+        if step.activation:
+            value = np.clip(value, 0, 6 if step.activation == "relu6" else None)
+        done[name] += (value,)
+    gradients = {}
+    dy = g.astype(np.float64)
+    for name in ("after", "filter", "before"):
+        step, inputs, owned, result, value = done[name]
+        if step.activation and name != "after":  # g came masked
+            dy = dy * ((value > 0) & (value < (6 if step.activation == "relu6" else np.inf)))
+        back = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode)
+        gradients[name] = (back.parameters, back.inputs[0])
+        dy = back.inputs[0]
+    return done, gradients
+
+
+CASES = [
+    ("float32", 5, 5, 12, 1, "relu6"), ("float32", 6, 9, 8, 2, "relu6"), ("float32", 7, 7, 4, 2, "relu"),
+    ("float32", 4, 3, 4, 1, ""), ("mixed", 5, 8, 24, 1, "relu6"), ("mixed", 8, 7, 8, 2, "relu6"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_three_steps_in_one_walk_are_the_references(case):
+    precision, height, width, channels, stride, activation = case
+    graph = network(height, width, channels, stride, activation)
+    lowered = Lowered(graph, precision)
+    element = lowered.frame.element
+    weights, draw = draw_weights(graph, element), np.random.default_rng(1)
+    x = exact(draw.normal(0.3, 2, (PHOTOS, height, width, channels)), element)
+    before, after = lowered.steps["before"], lowered.steps["after"]
+    lowered.put_weights(weights)
+    lowered.put(before.inputs[0], x)
+    feed_statistics(lowered, before, x)
+    lowered.run(True)
+    y = lowered.get(after.output)
+    g = np.zeros((PHOTOS, *after.output.shape), np.float32)
+    g[:REAL] = exact(draw.normal(0, 1, y.shape), element) * ((y > 0) & (y < 6))
+    g[REAL:] = np.nan  # a missing photo's gradient is never looked at
+    lowered.put(after.output, g, gradient=True)
+    lowered.run(False)
+    done, gradients = reference(lowered, weights, x[:REAL], g[:REAL])
+    limit = 1e-5 if element == 4 else 2e-2
+    assert relative_error(lowered.get(lowered.steps["filter"].output), done["filter"][4]) < limit
+    assert relative_error(y, done["after"][4]) < limit
+    for name in ("before", "filter", "after"):
+        for role, wanted in gradients[name][0].items():
+            assert relative_error(lowered.gradient(f"{name}.{role}"), wanted) < limit, (name, role)
+    for role in ("running_mean", "running_var"):
+        wanted = done["after"][3].updated[role]
+        assert relative_error(lowered.running(f"after.{role}"), wanted) < limit
+    assert relative_error(lowered.get(before.inputs[0], True), gradients["before"][1]) < limit
+
+
+def feed_statistics(lowered, before, x):
+    """The sums that the convolution would have left."""
+    finish = next(n for n in lowered.frame.launches if n.layer == "before" and n.kernel == "statistics")
+    partial, rows, padded = finish.values[0], finish.values[9], finish.values[11]
+    sums = np.zeros((rows, 2, padded), np.float32)
+    sums[0, 0, : x.shape[-1]] = x[:REAL].sum((0, 1, 2), dtype=np.float64)
+    sums[0, 1, : x.shape[-1]] = (x[:REAL].astype(np.float64) ** 2).sum((0, 1, 2))
+    lowered.memory.put(partial, sums)

@@ -1,0 +1,195 @@
+"""Kernels made of PTX instructions, run as plain Python: a thread is a thread, memory is one array of bytes.
+
+For kernels that load, compute, meet at barriers and store; products of the tensor cores are not emulated.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
+
+import numpy as np
+from numba.core import types as numba_types
+
+GAP = 64
+"""Bytes between arrays that no kernel may touch."""
+
+
+class Memory:
+    """The GPU's memory; every access must lie inside one array, and be aligned."""
+
+    def __init__(self, size):
+        self.bytes = np.zeros(size, np.uint8)
+        self.allowed = np.zeros(size, bool)
+        self.used = 4096
+
+    def reserve(self, size):
+        """Address of new bytes full of 0xFF, which are NaN as bf16 and as float32."""
+        at = self.used
+        self.bytes[at : at + size], self.allowed[at : at + size] = 0xFF, True
+        self.used = (at + size + GAP + 255) // 256 * 256
+        return at
+
+    def put(self, address, array):
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self.bytes[address : address + raw.size] = raw
+
+    def get(self, address, count, dtype):
+        return self.bytes[address : address + count * np.dtype(dtype).itemsize].view(dtype).copy()
+
+    def load(self, address, words):
+        address = int(address)
+        assert address % (4 * words) == 0, "misaligned"
+        assert self.allowed[address : address + 4 * words].all(), f"a load at {address} leaves its array"
+        return tuple(self.bytes[address : address + 4 * words].view(np.uint32))
+
+    def store(self, address, *words):
+        address = int(address)
+        assert address % (4 * len(words)) == 0, "misaligned"
+        assert self.allowed[address : address + 4 * len(words)].all(), f"a store at {address} leaves its array"
+        self.bytes[address : address + 4 * len(words)] = np.array(words, np.uint32).view(np.uint8)
+
+
+def bits(value):
+    return np.float32(value).view(np.uint32)
+
+
+def number(word):
+    return np.uint32(word).view(np.float32)
+
+
+def round_bf16(value):
+    """The upper 16 bits of a float32 rounded to bf16, ties to even."""
+    word = int(bits(value))
+    return (word + 0x7FFF + (word >> 16 & 1)) >> 16 & 0xFFFF
+
+
+def instructions(memory):
+    """What `core.gpu.ptx` offers, by name."""
+    return {
+        "load1": lambda at: memory.load(at, 1)[0],
+        "load2": lambda at: memory.load(at, 2),
+        "load4": lambda at: memory.load(at, 4),
+        "load4_ordered": lambda at: memory.load(at, 4),
+        "load_float": lambda at: number(memory.load(at, 1)[0]),
+        "store1": memory.store,
+        "store2": memory.store,
+        "store4": memory.store,
+        "store_float": lambda at, value: memory.store(at, bits(value)),
+        "low_bf16": lambda word: number((int(word) & 0xFFFF) << 16),
+        "high_bf16": lambda word: number(int(word) & 0xFFFF0000),
+        "pack_bf16": lambda low, high: np.uint32(round_bf16(high) << 16 | round_bf16(low)),
+        "bits_to_float": number,
+        "float_to_bits": bits,
+        "fma_clamped": lambda a, b, c: np.float32(min(max(np.float64(a) * np.float64(b) + np.float64(c), 0.0), 1.0)),
+        "divide_fast": lambda n, m, s: np.uint32(((int(n) * int(m) >> 32) + int(n) & 0xFFFFFFFF) >> int(s)),
+    }
+
+
+def _caster(kind):
+    """A numba type as a conversion that wraps around like the GPU's."""
+    dtype = np.dtype(str(kind))
+    if dtype.kind == "f":
+        return lambda value: dtype.type(value)
+    size = 8 * dtype.itemsize
+
+    def cast(value):
+        wrapped = int(value) & ((1 << size) - 1)
+        return dtype.type(wrapped - (1 << size) if dtype.kind == "i" and wrapped >> (size - 1) else wrapped)
+
+    return cast
+
+
+class Machine:
+    """One GPU: runs a kernel's blocks one after another, each with a Python thread for every thread."""
+
+    def __init__(self, memory):
+        self.memory, self.known = memory, instructions(memory)
+        self.here, self.shared, self.barrier = threading.local(), {}, None
+        self.cuda = SimpleNamespace(
+            local=SimpleNamespace(array=lambda size, dtype: np.zeros(size, str(dtype))),
+            shared=SimpleNamespace(array=self._shared_array),
+            syncthreads=lambda: self.barrier.wait(),
+            libdevice=SimpleNamespace(sqrt=np.sqrt, sqrtf=np.sqrt),
+            grid=lambda _: self.here.block[0] * self.block[0] + self.here.thread[0],
+        )  # fmt: skip
+
+    def run(self, launch):
+        """Everything of one `core.gpu.launch.Launch`."""
+        kernel = self._adapt(launch.recipe.function())
+        kinds = [_caster(getattr(numba_types, k)) for k in launch.recipe.kinds]
+        values = [cast(v) for cast, v in zip(kinds, launch.values, strict=True)]
+        self.block, self.grid = launch.block, launch.grid
+        for z, y, x in np.ndindex(*launch.grid[::-1]):
+            self._run_block(kernel, values, (x, y, z))
+
+    def _run_block(self, kernel, values, block):
+        self.shared, failures = {}, []
+        places = [(x, y, 0) for y in range(self.block[1]) for x in range(self.block[0])]
+        self.barrier = threading.Barrier(len(places))
+
+        def body(place):
+            self.here.thread, self.here.block, self.here.arrays = place, block, 0
+            try:
+                with np.errstate(all="ignore"):
+                    kernel(*values)
+            except threading.BrokenBarrierError:
+                pass
+            except BaseException as error:  # noqa: BLE001
+                failures.append(error)
+                self.barrier.abort()
+
+        threads = [threading.Thread(target=body, args=(p,)) for p in places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def _shared_array(self, shape, dtype):
+        self.here.arrays += 1
+        return self.shared.setdefault(self.here.arrays, np.full(shape, np.nan, str(dtype)))
+
+    def _place(self, name):
+        sizes = {
+            "threadIdx": self.here.thread, "blockIdx": self.here.block, "blockDim": self.block, "gridDim": self.grid,
+        }  # fmt: skip
+        x, y, z = sizes[name]
+        return SimpleNamespace(x=x, y=y, z=z)
+
+    def _adapt(self, thing):
+        """A function, dispatcher, instruction or type of a kernel as something Python runs."""
+        function = getattr(thing, "py_func", thing)
+        if isinstance(thing, numba_types.Type):
+            return _caster(thing)
+        if isinstance(thing, ModuleType) and thing.__name__ == "numba.cuda":
+            return _Cuda(self)
+        if getattr(thing, "_name", None) in self.known:
+            return self.known[thing._name]
+        if not isinstance(function, FunctionType) or not function.__module__.startswith("core.gpu"):
+            return thing
+        names = {name: self._adapt(value) for name, value in function.__globals__.items()
+                 if name in _names(function.__code__)}  # fmt: skip
+        cells = tuple(CellType(self._adapt(c.cell_contents)) for c in function.__closure__ or ())
+        return FunctionType(function.__code__, {**names, "__builtins__": __builtins__}, closure=cells)
+
+
+class _Cuda:
+    """`numba.cuda` as seen from one thread."""
+
+    def __init__(self, machine):
+        self._machine = machine
+
+    def __getattr__(self, name):
+        if name in ("threadIdx", "blockIdx", "blockDim", "gridDim"):
+            return self._machine._place(name)
+        return getattr(self._machine.cuda, name)
+
+
+def _names(code):
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if hasattr(constant, "co_names"):
+            found |= _names(constant)
+    return found
