@@ -17,9 +17,6 @@ FILE_LINES = 400
 FUNCTION_LINES = 80
 """Hard limit for any function, kernels included, without the functions inside it; ordinary ones are kept near 40."""
 
-TOO_LONG = {"convolution": 100, "weight_gradient": 86, "head": 87}
-"""Kernels still above the limit, with their lines, to be split where a GPU is at hand. This list only shrinks."""
-
 NETWORK = {"http", "urllib", "requests", "ftplib", "smtplib", "socket", "socketserver", "xmlrpc", "aiohttp"}
 UNSAFE = {"pickle", "shelve", "marshal", "dill", "joblib", "cloudpickle"}
 
@@ -59,8 +56,7 @@ def own_lines(function: ast.FunctionDef) -> int:
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_no_function_is_longer_than_the_limit(path):
     functions = [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.FunctionDef)]
-    allowed = TOO_LONG if "core/gpu/kernels" in path.as_posix() else {}
-    long = [(f.name, own_lines(f)) for f in functions if own_lines(f) > allowed.get(f.name, FUNCTION_LINES)]
+    long = [(f.name, own_lines(f)) for f in functions if own_lines(f) > FUNCTION_LINES]
     assert not long, long
 
 

@@ -15,6 +15,7 @@ from core.gpu.kernels import conv_photo as photo
 from core.gpu.kernels import conv_tensor_core as product
 from core.gpu.kernels import conv_weight_gradient as gradient
 from core.gpu.kernels.fragments import ELEMENT, fast_divisor
+from core.gpu.kernels.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of
 from core.ops.contract import Array
 from core.ops.window import Window
@@ -138,7 +139,7 @@ def forward(
     half: Half | None = None,
     statistics: int = 0,
     photos: int = 0,
-    tile: product.Tile | None = None,
+    tile: Tile | None = None,
 ) -> Launch:
     """The launch of ``out = activation(conv(x) + bias)``; with `half`, out's first channels are the 1x1's."""
     element = ELEMENT[arithmetic]
@@ -231,7 +232,7 @@ def pack_halo(weights: Sequence[Array], size: int, element: int, backward: bool)
 def halo(
     layer: str, direction: str, arithmetic: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int,
     activation: str, mask: Tensor | None, masking: str, accumulate: bool, second: int, size: int,
-    tile: neighbours.Tile | None = None,
+    tile: Tile | None = None,
 ) -> Launch:  # fmt: skip
     """The launch of a 3x3 convolution, forward or as an input gradient, with blocks of `size` channel bytes.
 
@@ -254,7 +255,8 @@ def halo(
     rows = batch * x.height * x.width
     return Launch(
         layer, direction, "tensor_core", recipe, grid, (tile.threads, 1, 1),
-        tile.shared(element, x.width, bool(second)), values, flops=2 * rows * columns * (9 * x.padded + second),
+        neighbours.shared_bytes(tile, element, x.width, bool(second)), values,
+        flops=2 * rows * columns * (9 * x.padded + second),
         bytes=element * rows * (x.padded + second + columns * (1 + int(accumulate) + (mask is not None))),
     )  # fmt: skip
 
@@ -271,7 +273,7 @@ def backward_input(
     mask_activation: str,
     accumulate: bool = False,
     second: int = 0,
-    tile: product.Tile | None = None,
+    tile: Tile | None = None,
 ) -> Launch:
     """The launch of dx from dy, masked by the output of dx's producer.
 
@@ -314,7 +316,7 @@ def _sums(
 
 
 def _launch(
-    layer: str, direction: str, arithmetic: str, tile: product.Tile, kind: str, statistics: bool, rows: int,
+    layer: str, direction: str, arithmetic: str, tile: Tile, kind: str, statistics: bool, rows: int,
     columns: int, values: tuple[int, ...],
 ) -> Launch:
     kinds = tuple(str(a) for a in product.ARGUMENTS)
@@ -323,9 +325,8 @@ def _launch(
         tile.blocks,
     )
     grid = (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), 1)
-    return Launch(
-        layer, direction, "tensor_core", recipe, grid, (tile.threads, 1, 1), tile.shared(ELEMENT[arithmetic]), values
-    )
+    shared = product.shared_bytes(tile, ELEMENT[arithmetic])
+    return Launch(layer, direction, "tensor_core", recipe, grid, (tile.threads, 1, 1), shared, values)
 
 
 def backward_weight(
@@ -338,7 +339,7 @@ def backward_weight(
     taps: Taps,
     partial: int,
     processors: int,
-    tile: gradient.Tile | None = None,
+    tile: Tile | None = None,
     splits: int = 0,
 ) -> tuple[Launch, int]:
     """The launch of the partial weight gradients, and how many partial results it writes."""
@@ -346,7 +347,7 @@ def backward_weight(
     pixels = batch * dy.height * dy.width
     chosen = tiles.backward_weight(arithmetic, pixels, dy.padded, taps.total, processors)
     tile, splits = tile or chosen[0], splits or chosen[1]
-    split = blocks_of(blocks_of(pixels, splits), tile.pixels) * tile.pixels
+    split = blocks_of(blocks_of(pixels, splits), tile.depth) * tile.depth
     splits = blocks_of(pixels, split)
     border = window.padding != (0, 0, 0, 0)
     values = (
@@ -360,9 +361,10 @@ def backward_weight(
         "conv_weight_gradient", "make_weight_gradient", (arithmetic, tile.numbers, border), kinds, tile.threads,
         tile.blocks,
     )
-    grid = (blocks_of(dy.padded, tile.filters), blocks_of(taps.total, tile.columns), splits)
+    grid = (blocks_of(dy.padded, tile.rows), blocks_of(taps.total, tile.columns), splits)
     launch = Launch(
-        layer, "backward_weight", "tensor_core", recipe, grid, (tile.threads, 1, 1), tile.shared(element), values,
+        layer, "backward_weight", "tensor_core", recipe, grid, (tile.threads, 1, 1),
+        gradient.shared_bytes(tile, element), values,
         flops=2 * pixels * dy.padded * taps.total,
         bytes=element * (pixels * dy.padded + batch * x.height * x.width * x.padded)
         + 4 * splits * partial_size(dy.padded, taps),

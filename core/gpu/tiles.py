@@ -14,9 +14,7 @@ from math import log2
 from pathlib import Path
 from typing import Final, final
 
-from core.gpu.kernels.conv_halo import Tile as HaloTile
-from core.gpu.kernels.conv_tensor_core import Tile
-from core.gpu.kernels.conv_weight_gradient import Tile as GradientTile
+from core.gpu.kernels.tile import Tile
 
 MINIMUM_PIXELS: Final = 256
 """A split of the weight gradient sums at least so many pixels: below, writing partial results costs more."""
@@ -78,13 +76,13 @@ def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile
     return Tile(128, 64)
 
 
-def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int, size: int) -> HaloTile:
+def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int, size: int) -> Tile:
     """For a 3x3 convolution with its pixels in shared memory, `size` bytes of a channel block."""
     for row in _nearest(arithmetic, f"halo_{direction}", rows, columns, channels):
-        tile = HaloTile(*row.tile)
-        if tile.bytes == size and _fits(tile.columns, columns):
+        tile = Tile(*row.tile)
+        if tile.depth == size and _fits(tile.columns, columns):
             return tile
-    return HaloTile(128, 64 if columns > 32 else 32 if columns > 16 else 16, size, 2, 4, 1)
+    return Tile(128, 64 if columns > 32 else 32 if columns > 16 else 16, size, 2, 4, 1)
 
 
 def prefers_halo(arithmetic: str, rows: int, columns: int, channels: int, depth: int) -> bool:
@@ -100,18 +98,18 @@ def _fits(tile: int, columns: int) -> bool:
 
 def backward_weight(
     arithmetic: str, pixels: int, filters: int, depth: int, processors: int
-) -> tuple[GradientTile, int]:
+) -> tuple[Tile, int]:
     """Tile, and into how many parts the pixels are split, for a gradient of ``filters x depth`` weights."""
     for row in _nearest(arithmetic, "backward_weight", pixels, filters, depth):
-        tile = GradientTile(*row.tile)
-        if -(-filters // tile.filters) * tile.filters <= max(2 * filters, 16):
+        tile = Tile(*row.tile)
+        if -(-filters // tile.rows) * tile.rows <= max(2 * filters, 16):
             splits = row.splits if row.distance(pixels, filters, depth) < 0.1 else 0
             return tile, splits or _splits(pixels, filters, depth, tile, processors)
-    tile = GradientTile(64, 128)
+    tile = Tile(64, 128, 32, 3, 2, 4)
     return tile, _splits(pixels, filters, depth, tile, processors)
 
 
-def _splits(pixels: int, filters: int, depth: int, tile: GradientTile, processors: int) -> int:
+def _splits(pixels: int, filters: int, depth: int, tile: Tile, processors: int) -> int:
     """Enough parts to fill the GPU twice, each with enough pixels."""
-    across = -(-filters // tile.filters) * -(-depth // tile.columns)
+    across = -(-filters // tile.rows) * -(-depth // tile.columns)
     return max(1, min(2 * processors // across, pixels // MINIMUM_PIXELS))

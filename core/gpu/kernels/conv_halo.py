@@ -9,44 +9,22 @@ reads the channels before. Serves every arithmetic, as `conv_tensor_core` does.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.epilogue import make_staging, make_writing
-from core.gpu.kernels.fragments import ELEMENT, divide, make_filter_loader, multiply_add
-from core.gpu.ptx import WAIT_COPIES, commit_copies, copy_async16, ldmatrix4, shared_address
+from core.gpu.kernels.fragments import ELEMENT, divide
+from core.gpu.kernels.tile import Tile, make_multiplier
+from core.gpu.ptx import WAIT_COPIES, commit_copies, copy_async16, shared_address
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A block's work: pixel numbers x filters, bytes of a channel block, stages of filters, warps along both."""
-
-    rows: int
-    columns: int
-    bytes: int = 64
-    stages: int = 3
-    warp_rows: int = 4
-    warp_columns: int = 2
-    blocks: int = 2
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The fields, for a recipe."""
-        return astuple(self)
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warp_rows * self.warp_columns
-
-    def shared(self, element: int, width: int, second: bool) -> int:
-        """Bytes of dynamic shared memory for photos of a width."""
-        pixels = self.rows + 2 * width + 4 + (self.rows if second else 0)
-        work = 2 * pixels * (self.bytes + 16) + self.stages * self.columns * (3 * self.bytes + 16)
-        return max(work, self.rows * (self.columns * element + 16))
+def shared_bytes(tile: Tile, element: int, width: int, second: bool) -> int:
+    """Bytes of dynamic shared memory for photos of a width."""
+    pixels = tile.rows + 2 * width + 4 + (tile.rows if second else 0)
+    work = 2 * pixels * (tile.depth + 16) + tile.stages * tile.columns * (3 * tile.depth + 16)
+    return max(work, tile.rows * (tile.columns * element + 16))
 
 
 ARGUMENTS: Final = (
@@ -77,20 +55,17 @@ def _pixel_of_number(r, about):
 def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: bool) -> Any:
     """The kernel as a Python function; `second` adds the tenth tap."""
     tile = Tile(*numbers)
-    BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.bytes, tile.stages, tile.warp_rows, tile.warp_columns
+    BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E = ELEMENT[arithmetic]
     VEC, TH, ROW, CH, CB = 16 // E, tile.threads, KB + 16, KB // 16, KB // E
     WROW, WCH, STG = 3 * KB + 16, 3 * KB // 16, BN * (3 * KB + 16)
-    TM, TN, KS, STEPS, TAPS = BM // WM // 16, BN // WN // 8, KB // 32, 4 if second else 3, 10 if second else 9
+    (TM, TN), STEPS, TAPS = tile.fragments, 4 if second else 3, 10 if second else 9
     NACC, NB, SECOND = TM * TN * 4, TN * 2, second
     FILTERS, LAST = ST * STG, (ST - 1) * STG
     assert TM > 0
     assert TN % 2 == 0
     assert ST - 1 <= STEPS
-    mma = multiply_add(arithmetic)
-    wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
-
-    load_filters = make_filter_loader(TN, WROW)
+    multiply, wait, wait_all = make_multiplier(arithmetic, tile, ROW, WROW), WAIT_COPIES[ST - 2], WAIT_COPIES[0]
     stage_out, write_out = make_staging(E, (TM, TN), BN * E + 16), make_writing(E, BM, BN, TH, _pixel_of_number)
 
     @device_function
@@ -159,11 +134,8 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
                 begin = i32(halo) if SECOND and s == 3 else i32(s * (width + 1))
                 for tap in range(3):
                     if not SECOND or s < 3 or tap == 0:
-                        for kk in range(KS):
-                            load_filters(u32(stage + u32(wn * WROW + tap * KB + kk * 32)), lane, bf)
-                            for tm in range(TM):
-                                at = (begin + tap + wm + tm * 16 + (lane & 15)) * ROW + kk * 32 + (lane >> 4) * 16
-                                mma(ldmatrix4(u32(pixels + u32(at))), bf, acc, tm * TN * 4, TN)
+                        mine = u32(pixels + u32((begin + tap + wm) * ROW))
+                        multiply(mine, u32(stage + u32(wn * WROW + tap * KB)), lane, acc, bf)
         wait_all()
         cuda.syncthreads()
         stage_out(acc, base, wm, wn, lane, bias, bn, columns, activation)

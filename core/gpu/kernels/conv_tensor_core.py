@@ -12,12 +12,12 @@ as three tf32 products of high and low parts (CUTLASS's "3xTF32"; relative error
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.epilogue import make_staging, make_writing
-from core.gpu.kernels.fragments import ELEMENT, divide, make_filter_loader, multiply_add
+from core.gpu.kernels.fragments import ELEMENT, divide
+from core.gpu.kernels.tile import Tile, make_multiplier
 from core.gpu.ptx import (
     WAIT_COPIES,
     bits_to_float,
@@ -26,7 +26,6 @@ from core.gpu.ptx import (
     float_to_bits,
     hold32,
     hold64,
-    ldmatrix4,
     load1,
     shared_address,
     shared_load1,
@@ -38,33 +37,10 @@ from core.gpu.ptx import (
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Shape of a block's work: rows x columns, bytes of a stage's row, stages, warps along rows and columns."""
-
-    rows: int
-    columns: int
-    bytes: int = 64
-    stages: int = 3
-    warp_rows: int = 4
-    warp_columns: int = 2
-    blocks: int = 2
-    """Blocks the compiler must fit on a multiprocessor."""
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The fields, for a recipe."""
-        return astuple(self)
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warp_rows * self.warp_columns
-
-    def shared(self, element: int) -> int:
-        """Bytes of dynamic shared memory."""
-        stage = (self.rows + self.columns) * (self.bytes + 16)
-        return max(self.stages * stage, self.rows * (self.columns * element + 16), 2048 * self.warp_rows)
+def shared_bytes(tile: Tile, element: int) -> int:
+    """Bytes of dynamic shared memory."""
+    stage = (tile.rows + tile.columns) * (tile.depth + 16)
+    return max(tile.stages * stage, tile.rows * (tile.columns * element + 16), 2048 * tile.warp_rows)
 
 
 ARGUMENTS: Final = (
@@ -85,7 +61,7 @@ ARGUMENTS: Final = (
 def make_column_sums(tile: Tile) -> Any:
     """Device function: sums and sums of squares of a block's columns, over its real rows, for batch norm."""
     WM, WN, BN, TH = tile.warp_rows, tile.warp_columns, tile.columns, tile.threads
-    TM, TN, BM = tile.rows // WM // 16, tile.columns // WN // 8, tile.rows
+    (TM, TN), BM = tile.fragments, tile.rows
 
     @device_function
     def column_sums(acc, stats, rows, columns, bn, base):
@@ -126,26 +102,91 @@ def _pixel_of_row(r, about):
     return i32(about[0] + r) if about[0] + r < about[1] else i32(-1)
 
 
+def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
+    """Device function: where the windows of this thread's pixels begin, as row, column and address.
+
+    `about`: fast division by pixels of a photo and by the width, both numbers; `window`: stride and padding.
+    """
+    AR, RS = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16)
+
+    @device_function
+    def find_windows(x, first, rows, about, window, pitch, row, photo, py, px, pa):
+        for j in range(AR):
+            m = u32(first + j * RS)
+            n = divide(m, about[0], about[1])
+            oy = divide(u32(m - n * u32(about[4])), about[2], about[3])
+            ox = u32(m - n * u32(about[4]) - oy * u32(about[5]))
+            py[j] = hold32(i32(i32(oy) * window[0] - window[2] if i32(m) < rows else i32(-(1 << 20))))
+            px[j] = hold32(i32(i32(ox) * window[1] - window[3]))
+            start = i64(0) if spread else i64(i32(py[j]) * row) + i64(px[j] * pitch)
+            pa[j] = hold64(u64(x + u64((i64(n) * i64(photo) + start) * element)))
+
+    return find_windows
+
+
+def make_pixel_sender(tile: Tile, element: int, window: str) -> Any:
+    """Device function that starts the copies of one tap of this thread's pixels, zeros beyond the photo's border."""
+    AR, RS, ROW = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16), tile.depth + 16
+    POINT, SPREAD = window == "point", window == "spread"
+
+    @device_function
+    def send_pixels(slot, x, py, px, pa, ky, kx, channel, deep, height, width, row, pitch):
+        offset = i32(ky * row + kx * pitch + channel)
+        for j in range(AR):
+            if POINT:
+                ok = py[j] >= 0 and deep
+                source = u64(pa[j] + u64(i64(offset) * element))
+            elif SPREAD:
+                y, xx = i32(py[j] + ky), i32(px[j] + kx)
+                ok = y >= 0 and xx >= 0 and deep
+                iy, ix = i32(y // i32(height >> 16)), i32(xx // i32(width >> 16))
+                ok = ok and iy * (height >> 16) == y and ix * (width >> 16) == xx
+                ok = ok and iy < (height & 65535) and ix < (width & 65535)
+                source = u64(pa[j] + u64(i64(iy * row + ix * pitch + channel) * element))
+            else:
+                ok = u32(py[j] + ky) < u32(height) and u32(px[j] + kx) < u32(width) and deep
+                source = u64(pa[j] + u64(i64(offset) * element))
+            copy_async16_cached(u32(slot + u32(j * RS * ROW)), source if ok else x, u32(16) if ok else u32(0))
+
+    return send_pixels
+
+
+def make_filter_sender(tile: Tile, element: int) -> Any:
+    """Device function that starts the copies of a stage's filters, zeros beyond the last one."""
+    CH, ROW = tile.depth // 16, tile.depth + 16
+    BR, RS = (tile.columns * CH + tile.threads - 1) // tile.threads, tile.threads // CH
+    RAGGED, BN = tile.columns * CH % tile.threads != 0, tile.columns
+
+    @device_function
+    def send_filters(slot, weight, at, mine, first, limit, depth):
+        for j in range(BR):
+            if not RAGGED or mine + j * RS < BN:
+                ok = first + mine + j * RS < limit
+                source = u64(at + u64(i64(j * RS) * i64(depth) * element))
+                copy_async16_cached(
+                    u32(slot + u32(j * RS * ROW)), source if ok else weight, u32(16) if ok else u32(0)
+                )
+
+    return send_filters
+
+
 def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, statistics: bool = False) -> Any:
     """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "spread" (a strided
     convolution's input gradient, which reads every stride-th place)."""
     tile = Tile(*numbers)
-    BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.bytes, tile.stages, tile.warp_rows, tile.warp_columns
+    BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E = ELEMENT[arithmetic]
     VEC, TH, ROW, CH, BK = 16 // E, tile.threads, KB + 16, KB // 16, KB // E
-    STG, AR, BR, RS = (BM + BN) * ROW, BM * CH // TH, (BN * CH + TH - 1) // TH, TH // CH
-    TM, TN = BM // WM // 16, BN // WN // 8
-    OROW = BN * E + 16
-    NACC, NB, KS, LAST = TM * TN * 4, TN * 2, KB // 32, (ST - 1) * STG
-    RAGGED = BN * CH % TH != 0
-    POINT, SPREAD, STATS = window == "point", window == "spread", statistics
+    (TM, TN), STG, AR, OROW = tile.fragments, (BM + BN) * ROW, BM * CH // TH, BN * E + 16
+    NACC, NB, LAST, STATS = TM * TN * 4, TN * 2, (ST - 1) * STG, statistics
     assert BM * CH % TH == 0
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
-    mma = multiply_add(arithmetic)
+    find_windows, send_pixels = make_window_finder(tile, E, window == "spread"), make_pixel_sender(tile, E, window)
+    send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW, ROW)
     column_sums = make_column_sums(tile)
     stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, _pixel_of_row)
-    wait, wait_all, load_filters = WAIT_COPIES[ST - 2], WAIT_COPIES[0], make_filter_loader(TN, ROW)
+    wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
 
     def convolution(
         x, weight, bias, out, mask, stats, photos, weight1, bias1, columns1, depth1,
@@ -171,15 +212,8 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         py = cuda.local.array(AR, dtype=types.int32)
         px = cuda.local.array(AR, dtype=types.int32)
         pa = cuda.local.array(AR, dtype=types.uint64)
-        for j in range(AR):
-            m = u32(bm + r0 + j * RS)
-            n = divide(m, hw_mul, hw_shift)
-            oy = divide(u32(m - n * u32(hw)), w_mul, w_shift)
-            ox = u32(m - n * u32(hw) - oy * u32(wo))
-            py[j] = hold32(i32(i32(oy) * sy - pt if i32(m) < rows else i32(-(1 << 20))))
-            px[j] = hold32(i32(i32(ox) * sx - pl))
-            start = i64(0) if SPREAD else i64(i32(py[j]) * row) + i64(px[j] * pitch)
-            pa[j] = hold64(u64(x + u64((i64(n) * i64(photo) + start) * E)))
+        about, corner = (hw_mul, hw_shift, w_mul, w_shift, hw, wo), (sy, sx, pt, pl)
+        find_windows(x, i32(bm + r0), rows, about, corner, pitch, row, photo, py, px, pa)
         wa = u64(weight + u64((i64(first + r0) * i64(depth) + i64(q * VEC)) * E))
         acc = cuda.local.array(NACC, dtype=types.float32)
         bf = cuda.local.array(NB, dtype=types.uint32)
@@ -204,29 +238,8 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                             if cb >= channels:  # the second segment: the centre tap of other channels
                                 ky, kx, cb, shift, block = i32(pt), i32(pl), i32(0), i32(segment), i32(1 << 30)
                 slot = u32(base + filled + u32(r0 * ROW + q * 16))
-                offset = i32(ky * row + kx * pitch + c + cb + shift)
-                for j in range(AR):
-                    if POINT:
-                        ok = py[j] >= 0 and kc < kend
-                        source = u64(pa[j] + u64(i64(offset) * E))
-                    elif SPREAD:
-                        y, xx = i32(py[j] + ky), i32(px[j] + kx)
-                        ok = y >= 0 and xx >= 0 and kc < kend
-                        iy, ix = i32(y // i32(height >> 16)), i32(xx // i32(width >> 16))
-                        ok = ok and iy * (height >> 16) == y and ix * (width >> 16) == xx
-                        ok = ok and iy < (height & 65535) and ix < (width & 65535)
-                        source = u64(pa[j] + u64(i64(iy * row + ix * pitch + c + cb + shift) * E))
-                    else:
-                        ok = u32(py[j] + ky) < u32(height) and u32(px[j] + kx) < u32(width) and kc < kend
-                        source = u64(pa[j] + u64(i64(offset) * E))
-                    copy_async16_cached(u32(slot + u32(j * RS * ROW)), source if ok else x, u32(16) if ok else u32(0))
-                for j in range(BR):
-                    if not RAGGED or r0 + j * RS < BN:
-                        ok = first + r0 + j * RS < limit
-                        source = u64(wa + u64(i64(j * RS) * i64(depth) * E))
-                        copy_async16_cached(
-                            u32(slot + u32((BM + j * RS) * ROW)), source if ok else weight, u32(16) if ok else u32(0)
-                        )
+                send_pixels(slot, x, py, px, pa, ky, kx, i32(c + cb + shift), kc < kend, height, width, row, pitch)
+                send_filters(u32(slot + u32(BM * ROW)), weight, wa, r0, first, limit, depth)
                 wa = u64(wa + u64(KB))
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 kc = i32(kc + BK)
@@ -235,11 +248,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
             if k >= 0:
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
-                for kk in range(KS):
-                    load_filters(u32(stage + u32((BM + wn) * ROW + kk * 32)), lane, bf)
-                    for tm in range(TM):
-                        a = ldmatrix4(u32(stage + u32((wm + tm * 16 + (lane & 15)) * ROW + kk * 32 + (lane >> 4) * 16)))
-                        mma(a, bf, acc, tm * TN * 4, TN)
+                multiply(u32(stage + u32(wm * ROW)), u32(stage + u32((BM + wn) * ROW)), lane, acc, bf)
         wait_all()
         cuda.syncthreads()
         if STATS:

@@ -8,11 +8,11 @@ along as one more product with ones.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.fragments import ELEMENT, ONES, divide, multiply_add
+from core.gpu.kernels.tile import Tile
 from core.gpu.ptx import (
     WAIT_COPIES,
     commit_copies,
@@ -32,32 +32,10 @@ from core.gpu.ptx import (
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A block's work: filters x packed columns, pixels a stage, stages, warps along filters and columns."""
-
-    filters: int
-    columns: int
-    pixels: int = 32
-    stages: int = 3
-    warp_rows: int = 2
-    warp_columns: int = 4
-    blocks: int = 2
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """The fields, for a recipe."""
-        return astuple(self)
-
-    @property
-    def threads(self) -> int:
-        return 32 * self.warp_rows * self.warp_columns
-
-    def shared(self, element: int) -> int:
-        """Bytes of dynamic shared memory."""
-        pad = 16 if element == 2 else 32
-        return self.stages * self.pixels * ((self.filters + self.columns) * element + 2 * pad)
+def shared_bytes(tile: Tile, element: int) -> int:
+    """Bytes of dynamic shared memory."""
+    pad = 16 if element == 2 else 32
+    return tile.stages * tile.depth * ((tile.rows + tile.columns) * element + 2 * pad)
 
 
 ARGUMENTS: Final = (
@@ -108,22 +86,68 @@ def _fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tuple[An
     return device_function(load_a), device_function(load_b)
 
 
+def make_gradient_sender(tile: Tile, element: int) -> Any:
+    """Device function that starts the copies of a stage's rows of dy: pixels from `at` to `end`, filters from `bf`."""
+    PAD, VEC, TH, BP = 16 if element == 2 else 32, 16 // element, tile.threads, tile.depth
+    ROW, CH = tile.rows * element + PAD, tile.rows // VEC
+    LOADS, ROUNDS = BP * CH, (BP * CH + TH - 1) // TH
+
+    @device_function
+    def send_gradient(slot, dy, at, end, bf, filters, ldy, tid):
+        for j in range(ROUNDS):
+            r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
+            ok = at + r < end and bf + part * VEC < filters
+            source = u64(dy + u64((i64(at + r) * i64(ldy) + i64(bf + part * VEC)) * element))
+            if LOADS % TH == 0 or tid + j * TH < LOADS:
+                copy_async16(u32(slot + u32(r * ROW + part * 16)), source if ok else dy, u32(16) if ok else u32(0))
+
+    return send_gradient
+
+
+def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
+    """Device function that starts the copies of a stage's unfolded windows of x, by taps (ky, kx) and offsets ko.
+
+    `about`: fast division by pixels of a photo and by the width, both numbers; `window`: stride and padding.
+    """
+    PAD, VEC, TH, BP = 16 if element == 2 else 32, 16 // element, tile.threads, tile.depth
+    ROW, CH = tile.columns * element + PAD, tile.columns // VEC
+    LOADS, ROUNDS = BP * CH, (BP * CH + TH - 1) // TH
+
+    @device_function
+    def send_windows(slot, x, at, end, about, window, height, width, pitch, row, photo, ky, kx, ko, tid):
+        for j in range(ROUNDS):
+            r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
+            m = u32(at + r)
+            n = divide(m, about[0], about[1])
+            rest = u32(m - n * u32(about[4]))
+            oy = divide(rest, about[2], about[3])
+            y = i32(i32(oy) * window[0] - window[2])
+            xx = i32(i32(rest - oy * u32(about[5])) * window[1] - window[3])
+            ok = i32(m) < end and ky[j] < (1 << 20)
+            if border:
+                ok = ok and u32(y + ky[j]) < u32(height) and u32(xx + kx[j]) < u32(width)
+            source = u64(x + u64((i64(n) * i64(photo) + i64(i32(y * row + xx * pitch + ko[j]))) * element))
+            if LOADS % TH == 0 or tid + j * TH < LOADS:
+                to = u32(slot + u32(r * ROW + part * 16))
+                copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
+
+    return send_windows
+
+
 def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool) -> Any:
     """The kernel as a Python function; `border` is false where no tap ever leaves the photo."""
     tile = Tile(*numbers)
-    BF, BN, BP, ST, WM, WN = tile.filters, tile.columns, tile.pixels, tile.stages, tile.warp_rows, tile.warp_columns
+    BF, BN, BP, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E = ELEMENT[arithmetic]
     PAD, VEC, TH = 16 if E == 2 else 32, 16 // E, tile.threads
-    ROWA, ROWB, CA, CB = BF * E + PAD, BN * E + PAD, BF // VEC, BN // VEC
-    STB, STG = BP * ROWA, BP * (ROWA + ROWB)
-    AR, BR = (BP * CA + TH - 1) // TH, (BP * CB + TH - 1) // TH
-    LOADS_A, LOADS_B = BP * CA, BP * CB
-    TM, TN, KK = BF // WM // 16, BN // WN // 8, 32 // E
-    LAST = (ST - 1) * STG
+    ROWA, ROWB, CB = BF * E + PAD, BN * E + PAD, BN // VEC
+    STB, STG, BR = BP * ROWA, BP * (ROWA + ROWB), (BP * CB + TH - 1) // TH
+    (TM, TN), KK, LAST = tile.fragments, 32 // E, (ST - 1) * STG
     NACC, NB, NS, ONE = TM * TN * 4, TN * 2, TM * 4, ONES[arithmetic]
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
     mma, (load_a, load_b) = multiply_add(arithmetic), _fragment_loaders(E, ROWA, ROWB, TN)
+    send_gradient, send_windows = make_gradient_sender(tile, E), make_window_sender(tile, E, border)
     wait = WAIT_COPIES[ST - 2]
 
     def weight_gradient(
@@ -157,6 +181,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         for i in range(NS):
             sums[i] = f32(0.0)
         biased = bn == 0 and wn == 0
+        about, window = (hw_mul, hw_shift, w_mul, w_shift, hw, wo), (sy, sx, pt, pl)
         filled, used = u32(0), u32(0)
         for k in range(1 - ST, steps):
             if k >= 0:
@@ -166,27 +191,9 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
             if ahead < steps:
                 slot, at = u32(base + filled), i32(start + ahead * BP)
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
-                for j in range(AR):
-                    r, part = i32((tid + j * TH) // CA), i32((tid + j * TH) % CA)
-                    ok = at + r < end and bf + part * VEC < filters
-                    source = u64(dy + u64((i64(at + r) * i64(ldy) + i64(bf + part * VEC)) * E))
-                    if LOADS_A % TH == 0 or tid + j * TH < LOADS_A:
-                        to = u32(slot + u32(r * ROWA + part * 16))
-                        copy_async16(to, source if ok else dy, u32(16) if ok else u32(0))
-                for j in range(BR):
-                    r, part = i32((tid + j * TH) // CB), i32((tid + j * TH) % CB)
-                    m = u32(at + r)
-                    n = divide(m, hw_mul, hw_shift)
-                    rest = u32(m - n * u32(hw))
-                    oy = divide(rest, w_mul, w_shift)
-                    y, xx = i32(i32(oy) * sy - pt), i32(i32(rest - oy * u32(wo)) * sx - pl)
-                    ok = i32(m) < end and ky[j] < (1 << 20)
-                    if border:
-                        ok = ok and u32(y + ky[j]) < u32(height) and u32(xx + kx[j]) < u32(width)
-                    source = u64(x + u64((i64(n) * i64(photo) + i64(i32(y * row + xx * pitch + ko[j]))) * E))
-                    if LOADS_B % TH == 0 or tid + j * TH < LOADS_B:
-                        to = u32(slot + u32(STB + r * ROWB + part * 16))
-                        copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
+                send_gradient(slot, dy, at, end, bf, filters, ldy, tid)
+                send_windows(u32(slot + u32(STB)), x, at, end, about, window, height, width, pitch, row, photo, ky, kx,
+                             ko, tid)
             commit_copies()
             if k >= 0:
                 stage = u32(base + used)

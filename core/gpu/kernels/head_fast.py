@@ -61,9 +61,81 @@ def shared_bytes(classes: int, element: int) -> int:
     return 4 * (classes + max(1, THREADS // lanes) * lanes * (16 // element))
 
 
+def make_mean(element: int) -> Any:
+    """Device function: mean of each class over a photo's pixels into `scores`, behind which partial sums have room."""
+    unpack, VEC = UNPACK[element], 16 // element
+
+    @device_function
+    def mean(base, scores, logits, hw, classes, ldx):
+        t, lanes = i32(cuda.threadIdx.x), i32((classes + VEC - 1) // VEC)
+        wide = i32(min(lanes, 128))
+        groups, group = i32(128 // wide), i32(t // wide)
+        value = cuda.local.array(VEC, dtype=types.float32)
+        sums = cuda.local.array(VEC, dtype=types.float32)
+        for part in range(i32(t % wide), lanes if group < groups else 0, wide):
+            for i in range(VEC):
+                sums[i] = f32(0.0)
+            for p in range(group, hw, groups):
+                unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
+                for i in range(VEC):
+                    sums[i] = f32(sums[i] + value[i])
+            for i in range(VEC):
+                scores[i32(classes + (group * lanes + part) * VEC + i)] = sums[i]
+        cuda.syncthreads()
+        for c in range(t, classes, 128):
+            total = f32(0.0)
+            for g in range(groups):
+                total = f32(total + scores[i32(classes + g * lanes * VEC + c)])
+            scores[c] = f32(total / f32(hw))
+            store_float(u64(logits + u64(i64(c) * 4)), scores[c])
+        cuda.syncthreads()
+
+    return mean
+
+
+@device_function
+def _weight_of(c, weights):
+    return load_float(u64(weights + u64(i64(c) * 4))) if weights != u64(0) else f32(1.0)
+
+
+@device_function
+def _known_weight(labels, weights, photos, scratch):
+    """Sum of the class weights of all photos that have a label."""
+    known = f32(0.0)
+    for i in range(i32(cuda.threadIdx.x), photos, 128):
+        other = i32(load1(u64(labels + u64(i64(i) * 4))))
+        if other >= 0:
+            known = f32(known + _weight_of(other, weights))
+    return block_sum(known, scratch)
+
+
+@device_function
+def _measure(scores, classes, scratch):
+    """The largest score, log of the sum of ``exp(score - largest)``, and the first class that has the largest."""
+    t, top, total, first = i32(cuda.threadIdx.x), f32(-3.0e38), f32(0.0), f32(classes)
+    for c in range(t, classes, 128):
+        top = max(top, scores[c])
+    top = block_max(top, scratch)
+    for c in range(t, classes, 128):
+        total = f32(total + cuda.libdevice.expf(f32(scores[c] - top)))
+        if scores[c] == top:
+            first = min(first, f32(c))
+    total = block_sum(total, scratch)
+    return top, cuda.libdevice.logf(total), f32(-block_max(f32(-first), scratch))
+
+
+@device_function
+def _target(c, label, classes, smoothing, weights):
+    """What the loss wants of a class, times the class's weight."""
+    target = f32(smoothing / f32(classes))
+    if c == label:
+        target = f32(target + f32(f32(1.0) - smoothing))
+    return f32(target * _weight_of(c, weights))
+
+
 def make_head(element: int) -> Any:
     """The kernel; dynamic shared memory as `shared_bytes` says."""
-    unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
+    unpack, pack, VEC, mean = UNPACK[element], PACK[element], 16 // element, make_mean(element)
 
     def head(
         x, logits, dx, labels, weights, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
@@ -73,59 +145,16 @@ def make_head(element: int) -> Any:
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
         photos = i32(load1(control))
         base = u64(x + u64(i64(n) * hw * ldx * element))
-        lanes = i32((classes + VEC - 1) // VEC)
-        wide = i32(min(lanes, 128))
-        groups, group = i32(128 // wide), i32(t // wide)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        total_of = cuda.local.array(VEC, dtype=types.float32)
-        for part in range(i32(t % wide), lanes if group < groups else 0, wide):
-            for i in range(VEC):
-                total_of[i] = f32(0.0)
-            for p in range(group, hw, groups):
-                unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
-                for i in range(VEC):
-                    total_of[i] = f32(total_of[i] + value[i])
-            for i in range(VEC):
-                scores[i32(classes + (group * lanes + part) * VEC + i)] = total_of[i]
-        cuda.syncthreads()
-        for c in range(t, classes, 128):
-            total = f32(0.0)
-            for g in range(groups):
-                total = f32(total + scores[i32(classes + g * lanes * VEC + c)])
-            scores[c] = f32(total / f32(hw))
-            store_float(u64(logits + u64((i64(n) * classes + c) * 4)), scores[c])
-        cuda.syncthreads()
+        mean(base, scores, u64(logits + u64(i64(n) * classes * 4)), hw, classes, ldx)
         if labels == u64(0):
             return
-        known = f32(0.0)
-        for i in range(t, photos, 128):
-            other = i32(load1(u64(labels + u64(i64(i) * 4))))
-            if other >= 0:
-                known = f32(known + (load_float(u64(weights + u64(i64(other) * 4))) if weights != u64(0) else f32(1.0)))
-        known = block_sum(known, scratch)
+        known = _known_weight(labels, weights, photos, scratch)
         label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
         inverse = f32(load_float(u64(control + u64(36))) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
-        top = f32(-3.0e38)
-        for c in range(t, classes, 128):
-            top = max(top, scores[c])
-        top = block_max(top, scratch)
-        total = f32(0.0)
-        for c in range(t, classes, 128):
-            total = f32(total + cuda.libdevice.expf(f32(scores[c] - top)))
-        total = block_sum(total, scratch)
-        log_total = cuda.libdevice.logf(total)
-        first = f32(classes)  # the first of the largest scores is what the network says
-        for c in range(t, classes, 128):
-            if scores[c] == top:
-                first = min(first, f32(c))
-        first = f32(-block_max(f32(-first), scratch))
+        top, log_total, first = _measure(scores, classes, scratch)
         share, mass = f32(0.0), f32(0.0)
         for c in range(t, classes, 128):
-            weight = load_float(u64(weights + u64(i64(c) * 4))) if weights != u64(0) else f32(1.0)
-            target = f32(smoothing / f32(classes))
-            if c == label:
-                target = f32(target + f32(f32(1.0) - smoothing))
-            target = f32(target * weight * inverse)
+            target = f32(_target(c, label, classes, smoothing, weights) * inverse)
             if inverse > f32(0.0):
                 share = f32(share - target * f32(scores[c] - top - log_total))
             mass = f32(mass + target)
@@ -136,13 +165,11 @@ def make_head(element: int) -> Any:
         if dx == u64(0):
             return
         for c in range(t, classes, 128):
-            weight = load_float(u64(weights + u64(i64(c) * 4))) if weights != u64(0) else f32(1.0)
-            target = f32(smoothing / f32(classes))
-            if c == label:
-                target = f32(target + f32(f32(1.0) - smoothing))
+            target = f32(_target(c, label, classes, smoothing, weights) * inverse)
             p = cuda.libdevice.expf(f32(scores[c] - top - log_total))
-            scores[c] = f32(f32(p * mass - target * weight * inverse) / f32(hw)) if inverse > f32(0.0) else f32(0.0)
+            scores[c] = f32(f32(p * mass - target) / f32(hw)) if inverse > f32(0.0) else f32(0.0)
         cuda.syncthreads()
+        value, lanes = cuda.local.array(VEC, dtype=types.float32), i32((classes + VEC - 1) // VEC)
         for i in range(t, hw * lanes, 128):
             p, part = i32(i // lanes), i32(i % lanes)
             unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
