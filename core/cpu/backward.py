@@ -11,10 +11,12 @@ from core.cpu import batch_norm as bn
 from core.cpu import depthwise, loss, matmul, packing, pooling
 from core.cpu import elementwise as ew
 from core.cpu import microkernel as mk
+from core.cpu.dense import dense_bias_gradient, dense_gradient, for_all_photos
 from core.cpu.forward import as_image, dropout_settings, pack_depthwise, pool_fields, pool_shares
 from core.cpu.geometry import View
 from core.cpu.gradients import Ledger, Target, lone_clip
 from core.cpu.lowering import Frame, convolution_of, map_record, zero_record
+from core.cpu.matmul import Convolution
 from core.cpu.records import NOWHERE, Address, Record, Space
 from core.ops.window import read_window
 from core.program import Step, Value
@@ -51,11 +53,7 @@ def _targets(ledger: Ledger, step: Step, masks: bool = True) -> list[Target | No
 def _convolve(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     x, dy = frame.x(step.inputs[0]), frame.d(step.output)
     c = convolution_of(step, frame.image(step.inputs[0]))
-    records: list[Record] = []
-    if frame.trains(step, "weight"):
-        records += matmul.weight_gradient(c, x, dy, frame.private(step, "weight"), step.node)
-    if frame.trains(step, "bias"):
-        records += matmul.bias_gradient(dy, frame.constant([1.0]), frame.private(step, "bias"), step.node)
+    records = _parameter_gradients(frame, step, c, x, dy)
     target = _targets(ledger, step)[0]
     if target is None:
         return records
@@ -65,8 +63,24 @@ def _convolve(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     assert weight is not None
     mask = target.y if target.clip else None
     products, packs, empty = matmul.input_gradient(c, dy, target.dx, mask, _flags(target), weight, panel, step.node)
+    if frame.is_together(step):
+        products = [for_all_photos(record, frame.buffers.slot_bytes, frame.batch) for record in products]
     frame.packs.extend(packs)
     return [*records, *target.before, *_fill(frame, step, target, empty, c.stride), *products]
+
+
+def _parameter_gradients(frame: Frame, step: Step, c: Convolution, x: View, dy: View) -> list[Record]:
+    records: list[Record] = []
+    one, together, slot = frame.constant([1.0]), frame.is_together(step), frame.buffers.slot_bytes
+    if frame.trains(step, "weight") and together:
+        records += dense_gradient(c, x, dy, frame.whole(step, "weight"), slot, step.node)
+    elif frame.trains(step, "weight"):
+        records += matmul.weight_gradient(c, x, dy, frame.private(step, "weight"), step.node)
+    if frame.trains(step, "bias") and together:
+        records += dense_bias_gradient(dy, one, frame.whole(step, "bias"), slot, step.node)
+    elif frame.trains(step, "bias"):
+        records += matmul.bias_gradient(dy, one, frame.private(step, "bias"), step.node)
+    return records
 
 
 def _depthwise(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
@@ -261,7 +275,7 @@ def sum_records(frame: Frame, add: bool) -> list[Record]:
     records = []
     for step in frame.program.steps:
         for parameter in step.parameters:
-            if not frame.trains(step, parameter.role):
+            if frame.is_together(step) or not frame.trains(step, parameter.role):
                 continue
             groups, columns = 1, parameter.shape[0]
             if step.op == "conv2d" and parameter.role == "weight":

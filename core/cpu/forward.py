@@ -11,6 +11,7 @@ from core.cpu import batch_norm as bn
 from core.cpu import depthwise, loss, matmul, packing, photo, pooling
 from core.cpu import elementwise as ew
 from core.cpu import microkernel as mk
+from core.cpu.dense import for_all_photos
 from core.cpu.geometry import View
 from core.cpu.gradients import lone_clip
 from core.cpu.lowering import CLIPS, Frame, convolution_of, map_record
@@ -52,7 +53,10 @@ def _convolve(frame: Frame, step: Step) -> list[Record]:
     assert weight is not None
     frame.packs.extend(matmul.forward_packs(c, weight, panel, step.node))
     flags = TILE_FLAGS[CLIPS[step.activation]]
-    return matmul.forward_records(c, x, y, panel, frame.parameter(step, "bias"), flags, step.node)
+    records = matmul.forward_records(c, x, y, panel, frame.parameter(step, "bias"), flags, step.node)
+    if frame.is_together(step):
+        return [for_all_photos(record, frame.buffers.slot_bytes, frame.batch) for record in records]
+    return records
 
 
 def pack_depthwise(frame: Frame, step: Step) -> Address:

@@ -162,8 +162,9 @@ class Buffers:
 
     @property
     def slot_bytes(self) -> int:
-        """Memory of one photo, slack included, a multiple of a cache line."""
-        return self.bytes + SLACK
+        """Memory of one photo, slack included: an odd number of cache lines, so that photos do not share cache sets."""
+        lines = -(-(self.bytes + SLACK) // LINE)
+        return (lines | 1) * LINE
 
 
 def _image_shapes(program: Program) -> Mapping[str, Shape]:

@@ -78,8 +78,8 @@ def current_level() -> Level:
 
 
 KERNEL_SOURCES: Final = (
-    "batch_norm", "elementwise", "entry", "level", "loss", "memory", "microkernel", "naive", "packing",
-    "photo", "pooling", "tiled", "update", "walk",
+    "atomics", "batch_norm", "elementwise", "entry", "level", "loss", "maximum", "memory", "microkernel", "naive",
+    "packing", "photo", "pooling", "tiled", "update", "walk",
 )  # fmt: skip
 """Modules whose text decides what is compiled."""
 

@@ -26,7 +26,8 @@ class Frame:
     """Everything the records of one plan point at.
 
     `weights`, `gradient`: flat arrays; `arrays` keeps constants, panels and sums alive; `packs` run
-    whenever weights changed; `moments` hands a batch norm's statistics to its backward.
+    whenever weights changed; `moments` hands a batch norm's statistics to its backward; `together`: dense
+    layers are computed for all photos at once.
     """
 
     program: Program
@@ -39,6 +40,7 @@ class Frame:
     arrays: list[F32] = field(default_factory=list)
     packs: list[Record] = field(default_factory=list)
     moments: dict[str, tuple[Address, Address]] = field(default_factory=dict)
+    together: bool = False
 
     def x(self, value: Value) -> View:
         """Where a forward value lies."""
@@ -57,6 +59,14 @@ class Frame:
         """True if the step has the parameter, and it learns."""
         known = any(p.role == role and p.trained for p in step.parameters)
         return known and f"{step.node}.{role}" not in self.frozen
+
+    def is_together(self, step: Step) -> bool:
+        """True if the step is computed for all photos at once."""
+        return self.together and step.op == "dense"
+
+    def whole(self, step: Step, role: str) -> Address:
+        """Where a parameter's gradient over all photos lies."""
+        return Address(Space.SHARED, self.gradient.ctypes.data + 4 * self.layout.offsets[f"{step.node}.{role}"][0])
 
     def private(self, step: Step, role: str) -> Address:
         """Where a thread sums a parameter's gradient."""

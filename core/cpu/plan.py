@@ -12,8 +12,9 @@ import numpy as np
 
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
-from core.cpu import loss, packing, photo
+from core.cpu import loss, packing, photo, tiled
 from core.cpu.backward import backward_records, sum_records
+from core.cpu.dense import is_dense_dominated
 from core.cpu.flatten import spell_out_flatten
 from core.cpu.forward import forward_step, photo_record
 from core.cpu.geometry import Buffers
@@ -21,10 +22,11 @@ from core.cpu.lowering import Frame, border_records
 from core.cpu.memory import FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
 from core.cpu.placement import group_steps, place_arrays
-from core.cpu.records import Address, Record, Rows, Words, write_rows
+from core.cpu.records import Address, Record, Rows, write_rows
+from core.cpu.schedule import Schedule, share_out, walk_schedule
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
-from core.cpu.walk import photo_walker, split_walker
+from core.cpu.walk import photo_walker
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
@@ -63,21 +65,23 @@ class CpuPlan(Plan):
         self.threads = threads or os.cpu_count() or 1
         self.program = spell_out_flatten(lower(graph, training, outputs))
         self.layout = lay_out_parameters(graph)
-        self._mixes = self.program.uses_batch_statistics()
-        self._slots = batch if self._mixes else min(self.threads, batch)
+        together = batch > 1 and is_dense_dominated(self.program)
+        self._apart = together or self.program.uses_batch_statistics()
+        self._slots = batch if self._apart else min(self.threads, batch)
         try:
-            self._build(optimizer or Optimizer(), tuple(outputs), frozenset(frozen))
+            self._build(optimizer or Optimizer(), tuple(outputs), frozenset(frozen), together)
         except MemoryError as error:
             raise OutOfMemory(
                 f"This network with {batch} photos at a time needs more memory than there is. "
                 "Use a smaller batch size or photo size."
             ) from error
 
-    def _build(self, optimizer: Optimizer, outputs: Sequence[str], frozen: frozenset[str]) -> None:
+    def _build(self, optimizer: Optimizer, outputs: Sequence[str], frozen: frozenset[str], together: bool) -> None:
         self._weights = aligned(self.layout.size)
         self._gradient = aligned(self.layout.trained if self.training else 0)
         self._frame = frame = Frame(
-            self.program, self.layout, self.batch, frozen, Buffers(self.program), self._weights, self._gradient
+            self.program, self.layout, self.batch, frozen, Buffers(self.program), self._weights, self._gradient,
+            together=together,
         )
         self._emitted: dict[str, Array] = {}
         self.records = self._write_records(() if self.training else outputs)
@@ -94,11 +98,12 @@ class CpuPlan(Plan):
         self._backgrounds: Backgrounds | None = None
         self._rows = self._number(self.records)
         self._stages = _stages(self.records)
-        self._packs = self._number(frame.packs)
+        self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
+        self._packs = self._share_out(frame.packs)
         if self.training:
             self._optimizer = CpuOptimizer(optimizer, frame)
-            self._updates = self._number(self._optimizer.records)
-            self._sums = [self._number(self._shared_out(sum_records(frame, add))) for add in (False, True)]
+            self._updates = self._share_out(self._optimizer.records, [0, 1, 2])
+            self._sums = [self._share_out(self._tell_threads(sum_records(frame, add))) for add in (False, True)]
         self.memory = self._count_memory()
 
     def _write_records(self, outputs: Sequence[str]) -> list[Record]:
@@ -123,7 +128,8 @@ class CpuPlan(Plan):
         if self.training:
             return records + backward_records(frame, wanted)
         emitted = [self._emit(name, value) for name, value in values.items()]
-        self._bounds = np.array([*bounds, len(records), len(records) + len(emitted)])
+        bounds += [len(records), len(records) + len(emitted)]
+        self._groups = share_out(records + emitted, bounds, self.threads)
         return records + emitted
 
     def _emit(self, name: str, value: Value) -> Record:
@@ -136,13 +142,17 @@ class CpuPlan(Plan):
         }  # fmt: skip
         return Record(ew.run_emit, fields, x.height, name, "forward", "fused")
 
-    def _shared_out(self, records: list[Record]) -> list[Record]:
+    def _tell_threads(self, records: list[Record]) -> list[Record]:
         """The sums' records with what they need to know about the threads' gradients."""
         about = {packing.PRIVATE_STRIDE: self._private_space[1], packing.THREADS: self.threads}
         return [Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name) for r in records]
 
     def _number(self, records: Sequence[Record]) -> Rows:
         return write_rows(records, self._slot_space, self._private_space)
+
+    def _share_out(self, records: Sequence[Record], bounds: Sequence[int] = ()) -> tuple[Rows, Schedule]:
+        """Records whose tasks the threads share; without bounds they are one group, in which no thread waits."""
+        return self._number(records), share_out(records, bounds or [0, len(records)], self.threads)
 
     def _count_memory(self) -> Memory:
         optimizer = self._optimizer.bytes if self.training else 0
@@ -162,7 +172,7 @@ class CpuPlan(Plan):
         self._pack()
 
     def _pack(self) -> None:
-        self._split(self._packs)
+        self._run_groups(*self._packs)
 
     def weights(self) -> dict[str, Array]:
         return name_parameters(self._weights[: self.layout.size], self.layout)
@@ -186,11 +196,12 @@ class CpuPlan(Plan):
         if not accumulate:
             self._parts = self._photos = 0
         count = self._point_at(batch)
+        self._context[tiled.ADD] = int(accumulate)
         self._inverse *= np.float32(share)
         wanted = self._check_forward(count) if self._verify else {}
         self._walk(count)
-        self._split(self._sums[int(accumulate)])
-        self._split(self._updates, np.array([0, 1]))
+        self._run_groups(*self._sums[int(accumulate)])
+        self._run_groups(*self._updates, 0, 1)
         self._parts, self._photos = self._parts + 1, self._photos + count
         if not accumulate:
             check_gradients(self.gradients(), {name: share * array for name, array in wanted.items()})
@@ -205,7 +216,7 @@ class CpuPlan(Plan):
 
     def update(self, learning_rate: float) -> None:
         self._optimizer.prepare(learning_rate, self._parts)
-        self._split(self._updates, np.array([1, 2]))
+        self._run_groups(*self._updates, 1, 2)
         self._pack()
 
     def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
@@ -213,6 +224,9 @@ class CpuPlan(Plan):
         if result.is_finite:
             self.update(learning_rate)
         return result
+
+    def fits(self, size: int) -> bool:
+        return True  # they are read where they are
 
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._kept = np.ascontiguousarray(photos)  # the CPU reads them where they are, also from a mapped file
@@ -247,26 +261,24 @@ class CpuPlan(Plan):
     def _walk(self, photos: int) -> None:
         """All records for the photos the context points at."""
         if photos == 1 and not self.training:
-            self._split(self._rows, self._bounds)
+            self._run_groups(self._rows, self._groups)
             return
         for first, last, once in self._stages:
             self._run_stage(first, last, once, photos)
 
-    def _split(self, rows: Rows, bounds: Words | None = None) -> None:
-        """Walk the rows, tasks shared out; without bounds they are one group that no thread waits in."""
-        bounds = np.array([0, len(rows.table)]) if bounds is None else bounds
-        split_walker()(rows.table, bounds, self.threads, self._context.ctypes.data, 0)
+    def _run_groups(self, rows: Rows, schedule: Schedule, first: int = 0, last: int = -1, photo: int = 0) -> None:
+        walk_schedule(rows, schedule, self._context.ctypes.data, first, last, photo)
 
     def _check_forward(self, count: int) -> dict[str, Array]:
         """Compare every forward step with the reference; gives the reference's gradients of a training step."""
         before, mode = self._weights.copy(), Mode(self.training, self._seed, int(self._context[ew.STEP]), self._photos)
         address, stride = self._slot_space
         photos, photo_part = [], (0, self._parts_of[0][1])
-        for n in [0] if self._mixes else range(count):
-            run = partial(self._run, photos=count) if self._mixes else partial(self._run_one, photo=n)
+        for n in [0] if self._apart else range(count):
+            run = partial(self._run, photos=count) if self._apart else partial(self._run_one, photo=n)
             for index in range(*photo_part):
                 run(index)
-            memory = Slots(address, stride, count if self._mixes else 1)
+            memory = Slots(address, stride, count if self._apart else 1)
             photos.append(read_value(self._frame, self.program.values[PHOTO], memory))
             shifted = replace(mode, photo0=mode.photo0 + n)
             check_forward(self._frame, self._parts_of, run, memory, shifted)
@@ -278,9 +290,8 @@ class CpuPlan(Plan):
         return dict(loss_and_gradients(self.program.graph, weights, x, self._alive[2], mode).gradients)
 
     def _run_one(self, index: int, photo: int) -> None:
-        """One record for one photo in the first slot, on one thread."""
-        bounds = np.array([index, index + 1])
-        split_walker()(self._rows.table, bounds, 1, self._context.ctypes.data, photo)
+        """One record for one photo in the first slot."""
+        self._run_groups(self._rows, self._alone, index, index + 1, photo)
 
     def _run(self, index: int, photos: int) -> None:
         self._run_stage(index, index + 1, self.records[index].once, photos)
@@ -288,9 +299,9 @@ class CpuPlan(Plan):
     def _run_stage(self, first: int, last: int, once: bool, photos: int) -> None:
         context, rows = self._context.ctypes.data, self._rows
         if once or (photos == 1 and not self.training):
-            self._split(rows, np.arange(first, last + 1))
+            self._run_groups(rows, self._alone, first, last)
         else:
-            by_thread = int(not self._mixes)
+            by_thread = int(not self._apart)
             threads = min(self.threads, photos)  # slots are only as many as photos
             photo_walker()(
                 rows.table, rows.slot_shift, rows.thread_shift, first, last, photos, by_thread, threads, context

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from core.cpu.level import current_level
+from core.cpu.maximum import WIDE, make_maximum
 from core.cpu.memory import floats, int32s, words
 
 # Record. X is the input (its gradient in backward), Y the output, each with row and pixel strides in bytes.
@@ -15,33 +17,33 @@ CLOSED: int = 20
 """Forward of max: 1 drops winners not above 0, 2 also those not below 6 (gradient of a fused ReLU or ReLU6)."""
 
 
+LANES = current_level().lanes
+maximum = make_maximum(current_level())
+
+
 def run_max_pool(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are output rows. Ties go to the first pixel in reading order, NaN wins."""
     w = words(record)
     channels = w[CHANNELS]
     for oy in range(low, high):
-        y0 = oy * w[STRIDE_Y] - w[TOP]
+        top = oy * w[STRIDE_Y] - w[TOP]
+        y0, y1 = max(top, 0), min(top + w[KERNEL_Y], w[HEIGHT])
         for ox in range(w[COLUMNS]):
-            x0 = ox * w[STRIDE_X] - w[LEFT]
-            out = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], channels)
-            out[:] = -float("inf")
-            winner = int32s(w[AUX] + (oy * w[COLUMNS] + ox) * channels * 4, channels)
-            for iy in range(max(y0, 0), min(y0 + w[KERNEL_Y], w[HEIGHT])):
-                for ix in range(max(x0, 0), min(x0 + w[KERNEL_X], w[WIDTH])):
-                    seen = floats(w[X] + iy * w[X_ROW] + ix * w[X_PIXEL], channels)
-                    if w[AUX] == 0:
-                        for c in range(channels):
-                            out[c] = seen[c] if seen[c] > out[c] or seen[c] != seen[c] else out[c]
-                    else:
-                        place = (iy - y0) * w[KERNEL_X] + ix - x0
-                        for c in range(channels):
-                            wins = seen[c] > out[c] or seen[c] != seen[c]
-                            out[c] = seen[c] if wins else out[c]
-                            winner[c] = place if wins else winner[c]
-            if w[CLOSED]:
-                cap = 6.0 if w[CLOSED] == 2 else float("inf")
-                for c in range(channels):
-                    winner[c] = winner[c] if out[c] > 0 and out[c] < cap else -1
+            left = ox * w[STRIDE_X] - w[LEFT]
+            x0, x1 = max(left, 0), min(left + w[KERNEL_X], w[WIDTH])
+            x = w[X] + y0 * w[X_ROW] + x0 * w[X_PIXEL]
+            out = w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL]
+            winner = w[AUX] + (oy * w[COLUMNS] + ox) * channels * 4 if w[AUX] else 0
+            place = (y0 - top) * w[KERNEL_X] + x0 - left
+            c = 0
+            while c < channels:
+                wide = WIDE if channels - c >= WIDE * LANES else 1
+                kept = winner + 4 * c if winner else 0
+                maximum(
+                    wide, kept, x + 4 * c, w[X_ROW], w[X_PIXEL], y1 - y0, x1 - x0, out + 4 * c,
+                    place, w[KERNEL_X], w[CLOSED], channels - c,
+                )  # fmt: skip
+                c += wide * LANES
 
 
 def run_max_pool_backward(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201

@@ -17,7 +17,8 @@ from core.cpu.lowering import Frame
 from core.cpu.memory import FIELDS, aligned, view_at
 from core.cpu.placement import place_arrays
 from core.cpu.records import Record, write_rows
-from core.cpu.walk import photo_walker, split_walker
+from core.cpu.schedule import share_out, walk_schedule
+from core.cpu.walk import photo_walker
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume
 from core.ops.registry import Case
@@ -98,10 +99,10 @@ class Single:
     def walk(self, records: list[Record]) -> None:
         slots = (self.arena.ctypes.data, self.frame.buffers.slot_bytes)
         rows = write_rows(records, slots, (self.private.ctypes.data, 4 * self.frame.layout.trained))
-        context = self.context.ctypes.data
+        context, alone = self.context.ctypes.data, share_out(records, range(len(records) + 1), self.threads)
         for i, record in enumerate(records):
             if record.once or record.direction == "update":
-                split_walker()(rows.table, np.array([i, i + 1]), self.threads, context, 0)
+                walk_schedule(rows, alone, context, i, i + 1)
             else:
                 photo_walker()(
                     rows.table, rows.slot_shift, rows.thread_shift, i, i + 1, self.case.batch, 0, self.threads, context

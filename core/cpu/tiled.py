@@ -4,15 +4,21 @@ A record says for groups g, blocks of columns j, rows r and taps (t1, t2) where 
 rows of a tile run along M. Convolution: rows are output rows, M runs along a row's pixels.
 Weight gradient: rows are blocks of output rows that are summed over, M runs along the input's
 channels and the taps move through the filter. Builders of such records: `core.cpu.matmul`.
+
+Dense layers of a whole batch (`core.cpu.dense`): photos are the rows along M, or what is summed over, and
+their number is known only when the batch is there.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from core.cpu import microkernel
-from core.cpu.level import cache_folder, current_level
-from core.cpu.memory import words
+import numpy as np
+from numba import njit
+
+from core.cpu import batch_norm, microkernel
+from core.cpu.level import Level, cache_folder, current_level
+from core.cpu.memory import floats, words
 
 # Fields 1 to 12 are read by the tile (core.cpu.microkernel).
 LDC, LDM, SAM = microkernel.LDC, microkernel.LDM, microkernel.SAM
@@ -30,14 +36,46 @@ TASKS: Final = 47
 SAJ: Final = 48
 """Bytes of A from block to block of columns: a depthwise product has channels of its own in A."""
 
+AT_ONCE: Final = 49
+"""Rows of one task of a whole batch; 0 in all other records."""
+
+HEIGHT: Final = 50
+"""Rows of C where the photos of a batch are summed over; 0 where each photo is a row."""
+
+# Context.
+ADD: Final = 22
+"""1: sums over a batch add to what is there."""
+
 LANES: Final = current_level().lanes
 tile = microkernel.make_tile(current_level())
 cache_folder()  # named after the sources as they are now, when they are imported
+
+HIGHEST: Final = 14
+
+
+def _heights(level: Level) -> np.ndarray:
+    """(vectors, rows left) to the highest compiled tile for them."""
+    table = np.zeros((max(level.rows) + 1, HIGHEST + 1), np.int64)
+    for vectors, heights in level.rows.items():
+        for left in range(1, HIGHEST + 1):
+            table[vectors, left] = max(h for h in heights if h <= left)
+    return table
+
+
+_HEIGHTS: Final = _heights(current_level())
 
 
 def run_tiled(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are (g, j, r), r fastest; all taps and all of M belong to one task."""
     w = words(record)
+    if w[AT_ONCE]:
+        _run_batch(w, record, words(context), low, high)
+    else:
+        _run_photo(w, record, low, high)
+
+
+@njit(inline="always")
+def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
     wide = max(vectors, 1)
     width = wide * LANES * 4
@@ -65,3 +103,33 @@ def run_tiled(record, context, photo, low, high):  # type: ignore[no-untyped-def
                         a += height * w[SAM]
                         c += height * w[LDC]
                         m += height * w[LDM]
+
+
+@njit(inline="always")
+def _run_batch(w, record, run, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """r are blocks of `AT_ONCE` rows; the last may be lower, or empty when the batch is small."""
+    vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
+    width = vectors * LANES * 4
+    all_rows = w[HEIGHT] if w[HEIGHT] else run[batch_norm.COUNT]
+    kh = run[batch_norm.COUNT] if w[HEIGHT] else w[KH]
+    for task in range(low, high):
+        first = task % rows * w[AT_ONCE]
+        j = task // rows % blocks
+        g = task // rows // blocks
+        lanes = w[COLUMNS] - (blocks * vectors - 1) * LANES if j == blocks - 1 else LANES
+        a = w[A] + g * w[SAG] + first * w[SAM]
+        b = w[B] + g * w[SBG] + j * w[SBJ]
+        c = w[C] + g * w[SCG] + j * width + first * w[LDC]
+        m = w[MASK_AT] + g * w[SMG] + j * width + first * w[LDM]
+        x = w[X] + g * w[SXG] + j * width
+        left = min(w[AT_ONCE], all_rows - first)
+        while left > 0:
+            height = _HEIGHTS[vectors, min(left, HIGHEST)]
+            if w[HEIGHT] and not run[ADD]:
+                for i in range(height):
+                    floats(c + i * w[LDC], (vectors - 1) * LANES + lanes)[:] = 0
+            tile(vectors * 64 + height, record, a, b, c, x, m, kh, lanes)
+            a += height * w[SAM]
+            c += height * w[LDC]
+            m += height * w[LDM]
+            left -= height

@@ -1,8 +1,9 @@
 """Walks records: photo by photo on every thread, or group by group of steps with their tasks shared out.
 
-Photos and tasks are dealt out by number, never by who is free, so that results depend on the
-thread count only. GNU OpenMP is asked for: it forks and joins in 1.4 us (TBB 7, workqueue 31), and
-workqueue must not be entered from two threads. Without it everything runs on one thread.
+Photos are dealt out by number, never by who is free, because a thread sums its photos' gradients: results
+depend on the thread count only. Tasks of a group may go to whoever is free: each writes a place of its own.
+GNU OpenMP is asked for: it forks and joins in 1.4 us (TBB 7, workqueue 31), and workqueue must not be
+entered from two threads. Without it everything runs on one thread.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from typing import Any, Final
 
 import numba
 import numpy as np
-from numba import int64, prange, types
+from numba import int64, njit, prange, types
 
+from core.cpu.atomics import add_shared, flush_denormals, give_way, pause, read_shared, restore_floats
 from core.cpu.entry import call
 from core.cpu.level import cached
 from core.cpu.memory import FIELDS
 from core.cpu.tiled import TASKS
 
 ROW_BYTES: Final = FIELDS * 8
+
+LINE_BYTES: Final = 64
+"""Counters lie a cache line apart."""
+
+AWAKE: Final = 2000
+"""Pauses, about 30 us, after which a waiting thread offers its core to whoever else wants it."""
 
 SPIN: Final = "20000"
 """Turns a thread waits awake for the next step, about 50 us, before it sleeps: longer keeps the photo
@@ -46,6 +54,7 @@ def walk_photos(table, slot_shift, thread_shift, first, last, photos, by_thread,
     `by_thread` 1: memory of its thread (slot t); 0: memory of its own (slot n).
     """
     for t in prange(threads):
+        mode = flush_denormals()
         row = np.empty(FIELDS, np.int64)
         for n in range(photos * t // threads, photos * (t + 1) // threads):
             slot = t if by_thread else n
@@ -53,25 +62,49 @@ def walk_photos(table, slot_shift, thread_shift, first, last, photos, by_thread,
                 for f in range(FIELDS):
                     row[f] = table[i, f] + slot * slot_shift[i, f] + t * thread_shift[i, f]
                 call(row[0], row.ctypes.data, context, n, 0, row[TASKS])
+        restore_floats(mode)
 
 
-def walk_split(table, bounds, threads, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Records in groups ``[bounds[g], bounds[g + 1])``, whose tasks are shared out; threads meet after each group.
+def walk_groups(table, calls, pieces, shares, counters, first, last, threads, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Groups `first` to `last` one after the other; the pieces of a group are shared out (`core.cpu.schedule`).
 
-    Every second record is dealt in reverse, so that what does not divide evenly evens out in a group.
+    A thread does its own share, then what is left of the others', and waits until the group is done. It never
+    waits for a thread that has not begun: any number of threads, one too, comes to the end.
     """
-    for g in range(len(bounds) - 1):
-        for t in prange(threads):
-            for i in range(bounds[g], bounds[g + 1]):
-                tasks = table[i, TASKS]
-                part = threads - 1 - t if i % 2 else t
-                low, high = tasks * part // threads, tasks * (part + 1) // threads
-                if low < high:
-                    call(table[i, 0], table.ctypes.data + i * ROW_BYTES, context, photo, low, high)
+    counters[first:last] = 0
+    stride, base = counters.strides[0], counters.ctypes.data
+    for t in prange(threads):
+        mode = flush_denormals()
+        for g in range(first, last):
+            own = base + g * stride
+            done = 0
+            for turn in range(threads):
+                v = (t + turn) % threads
+                p = shares[g, v] + add_shared(own + v * LINE_BYTES, 1)
+                while p < shares[g, v + 1]:
+                    for i in range(pieces[p], pieces[p + 1]):
+                        row = table.ctypes.data + calls[i, 0] * ROW_BYTES
+                        call(table[calls[i, 0], 0], row, context, photo, calls[i, 1], calls[i, 2])
+                    done += 1
+                    p = shares[g, v] + add_shared(own + v * LINE_BYTES, 1)
+            add_shared(own + threads * LINE_BYTES, done)
+            _wait_for(own + threads * LINE_BYTES, shares[g, threads] - shares[g, 0])
+        restore_floats(mode)
+
+
+@njit(inline="always")
+def _wait_for(counter, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    turns = 0
+    while read_shared(counter) < total:
+        if turns < AWAKE:
+            pause()
+        else:
+            give_way()
+        turns += 1
 
 
 _TABLE = types.Array(int64, 2, "C")
-_BOUNDS = types.Array(int64, 1, "C")
+_LIST = types.Array(int64, 1, "C")
 
 
 @functools.cache
@@ -82,7 +115,7 @@ def photo_walker() -> Any:
 
 
 @functools.cache
-def split_walker() -> Any:
-    """`walk_split`, compiled."""
-    signature = types.void(_TABLE, _BOUNDS, *[int64] * 3)
-    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(walk_split)
+def group_walker() -> Any:
+    """`walk_groups`, compiled."""
+    signature = types.void(_TABLE, _TABLE, _LIST, _TABLE, types.Array(int64, 3, "C"), *[int64] * 5)
+    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(walk_groups)

@@ -16,7 +16,7 @@ from core.cpu import (
     update,
 )
 from core.cpu.entry import entry
-from core.cpu.walk import photo_walker, split_walker
+from core.cpu.walk import group_walker, photo_walker
 
 MODULES = (tiled, photo, pooling, elementwise, loss, packing, update, batch_norm)
 
@@ -27,7 +27,7 @@ def compile_kernels(report: Callable[[int, int], None]) -> None:
     Cold 16 s on one core (Zen 5), from the cache 0.5 s. May run in a thread beside other work.
     """
     kernels = [f for m in MODULES for f in vars(m).values() if getattr(f, "__name__", "").startswith("run_")]
-    work: list[Callable[[], object]] = [photo_walker, split_walker, *(partial(entry, k) for k in kernels)]
+    work: list[Callable[[], object]] = [photo_walker, group_walker, *(partial(entry, k) for k in kernels)]
     report(0, len(work))
     for done, compile_one in enumerate(work, 1):
         compile_one()

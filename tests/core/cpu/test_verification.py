@@ -36,7 +36,7 @@ def test_a_step_that_computes_something_else_is_named():
     plan = _plan("squeezenet1_1", False)
     panel = next(r for r in plan._frame.packs if r.layer == "features.4.squeeze")
     plan._frame.packs.remove(panel)
-    plan._packs = plan._number(plan._frame.packs)
+    plan._packs = plan._share_out(plan._frame.packs)
     broken = weights_of(plan.program.graph)
     broken["features.4.squeeze.weight"] = broken["features.4.squeeze.weight"] * 2
     plan.load(broken)  # the panel of that layer is never packed: its kernel sees zeros
@@ -46,8 +46,8 @@ def test_a_step_that_computes_something_else_is_named():
 
 def test_a_wrong_gradient_is_named():
     plan = _plan("squeezenet1_1", True)
-    for table in plan._sums:
-        table.table[-1, 7] = 1  # the classifier's bias is added to what is there
+    for rows, _ in plan._sums:
+        rows.table[-1, 7] = 1  # the classifier's bias is added to what is there
     plan._gradient[:] = 1
     with pytest.raises(LeafClinicError, match=r"gradient of .*bias differs"):
         plan.gradient(BATCH)

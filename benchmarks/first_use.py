@@ -1,0 +1,82 @@
+"""How long the first training takes to begin: kernels never compiled, and compiled once.
+
+    python -m benchmarks.first_use [--machine NAME]
+
+Each start is `python -m core.train --demo --json` in a process of its own with an empty folder of compiled kernels;
+the second start finds what the first one left. The demo's photos are drawn beforehand. Seconds count from the start
+of the process, the imports included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.record import Row, make_row, write_results
+from core.data.synthetic import write_demo
+
+COLD_SECONDS, WARM_SECONDS = 40.0, 10.0
+"""What issue A asks for."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Seconds from the start of the process; `shown` counts the steps of progress told while kernels compiled."""
+
+    compiled: float
+    first_step: float
+    shown: int
+
+
+def start_training(photos: Path, out: Path, environment: Mapping[str, str]) -> Start:
+    """Start a training, stop it after its first step. Raises RuntimeError if it ends before."""
+    command = [sys.executable, "-m", "core.train", "--data", str(photos), "--preset", "demo", "--device", "cpu",
+               "--epochs", "2", "--cache", str(out / "cache"), "--out", str(out / "run"), "--json"]  # fmt: skip
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    compiled, shown = 0.0, 0
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        now = time.perf_counter() - begin
+        if event["event"] == "Progress" and event["stage"] == "compile":
+            shown += 1
+            compiled = now if event["done"] == event["total"] else compiled
+        if event["event"] == "StepDone":
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+            process.wait()
+            return Start(compiled, now, shown)
+    raise RuntimeError(f"the training ended with exit code {process.wait()} before its first step")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", default="", help="short name of this machine in the file name")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        photos = write_demo(home / "photos")
+        environment = {"NUMBA_CACHE_DIR": str(home / "kernels")}
+        cold = start_training(photos, home / "cold", environment)
+        warm = [start_training(photos, home / f"warm{turn}", environment) for turn in range(3)]
+    rows: list[Row] = [
+        make_row("kernels compiled, the first time ever", cold.compiled, {"asked": COLD_SECONDS}, "s"),
+        make_row("first training step, the first time ever", cold.first_step, {"asked": COLD_SECONDS}, "s"),
+        make_row("first training step afterwards", max(w.first_step for w in warm), {"asked": WARM_SECONDS}, "s"),
+    ]
+    write_results("first_use", rows, chosen.machine, progress_shown=cold.shown,
+                  warm_seconds=[round(w.first_step, 2) for w in warm])  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

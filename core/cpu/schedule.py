@@ -1,0 +1,71 @@
+"""Which thread does which tasks of a group of records: shares by number, in pieces that idle threads take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from core.cpu.records import Record, Rows, Words
+from core.cpu.walk import LINE_BYTES, group_walker
+
+HALVINGS: Final = 3
+"""A thread's share of a record is cut into 1/2, 1/4, 1/8 and 1/8: the last pieces are small, so that threads end
+together, and the counter is read four times a record only."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Calls (record, first task, last task); pieces: runs of calls; shares (groups, threads + 1): runs of pieces.
+
+    `counters` (groups, threads + 1, a cache line): pieces taken of each share, and pieces done.
+    """
+
+    calls: Words
+    pieces: Words
+    shares: Words
+    counters: Words
+
+
+def walk_schedule(rows: Rows, schedule: Schedule, context: int, first: int = 0, last: int = -1, photo: int = 0) -> None:
+    """Run the groups `first` to `last` (all without numbers) of a schedule of these rows on its threads."""
+    groups, threads = len(schedule.shares), schedule.shares.shape[1] - 1
+    s, last = schedule, groups if last < 0 else last
+    group_walker()(
+        rows.table, s.calls, s.pieces, s.shares, s.counters, first, last, threads, context, photo
+    )
+
+
+def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) -> Schedule:
+    """Groups are records ``[bounds[g], bounds[g + 1])``; thread t has tasks ``[T t / N, T (t + 1) / N)`` of each.
+
+    Every second record is dealt in reverse, so that what does not divide evenly evens out in a group.
+    """
+    calls: list[tuple[int, int, int]] = []
+    shares = np.zeros((len(bounds) - 1, threads + 1), np.int64)
+    for g, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for t in range(threads):
+            shares[g, t] = len(calls)
+            for i in range(first, last):
+                part = threads - 1 - t if i % 2 else t
+                tasks = records[i].tasks
+                for low, high in _halve(tasks * part // threads, tasks * (part + 1) // threads):
+                    calls.append((i, low, high))
+        shares[g, threads] = len(calls)
+    table = np.array(calls, np.int64).reshape(-1, 3)
+    pieces = np.arange(len(calls) + 1)
+    counters = np.zeros((len(shares), threads + 1, LINE_BYTES // 8), np.int64)
+    return Schedule(table, pieces, shares, counters)
+
+
+def _halve(low: int, high: int) -> Iterator[tuple[int, int]]:
+    for _ in range(HALVINGS):
+        middle = low + (high - low + 1) // 2
+        if low < middle < high:
+            yield low, middle
+            low = middle
+    if low < high:
+        yield low, high

@@ -1,0 +1,117 @@
+"""Dense layers of a whole batch at once: the same numbers as photo by photo, for any batch and in parts."""
+
+import numpy as np
+import pytest
+
+from core.cpu import batch_norm, loss, photo, tiled
+from core.cpu import elementwise as ew
+from core.cpu.dense import is_dense_dominated
+from core.cpu.memory import FIELDS
+from core.cpu.plan import CpuPlan
+from core.device import PhotoBatch
+from core.graph import PHOTO
+from core.models.table import build
+from core.ops.builder import Builder, with_loss
+from core.ops.contract import Mode
+from core.ops.network import forward, loss_and_gradients
+from core.ops.photo import identity_rows, transform
+from core.program import lower
+from tests.helpers.compare import assert_close
+from tests.helpers.golden import weights_of
+
+SIDE = 6
+
+
+def _perceptron(units=(37, 70)):
+    b = Builder("perceptron", (SIDE, SIDE, 3), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    x = b.add("flatten", "flat", PHOTO)
+    for i, count in enumerate(units):
+        x = b.add("relu", f"r{i}", b.add("dense", f"d{i}", x, units=count))
+    return b.graph(b.add("dense", "last", x, units=5))
+
+
+def _behind_pool():
+    """The dense layer's window is an image of several pixels, channels of a concat among them."""
+    b = Builder("behind pool", (SIDE, SIDE, 3), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+    p = b.add("max_pool", "p", PHOTO, kernel=(2, 2), stride=(2, 2))
+    q = b.add("avg_pool", "q", PHOTO, kernel=(2, 2), stride=(2, 2), padding=(0, 0, 0, 0))
+    x = b.add("dense", "d0", b.add("flatten", "flat", b.add("concat", "cat", p, q)), units=40)
+    alone = b.add("dense", "d1", b.add("flatten", "flat p", p), units=40)
+    return b.graph(b.add("dense", "last", b.add("relu6", "r", b.add("add", "sum", x, alone)), units=5))
+
+
+def _batch(count, seed=0):
+    rng = np.random.default_rng(seed)
+    photos = rng.integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
+    labels = rng.integers(0, 5, count).astype(np.int32)
+    return PhotoBatch(photos, identity_rows(count, (SIDE, SIDE), (SIDE, SIDE)), labels)
+
+
+def _exact(graph, batch):
+    photo = graph.node(PHOTO)
+    x = transform(batch.photos, batch.rows, photo.shape[:2], photo.attributes["mean"], photo.attributes["std"])
+    return x.astype(np.float64), {k: v.astype(np.float64) for k, v in weights_of(graph).items()}
+
+
+def test_only_networks_whose_work_is_in_dense_layers_are_computed_that_way():
+    shares = {name: is_dense_dominated(lower(build(name, 10, 32), False)) for name in ("mlp", "cnn", "mobilenetv2")}
+    assert shares == {"mlp": True, "cnn": True, "mobilenetv2": False}
+
+
+@pytest.mark.parametrize("make", [_perceptron, _behind_pool])
+@pytest.mark.parametrize(("batch", "count"), [(2, 2), (30, 30), (30, 7), (61, 1)])
+def test_gradients_agree_with_the_reference_for_any_number_of_photos(make, batch, count):
+    graph = with_loss(make(), 0.1, ())
+    plan = CpuPlan(graph, batch=batch, training=True, threads=2)
+    plan.load(weights_of(graph))
+    plan.gradient(_batch(batch, 9))  # what other photos left behind must not be seen
+    photos = _batch(count)
+    result = plan.gradient(photos)
+    x, weights = _exact(graph, photos)
+    want = loss_and_gradients(graph, weights, x, photos.labels, Mode(True, 0))
+    assert abs(result.loss - want.loss) < 1e-4 * abs(want.loss)
+    for name, gradient in want.gradients.items():
+        assert_close(plan.gradients()[name], gradient, 1e-4)
+
+
+def test_parts_add_up_to_the_gradient_of_the_whole():
+    graph = with_loss(_perceptron(), 0.0, ())
+    plan = CpuPlan(graph, batch=10, training=True, threads=2)
+    plan.load(weights_of(graph))
+    batch = _batch(10)
+    plan.gradient(batch)
+    whole = plan.gradients()
+    for i, part in enumerate((slice(0, 4), slice(4, 10))):
+        labels = batch.labels[part]
+        plan.gradient(PhotoBatch(batch.photos[part], batch.rows[part], labels), accumulate=i > 0)
+        if i == 0:
+            first = plan.gradients()
+    for name, gradient in whole.items():
+        second = plan.gradients()[name] - first[name]
+        assert_close(0.4 * first[name] + 0.6 * second, gradient, 1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 5, 9])
+def test_prediction_agrees_with_the_reference(count):
+    graph = _perceptron()
+    plan = CpuPlan(graph, batch=9, training=False, threads=2)
+    plan.load(weights_of(graph))
+    photos = _batch(count)
+    x, weights = _exact(graph, photos)
+    assert_close(plan.predict(photos)["logits"], forward(graph, weights, x)[graph.output], 1e-4)
+
+
+def test_verification_passes_on_a_perceptron():
+    graph = with_loss(_perceptron(), 0.0, ())
+    plan = CpuPlan(graph, batch=5, training=True, threads=2, verify=True)
+    plan.load(weights_of(graph))
+    assert np.isfinite(plan.gradient(_batch(4)).loss)
+
+
+def test_no_two_modules_use_the_same_field_of_the_context():
+    used = [photo.PHOTOS, photo.PHOTO_BYTES, photo.SOURCE_HEIGHT, photo.SOURCE_WIDTH, photo.ROWS, photo.INDEX]
+    used += [photo.MASKS, photo.MASK_HEIGHT, photo.MASK_WIDTH, photo.GROUNDS, photo.GROUND_HEIGHT, photo.GROUND_WIDTH]
+    used += [ew.SEED, ew.STEP, ew.PHOTO0, loss.LABELS, loss.LOSSES, loss.CORRECT, loss.INVERSE_WEIGHT]
+    used += [batch_norm.COUNT, tiled.ADD]
+    assert len(set(used)) == len(used)
+    assert max(used) < FIELDS

@@ -1,0 +1,70 @@
+"""Shares, pieces and the walk of groups: every task once, in order of groups, by however many threads there are."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from core.cpu import elementwise as ew
+from core.cpu.records import Address, Record, Space, write_rows
+from core.cpu.schedule import share_out, walk_schedule
+
+ONES, BUSY = np.ones(512, np.float32), np.zeros((1, 512), np.float32)
+
+
+def _turn_and_add(x, y):
+    """A record: rows of y are the rows of x in reverse order, plus one."""
+    at = {name: Address(Space.SHARED, a.ctypes.data) for name, a in (("x", x[-1:]), ("y", y), ("ones", ONES))}
+    fields = {
+        ew.MODE: ew.ADD, ew.WIDTH: 1, ew.HEIGHT: len(x), ew.CHANNELS: x.shape[1], ew.OUT: at["y"], ew.A: at["x"],
+        ew.B: at["ones"], ew.OUT_ROW: y.strides[0], ew.A_ROW: -x.strides[0],
+    }  # fmt: skip
+    return Record(ew.run_map, fields, len(x), "layer", "forward", "fused")
+
+
+def _there_and_back(rows, width):
+    """x and 40 groups of two records that go to y and back; the first record of each keeps one thread busy alone."""
+    x, y = np.zeros((2, rows, width), np.float32)
+    alone = _turn_and_add(BUSY, BUSY)
+    return x, [alone, _turn_and_add(x, y), alone, _turn_and_add(y, x)] * 20
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 7])
+@pytest.mark.parametrize("tasks", [(1,), (5, 0, 17), (64, 3)])
+def test_every_task_of_a_group_belongs_to_one_piece(threads, tasks):
+    records = [Record(ew.run_map, {}, count, "layer", "forward", "fused") for count in tasks]
+    schedule = share_out(records, [0, 1, len(records)], threads)
+    seen = [[] for _ in tasks]
+    for first, last in zip(schedule.pieces, schedule.pieces[1:], strict=False):
+        for index, low, high in schedule.calls[first:last]:
+            seen[index] += range(low, high)
+    assert [sorted(s) for s in seen] == [list(range(count)) for count in tasks]
+    groups = [schedule.calls[schedule.pieces[a] : schedule.pieces[b], 0] for a, b in schedule.shares[:, [0, -1]]]
+    assert all((group == 0).all() if g == 0 else (group > 0).all() for g, group in enumerate(groups))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_a_group_begins_when_the_one_before_is_done(threads):
+    x, records = _there_and_back(64, 512)
+    rows, schedule = write_rows(records, (0, 0), (0, 0)), share_out(records, range(0, 81, 2), threads)
+    for turn in range(1, 50):
+        walk_schedule(rows, schedule, 0)
+        assert (x == 40 * turn).all()
+    walk_schedule(rows, schedule, 0, 4, 6)
+    assert (x == 40 * turn + 2).all()
+
+
+def test_walks_of_several_threads_at_once_come_to_the_end():
+    def work(x, records):
+        rows, schedule = write_rows(records, (0, 0), (0, 0)), share_out(records, range(0, 81, 2), 2)
+        for _ in range(50):
+            walk_schedule(rows, schedule, 0)
+
+    jobs = [_there_and_back(11, 5) for _ in range(4)]
+    threads = [threading.Thread(target=work, args=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert all((x == 2000).all() for x, _ in jobs)
