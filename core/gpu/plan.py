@@ -17,16 +17,17 @@ from core.gpu.cuda import driver
 from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Event, Graph, record_lanes
 from core.gpu.launch import Launch
+from core.gpu.launch_lists import write_lists
 from core.gpu.memory import Block, Pinned, copy_out
 from core.gpu.sizes import block_sizes, count_memory
 from core.gpu.staging import Staging
 from core.gpu.timing import time_launches
-from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launches
+from core.gpu.update_steps import roles_of
 from core.gpu.verify import verify_program
 from core.gpu.walk import keep_all, walk
 from core.graph import PHOTO
 from core.graph import Graph as Network
-from core.ops.contract import Array, Mode, volume
+from core.ops.contract import Array, Mode
 from core.ops.photo import Backgrounds
 from core.ops.update import moments, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
@@ -80,7 +81,7 @@ class CudaPlan(Plan):
         )  # fmt: skip
         self._blocks["pack places"].put(frame.all_packs())
         self._blocks["tables"].put(frame.all_tables())
-        self._lists = self._write_launches(frame, where, at)
+        self._lists = write_lists(frame, where, at, self._optimizer)
         wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]
         self._functions = self._device.load(wanted)
         self._streams = self._stream, self._side, ahead = [self._device.new_stream() for _ in range(3)]
@@ -88,7 +89,8 @@ class CudaPlan(Plan):
         self._answer = Pinned(64)
         self._staging = Staging(self.batch, self._blocks["control"], self._stream, ahead)
         self._control = self._staging.control
-        self._put_roles()
+        if self.training:
+            self._blocks["roles"].put(roles_of(self.layout, self._frozen))
 
     def _new_frame(self, batch: int) -> Frame:
         d = self._device
@@ -99,24 +101,6 @@ class CudaPlan(Plan):
     def _kept_buffers(self) -> list[str]:
         """Buffers whose values are read after the walk."""
         return [PHOTO, *(self.program.values[name].buffer for name in self._outputs)]
-
-    def _write_launches(self, frame: Frame, where: Places, at: Mapping[str, int]) -> dict[str, list[Launch]]:
-        frame.restart(where)
-        walk(frame, self.training, False)
-        lists = {"pack": [pack_launch(frame)]}
-        if not self.training:
-            return {**lists, "predict": frame.launches}
-        first = frame.launches
-        frame.restart(where)
-        walk(frame, True, True)
-        arrays = UpdateArrays(
-            at["first"], at.get("second", 0), at.get("average", 0), at["roles"], at["sums"], at["answer"]
-        )
-        end, update = result_launches(frame, arrays), update_launches(frame, self._optimizer, arrays)
-        return {
-            **lists, "gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update,
-            "step": [*first, *end, *update],
-        }  # fmt: skip
 
     def _allocate(self, arena: int) -> None:
         try:
@@ -152,16 +136,6 @@ class CudaPlan(Plan):
             else:
                 high = middle - 1
         return low
-
-    def _put_roles(self) -> None:
-        if not self.training:
-            return
-        roles = np.zeros(self.layout.trained, np.uint8)
-        decayed = {first for first, _ in self.layout.decayed}
-        for name, (first, shape) in self.layout.offsets.items():
-            if first < self.layout.trained and name not in self._frozen:
-                roles[first : first + volume(shape)] = 2 if first in decayed else 1
-        self._blocks["roles"].put(roles)
 
     def load(self, weights: Mapping[str, Array]) -> None:
         self._device.activate()

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
+import numpy as np
+
 from core.gpu.frame import Frame
 from core.gpu.kernels import update_fast
 from core.gpu.launch import Launch, blocks_of
 from core.gpu.plain_launches import THREADS, simple_launch
+from core.ops.contract import Array, volume
 from core.ops.update import Optimizer
+from core.program import ParameterLayout
 
 
 @final
@@ -23,6 +27,16 @@ class UpdateArrays:
     roles: int
     sums: int
     result: int
+
+
+def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
+    """uint8 for every trained float: 0 stays as it is, 1 learns, 2 decays too."""
+    roles = np.zeros(layout.trained, np.uint8)
+    decayed = {first for first, _ in layout.decayed}
+    for name, (first, shape) in layout.offsets.items():
+        if first < layout.trained and name not in frozen:
+            roles[first : first + volume(shape)] = 2 if first in decayed else 1
+    return roles
 
 
 def result_launches(frame: Frame, arrays: UpdateArrays) -> list[Launch]:

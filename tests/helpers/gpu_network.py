@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from core.device import PhotoBatch
+from core.ops.builder import Builder
 from core.ops.photo import identity_rows
 
 
@@ -40,3 +41,19 @@ def relative(got, wanted):
     got, wanted = np.asarray(got, np.float64), np.asarray(wanted, np.float64)
     assert np.isfinite(got).all()
     return float(np.linalg.norm(got - wanted) / max(np.linalg.norm(wanted), 1e-30))
+
+
+def rare_network(side=30):
+    """Average pools of both rules, convolutions in groups (of the photo too), and a softmax amid the layers."""
+    b = Builder("rare", (side, side, 3), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+    x = b.add("conv2d", "first", "photo", filters=18, kernel=(3, 3), padding=(1, 1, 1, 1), groups=3)
+    x = b.add("relu", "first_relu", x)
+    x = b.add("avg_pool", "mean_inside", x, kernel=(3, 3), stride=(2, 2), padding=(1, 1, 0, 1), ceil_mode=True,
+              count_include_pad=False)
+    x = b.add("conv2d", "halves", x, filters=20, kernel=(3, 3), padding=(1, 1, 1, 1), groups=2)
+    x = b.add("softmax", "shares", x)
+    x = b.add("conv2d", "strided", x, filters=32, kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1), groups=4)
+    x = b.add("relu6", "strided_relu", x)
+    x = b.add("avg_pool", "mean", x, kernel=(3, 2), stride=(1, 2), padding=(1, 1, 1, 0))
+    x = b.add("conv2d", "logits", x, filters=8, kernel=(1, 1), groups=2)
+    return b.graph(b.add("global_avg_pool", "pool", x))

@@ -100,8 +100,7 @@ def make_forward(element: int, stride: int, norm: int) -> Any:
     ):
         shared = cuda.shared.array(STORED, dtype=types.float32)
         t, threads = i32(cuda.threadIdx.x), i32(cuda.blockDim.x)
-        ty = i32(t // wide)
-        across = i32(threads // wide)
+        ty, across = i32(t // wide), i32(threads // wide)
         c = i32((i32(cuda.blockIdx.y) * wide + t - ty * wide) * 4)
         channels = i32(lanes * 4)
         taps = cuda.local.array(36, dtype=types.float32)

@@ -18,7 +18,8 @@ MATRIX = ("make_convolution", "make_halo_convolution", "make_photo_convolution",
 def recipes():
     """One kernel of every factory that the networks use, and of the matrix kernels in float32 too, by name."""
     found = {}
-    for name, precision in (("squeezenet1_1", "mixed"), ("squeezenet1_1", "float32"), ("mobilenetv2", "mixed")):
+    networks = (("squeezenet1_1", "mixed"), ("squeezenet1_1", "float32"), ("mobilenetv2", "mixed"), ("rare", "mixed"))
+    for name, precision in networks:
         for launch in frame_of(name, precision).launches:
             recipe = launch.recipe
             if precision == "mixed" or recipe.factory in MATRIX:

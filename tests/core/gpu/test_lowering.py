@@ -17,14 +17,15 @@ from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.launch import Tensor, windows_of
 from core.gpu.plain_launches import head_launch
 from core.models.table import MODELS, build
-from core.ops.builder import with_loss
+from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
 from core.plan import compile_plan
 from core.program import fold_batch_norm, lay_out_parameters, lower
+from tests.helpers.gpu_network import rare_network
 
 
 def frame_of(name, precision="mixed", training=True, batch=2, size=64):
-    base = build(name, 5, size)
+    base = rare_network() if name == "rare" else build(name, 5, size)
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
     frame = Frame(lower(graph, training), lay_out_parameters(graph), batch, precision, 132, frozenset())
     forward_launches(frame)
@@ -36,7 +37,7 @@ def frame_of(name, precision="mixed", training=True, batch=2, size=64):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", [*sorted(MODELS), "rare"])
 def test_every_network_has_launches_and_memory(name, training):
     for precision in ("mixed", "tf32", "float32"):
         frame = frame_of(name, precision, training)
@@ -117,6 +118,29 @@ def test_halo_filters_hold_every_weight_once_and_the_fires_points_as_tenth_tap()
     assert np.array_equal(np.sort(packed.reshape(-1)), np.arange(three.size + one.size))
     assert packed[7, 1, 9, 3] == one[35, 0, 0, 7]
     assert packed[7, 1, 0, 3] == three[35, 2, 2, 7]
+
+
+def test_a_convolution_in_groups_is_packed_with_zeros_for_the_other_groups():
+    frame = frame_of("rare")
+    step = next(s for s in frame.program.steps if s.node == "halves")
+    own, wide = frame.indices("halves.weight"), frame.filters(step)
+    assert (own.shape, wide.shape) == ((20, 3, 3, 9), (20, 3, 3, 18))
+    assert np.array_equal(wide[:10, ..., :9], own[:10])
+    assert np.array_equal(wide[10:, ..., 9:], own[10:])
+    assert (wide >= 0).sum() == own.size
+    taps = convolution.taps_of(Tensor(0, 9, 9, 18, 24, 2), Window((3, 3), (1, 1), (1, 1, 1, 1)), False)
+    packed = convolution.pack_forward(wide, taps, 2)[:, : taps.total].reshape(-1)
+    places = convolution.gradient_places(own.shape, taps, 24, False, 2)
+    assert np.array_equal(packed[places], own.reshape(-1))
+
+
+def test_a_pool_of_the_photo_itself_is_refused_with_a_sentence():
+    b = Builder("pooled", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
+    x = b.add("avg_pool", "first", "photo")
+    graph = b.graph(b.add("dense", "logits", b.add("flatten", "flat", x), units=3))
+    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", 132, frozenset())
+    with pytest.raises(KernelUnavailable, match=r"photo itself, not avg_pool \(first\)"):
+        forward_launches(frame)
 
 
 def test_a_ladder_rung_is_not_a_plan():

@@ -14,7 +14,7 @@ from core.ops.builder import with_loss
 from core.ops.contract import Mode
 from core.ops.photo import GROUND, GROUND_AFFINE, MASK, Backgrounds
 from core.program import fold_batch_norm, fold_weights
-from tests.helpers.gpu_network import batch_for, random_weights, relative
+from tests.helpers.gpu_network import batch_for, random_weights, rare_network, relative
 
 pytestmark = pytest.mark.gpu
 
@@ -111,6 +111,40 @@ def test_the_same_seed_gives_the_same_bits_and_a_resumed_run_too(precision):
     assert first[0] != first[-1]
 
 
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_the_whole_step_has_the_bits_of_gradient_and_update(precision):
+    _, graph, plan = make("squeezenet1_1", precision, optimizer=Optimizer("adamw", average=0.9, clip_norm=1.0))
+    weights, batches = random_weights(graph), [batch_for(graph, 6, seed=s) for s in range(3)]
+    plan.load(weights)
+    empty = plan.state()
+    whole = [plan.train_step(batch, 0.01) for batch in batches]
+    found = plan.weights() | plan.state()
+    plan.load(weights)
+    plan.load_state(empty)
+    apart = []
+    for batch in batches:
+        apart.append(plan.gradient(batch))
+        plan.update(0.01)
+    again = plan.weights() | plan.state()
+    plan.close()
+    assert whole == apart
+    assert all(np.array_equal(found[name], again[name]) for name in found)
+
+
+def test_a_step_that_is_not_finite_leaves_the_weights():
+    _, graph, plan = make("squeezenet1_1", "float32", optimizer=Optimizer("adamw", average=0.9))
+    weights, batch = random_weights(graph), batch_for(graph, 6)
+    broken = weights | {"features.0.bias": np.full_like(weights["features.0.bias"], np.inf)}
+    plan.load(broken)
+    before = plan.state()
+    assert not plan.train_step(batch, 0.01).is_finite
+    after = plan.weights() | plan.state()
+    plan.load(weights)
+    assert plan.train_step(batch, 0.01).is_finite
+    plan.close()
+    assert all(np.array_equal(after[name], array) for name, array in (broken | before).items())
+
+
 def test_missing_photos_of_a_batch_count_nowhere():
     _, graph, plan = make("squeezenet1_1_bn", "float32", batch=6, dropout=0.0)
     _, _, exact = make("squeezenet1_1_bn", "float32", batch=4, dropout=0.0)
@@ -143,6 +177,49 @@ def test_two_halves_of_a_batch_give_the_gradient_of_the_whole():
     plan.close()
     for name in whole:
         assert relative(summed[name] / 2, whole[name]) < 1e-3, name
+
+
+RARE = {"float32": 1e-4, "tf32": 5e-3, "mixed": 5e-2}
+"""Limits of logits and gradients of a network of rare layers."""
+
+
+@pytest.mark.parametrize("precision", sorted(RARE))
+def test_average_pools_softmax_and_groups_agree_with_the_reference(precision):
+    from core.gpu.plan import CudaPlan
+
+    base = rare_network()
+    graph = with_loss(base, 0.1, ())
+    weights, batch = random_weights(graph), batch_for(graph, 5)
+    plan = CudaPlan(graph, batch=6, training=True, precision=precision, seed=3, verify=True)
+    plan.load(weights)
+    got, wanted = plan.gradient(batch), reference(graph, weights, batch)
+    gradients = plan.gradients()
+    plan.close()
+    assert abs(got.loss - wanted.loss) <= RARE[precision] * wanted.loss
+    for name, array in wanted.gradients.items():
+        assert relative(gradients[name], array) < 10 * RARE[precision], name
+    plan = CudaPlan(base, batch=6, training=False, precision=precision)
+    plan.load(weights)
+    logits = plan.predict(batch)["logits"]
+    plan.close()
+    wide = {k: v.astype(np.float64) for k, v in weights.items()}
+    scores = network.forward(base, wide, photos_of(base, batch).astype(np.float64))[base.output]
+    assert relative(logits, scores) < RARE[precision]
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_photos_of_any_side_stay_within_the_kernels_memory(precision):
+    """A second plan of a process, of sides whose rows of windows end amid a fragment, once read past shared memory."""
+    from core.gpu.plan import CudaPlan
+
+    for side in (224, 225, 240, 250):
+        base = build("squeezenet1_1_bn", 5, side)
+        plan = CudaPlan(fold_batch_norm(base), batch=32, training=False, precision=precision)
+        weights = random_weights(base)
+        plan.load(fold_weights(base, weights))
+        logits = plan.predict(batch_for(base, 7))["logits"]
+        plan.close()
+        assert np.isfinite(logits).all()
 
 
 def test_photos_kept_on_the_device_are_those_streamed():

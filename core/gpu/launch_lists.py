@@ -1,0 +1,30 @@
+"""The lists of launches a plan captures: a prediction, or a step's gradient and update, apart and in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core.gpu.frame import Frame, Places
+from core.gpu.launch import Launch
+from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launches
+from core.gpu.walk import walk
+from core.ops.update import Optimizer
+
+
+def write_lists(frame: Frame, where: Places, at: Mapping[str, int], optimizer: Optimizer) -> dict[str, list[Launch]]:
+    """Every list by name, with real addresses: `where` for the frame's arrays, `at` for the optimizer's."""
+    training = frame.program.training
+    frame.restart(where)
+    walk(frame, training, False)
+    lists = {"pack": [pack_launch(frame)]}
+    if not training:
+        return {**lists, "predict": frame.launches}
+    first = frame.launches
+    frame.restart(where)
+    walk(frame, True, True)
+    arrays = UpdateArrays(at["first"], at.get("second", 0), at.get("average", 0), at["roles"], at["sums"], at["answer"])
+    end, update = result_launches(frame, arrays), update_launches(frame, optimizer, arrays)
+    return {
+        **lists, "gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update,
+        "step": [*first, *end, *update],
+    }  # fmt: skip
