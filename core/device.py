@@ -6,14 +6,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import final
+from typing import Final, final
 
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds
 from core.ops.update import Optimizer
 from core.program import ParameterLayout, Program
 
-__all__ = ["KernelTime", "Memory", "Optimizer", "PhotoBatch", "Plan", "StepResult"]
+STREAM_BUFFERS: Final = 2
+"""Batches of photos that a plan has room for where they are streamed: one is computed, the other travels."""
+
+__all__ = ["STREAM_BUFFERS", "KernelTime", "Memory", "Optimizer", "PhotoBatch", "Plan", "StepResult"]
 
 
 @final
@@ -138,6 +141,10 @@ class Plan(ABC):
 
         Where the result is not finite, weights and optimizer state stay as they were.
         """
+
+    @abstractmethod
+    def fits(self, size: int) -> bool:
+        """Whether so many bytes of photos fit on the device beside the plan."""
 
     @abstractmethod
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:

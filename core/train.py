@@ -29,7 +29,7 @@ from core.data.source import open_dataset
 from core.data.synthetic import write_demo
 from core.errors import EXIT_DONE, EXIT_STOPPED, LeafClinicError, Problem
 from core.training.commands import Commands
-from core.training.dry_run import describe_memory, describe_network
+from core.training.dry_run import count_memory, describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
 from core.training.presets import PRESETS
 from core.training.run_folder import default_folder, read_config
@@ -125,9 +125,11 @@ def dry_run(config: RunConfig) -> str:
     training, batch = compile_fitting(config, graph, device, weights, photos)
     validation = compile_inference(graph_in_use(config, graph), device, VALIDATION_BATCH[device], config.threads)
     photo_bytes = 3 * cache_side(config) ** 2
-    memory = describe_memory(training.memory, validation.memory, photo_bytes, batch)
+    rows = count_memory(
+        training, validation, len(dataset), photo_bytes, device=device, stream=config.stream_photos
+    )
     return (f"{graph.name} for {len(classes)} classes on {device}, batches of {batch}\n\n"
-            f"{describe_network(training)}\n\n{memory}")
+            f"{describe_network(training)}\n\n{describe_memory(rows)}")
 
 
 def make_parser() -> argparse.ArgumentParser:

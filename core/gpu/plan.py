@@ -263,12 +263,14 @@ class CudaPlan(Plan):
         settings["rate"], settings["root"] = now.rate, now.root
         settings["shrink"], settings["average"] = now.shrink, now.average
 
+    def fits(self, size: int) -> bool:
+        return size + RESERVE <= self._device.memory()[0]
+
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._device.activate()
         photos = np.ascontiguousarray(photos, np.uint8)
-        free, _ = self._device.memory()
         self._drop_photos()
-        if stream or photos.nbytes + RESERVE > free:
+        if stream or not self.fits(photos.nbytes):
             room = self._staging.make_room(self.batch * photos[:1].nbytes)
             self.memory = replace(self.memory, photos=room)
             return False

@@ -6,11 +6,11 @@ device: while a step computes from one, the photos announced for the next travel
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from core.device import PhotoBatch
+from core.device import STREAM_BUFFERS, PhotoBatch
 from core.errors import InputError
 from core.gpu.control import Control
 from core.gpu.graph_capture import Event
@@ -19,8 +19,6 @@ from core.ops.contract import Array
 from core.ops.photo import Backgrounds, background_problem
 
 Key: TypeAlias = tuple[int, tuple[int, ...]]
-
-BUFFERS: Final = 2
 
 
 @final
@@ -121,7 +119,7 @@ class Staging:
         """Buffers for batches of so many bytes; gives what they take on the device."""
         if not self._buffers or self._buffers[0].block.size < size:
             self._close_buffers()
-            self._buffers = [Buffer(size) for _ in range(BUFFERS)]
+            self._buffers = [Buffer(size) for _ in range(STREAM_BUFFERS)]
         return sum(buffer.block.size for buffer in self._buffers)
 
     def _close_buffers(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 
 from core.data.loader import AHEAD
-from core.device import Memory, Plan
+from core.device import STREAM_BUFFERS, Memory, Plan
 
 
 def describe_network(plan: Plan) -> str:
@@ -29,14 +29,32 @@ def describe_network(plan: Plan) -> str:
     return align_columns(rows, right=(3, 4, 5))
 
 
-def describe_memory(training: Memory, validation: Memory, photo_bytes: int, batch: int) -> str:
-    """What the run will take, by purpose. `photo_bytes`: one decoded photo; the loader holds some batches ahead."""
-    rows = [(f"training: {f.name}", getattr(training, f.name)) for f in fields(Memory)]
-    rows.append(("validation plan", validation.total))
-    rows.append(("photos gathered ahead", (AHEAD + 2) * batch * photo_bytes))
-    total = sum(size for _, size in rows)
-    lines = [(name, f"{size / 2**20:.2f} MB") for name, size in (*rows, ("memory of the run", total))]
-    return align_columns(lines, right=(1,))
+def count_memory(
+    training: Plan, validation: Plan, photos: int, photo_bytes: int, *, device: str, stream: bool
+) -> dict[str, int]:
+    """Bytes that a run takes, by purpose, "memory of the run" in all.
+
+    photos: how many there are; photo_bytes: of one decoded photo. The GPU has room for all photos, or for the way
+    of batches where they are streamed; the CPU reads them where they are. The loader holds some batches ahead in the
+    memory of the computer, those of the larger plan that is not told photos by number.
+    """
+    resident = not stream and training.fits(photos * photo_bytes)
+    on_device = [STREAM_BUFFERS * plan.batch * photo_bytes for plan in (training, validation)]
+    if resident:
+        on_device[0] = photos * photo_bytes
+    if device == "cpu":
+        on_device = [0, 0]
+    known = replace(training.memory, photos=on_device[0])
+    rows = {f"training: {f.name}": int(getattr(known, f.name)) for f in fields(Memory)}
+    rows["validation plan"] = replace(validation.memory, photos=on_device[1]).total
+    ahead = validation.batch if resident else max(training.batch, validation.batch)
+    rows["photos gathered ahead"] = (AHEAD + 2) * ahead * photo_bytes
+    return {**rows, "memory of the run": sum(rows.values())}
+
+
+def describe_memory(rows: Mapping[str, int]) -> str:
+    """The bytes of `count_memory` as a table."""
+    return align_columns([(name, f"{size / 2**20:.2f} MB") for name, size in rows.items()], right=(1,))
 
 
 def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:

@@ -95,6 +95,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         job = Relay(lambda report, cancelled: swap_for(photos, config.augment_background, report, cancelled), commands)
         swap = yield from job.wait()
         plan.keep_backgrounds(swap.backgrounds)
+    validator.plan.keep_photos(photos.cache.photos, stream=True)
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     return Setup(
         config=replace(config, batch_size=batch),

@@ -91,6 +91,9 @@ class ReferencePlan(Plan):
             self.update(learning_rate)
         return result
 
+    def fits(self, size):
+        return True
+
     def keep_photos(self, photos, stream=False):
         self._kept = photos
         return not stream
