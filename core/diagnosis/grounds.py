@@ -76,7 +76,7 @@ def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCan
     with ThreadPoolExecutor(os.cpu_count() or 1, "leaves") as pool:
         for done, (at, mask) in enumerate(zip(missing, pool.map(find, missing), strict=True), 1):
             known[names[at]] = mask
-            if done % REPORT_EVERY == 0:
+            if done % REPORT_EVERY == 0 or done == len(missing):
                 report("leaves", done, len(missing))
     if missing:
         _write(path, known)

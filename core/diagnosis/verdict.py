@@ -21,7 +21,7 @@ NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no 
 """Class names, in lower case, that mean a photo without a leaf."""
 COVERAGE: Final = 0.97
 """Share of validation photos that is answered unless the user moves the slider."""
-FAR_REFUSED: Final = 0.005
+FAR_REFUSED: Final = 0.02
 """Share of good validation photos that may be refused for being unlike everything learned."""
 NO_LEAF_FOUND: Final = 0.99
 """Share of the validation photos without a leaf that must be found."""
