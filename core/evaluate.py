@@ -17,12 +17,11 @@ from core.data.cache import open_cache
 from core.data.dataset import SPLIT_NAMES, reasons
 from core.data.source import open_photos
 from core.data.split_file import read_split
-from core.diagnosis.figures import Figures, judge
+from core.diagnosis.figures import Figures, describe_accuracy, judge
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor, choose_device
 from core.errors import EXIT_DONE, DataError, Problem
 from core.training.dry_run import align_columns
-from core.training.report import describe_accuracy
 from core.training.run_folder import CONFIG, SPLIT, read_config
 
 BATCH = 32

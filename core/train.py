@@ -101,8 +101,8 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     if data and arguments.demo:
         found.append(Problem("demo", "brings its own photos: leave out --data or --demo."))
     config = merge_settings(options, file, found)
-    data = os.path.abspath(os.path.expanduser(config.data)) if config.data else ""
-    return replace(config, data=data, out=config.out or default_folder(config))
+    data, field = (os.path.abspath(os.path.expanduser(name)) if name else "" for name in (config.data, config.field))
+    return replace(config, data=data, field=field, out=config.out or default_folder(config))
 
 
 def make_demo(config: RunConfig, reader: Reader) -> Path:

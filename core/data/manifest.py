@@ -17,6 +17,10 @@ PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
 LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
 """Taken, in this order, where there are no two columns crop and condition."""
 
+SETTING: Final = "setting"
+"""Column that says where a photo was taken ("lab", "field"); kept where there is one, so that figures can be told
+apart."""
+
 REPORT_EVERY: Final = 10_000
 MOST_FIELD: Final = 1 << 20
 """Longest field of a row, characters; a longer one is a quote that was never closed."""
@@ -49,7 +53,8 @@ def open_manifest(
     """Photos of a CSV file with a heading line; paths are relative to the file's folder.
 
     The class is ``crop/condition``, or the column `label`. Columns ``split`` and ``group`` are honoured.
-    `where` keeps rows with ``column=value`` (every one must hold); `columns` are kept as they stand.
+    `where` keeps rows with ``column=value`` (every one must hold); `columns`, and ``setting`` where there is one, are
+    kept as they stand.
     Raises DataError; Cancelled when `cancelled` says so.
     """
     try:
@@ -72,6 +77,8 @@ def _read(
 ) -> Dataset:
     rows = _rows(file, path)
     heading = next(rows)
+    if SETTING in (name.strip() for name in heading) and SETTING not in columns:
+        columns = (*columns, SETTING)
     at = _find_columns(heading, path, label, where, columns)
     table = Table(str(path.parent.absolute()), columns, grouped=at.group >= 0)
     for line, row in enumerate(rows, 2):

@@ -1,11 +1,8 @@
-"""Is it reading the leaf? What the border alone gives away, and what a changed background does to the answers.
-
-The border baseline follows Noyan, "Uncovering bias in the PlantVillage dataset", 2022 (there 8 single pixels).
-"""
+"""Is it reading the leaf? What the border alone gives away, and what a changed background does to the answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, final
 
@@ -14,14 +11,13 @@ import numpy as np
 
 from core.ops.contract import Array
 
-PATCH: Final = 12
-"""A border patch's side is this part of the photo's: eight of them at corners and edge middles."""
-NEIGHBOURS: Final = 7
 BLUR: Final = 15
 """Gaussian deviation, in pixels of 224, that leaves no texture of the background."""
 SECTION: Final = "reading_leaf"
 HIGH_BORDER: Final = 0.5
 """Border accuracy, as a share of the way from chance to certainty, from which the figures are read with care."""
+CLEARLY_BETTER: Final = 0.05
+"""Lead over the border, as a share of photos, below which nothing shows that the leaves are read."""
 
 
 @final
@@ -41,46 +37,46 @@ class ReadingLeaf:
     def to_section(self) -> dict[str, Any]:
         return asdict(self)
 
-    def sentences(self) -> tuple[str, ...]:
-        """What it means, in words."""
-        said = [f"From eight patches of the border, without the leaf, {self.border:.0%} of photos are named right."]
-        above = (self.border - self.commonest) / max(1 - self.commonest, 1e-9)
-        if above > HIGH_BORDER:
-            said.append("That is much: paper and light give the class away; such photos say little about the field.")
+    @staticmethod
+    def from_section(section: Mapping[str, Any] | None) -> ReadingLeaf | None:
+        """What a model file's section tells, or None where it has none or it makes no sense."""
+        if section is None:
+            return None
+        try:
+            shares = [float(section[name]) for name in ("border", "commonest", "plain", "blurred", "swapped",
+                                                        "off_leaf")]  # fmt: skip
+            photos = int(section["photos"])
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return None
+        return ReadingLeaf(photos, *shares) if all(0 <= share <= 1 for share in shares) else None
+
+    def sentences(self, accuracy: float | None = None) -> tuple[str, ...]:
+        """What it means, in words. `accuracy`: the network's, on the photos that the border was judged on."""
         drop = self.plain - self.swapped
-        said.append(
-            f"With the leaf on another photo's ground, accuracy goes from {self.plain:.1%} to {self.swapped:.1%}; "
-            f"with the ground blurred, to {self.blurred:.1%}."
-        )
         much = "much" if drop > 0.1 else "a little" if drop > 0.03 else "hardly"
-        said.append(f"So the answers depend {much} on the background.")
-        said.append(f"On average {self.off_leaf:.0%} of what speaks for an answer lies off the leaf.")
-        return tuple(said)
+        return (
+            *describe_border(self.border, self.commonest, accuracy),
+            f"With the leaf set on another photo's ground, accuracy goes from {100 * self.plain:.1f} % to "
+            f"{100 * self.swapped:.1f} %; with the ground blurred, to {100 * self.blurred:.1f} % "
+            f"({self.photos} validation photos). So the answers depend {much} on the background.",
+            f"On average {100 * self.off_leaf:.0f} % of what speaks for an answer (the mass of the class map) lies off "
+            "the leaf.",
+        )
 
 
-def border_features(photos: Array) -> Array:
-    """Mean and deviation of R, G, B of eight border patches, uint8 ``(N, s, s, 3)`` to float32 ``(N, 48)``."""
-    side = photos.shape[1]
-    k = max(side // PATCH, 1)
-    middle = (side - k) // 2
-    places = [(0, 0), (0, middle), (0, side - k), (middle, 0), (middle, side - k),
-              (side - k, 0), (side - k, middle), (side - k, side - k)]  # fmt: skip
-    parts = []
-    for y, x in places:
-        patch = photos[:, y : y + k, x : x + k].reshape(len(photos), -1, 3).astype(np.float32)
-        parts += [patch.mean(axis=1), patch.std(axis=1)]
-    return np.concatenate(parts, axis=1)
-
-
-def border_accuracy(train: Array, train_labels: Array, test: Array, test_labels: Array) -> float:
-    """Share of test photos that their 7 nearest training photos by border name right. Inputs of `border_features`."""
-    mean, deviation = train.mean(axis=0), train.std(axis=0) + 1e-6
-    known, asked = (train - mean) / deviation, (test - mean) / deviation
-    right = 0
-    for row, label in zip(asked, test_labels, strict=True):
-        near = np.argpartition(((known - row) ** 2).sum(axis=1), min(NEIGHBOURS, len(known)) - 1)[:NEIGHBOURS]
-        right += int(np.bincount(train_labels[near]).argmax() == label)
-    return right / max(len(test_labels), 1)
+def describe_border(border: float, commonest: float, accuracy: float | None = None) -> tuple[str, ...]:
+    """What the border baseline means beside the accuracy on the same photos, in words. Shares 0..1."""
+    said = [f"The photo's border alone gives {100 * border:.1f} %: eight small patches along the edge, without the "
+            f"leaf, named by the training photos most like them (always saying the commonest class: "
+            f"{100 * commonest:.1f} %)."]  # fmt: skip
+    if accuracy is not None and accuracy - border < CLEARLY_BETTER:
+        said.append("The network is not clearly better: nothing shows that it looks at the leaves.")
+    elif accuracy is not None:
+        said.append(f"The network is {100 * (accuracy - border):.1f} points better; only that part must come from the "
+                    "leaves.")
+    if (border - commonest) / max(1 - commonest, 1e-9) > HIGH_BORDER:
+        said.append("Paper and light give the class away in these photos; they say little about the field.")
+    return tuple(said)
 
 
 def blur_background(photo: Array, leaf: Array) -> Array:

@@ -78,6 +78,12 @@ def measure_reliability(logits: Array, labels: Array, temperature: float = 1.0, 
     return Reliability(_error(width_bins), _error(count_bins), width_bins)
 
 
+def describe_error(error: float) -> str:
+    """The expected calibration error in words. `error`: 0..1."""
+    return (f"Stated probabilities are off by {100 * error:.1f} points on average on validation photos; on photos of "
+            "another kind it can be much more.")  # fmt: skip
+
+
 def _bins(stated: Array, right: Array, edges: Array) -> tuple[Bin, ...]:
     which = np.clip(np.searchsorted(edges, stated, side="left") - 1, 0, len(edges) - 2)
     out = []

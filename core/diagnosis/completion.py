@@ -11,8 +11,9 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
+from core.data.baseline import Baseline, border_features, judge_border
 from core.diagnosis import background, verdict
-from core.diagnosis.background import ReadingLeaf, border_accuracy, border_features, measure_backgrounds
+from core.diagnosis.background import ReadingLeaf, measure_backgrounds
 from core.diagnosis.calibration import fit_temperature, measure_reliability
 from core.diagnosis.class_map import class_map, share_off_leaf
 from core.diagnosis.familiarity import familiarity, fit_statistics
@@ -60,9 +61,13 @@ class Observed:
 
 def complete_model(
     model: ModelFile, train: Labelled, validation: Labelled, *, device: str = "cpu", threads: int = 0, seed: int = 0,
-    report: ReportStage | None = None,
+    report: ReportStage | None = None, baseline: Baseline | None = None, leaf_tests: bool = True,
 ) -> ModelFile:  # fmt: skip
-    """The model with temperature, sections and feature statistics; its weights stay."""
+    """The model with temperature, sections and feature statistics; its weights stay.
+
+    `baseline`: the border's accuracy where it was measured already; else it is measured on the validation photos.
+    `leaf_tests`: whether the background is tested at all.
+    """
     node = feature_node(model.graph)
     predictor = Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=(node,) if node else ())
     try:
@@ -72,13 +77,22 @@ def complete_model(
         temperature = fit_temperature(seen.logits, validation.labels)
         model = replace(model, temperature=temperature)
         model = _with_thresholds(model, known, few.labels, seen, validation.labels)
-        reading = read_leaf(model, predictor, train, validation, node, seed, report)
+        sections = dict(model.sections)
+        if leaf_tests:
+            baseline = baseline or measure_border(train, validation)
+            reading = read_leaf(model, predictor, validation, baseline, node, seed, report)
+            sections |= {background.SECTION: reading.to_section()} if reading else {}
     finally:
         predictor.close()
     reliability = asdict(measure_reliability(seen.logits, validation.labels, temperature))
     calibration = {**reliability, "bins": list(reliability["bins"])}
-    sections = {**model.sections, CALIBRATION: calibration, background.SECTION: reading.to_section()}
-    return replace(model, sections=sections)
+    return replace(model, sections={**sections, CALIBRATION: calibration})
+
+
+def measure_border(train: Labelled, judged: Labelled) -> Baseline:
+    """What the border of the judged photos gives away."""
+    known, asked = (border_features(part.photos, np.arange(len(part.photos))) for part in (train, judged))
+    return judge_border(known, train.labels, asked, judged.labels)
 
 
 def some_per_class(labels: Array, most: int, seed: int) -> Array:
@@ -116,28 +130,30 @@ def _with_thresholds(
 
 
 def read_leaf(
-    model: ModelFile, predictor: Predictor, train: Labelled, validation: Labelled, node: str | None, seed: int,
+    model: ModelFile, predictor: Predictor, validation: Labelled, baseline: Baseline, node: str | None, seed: int,
     report: ReportStage | None = None,
-) -> ReadingLeaf:  # fmt: skip
-    """The border baseline, accuracy on changed backgrounds, and the share of class maps off the leaf."""
-    border = border_accuracy(
-        border_features(train.photos), train.labels, border_features(validation.photos), validation.labels
-    )
-    commonest = float((validation.labels == np.bincount(train.labels).argmax()).mean())
+) -> ReadingLeaf | None:  # fmt: skip
+    """The border baseline, accuracy on changed backgrounds, and the share of class maps off the leaf.
+
+    None where no leaf is found in any photo.
+    """
     leaves = np.array([name.lower() not in NO_LEAF_NAMES for name in model.classes])
     rows = np.flatnonzero(leaves[validation.labels])
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:LOOKED_AT])
-    looked_at = validation.take(rows)
-    masks = np.stack([segment_leaf(p) for p in looked_at.photos])
-    found = masks.any(axis=(1, 2))
-    looked_at, masks = looked_at.take(np.flatnonzero(found)), masks[found]
+    masks = np.array([segment_leaf(validation.photos[row]) for row in rows])
+    found = np.flatnonzero([mask.any() for mask in masks])
+    if not len(found):
+        return None
+    looked_at, masks = validation.take(rows[found]), masks[found]
 
     def answer(photos: Array) -> Array:
         return np.asarray(observe(predictor, photos, None, report, "background").logits.argmax(axis=1))
 
     plain, blurred, swapped = measure_backgrounds(looked_at.photos, masks, looked_at.labels, answer, seed)
     off_leaf = _mean_off_leaf(model, predictor, looked_at.photos, masks, node)
-    return ReadingLeaf(len(looked_at.photos), border, commonest, plain, blurred, swapped, off_leaf)
+    return ReadingLeaf(
+        len(looked_at.photos), baseline.border, baseline.majority, plain, blurred, swapped, off_leaf
+    )
 
 
 def _mean_off_leaf(

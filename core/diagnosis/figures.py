@@ -80,6 +80,16 @@ def judge(logits: Array, labels: Array, classes: Sequence[str]) -> Figures:
     return Figures(tuple(classes), tuple(tuple(int(n) for n in row) for row in confusion), loss)
 
 
+def describe_accuracy(figures: Figures, judged_on: str) -> str:
+    """One sentence: right of how many, and the interval."""
+    low, high = wilson_interval(figures.right, figures.photos)
+    return (
+        f"{figures.right} of {figures.photos} {judged_on + ' ' if judged_on else ''}photos right: "
+        f"{100 * figures.accuracy:.1f} % "
+        f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %), macro F1 {figures.macro_f1:.3f}."
+    )
+
+
 def cross_entropy(logits: Array, labels: Array) -> Array:
     """Loss of each photo in float64, without smoothing or class weights: ``log sum exp(z) - z_label``."""
     z = logits.astype(np.float64)

@@ -5,11 +5,14 @@ Source of the form: Mitchell et al., "Model cards for model reporting", 2019.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final, final
 
-from core.diagnosis import background
+from core.diagnosis import background, page
 from core.diagnosis.background import ReadingLeaf
+from core.diagnosis.calibration import describe_error
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.coverage import at_coverage
 from core.diagnosis.model_file import ModelFile
@@ -21,42 +24,87 @@ DATA: Final = "data"
 """Section with sources, licences, split and known weaknesses, as sentences."""
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Table:
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A part of the card: its title, a sentence that leads in, tables with a sentence after each, and points."""
+
+    title: str
+    lead: str = ""
+    points: tuple[str, ...] = ()
+    tables: tuple[tuple[Table, str], ...] = ()
+
+
 def render_card(model: ModelFile, name: str) -> str:
     """The card as Markdown."""
-    parts = [_heading(model, name), _data(model), _test(model), _trust(model), _background(model), _weaknesses(model)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts = [f"# {name}\n\n{describe_model(model)}"]
+    for chapter in chapters(model):
+        said = [f"## {chapter.title}"]
+        said += [chapter.lead] if chapter.lead else []
+        for table, after in chapter.tables:
+            lines = [table.head, ("---",) + ("--:",) * (len(table.head) - 1), *table.rows]
+            said.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+            said += [after] if after else []
+        said += ["\n".join(f"- {text}" for text in chapter.points)] if chapter.points else []
+        parts.append("\n\n".join(said))
+    return "\n\n".join(parts) + "\n"
 
 
-def _heading(model: ModelFile, name: str) -> str:
+def render_card_html(model: ModelFile) -> str:
+    """The card as a part of a page."""
+    parts = [page.paragraphs([describe_model(model)])]
+    for chapter in chapters(model):
+        parts.append(f"<h3>{escape(chapter.title)}</h3>" + page.paragraphs([chapter.lead] if chapter.lead else []))
+        for table, after in chapter.tables:
+            rows = [[escape(cell) for cell in row] for row in table.rows]
+            parts.append(page.table([escape(h) for h in table.head], rows, range(1, len(table.head))))
+            parts.append(page.paragraphs([after] if after else []))
+        parts.append(page.bullets(chapter.points))
+    return "".join(parts)
+
+
+def describe_model(model: ModelFile) -> str:
     height, width = model.size
     megabytes = 4e-6 * (model.parameters + sum(a.size for a in model.extra.values()))
     return (
-        f"# {name}\n\n{model.graph.name}, {model.parameters:,} parameters, {megabytes:.1f} MB; sees the centred square "
+        f"{model.graph.name}, {model.parameters:,} parameters, {megabytes:.1f} MB; sees the centred square "
         f"of a photo at {height} x {width} pixels and tells {len(model.classes)} classes apart."
     )
 
 
-def _data(model: ModelFile) -> str:
+def chapters(model: ModelFile) -> tuple[Chapter, ...]:
+    """What the file tells, as far as it does."""
+    found = (_data(model), _test(model), _trust(model), _background(model), _weaknesses(model))
+    return tuple(chapter for chapter in found if chapter.lead or chapter.points or chapter.tables)
+
+
+def _data(model: ModelFile) -> Chapter:
     section: Mapping[str, Any] = model.sections.get(DATA, {})
-    lines = [f"- {text}" for text in section.get("sources", ())]
+    points = [str(text) for text in section.get("sources", ())]
     if model.licence:
-        lines.append(f"- Licence: {model.licence}")
+        points.append(f"Licence: {model.licence}")
     if model.data_hash:
-        lines.append(f"- Training data (SHA-256 over paths, classes and contents): `{model.data_hash}`")
-    return "## What it was taught\n\n" + "\n".join(lines) if lines else ""
+        points.append(f"Training data (SHA-256 over paths, classes and contents): `{model.data_hash}`")
+    return Chapter("What it was taught", points=tuple(points))
 
 
-def _test(model: ModelFile) -> str:
+def _test(model: ModelFile) -> Chapter:
     section: Mapping[str, Any] = model.sections.get(TEST, {})
+    title = "How good it is"
     if not section:
-        return ""
-    lines = [f"## How good it is\n\n{section.get('note', '')}\n"]
-    lines.append(_table(("part", "photos", "right", "95 % interval"), (_row(r) for r in section.get("parts", ()))))
-    lines.append("\nMean over classes of F1: " + f"{float(section.get('macro_f1', 0)):.3f}.\n")
-    classes = section.get("classes", ())
-    rows = ((*_row(r)[:4], f"{r['precision']:.1%}", f"{r['f1']:.3f}") for r in classes)
-    lines.append(_table(("class", "photos", "found (recall)", "95 % interval", "precision", "F1"), rows))
-    return "\n".join(lines)
+        return Chapter(title)
+    parts = Table(("part", "photos", "right", "95 % interval"), tuple(_row(r) for r in section.get("parts", ())))
+    rows = ((*_row(r), f"{r['precision']:.1%}", f"{r['f1']:.3f}") for r in section.get("classes", ()))
+    classes = Table(("class", "photos", "found (recall)", "95 % interval", "precision", "F1"), tuple(rows))
+    macro = f"Mean over classes of F1: {float(section.get('macro_f1', 0)):.3f}."
+    return Chapter(title, str(section.get("note", "")), tables=((parts, macro), (classes, "")))
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -64,38 +112,27 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(row["name"]), str(row["photos"]), f"{row['right']:.1%}", f"{low:.1%} to {high:.1%}")
 
 
-def _trust(model: ModelFile) -> str:
-    lines = []
+def _trust(model: ModelFile) -> Chapter:
+    points = []
     calibration = model.sections.get(CALIBRATION)
     if calibration:
-        lines.append(
-            f"- Stated probabilities are off by {calibration['error']:.3f} on average on validation photos "
-            f"(expected calibration error, temperature {model.temperature:.3f})."
-        )
+        points.append(f"{describe_error(float(calibration['error']))} Temperature {model.temperature:.3f}.")
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
     if thresholds is not None:
         point = at_coverage(thresholds.curve, COVERAGE)
-        lines.append(
-            f"- Unless the slider is moved, {point.coverage:.0%} of validation photos are answered, "
+        points.append(
+            f"Unless the slider is moved, {point.coverage:.0%} of validation photos are answered, "
             f"{point.accuracy:.1%} of the answers are right, and {point.wrongly_refused:.1%} of right answers are held "
             "back."
         )
-    return "## How far to trust an answer\n\n" + "\n".join(lines) if lines else ""
+    return Chapter("How far to trust an answer", points=tuple(points))
 
 
-def _background(model: ModelFile) -> str:
-    section = model.sections.get(background.SECTION)
-    if not section:
-        return ""
-    said = ReadingLeaf(**section).sentences()
-    return "## Is it reading the leaf?\n\n" + "\n".join(f"- {s}" for s in said)
+def _background(model: ModelFile) -> Chapter:
+    reading = ReadingLeaf.from_section(model.sections.get(background.SECTION))
+    return Chapter("Is it reading the leaf?", points=reading.sentences() if reading else ())
 
 
-def _weaknesses(model: ModelFile) -> str:
+def _weaknesses(model: ModelFile) -> Chapter:
     known = model.sections.get(DATA, {}).get("weaknesses", ())
-    return "## Known weaknesses\n\n" + "\n".join(f"- {text}" for text in known) if known else ""
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) + ("--:",) * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return Chapter("Known weaknesses", points=tuple(str(text) for text in known))

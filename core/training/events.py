@@ -6,9 +6,10 @@ Each event goes to one line of JSON and comes back equal.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
-from typing import Any, Final, TypeAlias, final, get_type_hints
+from typing import Any, Final, TypeAlias, final, get_args, get_type_hints
 
 from core.device import KernelTime
 
@@ -105,8 +106,33 @@ class Warned:
 
 @final
 @dataclass(frozen=True, slots=True)
+class RunJudged:
+    """What the finished network is worth, on photos it did not learn from. Shares 0..1, None where not measured.
+
+    judged_on: "test" or "validation"; parts: name, photos and how many right of the judged photos, of lab and field,
+    and of the user's own field photos, as far as there are any; border: accuracy from the photos' border alone,
+    commonest: by always saying one class; plain, blurred, swapped: accuracy as the photos are and with their background
+    changed; off_leaf: of the class maps' mass; words: all of it as sentences.
+    """
+
+    judged_on: str
+    parts: tuple[tuple[str, int, int], ...]
+    border: float | None
+    commonest: float | None
+    plain: float | None
+    blurred: float | None
+    swapped: float | None
+    off_leaf: float | None
+    words: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class RunFinished:
-    """How it ended: "completed", "stopped" (resumable) or "early" (patience). Test figures where there is a test."""
+    """How it ended: "completed", "stopped" (resumable) or "early" (patience). Test figures where there is a test.
+
+    border_accuracy: from the border of the same photos alone; field_accuracy: on the user's own field photos.
+    """
 
     reason: str
     step: int
@@ -116,6 +142,8 @@ class RunFinished:
     model_path: str
     report_path: str
     seconds: float
+    border_accuracy: float | None = None
+    field_accuracy: float | None = None
 
 
 @final
@@ -129,12 +157,21 @@ class RunFailed:
 
 
 Event: TypeAlias = (
-    Progress | RunStarted | StepDone | KernelTimes | EpochDone | CheckpointSaved | Warned | RunFinished | RunFailed
+    Progress
+    | RunStarted
+    | StepDone
+    | KernelTimes
+    | EpochDone
+    | CheckpointSaved
+    | Warned
+    | RunJudged
+    | RunFinished
+    | RunFailed
 )
 
-EVENTS: Final = {
+EVENTS: Final[Mapping[str, Any]] = {
     e.__name__: e
-    for e in (Progress, RunStarted, StepDone, KernelTimes, EpochDone, CheckpointSaved, Warned, RunFinished, RunFailed)
+    for e in get_args(Event)
 }
 
 
@@ -151,7 +188,8 @@ def from_line(line: str) -> Event:
         raise ValueError(f"not an event: {line[:80]}")
     hints = _hints(kind)
     values = {f.name: _read(raw[f.name], hints[f.name]) for f in fields(kind) if f.name in raw or f.default is MISSING}
-    return kind(**values)
+    event: Event = kind(**values)
+    return event
 
 
 @cache

@@ -7,17 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
+import numpy as np
+
+from core.data.dataset import TEST, TRAIN, VALIDATION
+from core.diagnosis import model_card
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST, ModelFile, read_model, write_model
 from core.ops.contract import Array
-from core.training.commands import Commands
-from core.training.events import Progress
+from core.training.events import Progress, RunJudged
 from core.training.history import read_history
+from core.training.judgement import Judgement, judge_run
 from core.training.report import ReportData, render_report
 from core.training.run_folder import EVENTS, REPORT, RunFolder
 from core.training.run_state import RunState
 from core.training.setup import Setup
-from core.training.trust import complete, describe_trust
+from core.training.trust import complete, measure_border
 
 
 @final
@@ -25,7 +29,7 @@ from core.training.trust import complete, describe_trust
 class Ended:
     """What a finished run leaves behind."""
 
-    test_accuracy: float | None
+    judgement: Judgement
     model: Path
     report: Path
 
@@ -46,33 +50,41 @@ def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], fig
     write_model(folder.path / BEST, model)
 
 
-def finish_run(
-    setup: Setup, folder: RunFolder, state: RunState, commands: Commands
-) -> Generator[Progress, None, Ended]:
-    """Judge the best weights on the test split (else on validation), complete the model file, write the report."""
+def finish_run(setup: Setup, folder: RunFolder, state: RunState) -> Generator[Progress | RunJudged, None, Ended]:
+    """Complete the model of the best weights, judge it on photos never seen, write its file and the report."""
     path = folder.path / BEST
-    model = yield from complete(setup, read_model(path))
-    loader, judged_on = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
-    never = Commands()  # the run is over; a stop now would only lose the report
-    figures = yield from setup.validator.judge(judged_on, model.weights, loader, never)
-    assert figures is not None
-    reached = {}
-    if setup.test is not None:
-        reached = {"test_photos": float(figures.photos), "test_accuracy": figures.accuracy,
-                   "test_macro_f1": figures.macro_f1, "test_loss": figures.loss}
-    write_model(path, replace(model, figures={**model.figures, **reached}))
-    folder.write_confusion(figures)
+    baseline = yield from measure_border(setup)
+    model = yield from complete(setup, read_model(path), baseline)
+    judgement = yield from judge_run(setup, model, baseline)
+    model = judgement.write_into(describe_data(setup, model))
+    write_model(path, model)
+    folder.write_confusion(judgement.figures)
+    yield judgement.to_event()
     folder.sync()
     data = ReportData(
         config=setup.config,
         history=read_history(folder.path / EVENTS),
-        figures=figures,
-        judged_on=judged_on,
+        judgement=judgement,
+        model=model,
         device=setup.device,
-        parameters=model.parameters,
         seconds=state.seconds,
         warnings=setup.warnings,
-        sections=describe_trust(model),
     )
-    report = folder.write(REPORT, render_report(data))
-    return Ended(figures.accuracy if setup.test is not None else None, path, report)
+    return Ended(judgement, path, folder.write(REPORT, render_report(data)))
+
+
+def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
+    """The model with the sources of its card, unless these stand in it already."""
+    photos = setup.photos
+    learned, chosen, tested = (len(photos.rows(split)) for split in (TRAIN, VALIDATION, TEST))
+    sources = [
+        f"{learned} photos of {len(setup.classes)} classes; {chosen} more to choose the epoch and to calibrate, "
+        f"{tested} to test. Split by {len(np.unique(photos.groups))} groups of photos that belong together.",
+        "The photos are the user's own; their licences are not known to the program.",
+    ]
+    if photos.leak.leaked:
+        sources.append(f"{photos.leak.leaked} of {photos.leak.held_out} held-out photos have a photo of the same group "
+                       "in training.")
+    if setup.config.start:
+        sources.append(f"Training started from the weights of {Path(setup.config.start).name}.")
+    return replace(model, sections={model_card.DATA: {"sources": sources}, **model.sections})

@@ -2,106 +2,98 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, final
 
 from core.config import RunConfig, settings
-from core.diagnosis.figures import Figures, wilson_interval
+from core.diagnosis import page
+from core.diagnosis.completion import CALIBRATION
+from core.diagnosis.figures import Figures
+from core.diagnosis.model_card import render_card_html
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.parts import Part
+from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
 from core.training.chart import Series, draw_lines
 from core.training.history import History
+from core.training.judgement import VALIDATION_NOTE, Judgement
+from core.training.plots import draw_bars, draw_confusion, draw_interval
 
-STYLE: Final = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:980px;margin:2em auto;padding:0 1em;color:#1c2b22;background:#fff}
-h1{font-size:1.6em}h2{font-size:1.2em;margin-top:2em;border-bottom:1px solid #cdd8d0}
-table{border-collapse:collapse;margin:.6em 0}th,td{padding:.2em .6em;text-align:right;border-bottom:1px solid #e4ebe6}
-th:first-child,td:first-child{text-align:left}.charts{display:flex;flex-wrap:wrap;gap:1em}svg{width:460px;max-width:100%}
-svg text{font:11px system-ui,sans-serif;fill:#445}svg .t{font-weight:600;fill:#1c2b22}svg .g{stroke:#e4ebe6}
-.big{font-size:1.25em}.note{background:#fff6e0;border-left:4px solid #d59b00;padding:.4em .8em}
-.scroll{overflow-x:auto}.m td{text-align:center;min-width:2em}
-@media(prefers-color-scheme:dark){body{background:#16201a;color:#dfe9e2}svg text{fill:#bcc}svg .t{fill:#dfe9e2}
-.note{background:#3a3215}td,th,h2{border-color:#36463c}}
-"""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A further part of the report: a title and HTML that is already escaped."""
-
-    title: str
-    html: str
+CONFUSIONS_TOLD: Final = 5
+LOW_RECALL: Final = 0.8
+"""Share of a class that is found, below which its dot is red."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """What the page tells. `figures` were counted on `judged_on` ("test" or "validation").
-
-    border_accuracy: what a guess from the photos' border alone reaches there (0..1), where it was measured.
-    """
+    """What the page tells of a finished run: its settings and history, what it is worth, and its model."""
 
     config: RunConfig
     history: History
-    figures: Figures
-    judged_on: str
+    judgement: Judgement
+    model: ModelFile
     device: str
-    parameters: int
     seconds: float
     warnings: tuple[str, ...] = ()
-    border_accuracy: float | None = None
-    sections: tuple[Section, ...] = ()
 
 
 def render_report(data: ReportData) -> str:
     """The whole page."""
-    title = f"LeafClinic: {data.config.model} on {len(data.figures.classes)} classes"
-    parts = [
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
+    judgement = data.judgement
+    figures = judgement.figures
+    title = f"LeafClinic: {data.config.model} on {len(figures.classes)} classes"
+    when = time.strftime("%Y-%m-%d %H:%M")
+    return page.render_page(title, [
         f"<h1>{escape(title)}</h1>",
-        _verdict(data),
-        *(f'<p class="note">{escape(text)}</p>' for text in data.warnings),
-        "<h2>Curves</h2>", _curves(data.history),
-        f"<h2>Class by class ({data.judged_on} photos)</h2>", _class_table(data.figures),
-        "<h2>What was taken for what</h2>", _confusion_table(data.figures),
-        *(f"<h2>{escape(s.title)}</h2>{s.html}" for s in data.sections),
-        "<h2>What was done</h2>", _deeds(data),
-        "</body></html>\n",
-    ]
-    return "".join(parts)
+        page.paragraphs([f"Training run, {when}. {data.seconds / 60:.1f} minutes on {data.device}."], "muted"),
+        *_summary(judgement),
+        *(page.note(text) for text in data.warnings),
+        page.heading("Is it reading the leaf?"), *_leaf(judgement),
+        page.heading("Curves"), _curves(data.history),
+        page.heading(f"Class by class ({judgement.judged_on} photos)"), _classes(figures),
+        page.heading("What was taken for what"), *_confusion(figures),
+        page.heading("How far to trust an answer"), *_trust(data.model),
+        page.heading("What was done"), _deeds(data),
+        page.heading("Model card"), render_card_html(data.model),
+    ])  # fmt: skip
 
 
-def describe_accuracy(figures: Figures, judged_on: str) -> str:
-    """One sentence: right of how many, and the interval."""
-    low, high = wilson_interval(figures.right, figures.photos)
-    return (
-        f"{figures.right} of {figures.photos} {judged_on + ' ' if judged_on else ''}photos right: "
-        f"{100 * figures.accuracy:.1f} % "
-        f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %), macro F1 {figures.macro_f1:.3f}."
-    )
+def _summary(judgement: Judgement) -> list[str]:
+    """The figures to be seen first, lab beside field, and what they mean."""
+    figures = judgement.figures
+    parts = judgement.parts if len(judgement.parts) > 1 else (Part(f"{judgement.judged_on} photos", figures.photos,
+                                                                   figures.right),)  # fmt: skip
+    shown = [(page.percent(p.accuracy), f"right, {p.name}", f"{page.interval(p.interval)}, {p.photos} photos")
+             for p in parts]  # fmt: skip
+    shown.append((f"{figures.macro_f1:.3f}", "macro F1", "mean over the classes"))
+    if judgement.baseline is not None:
+        shown.append((page.percent(judgement.baseline.border), "from the border alone", "without the leaf"))
+    if judgement.reading is not None:
+        plain = page.percent(judgement.reading.plain)
+        shown.append((page.percent(judgement.reading.swapped), "on another background", f"instead of {plain}"))
+    caution = [page.note(VALIDATION_NOTE)] if judgement.judged_on == "validation" else []
+    return [page.tiles(shown), page.paragraphs([judgement.verdict()], "lead"), *caution]
 
 
-def describe_border(figures: Figures, border: float) -> str:
-    """What the border-only baseline says about the accuracy, in words."""
-    lead = figures.accuracy - border
-    text = f"A guess from the photos' border alone, without the leaf, is right for {100 * border:.1f} %. "
-    if lead < 0.05:
-        return text + "The network is not clearly better: nothing shows that it looks at the leaves."
-    return text + f"The network is {100 * lead:.1f} points better; only that part can come from the leaves."
-
-
-def _verdict(data: ReportData) -> str:
-    lines = [f'<p class="big">{escape(describe_accuracy(data.figures, data.judged_on))}</p>']
-    if data.judged_on == "validation":
-        lines.append(
-            '<p class="note">There is no test split. The epoch was chosen on these very photos, '
-            "so the figure is too kind.</p>"
-        )
-    if data.border_accuracy is not None:
-        lines.append(f"<p>{escape(describe_border(data.figures, data.border_accuracy))}</p>")
-    return "".join(lines)
+def _leaf(judgement: Judgement) -> list[str]:
+    doubts, reading, baseline = judgement.doubts(), judgement.reading, judgement.baseline
+    if not doubts:
+        return [page.paragraphs(["Not tested in this run (--leaf-tests no)."])]
+    rows = [(f"the network, {judgement.judged_on} photos", judgement.figures.accuracy, page.GREEN)]
+    if reading is not None:
+        rows += [("background blurred", reading.blurred, page.GREEN),
+                 ("background swapped", reading.swapped, page.GREEN)]  # fmt: skip
+    if baseline is not None:
+        rows += [("the border alone", baseline.border, page.RED),
+                 ("always the commonest class", baseline.majority, page.MUTED)]  # fmt: skip
+    more = []
+    if not judgement.parts:
+        more.append("Where these photos were taken is not said. Judge your own field photos beside them with "
+                    "--field FOLDER: lab photos say little about a plant outdoors.")
+    return [page.bullets([*doubts, *more]), draw_bars("Share of photos named right", rows)]
 
 
 def _curves(history: History) -> str:
@@ -116,49 +108,79 @@ def _curves(history: History) -> str:
 
     charts = [
         draw_lines("Loss", [Series("training", of_steps("loss")), Series("validation", of_epochs("validation_loss"))],
-                   "epoch", ""),
+                   "epoch"),
         draw_lines("Accuracy", [Series("training", of_epochs("train_accuracy")),
-                                Series("validation", of_epochs("validation_accuracy"))], "epoch", ""),
-        draw_lines("Learning rate", [Series("rate", of_steps("learning_rate"))], "epoch", ""),
-        draw_lines("Photos per second", [Series("training", of_epochs("photos_per_second"))], "epoch", ""),
+                                Series("validation", of_epochs("validation_accuracy"))], "epoch"),
+        draw_lines("Learning rate", [Series("rate", of_steps("learning_rate"))], "epoch"),
+        draw_lines("Photos per second", [Series("training", of_epochs("photos_per_second"))], "epoch"),
     ]
-    return f'<div class="charts">{"".join(charts)}</div>'
+    return _side_by_side(charts)
 
 
-def _class_table(figures: Figures) -> str:
-    def share(value: float, interval: tuple[float, float]) -> str:
-        return f"{100 * value:.1f} % <small>({100 * interval[0]:.0f}–{100 * interval[1]:.0f})</small>"
-
-    rows = "".join(
-        f"<tr><td>{escape(c.label)}</td><td>{c.photos}</td><td>{share(c.precision, c.precision_interval)}</td>"
-        f"<td>{share(c.recall, c.recall_interval)}</td><td>{c.f1:.3f}</td></tr>"
-        for c in figures.per_class
-    )
-    head = "<tr><th>class</th><th>photos</th><th>precision</th><th>recall</th><th>F1</th></tr>"
-    return f"<p>In brackets: 95 % intervals (Wilson). Few photos make them wide.</p><table>{head}{rows}</table>"
+def _side_by_side(charts: Sequence[str]) -> str:
+    return f'<div class="charts">{"".join(f"<div>{chart}</div>" for chart in charts if chart)}</div>'
 
 
-def _confusion_table(figures: Figures) -> str:
-    numbers = range(1, len(figures.classes) + 1)
-    head = "".join(f'<th title="{escape(c)}">{n}</th>' for n, c in zip(numbers, figures.classes, strict=True))
+def _classes(figures: Figures) -> str:
     rows = []
-    for n, label, counts in zip(numbers, figures.classes, figures.confusion, strict=True):
-        total = max(sum(counts), 1)
-        cells = "".join(
-            f'<td style="background:rgba({"0,158,115" if i == n - 1 else "213,94,0"},{0.85 * count / total:.2f})">'
-            f"{count or ''}</td>"
-            for i, count in enumerate(counts)
-        )
-        rows.append(f"<tr><td>{n} {escape(label)}</td>{cells}</tr>")
-    return (
-        "<p>Rows are the true classes, columns what the network said.</p>"
-        f'<div class="scroll"><table class="m"><tr><th></th>{head}</tr>{"".join(rows)}</table></div>'
-    )
+    for c in figures.per_class:
+        colour = page.GREEN if c.recall >= LOW_RECALL else page.RED
+        rows.append([
+            escape(c.label), str(c.photos), page.percent(c.recall), draw_interval(c.recall, c.recall_interval, colour),
+            page.interval(c.recall_interval, 0), page.percent(c.precision), page.interval(c.precision_interval, 0),
+            f"{c.f1:.3f}",
+        ])  # fmt: skip
+    head = ("class", "photos", "found (recall)", "", "95 % interval", "precision", "95 % interval", "F1")
+    told = "The bar is the 95 % interval (Wilson) of the share found, from 0 to 100 %. Few photos make it wide."
+    return page.paragraphs([told], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7))
+
+
+def _confusion(figures: Figures) -> list[str]:
+    wrong = sorted(
+        ((count, i, j) for i, counts in enumerate(figures.confusion) for j, count in enumerate(counts)
+         if i != j and count), reverse=True,
+    )  # fmt: skip
+    told = [f"{figures.classes[i]} was taken for {figures.classes[j]}: {count} of {sum(figures.confusion[i])} photos."
+            for count, i, j in wrong[:CONFUSIONS_TOLD]]  # fmt: skip
+    return [
+        page.bullets(told) if told else page.paragraphs(["Nothing was taken for anything else."]),
+        page.paragraphs(["Rows are the true classes, columns what the network said."], "muted"),
+        f'<div class="scroll">{draw_confusion(figures)}</div>',
+    ]
+
+
+def _trust(model: ModelFile) -> list[str]:
+    """Reliability plot, and accuracy against coverage."""
+    charts, told = [], []
+    if CALIBRATION in model.sections:
+        found: dict[str, Any] = model.sections[CALIBRATION]
+        bins = [b for b in found["bins"] if b["photos"]]
+        most = max((b["photos"] for b in bins), default=1)
+        points = tuple((float(b["stated"]), float(b["right"])) for b in bins)
+        ideal = Series("ideal", ((0.0, 0.0), (1.0, 1.0)))
+        charts.append(draw_lines("Do the stated probabilities hold?",
+                                 [ideal, Series("measured", points, tuple(b["photos"] / most for b in bins))],
+                                 "stated probability", "share right", x=(0, 1), y=(0, 1.0), percent=True))
+        told.append(f"Expected calibration error {100 * float(found['error']):.1f} % on the validation photos, after "
+                    f"dividing the logits by the temperature {model.temperature:.3f}. Larger dots are more photos. On "
+                    "photos of another kind it can be much worse.")
+    thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+    if thresholds is not None:
+        curve = thresholds.curve
+        low = min(min(p.accuracy for p in curve) - 0.01, 0.98)
+        charts.append(draw_lines("How sure must it be?", [
+            Series("answers right", tuple((p.coverage, p.accuracy) for p in curve))],
+            "share of photos answered", x=(min(p.coverage for p in curve), 1), y=(low, 1.0), percent=True))
+        told.append("Answering fewer photos makes the answers surer (validation photos); unless the slider is moved, "
+                    f"about {100 * COVERAGE:.0f} % are answered.")
+    if not charts:
+        return [page.paragraphs(["There were too few validation photos to say."])]
+    return [page.paragraphs(told), _side_by_side(charts)]
 
 
 def _deeds(data: ReportData) -> str:
     started = data.history.started
-    facts: list[tuple[str, str]] = [("Device", data.device), ("Parameters", f"{data.parameters:,}")]
+    facts: list[tuple[str, str]] = [("Device", data.device), ("Parameters", f"{data.model.parameters:,}")]
     if started:
         facts.append(("Photos", f"{started.train_photos} training, {started.validation_photos} validation, "
                                 f"{started.test_photos} test"))
@@ -166,7 +188,7 @@ def _deeds(data: ReportData) -> str:
     facts.append(("Time", f"{data.seconds / 60:.1f} minutes"))
     facts.append(("Waiting for photos", f"{100 * data.history.waiting_share():.1f} % of the training time"))
     facts += _changed(data.config)
-    return _facts_table(facts)
+    return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
 
 
 def _changed(config: RunConfig) -> Sequence[tuple[str, str]]:
@@ -178,7 +200,3 @@ def _changed(config: RunConfig) -> Sequence[tuple[str, str]]:
         if value != entry.default and name not in ("out", "cache"):
             changed.append((row.label, ", ".join(value) if isinstance(value, tuple) else str(value)))
     return changed
-
-
-def _facts_table(facts: Sequence[tuple[str, str]]) -> str:
-    return "<table>" + "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in facts) + "</table>"

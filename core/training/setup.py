@@ -11,6 +11,7 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, IsCancelled
+from core.data.field import FieldPhotos, count_common, open_field
 from core.data.ground import GroundSwap
 from core.data.loader import Loader
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
@@ -57,6 +58,7 @@ class Setup:
     train: Loader
     validation: Loader
     test: Loader | None
+    field: Loader | None
     warnings: tuple[str, ...]
 
     @property
@@ -81,6 +83,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     finally:
         if kernels is not None:
             kernels.cancel()
+    field = (yield from _open_field(config, photos, commands)) if config.field else None
     classes = photos.dataset.classes
     network = first_network(config, origin, classes)
     graph = network.graph
@@ -109,8 +112,25 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         train=_loader(config, photos, TRAIN, batch, resident, swap),
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
-        warnings=(*note, *network.notes, *photos.warnings),
+        field=None if field is None else _field_loader(config, field, VALIDATION_BATCH[device]),
+        warnings=(*note, *network.notes, *photos.warnings, *(field.warnings if field else ())),
     )
+
+
+def _open_field(config: RunConfig, photos: PhotoSet, commands: Commands) -> Generator[Progress, None, FieldPhotos]:
+    """The user's own field photos; those that are also among the others are told."""
+
+    def work(report: ReportStage, cancelled: IsCancelled) -> FieldPhotos:
+        return open_field(
+            config.field, photos.dataset.classes, photos.cache.side, label=config.label, folder=config.cache,
+            threads=config.threads, progress=lambda done, total: report("cache", done, total), cancelled=cancelled,
+        )
+
+    field = yield from Relay(work, commands).wait()
+    if common := count_common(photos.cache, field.cache):
+        told = f"{common} of the field photos are also among the other photos: the figure on them is too good."
+        field = replace(field, warnings=(*field.warnings, told))
+    return field
 
 
 def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
@@ -202,6 +222,11 @@ def _loader(
         size=size, training=split == TRAIN, augment=config.augment, sampling=config.sampling,
         seed=config.seed, resident=resident, swap=swap,
     )
+
+
+def _field_loader(config: RunConfig, field: FieldPhotos, batch: int) -> Loader:
+    size = config.use_size or config.image_size
+    return Loader(field.cache.photos, field.slots, field.labels, batch=batch, size=size, training=False)
 
 
 def changed_photos(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from typing import Final, TextIO, final
 
 from core.training.events import (
@@ -14,6 +15,7 @@ from core.training.events import (
     Progress,
     RunFailed,
     RunFinished,
+    RunJudged,
     RunStarted,
     StepDone,
     Warned,
@@ -31,6 +33,8 @@ STAGES: Final = {
     "validate": "Judging on validation photos",
     "validation": "Judging on validation photos",
     "test": "Judging on test photos",
+    "field": "Judging on field photos",
+    "border": "Judging by the photos' border alone",
     "features": "Learning what training photos look like",
     "calibration": "Calibrating the probabilities",
     "background": "Testing whether the leaf is read",
@@ -66,6 +70,7 @@ class TerminalReader:
         self._drawn = False
         self._last = 0.0
         self._started: RunStarted | None = None
+        self._judged: RunJudged | None = None
         self._begin = 0.0
         self._loss = self._accuracy = self._rate = float("nan")
         self._kernels = KernelTable()
@@ -84,10 +89,12 @@ class TerminalReader:
                 self._line(describe_epoch(event, self._started.epochs if self._started else 0))
             case KernelTimes():
                 self._kernels.add(event.times)
+            case RunJudged():
+                self._judged = event
             case RunFinished():
                 if self._kernels.samples:
                     self._line(self._kernels.describe())
-                self._line(describe_end(event))
+                self._line(describe_end(event, self._judged.words if self._judged else ()))
             case Warned():
                 self._line(f"Note: {event.message}")
             case RunFailed():
@@ -159,12 +166,14 @@ def describe_epoch(event: EpochDone, epochs: int) -> str:
     )
 
 
-def describe_end(event: RunFinished) -> str:
+def describe_end(event: RunFinished, judged: Sequence[str] = ()) -> str:
+    """The end in words; `judged`: what the network is worth, so that no figure stands without what it rests on."""
     ends = {"completed": "Done", "early": "Done early, nothing got better any more", "stopped": "Stopped and saved"}
     lines = [f"{ends[event.reason]} after {describe_seconds(event.seconds)} of training, {event.step} steps."]
     if event.best_epoch >= 0:
         lines.append(f"Best epoch {event.best_epoch + 1}: {100 * event.best_accuracy:.1f} % of the validation photos.")
-    if event.test_accuracy is not None:
+    lines += judged
+    if event.test_accuracy is not None and not judged:
         lines.append(f"On the test photos, never seen in training: {100 * event.test_accuracy:.1f} %.")
     if event.model_path:
         lines.append(f"Model file: {event.model_path}")

@@ -41,6 +41,7 @@ from core.training.events import (
     Warned,
 )
 from core.training.finish import finish_run, save_best
+from core.training.judgement import Judgement
 from core.training.run_folder import RunFolder, check_new_run, default_folder
 from core.training.run_state import RunState
 from core.training.sampling import Sampling
@@ -119,10 +120,10 @@ class _Run:
         if reason == "stopped":
             yield self._save()
             best = str(self.folder.path / BEST) if self.state.best_epoch >= 0 else ""
-            yield self._finished(reason, None, best, "")
+            yield self._finished(reason, best)
             return
-        ended = yield from finish_run(self.setup, self.folder, self.state, self.commands)
-        yield self._finished(reason, ended.test_accuracy, str(ended.model), str(ended.report))
+        ended = yield from finish_run(self.setup, self.folder, self.state)
+        yield self._finished(reason, str(ended.model), str(ended.report), ended.judgement)
 
     def _epochs(self) -> Generator[Event, None, str]:
         """All epochs that are left; how it ended: "completed", "early" or "stopped"."""
@@ -237,10 +238,18 @@ class _Run:
             self._per_epoch, self.state.step, setup.plan.memory.total, kernels,
         )
 
-    def _finished(self, reason: str, test_accuracy: float | None, model: str, report: str) -> RunFinished:
+    def _finished(self, reason: str, model: str, report: str = "", judged: Judgement | None = None) -> RunFinished:
         state: RunState = self.state
         return RunFinished(
-            reason, state.step, state.best_epoch, max(state.best_accuracy, 0.0), test_accuracy, model, report,
-            state.seconds,
+            reason=reason,
+            step=state.step,
+            best_epoch=state.best_epoch,
+            best_accuracy=max(state.best_accuracy, 0.0),
+            test_accuracy=judged.figures.accuracy if judged and judged.judged_on == "test" else None,
+            model_path=model,
+            report_path=report,
+            seconds=state.seconds,
+            border_accuracy=judged.baseline.border if judged and judged.baseline else None,
+            field_accuracy=judged.field.accuracy if judged and judged.field else None,
         )
 

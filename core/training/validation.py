@@ -34,6 +34,13 @@ class Validator:
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
     ) -> Generator[Progress, None, Figures | None]:
         """Figures on the loader's photos; None if the run was stopped meanwhile."""
+        logits = yield from self.answer(stage, weights, loader, commands)
+        return None if logits is None else judge(logits, loader.labels, self._classes)
+
+    def answer(
+        self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
+    ) -> Generator[Progress, None, Array | None]:
+        """Logits ``(N, classes)`` of the loader's photos in order; None if the run was stopped meanwhile."""
         self.plan.load(fold_weights(self._graph, weights))
         logits, total = [], loader.steps
         batches = loader.batches(0)
@@ -46,7 +53,7 @@ class Validator:
                 yield Progress(stage, done, total)
         finally:
             batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
-        return judge(np.concatenate(logits), loader.labels, self._classes)
+        return np.concatenate(logits)
 
 
 def compile_inference(graph: Graph, device: str, batch: int, threads: int = 0, algorithm: str = "auto") -> Plan:

@@ -4,8 +4,7 @@ import numpy as np
 from core.diagnosis.background import (
     ReadingLeaf,
     blur_background,
-    border_accuracy,
-    border_features,
+    describe_border,
     measure_backgrounds,
     swap_background,
 )
@@ -24,20 +23,6 @@ def scenes(count=40, seed=0):
     photos[masks] = (40, 150, 40)
     noise = rng.integers(-10, 10, photos.shape)
     return np.clip(photos + noise, 0, 255).astype(np.uint8), masks, labels
-
-
-def test_a_border_that_gives_the_class_away_is_caught():
-    photos, _, labels = scenes()
-    features = border_features(photos)
-    assert features.shape == (40, 48)
-    assert border_accuracy(features[:20], labels[:20], features[20:], labels[20:]) == 1.0
-
-
-def test_a_border_that_says_nothing_is_near_chance():
-    photos, _, _ = scenes()
-    grey = border_features(np.where(photos >= 0, photos[:1], 0).astype(np.uint8))
-    labels = np.arange(40) % 2
-    assert border_accuracy(grey[:20], labels[:20], grey[20:], labels[20:]) <= 0.5
 
 
 def test_an_answer_that_reads_the_ground_fails_when_it_is_swapped():
@@ -66,3 +51,18 @@ def test_the_words_follow_the_figures():
     assert any("depend much" in s for s in bad)
     assert any("depend hardly" in s for s in good)
     assert not any("give the class away" in s for s in good)
+
+
+def test_the_border_is_read_beside_the_accuracy():
+    assert "alone gives 63.7 %" in describe_border(0.637, 0.112)[0]
+    assert any("27.5 points better" in s for s in describe_border(0.6, 0.5, 0.875))
+    assert any("nothing shows that it looks at the leaves" in s for s in describe_border(0.85, 0.5, 0.875))
+    assert len(describe_border(0.2, 0.1)) == 1
+
+
+def test_a_section_that_makes_no_sense_is_left_out():
+    good = ReadingLeaf(100, 0.2, 0.1, 0.98, 0.97, 0.97, 0.1)
+    assert ReadingLeaf.from_section(good.to_section()) == good
+    for bad in (None, {}, {**good.to_section(), "border": "much"}, {**good.to_section(), "swapped": 7.0},
+                {**good.to_section(), "off_leaf": float("nan")}):
+        assert ReadingLeaf.from_section(bad) is None

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from core.diagnosis.model_card import DATA, TEST, render_card
+from core.diagnosis.model_card import DATA, TEST, render_card, render_card_html
 from core.diagnosis.model_file import ModelFile
 from core.models import build, initial_weights
 
@@ -39,6 +39,10 @@ def test_every_section_of_the_file_is_told(model):
     card = render_card(full, "Beans")
     assert "| bean/rust | 40 | 95.0% | 83.0% to 99.0% | 90.0% | 0.925 |" in card
     assert "97% of validation photos are answered, 99.0% of the answers are right, and 1.0%" in card
-    assert "off by 0.012" in card
-    assert "goes from 95.0% to 70.0%" in card
+    assert "off by 1.2 points" in card
+    assert "goes from 95.0 % to 70.0 %" in card
     assert card.rstrip().endswith("- Only one farm.")
+    page = render_card_html(full)
+    for words in ("83.0% to 99.0%", "Only one farm.", "goes from 95.0 % to 70.0 %", "How good it is"):
+        assert words in page
+    assert "<script" not in render_card_html(replace(full, licence="<script>"))

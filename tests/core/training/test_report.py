@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from core.config import RunConfig
+from core.data.baseline import Baseline
 from core.device import KernelTime
+from core.diagnosis.background import ReadingLeaf
 from core.diagnosis.figures import judge
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.parts import Part
+from core.models import build, initial_weights
 from core.training.chart import MOST_POINTS, Series, draw_lines
 from core.training.events import EpochDone, KernelTimes, StepDone, from_line, to_line
 from core.training.history import History, read_history
-from core.training.report import ReportData, Section, describe_border, render_report
+from core.training.judgement import Judgement
+from core.training.plots import draw_bars, draw_confusion, draw_interval
+from core.training.report import ReportData, render_report
 
 
 class Checker(HTMLParser):
@@ -47,11 +55,21 @@ def data():
     for epoch in range(2):
         history.add(EpochDone(epoch, 4 * epoch + 4, 1.0, 0.5, 0.9, 0.75, epoch == 1, ((3, 1), (0, 4)), 1.0, 40.0, 99))
     figures = judge(np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1]), ("<rust>", "healthy"))
-    return ReportData(
-        config=RunConfig(model="cnn", epochs=2), history=history, figures=figures, judged_on="test", device="cpu",
-        parameters=1234, seconds=90.0, warnings=("1 photo is left out.",), border_accuracy=0.6,
-        sections=(Section("Calibration", "<p>even</p>"),),
-    )
+    judgement = Judgement(
+        "test", figures, (Part("lab photos", 4, 4), Part("field photos", 4, 3)),
+        baseline=Baseline(0.6, 0.6, 0.5, 8), reading=ReadingLeaf(8, 0.6, 0.5, 0.9, 0.8, 0.7, 0.4),
+        calibration_error=0.02,
+    )  # fmt: skip
+    graph = build("cnn", 2, 32)
+    bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
+    curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
+    model = ModelFile(graph, initial_weights(graph, 0), figures.classes, 32, sections={
+        "calibration": {"error": 0.02, "bins": bins},
+        "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0, "curve": curve},
+        "data": {"sources": ["Eight photos."]},
+    })  # fmt: skip
+    return ReportData(RunConfig(model="cnn", epochs=2), history, judgement, model, "cpu", 90.0,
+                      ("1 photo is left out.",))
 
 
 def test_the_page_is_whole_and_needs_nothing_else(data):
@@ -59,27 +77,55 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
     checker.feed(render_report(data))
     assert checker.open == []
     assert checker.links == []
-    for words in ("7 of 8 test photos right: 87.5 %", "<rust>", "1 photo is left out.", "1.5 minutes", "Calibration"):
+    for words in ("7 of 8 test photos right: 87.5 %", "<rust>", "1 photo is left out.", "1.5 minutes", "Eight photos.",
+                  "lab photos 100.0 %", "field photos 75.0 %", "border alone gives 60.0 %", "27.5 points better",
+                  "goes from 90.0 % to 70.0 %", "lies off the leaf", "<rust> was taken for healthy: 1 of 4 photos",
+                  "Expected calibration error 2.0 %", "Model card"):
         assert words in checker.text
+    assert checker.text.count("<svg") == 0
 
 
 def test_without_a_test_split_the_page_says_that_the_figure_is_too_kind(data):
-    from dataclasses import replace
-
-    assert "too kind" in render_report(replace(data, judged_on="validation"))
+    kind = replace(data, judgement=replace(data.judgement, judged_on="validation"))
+    assert "too kind" in render_report(kind)
     assert "too kind" not in render_report(data)
 
 
-def test_the_border_baseline_is_put_into_words(data):
-    assert "27.5 points better" in describe_border(data.figures, 0.6)
-    assert "nothing shows that it looks at the leaves" in describe_border(data.figures, 0.85)
+def test_a_run_without_the_tests_of_the_leaf_says_so(data):
+    bare = replace(data.judgement, baseline=None, reading=None, places=())
+    page = render_report(replace(data, judgement=bare))
+    assert "Not tested in this run" in page
+    assert "border alone" not in page
+
+
+def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
+    own = judge(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]), ("<rust>", "healthy"))
+    judgement = replace(data.judgement, places=(), field=own)
+    assert "test photos 87.5 % (7 of 8" in judgement.verdict()
+    assert "own field photos 66.7 % (2 of 3" in judgement.verdict()
+    event = judgement.to_event()
+    assert event.parts == (("test", 8, 7), ("test photos", 8, 7), ("own field photos", 3, 2))
+    assert from_line(to_line(event)) == event
+    written = judgement.write_into(data.model)
+    assert written.figures["field_accuracy"] == pytest.approx(2 / 3)
+    assert [row["name"] for row in written.sections["test"]["parts"]] == ["all", "test photos", "own field photos"]
+    page = render_report(replace(data, judgement=judgement, model=written))
+    assert page.count("own field photos") >= 3
+
+
+def test_bars_intervals_and_confusion_are_sound_drawings(data):
+    figures = data.judgement.figures
+    bars = draw_bars("A & B", [("<x>", 0.5, "#000")])
+    for drawing in (bars, draw_interval(0.5, (0.2, 0.8)), draw_confusion(figures)):
+        assert ET.fromstring(drawing).get("viewBox")
+    assert draw_confusion(figures).count("<rect") == 4  # three counts that are not zero, and the frame
 
 
 def test_charts_are_sound_and_thin_out_long_curves():
     points = tuple((float(i), float(i % 7)) for i in range(10 * MOST_POINTS))
     svg = draw_lines("A & B", [Series("one", points), Series("flat", ((1.0, 5.0), (2.0, 5.0)))], "x", "y")
     root = ET.fromstring(svg)
-    lines = root.findall("polyline")
+    lines = root.findall("{*}polyline")
     assert [len(line.get("points").split()) <= MOST_POINTS for line in lines] == [True, True]
     coordinates = [float(c) for line in lines for pair in line.get("points").split() for c in pair.split(",")]
     assert min(coordinates) >= 0

@@ -1,0 +1,66 @@
+"""The user's own field photos: a second test set that nothing is learned from and nothing is chosen by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+
+from core.data.cache import PhotoCache, open_cache
+from core.data.dataset import IsCancelled, ReportProgress, reasons
+from core.data.source import open_photos
+from core.errors import DataError
+from core.ops.contract import Array
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FieldPhotos:
+    """slots: int64 ``(N,)``, places of the usable photos in `cache.photos`; labels: int32 ``(N,)``, the network's class
+    numbers; warnings: sentences for the user."""
+
+    cache: PhotoCache
+    slots: Array
+    labels: Array
+    warnings: tuple[str, ...] = ()
+
+
+def open_field(
+    source: str,
+    classes: Sequence[str],
+    side: int,
+    *,
+    label: str = "",
+    folder: str = "",
+    threads: int = 0,
+    progress: ReportProgress | None = None,
+    cancelled: IsCancelled | None = None,
+) -> FieldPhotos:
+    """Photos of a folder or manifest, classes matched by name, decoded to squares of `side` pixels.
+
+    `label`: column with the class, where it is a manifest. Raises DataError, also for a class that the network does not
+    learn; StorageError; Cancelled.
+    """
+    dataset = open_photos(source, "" if Path(source).expanduser().is_dir() else label)
+    unknown = [name for name in dataset.classes if name not in classes]
+    if unknown:
+        raise DataError(
+            f"The field photos in {source} have the class {', '.join(unknown)}, which the network does not learn. Name "
+            f"their folders (or the column with the class) as its classes are: {', '.join(classes)}."
+        )
+    cache = open_cache(dataset, side, folder=folder, threads=threads, progress=progress, cancelled=cancelled)
+    kept = cache.kept
+    if not len(kept):
+        raise DataError(f"None of the {len(dataset)} field photos in {source} can be used: {reasons(cache.skipped)}.")
+    places = np.array([list(classes).index(name) for name in dataset.classes], np.int32)
+    left_out = f"{len(cache.skipped)} field photos are left out: {reasons(cache.skipped)}." if cache.skipped else ""
+    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], (left_out,) if left_out else ())
+
+
+def count_common(one: PhotoCache, other: PhotoCache) -> int:
+    """Files of one set that the other has too, by content."""
+    known = {content.tobytes() for content in one.content[one.kept]}
+    return sum(content.tobytes() in known for content in other.content[other.kept])

@@ -1,0 +1,116 @@
+"""Reports as one HTML page that needs nothing else: style, frame, tables and tiles.
+
+Kept to what Qt's rich text understands as well (tables, colours, margins, inline SVG that is drawn first), so that the
+same page becomes a PDF; what only a browser can do stands in a style sheet of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
+
+GREEN: Final = "#1f7a4d"
+RED: Final = "#c4501b"
+INK: Final = "#1c2b22"
+MUTED: Final = "#5c6b62"
+LINE: Final = "#dbe4de"
+
+STYLE: Final = f"""
+body{{font-family:system-ui,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;font-size:15px;color:{INK}}}
+h1{{font-size:26px;margin-bottom:2px}} h2{{font-size:19px;margin-top:30px;margin-bottom:6px}}
+h3{{font-size:15px;margin-top:16px;margin-bottom:4px}}
+p{{margin-top:4px;margin-bottom:8px}} .muted{{color:{MUTED}}} .lead{{font-size:18px}}
+table{{border-collapse:collapse}}
+th{{text-align:left;color:{MUTED};font-weight:600;padding:4px 10px}} td{{padding:4px 10px}}
+.tile{{background-color:#eef4f0;padding:10px 14px}} .tile-big{{font-size:24px;font-weight:600;color:{GREEN}}}
+.note{{background-color:#fff4d6;padding:8px 12px}}
+.sick{{color:{RED};font-weight:600}} .well{{color:{GREEN};font-weight:600}}
+"""
+BROWSER_STYLE: Final = f"""
+body{{line-height:1.5;max-width:1000px;margin:2.5em auto;padding:0 1.2em;background:#fff}}
+h2{{border-top:1px solid {LINE};padding-top:18px}} li{{margin:.25em 0}}
+table.rows{{width:100%}} table.rows td,table.rows th{{border-bottom:1px solid {LINE}}}
+table.rows td.n,table.rows th.n{{text-align:right;font-variant-numeric:tabular-nums}}
+table.rows tr:hover td{{background:#f4f8f5}}
+table.tiles{{border-collapse:separate;border-spacing:10px 0;margin-left:-10px}}
+.tile{{border-radius:10px;min-width:130px}}
+.note{{border-left:4px solid #d59b00;border-radius:4px}}
+.charts{{display:grid;grid-template-columns:repeat(auto-fit,minmax(400px,1fr));gap:18px}}
+svg{{max-width:100%;height:auto}} img{{border-radius:8px}}
+.scroll{{overflow-x:auto}}
+@media(prefers-color-scheme:dark){{body{{background:#141c17;color:#dfe9e2}} .tile{{background-color:#1f2b24}}
+.note{{background-color:#3a3215}} .tile-big,.well{{color:#6cc79a}} .sick{{color:#f09a6c}} .muted,th{{color:#9fb0a6}}
+h2,table.rows td,table.rows th{{border-color:#2f3d35}} table.rows tr:hover td{{background:#1b2520}}
+svg .ink{{fill:#dfe9e2}} svg .muted{{fill:#9fb0a6}} svg .grid{{stroke:#2f3d35}} svg .frame{{stroke:#9fb0a6}}}}
+@media print{{body{{margin:0;max-width:none}} h2,h3{{break-after:avoid}} tr,svg,.tile{{break-inside:avoid}}}}
+"""
+
+
+def render_page(title: str, parts: Iterable[str]) -> str:
+    """The whole page; `parts` is HTML that is already escaped."""
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style>'
+        f'<style media="all and (min-width:1px)">{BROWSER_STYLE}</style></head><body>\n'
+        + "\n".join(part for part in parts if part)
+        + "\n</body></html>\n"
+    )
+
+
+def heading(text: str) -> str:
+    return f"<h2>{escape(text)}</h2>"
+
+
+def paragraphs(sentences: Iterable[str], kind: str = "") -> str:
+    mark = f' class="{kind}"' if kind else ""
+    return "".join(f"<p{mark}>{escape(text)}</p>" for text in sentences)
+
+
+def note(text: str) -> str:
+    """A sentence that must not be overlooked."""
+    return f'<table width="100%"><tr><td class="note">{escape(text)}</td></tr></table>'
+
+
+def bullets(sentences: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in sentences) + "</ul>" if sentences else ""
+
+
+def tiles(found: Iterable[tuple[str, str, str]]) -> str:
+    """Figures to be seen first: (figure, what it is, small print)."""
+    cells = "".join(
+        f'<td class="tile"><span class="tile-big">{escape(big)}</span><br>{escape(name)}<br>'
+        f'<small class="muted">{escape(small)}</small></td>'
+        for big, name, small in found
+    )
+    return f'<table class="tiles" cellspacing="8"><tr>{cells}</tr></table>'
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """Cells are HTML that is already escaped; columns in `numbers` stand to the right."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(
+            f'<{tag} class="n" align="right">{cell}</{tag}>' if at in numbers else f"<{tag}>{cell}</{tag}>"
+            for at, cell in enumerate(cells)
+        ) + "</tr>"
+
+    body = "\n".join(line(row, "td") for row in rows)
+    return f'<div class="scroll"><table class="rows" width="100%">{line(head, "th")}\n{body}</table></div>'
+
+
+def picture(jpeg: bytes, side: int, text: str = "") -> str:
+    """A JPEG inside the page."""
+    data = base64.b64encode(jpeg).decode()
+    return f'<img width="{side}" height="{side}" alt="{escape(text)}" src="data:image/jpeg;base64,{data}">'
+
+
+def percent(share: float, digits: int = 1) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def interval(bounds: tuple[float, float], digits: int = 1) -> str:
+    """A 95 % interval of shares 0..1."""
+    low, high = bounds
+    return f"{100 * low:.{digits}f}\u2013{100 * high:.{digits}f} %"
