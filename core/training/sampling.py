@@ -7,8 +7,8 @@ from typing import Final, final
 SHARE: Final = 0.01
 """Of the time of the steps."""
 FIRST_COST: Final = 8.0
-"""Plain steps that the first timed one is taken to cost. Measured: 4.1 on two cores (every kernel runs three
-times), 3 to 6 on an H200 (launches one by one, from Python)."""
+"""Plain steps that the first timed one is taken to cost; 2.3 and 2.4 were measured on two cores and on an H200
+(`benchmarks.timing_cost`), more where a step is short."""
 LEAST_STEPS: Final = 100
 """Between two timed steps, however cheap they are: each is a long line in events.jsonl."""
 
