@@ -8,14 +8,16 @@ from core.gpu.launch import blocks_of
 
 WIDEST: Final = 64
 """Lanes of a row at most."""
+BUSY: Final = 0.9
+"""Share of the threads of whole warps that is enough: rows of two lanes keep all busy, at half the bandwidth."""
 
 
 def lanes_a_row(lanes: int, threads: int) -> int:
-    """A divisor of `lanes` that leaves the fewest threads of whole warps idle; the largest of those."""
-    widths = [w for w in range(1, min(lanes, WIDEST, threads) + 1) if lanes % w == 0]
+    """The largest divisor of `lanes` that leaves few threads of whole warps idle."""
+    widths = [w for w in range(min(lanes, WIDEST, threads), 0, -1) if lanes % w == 0]
 
     def busy(wide: int) -> float:
         used = threads // wide * wide
         return used / (blocks_of(used, 32) * 32)
 
-    return max(widths, key=lambda wide: (busy(wide), wide))
+    return next((wide for wide in widths if busy(wide) >= BUSY), widths[0])
