@@ -263,23 +263,28 @@ class _Tile:
         return "v" if self.level.name == "avx512" else "x"
 
     def _finish(self, total: list[Any]) -> None:
-        """ReLU or ReLU6, then the mask, then the store. NaN passes through."""
+        """ReLU or ReLU6, or the mask, then the store. NaN passes through."""
         low = self.b.select(self._has(RELU), self.zero, self._constant(float("-inf")))
-        high = self.b.select(self._has(CAP), self._constant(6.0), self._constant(float("inf")))
-        masked, plain, end = (self.function.append_basic_block(n) for n in ("masked", "plain", "end"))
-        self.b.cbranch(self._has(MASK), masked, plain)
+        names = ("masked", "not_masked", "capped", "plain", "end")
+        masked, not_masked, capped, plain, end = (self.function.append_basic_block(n) for n in names)
+        self.b.cbranch(self._has(MASK), masked, not_masked)
         self.b.position_at_end(masked)
+        high = self.b.select(self._has(CAP), self._constant(6.0), self._constant(float("inf")))
         for (m, v), value in zip(self.cells, total, strict=True):
             y = self._load(self._at(self.mask, m, self.ldm, v), v, checked=True)
             is_open = self.b.and_(self.b.fcmp_ordered(">", y, self.zero), self.b.fcmp_ordered("<", y, high))
             self._store(self.b.select(is_open, value, self.zero), self._at(self.c, m, self.ldc, v), v)
         self.b.branch(end)
-        self.b.position_at_end(plain)
-        for (m, v), value in zip(self.cells, total, strict=True):
-            value = self.b.select(self.b.fcmp_ordered("<", value, low), low, value)
-            value = self.b.select(self.b.fcmp_ordered(">", value, high), high, value)
-            self._store(value, self._at(self.c, m, self.ldc, v), v)
-        self.b.branch(end)
+        self.b.position_at_end(not_masked)
+        self.b.cbranch(self._has(CAP), capped, plain)
+        for block, high in ((capped, self._constant(6.0)), (plain, None)):
+            self.b.position_at_end(block)
+            for (m, v), value in zip(self.cells, total, strict=True):
+                value = self.b.select(self.b.fcmp_ordered("<", value, low), low, value)
+                if high is not None:
+                    value = self.b.select(self.b.fcmp_ordered(">", value, high), high, value)
+                self._store(value, self._at(self.c, m, self.ldc, v), v)
+            self.b.branch(end)
         self.b.position_at_end(end)
 
     def _constant(self, value: float) -> ir.Constant:

@@ -1,7 +1,7 @@
 """Borders and lifetimes of all arrays of a program, and from them their places in a photo's memory.
 
-Time runs over the forward steps and back: step i of S works at ``i + 1`` (at inference at its group's
-number plus one) and, in backward, at ``2 S + 1 - i``. Time 0 is the photo.
+Time runs over the forward steps and back: step i of S works at its group's number plus one (`group_steps`)
+and, in backward, at ``2 S + 1 - i``. Time 0 is the photo.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from core.graph import PHOTO
 from core.ops.contract import volume
 from core.program import Program, Step
 
+ROW_BY_ROW: Final = ("conv2d", "batch_norm")
+"""Ops whose records can compute some rows of their output alone."""
+
 CONVOLUTIONS: Final = ("conv2d", "dense", "depthwise_conv2d")
 
 
@@ -23,6 +26,7 @@ def place_arrays(buffers: Buffers, program: Program, wanted: frozenset[str], kep
     """
     end = 2 * len(program.steps) + 2
     borders, turned = _borders(buffers, program)
+    groups = group_steps(program)
     for name in buffers.shapes:
         first, last = _life(program, name, wanted)
         last = end if name in kept else last
@@ -34,28 +38,45 @@ def place_arrays(buffers: Buffers, program: Program, wanted: frozenset[str], kep
         if step.op == "max_pool" and program.training:
             last = _backward_time(program, i)
             size = 4 * volume(step.output.shape)
-            buffers.want_bytes(f"w {step.node}", size, i + 1 if share else 0, last if share else end)
+            buffers.want_bytes(f"w {step.node}", size, groups[i] + 1 if share else 0, last if share else end)
     buffers.settle()
 
 
 def group_steps(program: Program) -> list[int]:
     """Number of each step's group: at inference steps that follow each other without reading each other's results.
 
-    One photo's threads meet after a group only, and so arrays of one group never share memory.
+    One photo's threads meet after a group only, and so arrays of one group never share memory. A max pool and
+    the steps before it that write what it reads are a group too, because they run by turns (`core.cpu.strips`).
     """
-    if program.training:
-        return list(range(len(program.steps)))
-    groups, written, read = [0], set[str](), set[str]()
-    for step in program.steps:
+    groups, written, read, pool = [-1], set[str](), set[str](), -1
+    fed = _fed_pools(program)
+    for i, step in enumerate(program.steps):
         inputs = {value.buffer for value in step.inputs}
-        if inputs & written or step.output.buffer in read:
+        inside = i <= pool
+        pool = fed.get(i, pool)
+        apart = program.training or i in fed or i == pool + 1
+        if not inside and (apart or inputs & written or step.output.buffer in read):
             groups.append(groups[-1] + 1)
             written, read = set(), set()
         else:
-            groups.append(groups[-1])
+            groups.append(max(groups[-1], 0))
         written.add(step.output.buffer)
         read |= inputs
     return groups[1:]
+
+
+def _fed_pools(program: Program) -> dict[int, int]:
+    """First step of those that feed a max pool and come right before it, to the pool."""
+    steps, fed = program.steps, {}
+    for i, step in enumerate(steps):
+        first = i
+        while step.op == "max_pool" and first and steps[first - 1].output.buffer == step.inputs[0].buffer:
+            if steps[first - 1].op not in ROW_BY_ROW:
+                break
+            first -= 1
+        if first < i:
+            fed[first] = i
+    return fed
 
 
 def _backward_time(program: Program, index: int) -> int:

@@ -13,34 +13,40 @@ import numpy as np
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing, photo, tiled
+<<<<<<< HEAD
+from core.cpu.backward import sum_records
+=======
 from core.cpu.backward import backward_records, sum_records
+>>>>>>> up
 from core.cpu.dense import is_dense_dominated
 from core.cpu.flatten import spell_out_flatten
-from core.cpu.forward import forward_step, photo_record
 from core.cpu.geometry import Buffers
-from core.cpu.lowering import Frame, border_records
+from core.cpu.lowering import Frame
 from core.cpu.memory import FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
+<<<<<<< HEAD
+from core.cpu.records import Record, Rows, Words, write_rows
+from core.cpu.schedule import Schedule, as_calls, share_out, walk_schedule
+from core.cpu.script import stage_records, write_script
+=======
 from core.cpu.placement import group_steps, place_arrays
 from core.cpu.records import Address, Record, Rows, write_rows
 from core.cpu.schedule import Schedule, share_out, walk_schedule
+>>>>>>> up
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.cpu.walk import photo_walker
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
-from core.ops.contract import Array, Mode, volume
+from core.ops.contract import Array, Mode
 from core.ops.network import loss_and_gradients
 from core.ops.photo import ROW, Backgrounds, background_problem
 from core.program import (
-    Step,
-    Value,
     flatten_parameters,
     lay_out_parameters,
     lower,
     name_parameters,
-    wanted_buffers,
 )
 
 ALGORITHMS: Final = ("auto", "tiled", "fused")
@@ -83,8 +89,8 @@ class CpuPlan(Plan):
             self.program, self.layout, self.batch, frozen, Buffers(self.program), self._weights, self._gradient,
             together=together,
         )
-        self._emitted: dict[str, Array] = {}
-        self.records = self._write_records(() if self.training else outputs)
+        self._script = write_script(frame, outputs)
+        self.records, self._emitted = self._script.records, self._script.emitted
         self._arena = aligned(self._slots * frame.buffers.slot_bytes // 4)
         private_bytes = 4 * self.layout.trained if self.training else 0
         self._private = aligned(self.threads * private_bytes // 4)
@@ -97,8 +103,15 @@ class CpuPlan(Plan):
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
         self._rows = self._number(self.records)
+<<<<<<< HEAD
+        self._calls, self._stages = stage_records(self._script)
+        self._groups = share_out(self.records, self._script.bounds, self.threads)
+        self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
+        self._whole = as_calls([(i, 0, record.tasks) for i, record in enumerate(self.records)])
+=======
         self._stages = _stages(self.records)
         self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
+>>>>>>> up
         self._packs = self._share_out(frame.packs)
         if self.training:
             self._optimizer = CpuOptimizer(optimizer, frame)
@@ -106,6 +119,8 @@ class CpuPlan(Plan):
             self._sums = [self._share_out(self._tell_threads(sum_records(frame, add))) for add in (False, True)]
         self.memory = self._count_memory()
 
+<<<<<<< HEAD
+=======
     def _write_records(self, outputs: Sequence[str]) -> list[Record]:
         frame = self._frame
         wanted = wanted_buffers(frame.program, frame.trains) if self.training else frozenset[str]()
@@ -142,6 +157,7 @@ class CpuPlan(Plan):
         }  # fmt: skip
         return Record(ew.run_emit, fields, x.height, name, "forward", "fused")
 
+>>>>>>> up
     def _tell_threads(self, records: list[Record]) -> list[Record]:
         """The sums' records with what they need to know about the threads' gradients."""
         about = {packing.PRIVATE_STRIDE: self._private_space[1], packing.THREADS: self.threads}
@@ -228,9 +244,6 @@ class CpuPlan(Plan):
     def fits(self, size: int) -> bool:
         return True  # they are read where they are
 
-    def fits(self, size: int) -> bool:
-        return True  # they are read where they are
-
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._kept = np.ascontiguousarray(photos)  # the CPU reads them where they are, also from a mapped file
         return not stream
@@ -266,8 +279,11 @@ class CpuPlan(Plan):
         if photos == 1 and not self.training:
             self._run_groups(self._rows, self._groups)
             return
-        for first, last, once in self._stages:
-            self._run_stage(first, last, once, photos)
+        for stage in self._stages:
+            if stage.once:
+                self._run_groups(self._rows, self._alone, stage.first, stage.last)
+            else:
+                self._run_photos(self._calls, stage.first, stage.last, photos)
 
     def _run_groups(self, rows: Rows, schedule: Schedule, first: int = 0, last: int = -1, photo: int = 0) -> None:
         walk_schedule(rows, schedule, self._context.ctypes.data, first, last, photo)
@@ -276,7 +292,11 @@ class CpuPlan(Plan):
         """Compare every forward step with the reference; gives the reference's gradients of a training step."""
         before, mode = self._weights.copy(), Mode(self.training, self._seed, int(self._context[ew.STEP]), self._photos)
         address, stride = self._slot_space
+<<<<<<< HEAD
+        photos, photo_part = [], (0, self._script.parts[0][1])
+=======
         photos, photo_part = [], (0, self._parts_of[0][1])
+>>>>>>> up
         for n in [0] if self._apart else range(count):
             run = partial(self._run, photos=count) if self._apart else partial(self._run_one, photo=n)
             for index in range(*photo_part):
@@ -284,7 +304,7 @@ class CpuPlan(Plan):
             memory = Slots(address, stride, count if self._apart else 1)
             photos.append(read_value(self._frame, self.program.values[PHOTO], memory))
             shifted = replace(mode, photo0=mode.photo0 + n)
-            check_forward(self._frame, self._parts_of, run, memory, shifted)
+            check_forward(self._frame, self._script.parts, run, memory, shifted)
         self._weights[:] = before
         if not self.training:
             return {}
@@ -297,6 +317,20 @@ class CpuPlan(Plan):
         self._run_groups(self._rows, self._alone, index, index + 1, photo)
 
     def _run(self, index: int, photos: int) -> None:
+<<<<<<< HEAD
+        """One record for all photos."""
+        if self.records[index].once or (photos == 1 and not self.training):
+            self._run_groups(self._rows, self._alone, index, index + 1)
+        else:
+            self._run_photos(self._whole, index, index + 1, photos)
+
+    def _run_photos(self, calls: Words, first: int, last: int, photos: int) -> None:
+        context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._apart)
+        threads = min(self.threads, photos)  # slots are only as many as photos
+        photo_walker()(
+            rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, photos, by_thread, threads, context
+        )
+=======
         self._run_stage(index, index + 1, self.records[index].once, photos)
 
     def _run_stage(self, first: int, last: int, once: bool, photos: int) -> None:
@@ -309,6 +343,7 @@ class CpuPlan(Plan):
             photo_walker()(
                 rows.table, rows.slot_shift, rows.thread_shift, first, last, photos, by_thread, threads, context
             )
+>>>>>>> up
 
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch; gives the number of photos."""
@@ -361,14 +396,3 @@ def _batch_problem(photos: Array | None, rows: Array, labels: Array, index: Arra
     if index.shape != (count,) or index.min() < 0 or index.max() >= len(photos):
         return f"their numbers do not lie in 0 to {len(photos) - 1}"
     return ""
-
-
-def _stages(records: Sequence[Record]) -> list[tuple[int, int, bool]]:
-    """Runs of records (first, last, once): photos are walked through a run without meeting."""
-    stages: list[tuple[int, int, bool]] = []
-    for i, record in enumerate(records):
-        if stages and stages[-1][2] == record.once:
-            stages[-1] = (stages[-1][0], i + 1, record.once)
-        else:
-            stages.append((i, i + 1, record.once))
-    return stages

@@ -17,7 +17,11 @@ from core.cpu.lowering import Frame
 from core.cpu.memory import FIELDS, aligned, view_at
 from core.cpu.placement import place_arrays
 from core.cpu.records import Record, write_rows
+<<<<<<< HEAD
+from core.cpu.schedule import as_calls, share_out, walk_schedule
+=======
 from core.cpu.schedule import share_out, walk_schedule
+>>>>>>> up
 from core.cpu.walk import photo_walker
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume
@@ -105,8 +109,9 @@ class Single:
                 walk_schedule(rows, alone, context, i, i + 1)
             else:
                 photo_walker()(
-                    rows.table, rows.slot_shift, rows.thread_shift, i, i + 1, self.case.batch, 0, self.threads, context
-                )
+                    rows.table, rows.slot_shift, rows.thread_shift, as_calls([(i, 0, record.tasks)]), 0, 1,
+                    self.case.batch, 0, self.threads, context,
+                )  # fmt: skip
 
     def read_gradient(self, dy: Array) -> None:
         if self.case.op != "softmax_cross_entropy":
