@@ -13,26 +13,16 @@ import numpy as np
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing, photo, tiled
-<<<<<<< HEAD
 from core.cpu.backward import sum_records
-=======
-from core.cpu.backward import backward_records, sum_records
->>>>>>> up
 from core.cpu.dense import is_dense_dominated
 from core.cpu.flatten import spell_out_flatten
 from core.cpu.geometry import Buffers
 from core.cpu.lowering import Frame
 from core.cpu.memory import FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
-<<<<<<< HEAD
 from core.cpu.records import Record, Rows, Words, write_rows
 from core.cpu.schedule import Schedule, as_calls, share_out, walk_schedule
 from core.cpu.script import stage_records, write_script
-=======
-from core.cpu.placement import group_steps, place_arrays
-from core.cpu.records import Address, Record, Rows, write_rows
-from core.cpu.schedule import Schedule, share_out, walk_schedule
->>>>>>> up
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.cpu.walk import photo_walker
@@ -103,15 +93,10 @@ class CpuPlan(Plan):
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
         self._rows = self._number(self.records)
-<<<<<<< HEAD
         self._calls, self._stages = stage_records(self._script)
         self._groups = share_out(self.records, self._script.bounds, self.threads)
         self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
         self._whole = as_calls([(i, 0, record.tasks) for i, record in enumerate(self.records)])
-=======
-        self._stages = _stages(self.records)
-        self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
->>>>>>> up
         self._packs = self._share_out(frame.packs)
         if self.training:
             self._optimizer = CpuOptimizer(optimizer, frame)
@@ -119,45 +104,6 @@ class CpuPlan(Plan):
             self._sums = [self._share_out(self._tell_threads(sum_records(frame, add))) for add in (False, True)]
         self.memory = self._count_memory()
 
-<<<<<<< HEAD
-=======
-    def _write_records(self, outputs: Sequence[str]) -> list[Record]:
-        frame = self._frame
-        wanted = wanted_buffers(frame.program, frame.trains) if self.training else frozenset[str]()
-        values = {"logits": self.program.output, **{name: self.program.values[name] for name in outputs}}
-        kept = frozenset() if self.training else frozenset(value.buffer for value in values.values())
-        place_arrays(frame.buffers, self.program, wanted, kept, share=True)
-        records = [*border_records(frame, PHOTO, "forward"), photo_record(frame)]
-        groups, bounds = group_steps(self.program), [0, len(records)]
-        bordered = {PHOTO}
-        self._parts_of: list[tuple[Step, int, int]] = []
-        for i, step in enumerate(self.program.steps):
-            start = len(records)
-            if i and groups[i] != groups[i - 1]:
-                bounds.append(start)
-            if step.output.buffer not in bordered:
-                bordered.add(step.output.buffer)
-                records += border_records(frame, step.output.buffer, "forward")
-            records += forward_step(frame, step)
-            self._parts_of.append((step, start, len(records)))
-        if self.training:
-            return records + backward_records(frame, wanted)
-        emitted = [self._emit(name, value) for name, value in values.items()]
-        bounds += [len(records), len(records) + len(emitted)]
-        self._groups = share_out(records + emitted, bounds, self.threads)
-        return records + emitted
-
-    def _emit(self, name: str, value: Value) -> Record:
-        x = self._frame.x(value)
-        flat = self._frame.memory(self.batch * volume(value.shape))
-        self._emitted[name] = flat.reshape(self.batch, *value.shape)
-        fields: dict[int, int | Address] = {
-            ew.HEIGHT: x.height, ew.WIDTH: x.width, ew.CHANNELS: x.channels, ew.A: x.address, ew.A_ROW: x.row,
-            ew.A_PIXEL: x.pixel, ew.OUT: flat.ctypes.data,
-        }  # fmt: skip
-        return Record(ew.run_emit, fields, x.height, name, "forward", "fused")
-
->>>>>>> up
     def _tell_threads(self, records: list[Record]) -> list[Record]:
         """The sums' records with what they need to know about the threads' gradients."""
         about = {packing.PRIVATE_STRIDE: self._private_space[1], packing.THREADS: self.threads}
@@ -241,9 +187,6 @@ class CpuPlan(Plan):
             self.update(learning_rate)
         return result
 
-    def fits(self, size: int) -> bool:
-        return True  # they are read where they are
-
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._kept = np.ascontiguousarray(photos)  # the CPU reads them where they are, also from a mapped file
         return not stream
@@ -292,11 +235,7 @@ class CpuPlan(Plan):
         """Compare every forward step with the reference; gives the reference's gradients of a training step."""
         before, mode = self._weights.copy(), Mode(self.training, self._seed, int(self._context[ew.STEP]), self._photos)
         address, stride = self._slot_space
-<<<<<<< HEAD
         photos, photo_part = [], (0, self._script.parts[0][1])
-=======
-        photos, photo_part = [], (0, self._parts_of[0][1])
->>>>>>> up
         for n in [0] if self._apart else range(count):
             run = partial(self._run, photos=count) if self._apart else partial(self._run_one, photo=n)
             for index in range(*photo_part):
@@ -317,7 +256,6 @@ class CpuPlan(Plan):
         self._run_groups(self._rows, self._alone, index, index + 1, photo)
 
     def _run(self, index: int, photos: int) -> None:
-<<<<<<< HEAD
         """One record for all photos."""
         if self.records[index].once or (photos == 1 and not self.training):
             self._run_groups(self._rows, self._alone, index, index + 1)
@@ -330,20 +268,6 @@ class CpuPlan(Plan):
         photo_walker()(
             rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, photos, by_thread, threads, context
         )
-=======
-        self._run_stage(index, index + 1, self.records[index].once, photos)
-
-    def _run_stage(self, first: int, last: int, once: bool, photos: int) -> None:
-        context, rows = self._context.ctypes.data, self._rows
-        if once or (photos == 1 and not self.training):
-            self._run_groups(rows, self._alone, first, last)
-        else:
-            by_thread = int(not self._apart)
-            threads = min(self.threads, photos)  # slots are only as many as photos
-            photo_walker()(
-                rows.table, rows.slot_shift, rows.thread_shift, first, last, photos, by_thread, threads, context
-            )
->>>>>>> up
 
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch; gives the number of photos."""

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-<<<<<<< HEAD
 from typing import Final, TypeAlias, final
-=======
-from typing import Final, final
->>>>>>> up
 
 import numpy as np
 
@@ -20,7 +16,6 @@ HALVINGS: Final = 3
 together, and the counter is read four times a record only."""
 
 
-<<<<<<< HEAD
 Call: TypeAlias = tuple[int, int, int]
 """(record, first task, last task)."""
 
@@ -29,21 +24,11 @@ Call: TypeAlias = tuple[int, int, int]
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Pieces as calls (record, first task, last task); shares (groups, threads + 1): each thread's first piece.
-=======
-@final
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Calls (record, first task, last task); pieces: runs of calls; shares (groups, threads + 1): runs of pieces.
->>>>>>> up
 
     `counters` (groups, threads + 1, a cache line): pieces taken of each share, and pieces done.
     """
 
     calls: Words
-<<<<<<< HEAD
-=======
-    pieces: Words
->>>>>>> up
     shares: Words
     counters: Words
 
@@ -52,13 +37,7 @@ def walk_schedule(rows: Rows, schedule: Schedule, context: int, first: int = 0, 
     """Run the groups `first` to `last` (all without numbers) of a schedule of these rows on its threads."""
     groups, threads = len(schedule.shares), schedule.shares.shape[1] - 1
     s, last = schedule, groups if last < 0 else last
-<<<<<<< HEAD
     group_walker()(rows.table, s.calls, s.shares, s.counters, first, last, threads, context, photo)
-=======
-    group_walker()(
-        rows.table, s.calls, s.pieces, s.shares, s.counters, first, last, threads, context, photo
-    )
->>>>>>> up
 
 
 def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) -> Schedule:
@@ -66,11 +45,7 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
 
     Every second record is dealt in reverse, so that what does not divide evenly evens out in a group.
     """
-<<<<<<< HEAD
     calls: list[Call] = []
-=======
-    calls: list[tuple[int, int, int]] = []
->>>>>>> up
     shares = np.zeros((len(bounds) - 1, threads + 1), np.int64)
     for g, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
         for t in range(threads):
@@ -78,7 +53,6 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
             for i in range(first, last):
                 part = threads - 1 - t if i % 2 else t
                 tasks = records[i].tasks
-<<<<<<< HEAD
                 halves = _halve(tasks * part // threads, tasks * (part + 1) // threads)
                 calls += [(i, low, high) for low, high in halves]
         shares[g, threads] = len(calls)
@@ -89,15 +63,6 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
 def as_calls(calls: Sequence[Call]) -> Words:
     """Calls as the walkers read them."""
     return np.array(calls, np.int64).reshape(-1, 3)
-=======
-                for low, high in _halve(tasks * part // threads, tasks * (part + 1) // threads):
-                    calls.append((i, low, high))
-        shares[g, threads] = len(calls)
-    table = np.array(calls, np.int64).reshape(-1, 3)
-    pieces = np.arange(len(calls) + 1)
-    counters = np.zeros((len(shares), threads + 1, LINE_BYTES // 8), np.int64)
-    return Schedule(table, pieces, shares, counters)
->>>>>>> up
 
 
 def _halve(low: int, high: int) -> Iterator[tuple[int, int]]:

@@ -17,11 +17,7 @@ from core.cpu.lowering import Frame
 from core.cpu.memory import FIELDS, aligned, view_at
 from core.cpu.placement import place_arrays
 from core.cpu.records import Record, write_rows
-<<<<<<< HEAD
 from core.cpu.schedule import as_calls, share_out, walk_schedule
-=======
-from core.cpu.schedule import share_out, walk_schedule
->>>>>>> up
 from core.cpu.walk import photo_walker
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume

@@ -61,19 +61,11 @@ def walk_photos(table, slot_shift, thread_shift, calls, first, last, photos, by_
                 i = calls[k, 0]
                 for f in range(FIELDS):
                     row[f] = table[i, f] + slot * slot_shift[i, f] + t * thread_shift[i, f]
-<<<<<<< HEAD
                 call(row[0], row.ctypes.data, context, n, calls[k, 1], calls[k, 2])
         restore_floats(mode)
 
 
 def walk_groups(table, calls, shares, counters, first, last, threads, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-=======
-                call(row[0], row.ctypes.data, context, n, 0, row[TASKS])
-        restore_floats(mode)
-
-
-def walk_groups(table, calls, pieces, shares, counters, first, last, threads, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
->>>>>>> up
     """Groups `first` to `last` one after the other; the pieces of a group are shared out (`core.cpu.schedule`).
 
     A thread does its own share, then what is left of the others', and waits until the group is done. It never
@@ -90,14 +82,8 @@ def walk_groups(table, calls, pieces, shares, counters, first, last, threads, co
                 v = (t + turn) % threads
                 p = shares[g, v] + add_shared(own + v * LINE_BYTES, 1)
                 while p < shares[g, v + 1]:
-<<<<<<< HEAD
                     row = table.ctypes.data + calls[p, 0] * ROW_BYTES
                     call(table[calls[p, 0], 0], row, context, photo, calls[p, 1], calls[p, 2])
-=======
-                    for i in range(pieces[p], pieces[p + 1]):
-                        row = table.ctypes.data + calls[i, 0] * ROW_BYTES
-                        call(table[calls[i, 0], 0], row, context, photo, calls[i, 1], calls[i, 2])
->>>>>>> up
                     done += 1
                     p = shares[g, v] + add_shared(own + v * LINE_BYTES, 1)
             add_shared(own + threads * LINE_BYTES, done)
@@ -117,10 +103,6 @@ def _wait_for(counter, total):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
 
 
 _TABLE = types.Array(int64, 2, "C")
-<<<<<<< HEAD
-=======
-_LIST = types.Array(int64, 1, "C")
->>>>>>> up
 
 
 @functools.cache
@@ -133,9 +115,5 @@ def photo_walker() -> Any:
 @functools.cache
 def group_walker() -> Any:
     """`walk_groups`, compiled."""
-<<<<<<< HEAD
     signature = types.void(_TABLE, _TABLE, _TABLE, types.Array(int64, 3, "C"), *[int64] * 5)
-=======
-    signature = types.void(_TABLE, _TABLE, _LIST, _TABLE, types.Array(int64, 3, "C"), *[int64] * 5)
->>>>>>> up
     return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(walk_groups)

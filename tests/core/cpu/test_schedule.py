@@ -35,18 +35,10 @@ def test_every_task_of_a_group_belongs_to_one_piece(threads, tasks):
     records = [Record(ew.run_map, {}, count, "layer", "forward", "fused") for count in tasks]
     schedule = share_out(records, [0, 1, len(records)], threads)
     seen = [[] for _ in tasks]
-<<<<<<< HEAD
     for index, low, high in schedule.calls:
         seen[index] += range(low, high)
     assert [sorted(s) for s in seen] == [list(range(count)) for count in tasks]
     groups = [schedule.calls[a:b, 0] for a, b in schedule.shares[:, [0, -1]]]
-=======
-    for first, last in zip(schedule.pieces, schedule.pieces[1:], strict=False):
-        for index, low, high in schedule.calls[first:last]:
-            seen[index] += range(low, high)
-    assert [sorted(s) for s in seen] == [list(range(count)) for count in tasks]
-    groups = [schedule.calls[schedule.pieces[a] : schedule.pieces[b], 0] for a, b in schedule.shares[:, [0, -1]]]
->>>>>>> up
     assert all((group == 0).all() if g == 0 else (group > 0).all() for g, group in enumerate(groups))
 
 
