@@ -187,6 +187,9 @@ class CpuPlan(Plan):
             self.update(learning_rate)
         return result
 
+    def fits(self, size: int) -> bool:
+        return True  # they are read where they are
+
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._kept = np.ascontiguousarray(photos)  # the CPU reads them where they are, also from a mapped file
         return not stream
