@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import tomllib
@@ -75,6 +76,17 @@ def read_settings(arguments: argparse.Namespace, found: list[Problem]) -> dict[s
             kinds = {bool: "true or false", int: "a whole number", float: "a number"}
             found.append(Problem(OPTION_NAMES.get(name, name), f"{text!r} is not {kinds[type(entry.default)]}."))
     return chosen
+
+
+def read_share(name: str, text: str, found: list[Problem]) -> float:
+    """A share 0..1 from an option's text; a mistake is added to `found`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        found.append(Problem(name, f"{text!r} is not a share from 0 to 1."))
+    return value
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from core.command_line import add_settings, merge_settings, read_settings, run_command
+from core.command_line import add_settings, merge_settings, read_settings, read_share, run_command
 from core.data.folder import ENDINGS
-from core.diagnosis.examination import Examiner
+from core.diagnosis.batch_report import Entry, make_entry, render_batch
+from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
 from core.diagnosis.verdict import COVERAGE
 from core.errors import EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
+from core.storage import write_file
 
 BATCH = 16
 
@@ -30,20 +32,35 @@ def main(argv: Sequence[str] | None = None) -> int:
 def diagnose(argv: Sequence[str]) -> int:
     arguments, unknown = make_parser().parse_known_args(argv)
     found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    coverage = read_share("coverage", arguments.coverage, found)
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
     model = read_model(Path(arguments.model_file))
     device = choose_device(config.device)
     show = show_json if arguments.json else show_csv if arguments.csv else show_text
-    if arguments.examine:
-        examiner = Examiner(model, device=device, threads=config.threads)
-        with closing(examiner):
-            read = show(examiner.diagnose(paths, crop=not arguments.whole, coverage=arguments.coverage))
+    entries: list[Entry] = []
+    if arguments.examine or arguments.report:
+        with closing(Examiner(model, device=device, threads=config.threads)) as examiner:
+            examined = (examiner.examine_file(path, crop=not arguments.whole, coverage=coverage) for path in paths)
+            read = show(keep_entries(examined, entries if arguments.report else None))
+        if arguments.report:
+            write_file(Path(arguments.report), render_batch(entries, model, Path(arguments.model_file).name))
+            sys.stderr.write(f"Report: {arguments.report}\n")
     else:
         predictor = Predictor(model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
         with closing(predictor):
-            read = show(predictor.diagnose(paths))
+            read = show(predictor.diagnose(paths, coverage=coverage))
     return EXIT_DONE if read else EXIT_WRONG_INPUT
+
+
+def keep_entries(
+    found: Iterable[tuple[Diagnosis, Examination | None]], entries: list[Entry] | None
+) -> Iterator[Diagnosis]:
+    """The diagnoses as they come; their entries of the report are kept where one is wanted."""
+    for diagnosis, examination in found:
+        if entries is not None:
+            entries.append(make_entry(diagnosis, examination))
+        yield diagnosis
 
 
 def find_photos(named: Iterable[str]) -> Iterator[str]:
@@ -116,18 +133,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--examine", action="store_true", help="also how much of the leaf is diseased, and whether "
                         "the answer comes from the leaf; a small leaf is cut out first")  # fmt: skip
     parser.add_argument("--whole", action="store_true", help="with --examine: do not cut out a small leaf")
-    parser.add_argument("--coverage", type=share, default=COVERAGE, metavar="SHARE",
-                        help="with --examine: share of photos to answer, 0..1; less is surer (default: %(default)s)")
+    parser.add_argument("--report", metavar="OUT.html", default="",
+                        help="also write a page with pictures that stands alone (examines the photos)")
+    parser.add_argument("--coverage", default=str(COVERAGE), metavar="SHARE",
+                        help="share of photos to answer, 0..1; less is surer (default: %(default)s)")
     add_settings(parser, only=("device", "threads"))
     return parser
-
-
-def share(text: str) -> float:
-    """A number in 0..1. Raises ValueError, which argparse words."""
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ValueError(text)
-    return value
 
 
 if __name__ == "__main__":

@@ -6,25 +6,18 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
-
-from core.command_line import add_settings, merge_settings, read_settings, run_command
-from core.config import RunConfig
-from core.data.cache import open_cache
-from core.data.dataset import SPLIT_NAMES, reasons
-from core.data.source import open_photos
-from core.data.split_file import read_split
-from core.diagnosis.figures import Figures, describe_accuracy, judge
-from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.prediction import Predictor, choose_device
-from core.errors import EXIT_DONE, DataError, Problem
+from core.command_line import add_settings, merge_settings, read_settings, read_share, run_command
+from core.data.dataset import SPLIT_NAMES
+from core.diagnosis.evaluation import Judged, judge_model
+from core.diagnosis.figures import describe_accuracy, wilson_interval
+from core.diagnosis.model_file import read_model
+from core.diagnosis.parts import describe_places
+from core.errors import EXIT_DONE, Problem
 from core.training.dry_run import align_columns
 from core.training.run_folder import CONFIG, SPLIT, read_config
-
-BATCH = 32
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,50 +35,26 @@ def evaluate(argv: Sequence[str]) -> int:
     split = arguments.split_name
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
+    coverage = read_share("coverage", arguments.coverage, found) if arguments.coverage else None
     config = merge_settings(read_settings(arguments, found), {}, found)
     if own:
         trained = read_config(run)
-        config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT))
-    figures, skipped = judge_model(read_model(run), config, split)
-    if skipped:
-        sys.stderr.write(skipped + "\n")
-    print(json.dumps(describe_json(figures), ensure_ascii=False) if arguments.json else describe_text(figures, split))
+        config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
+                         field=config.field or trained.field)
+    judged, skipped = judge_model(read_model(run), config, split, coverage)
+    for sentence in skipped:
+        sys.stderr.write(sentence + "\n")
+    print(json.dumps(describe_json(judged), ensure_ascii=False) if arguments.json else describe_text(judged, split))
     return EXIT_DONE
 
 
-def judge_model(model: ModelFile, config: RunConfig, split: str) -> tuple[Figures, str]:
-    """Figures on the photos that `config` names (of one split where given), and what was left out, in words.
-
-    The split is that of the file `config.split`, else the source's own. Classes are matched by name. Raises
-    DataError where the photos have classes that the model does not know.
-    """
-    dataset = open_photos(config.data, config.label, config.where)
-    if split and not config.split:
-        dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
-    cache = open_cache(dataset, model.source_side, folder=config.cache, threads=config.threads)
-    kept = cache.kept
-    if split and config.split:
-        kept = np.flatnonzero(read_split(Path(config.split), dataset, cache) == SPLIT_NAMES[split])
-    if not len(kept):
-        reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""
-        raise DataError(f"There are no {split} photos in {config.data} to judge by{reason}.")
-    unknown = [dataset.classes[i] for i in np.unique(dataset.labels[kept]) if dataset.classes[i] not in model.classes]
-    if unknown:
-        raise DataError(f"The model does not know the class {', '.join(unknown)}. It knows {', '.join(model.classes)}.")
-    places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
-    predictor = Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)
-    parts = [predictor.predict(cache.gather(kept[i : i + BATCH]))["logits"] for i in range(0, len(kept), BATCH)]
-    predictor.close()
-    logits = np.concatenate(parts) / np.float32(model.temperature)
-    left_out = f"{len(cache.skipped)} photos are left out: {reasons(cache.skipped)}." if cache.skipped else ""
-    return judge(logits, places[dataset.labels[kept]], model.classes), left_out
-
-
-def describe_json(figures: Figures) -> dict[str, object]:
+def describe_json(judged: Judged) -> dict[str, object]:
     """The object that other programs may rely on."""
-    return {
+    figures = judged.figures
+    found: dict[str, object] = {
         "photos": figures.photos,
         "accuracy": figures.accuracy,
+        "accuracy_interval": wilson_interval(figures.right, figures.photos),
         "macro_f1": figures.macro_f1,
         "loss": figures.loss,
         "per_class": [
@@ -95,16 +64,30 @@ def describe_json(figures: Figures) -> dict[str, object]:
         ],
         "classes": figures.classes,
         "confusion": figures.confusion,
-    }
+    }  # fmt: skip
+    if judged.parts:
+        found["by_place"] = [
+            {"name": p.name, "photos": p.photos, "accuracy": p.accuracy, "accuracy_interval": p.interval}
+            for p in judged.parts
+        ]
+    if judged.field is not None:
+        found["field"] = describe_json(Judged(judged.field))
+    if judged.answered is not None:
+        found["coverage"] = asdict(judged.answered)
+    return found
 
 
-def describe_text(figures: Figures, split: str) -> str:
+def describe_text(judged: Judged, split: str) -> str:
+    figures = judged.figures
     rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", "mostly taken for")]
     for i, c in enumerate(figures.per_class):
         wrong = [(n, figures.classes[j]) for j, n in enumerate(figures.confusion[i]) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
-    return f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.\n\n{align_columns(rows, (1, 2, 3, 4))}"
+    told = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", describe_places(judged.parts)]
+    if judged.answered is not None:
+        told.append(judged.answered.describe())
+    return "\n".join(filter(None, told)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -117,7 +100,9 @@ def make_parser() -> argparse.ArgumentParser:
                         help="only photos that the manifest or folder puts there (default: all)")
     parser.epilog = "Without --data a run folder is judged on its own photos, split as it was in training."
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_settings(parser, only=("data", "where", "label", "cache", "device", "threads"))
+    parser.add_argument("--coverage", default="", metavar="SHARE",
+                        help="also how right the answers are where about this share of photos is answered, 0..1")
+    add_settings(parser, only=("data", "where", "label", "field", "cache", "device", "threads"))
     return parser
 
 

@@ -32,20 +32,27 @@ show leaves larger than that."""
 class Examination:
     """What was found on one photo.
 
-    top: likeliest classes with calibrated probabilities; photo: the square that was looked at, uint8 RGB
-    ``(side, side, 3)``; box: y0, x0, y1, x1 of it in the whole centred square, as shares 0..1; heat: where the top
-    class is seen, 0..1 ``(side, side)``, or None; off_leaf: share of it off the leaf; severity: masks and percentage.
+    top: likeliest classes with calibrated probabilities, and probabilities ``(classes,)`` of all; photo: the square
+    that was looked at, uint8 RGB ``(side, side, 3)``; box: y0, x0, y1, x1 of it in the whole centred square, as
+    shares 0..1; heats: where each of `top` is seen, 0..1 ``(side, side)``, none where the network has no feature map;
+    off_leaf: share of the first of them off the leaf; severity: masks and percentage.
     """
 
     verdict: Verdict
     top: tuple[Guess, ...]
+    probabilities: Array
     photo: Array
     box: tuple[float, float, float, float]
     severity: Severity
-    heat: Array | None
+    heats: tuple[Array, ...]
     off_leaf: float
     familiarity: float
     milliseconds: float
+
+    @property
+    def heat(self) -> Array | None:
+        """Where the likeliest class is seen, or None."""
+        return self.heats[0] if self.heats else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -80,35 +87,39 @@ class Examiner:
         features = outputs[self.map_node] if self.map_node else None
         familiar = self._familiarity(logits, features)
         verdict = judge_photo(probabilities, familiar, self.thresholds, self.model.classes, coverage)
-        heat, off_leaf = None, 0.0
-        if features is not None:
-            raw = class_map(self.model.graph, self.model.weights, features[0], int(order[0]))
-            heat, off_leaf = enlarge(raw, photo.shape[0]), share_off_leaf(raw, leaf)
+        heats, off_leaf = self._maps(features, order[:TOP], photo.shape[0], leaf)
         if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
             leaf, off_leaf = np.zeros_like(leaf), 0.0
         severity = Severity(leaf, segment_lesions(photo, leaf, "mildew" in top[0].label))
         milliseconds = 1000 * (time.perf_counter() - begin)
-        return Examination(verdict, top, photo, box, severity, heat, off_leaf, familiar, milliseconds)
+        return Examination(
+            verdict, top, probabilities, photo, box, severity, heats, off_leaf, familiar, milliseconds
+        )
 
     def diagnose(
         self, paths: Iterable[str], *, crop: bool = True, coverage: float = COVERAGE
     ) -> Iterator[Diagnosis]:
         """One examination per photo file, in words and numbers; a photo that cannot be read says why."""
         for path in paths:
-            begin = time.perf_counter()
-            try:
-                found = self.examine(decode(read_bytes(path)), crop=crop, coverage=coverage)
-            except PhotoError as error:
-                yield Diagnosis(path, error=str(error))
-                continue
-            severity = found.severity
-            milliseconds = 1000 * (time.perf_counter() - begin)
-            yield Diagnosis(
-                path, found.verdict.word, found.top, milliseconds, reason=found.verdict.reason,
-                diseased=severity.percent if severity.leaf.any() else None,
-                grade=severity.grade if severity.leaf.any() else None,
-                off_leaf=None if found.heat is None else found.off_leaf, notes=found.warnings,
-            )
+            yield self.examine_file(path, crop=crop, coverage=coverage)[0]
+
+    def examine_file(
+        self, path: str, *, crop: bool = True, coverage: float = COVERAGE
+    ) -> tuple[Diagnosis, Examination | None]:
+        """The same for one file, with all that was found; None where it cannot be read."""
+        begin = time.perf_counter()
+        try:
+            found = self.examine(decode(read_bytes(path)), crop=crop, coverage=coverage)
+        except PhotoError as error:
+            return Diagnosis(path, error=str(error)), None
+        severity = found.severity
+        milliseconds = 1000 * (time.perf_counter() - begin)
+        return Diagnosis(
+            path, found.verdict.word, found.top, milliseconds, reason=found.verdict.reason,
+            diseased=severity.percent if severity.leaf.any() else None,
+            grade=severity.grade if severity.leaf.any() else None,
+            off_leaf=None if found.heat is None else found.off_leaf, notes=found.warnings,
+        ), found
 
     def close(self) -> None:
         self.predictor.close()
@@ -127,6 +138,13 @@ class Examiner:
         a, b, c, d = (round(v * short) for v in box)
         part = square(whole[a:c, b:d], side)
         return part, segment_leaf(part), box
+
+    def _maps(self, features: Array | None, classes: Array, side: int, leaf: Array) -> tuple[tuple[Array, ...], float]:
+        """The maps of `classes`, and the share of the first that lies off the leaf."""
+        if features is None:
+            return (), 0.0
+        raw = [class_map(self.model.graph, self.model.weights, features[0], int(index)) for index in classes]
+        return tuple(enlarge(heat, side) for heat in raw), share_off_leaf(raw[0], leaf)
 
     def _familiarity(self, logits: Array, features: Array | None) -> float:
         if self.thresholds is None:

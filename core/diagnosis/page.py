@@ -23,7 +23,7 @@ h1{{font-size:26px;margin-bottom:2px}} h2{{font-size:19px;margin-top:30px;margin
 h3{{font-size:15px;margin-top:16px;margin-bottom:4px}}
 p{{margin-top:4px;margin-bottom:8px}} .muted{{color:{MUTED}}} .lead{{font-size:18px}}
 table{{border-collapse:collapse}}
-th{{text-align:left;color:{MUTED};font-weight:600;padding:4px 10px}} td{{padding:4px 10px}}
+th{{text-align:left;color:{MUTED};font-weight:600;padding:3px 5px}} td{{padding:3px 5px}}
 .tile{{background-color:#eef4f0;padding:10px 14px}} .tile-big{{font-size:24px;font-weight:600;color:{GREEN}}}
 .note{{background-color:#fff4d6;padding:8px 12px}}
 .sick{{color:{RED};font-weight:600}} .well{{color:{GREEN};font-weight:600}}
@@ -31,14 +31,15 @@ th{{text-align:left;color:{MUTED};font-weight:600;padding:4px 10px}} td{{padding
 BROWSER_STYLE: Final = f"""
 body{{line-height:1.5;max-width:1000px;margin:2.5em auto;padding:0 1.2em;background:#fff}}
 h2{{border-top:1px solid {LINE};padding-top:18px}} li{{margin:.25em 0}}
-table.rows{{width:100%}} table.rows td,table.rows th{{border-bottom:1px solid {LINE}}}
+th,td{{padding:4px 10px}} th{{vertical-align:bottom}} table.rows{{width:100%}}
+table.rows td,table.rows th{{border-bottom:1px solid {LINE}}}
 table.rows td.n,table.rows th.n{{text-align:right;font-variant-numeric:tabular-nums}}
 table.rows tr:hover td{{background:#f4f8f5}}
 table.tiles{{border-collapse:separate;border-spacing:10px 0;margin-left:-10px}}
 .tile{{border-radius:10px;min-width:130px}}
 .note{{border-left:4px solid #d59b00;border-radius:4px}}
-.charts{{display:grid;grid-template-columns:repeat(auto-fit,minmax(400px,1fr));gap:18px}}
-svg{{max-width:100%;height:auto}} img{{border-radius:8px}}
+table.charts{{width:100%;table-layout:fixed}} table.charts svg{{width:100%}} table.charts td{{padding:6px 14px 6px 0}}
+svg{{max-width:100%;height:auto;vertical-align:middle}} img{{border-radius:8px}} small{{overflow-wrap:anywhere}}
 .scroll{{overflow-x:auto}}
 @media(prefers-color-scheme:dark){{body{{background:#141c17;color:#dfe9e2}} .tile{{background-color:#1f2b24}}
 .note{{background-color:#3a3215}} .tile-big,.well{{color:#6cc79a}} .sick{{color:#f09a6c}} .muted,th{{color:#9fb0a6}}
@@ -87,17 +88,32 @@ def tiles(found: Iterable[tuple[str, str, str]]) -> str:
     return f'<table class="tiles" cellspacing="8"><tr>{cells}</tr></table>'
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """Cells are HTML that is already escaped; columns in `numbers` stand to the right."""
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = (), widths: Sequence[str] = ()
+) -> str:
+    """Cells are HTML that is already escaped; columns in `numbers` stand to the right; `widths` such as "30%"."""
 
     def line(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(
-            f'<{tag} class="n" align="right">{cell}</{tag}>' if at in numbers else f"<{tag}>{cell}</{tag}>"
-            for at, cell in enumerate(cells)
-        ) + "</tr>"
+        out = []
+        for at, cell in enumerate(cells):
+            more = ' class="n" align="right"' if at in numbers else ""
+            more += f' width="{widths[at]}"' if widths else ""
+            out.append(f"<{tag}{more}>{cell}</{tag}>")
+        return f'<tr valign="top">{"".join(out)}</tr>'
 
     body = "\n".join(line(row, "td") for row in rows)
-    return f'<div class="scroll"><table class="rows" width="100%">{line(head, "th")}\n{body}</table></div>'
+    top = f"<thead>{line(head, 'th')}</thead>" if any(head) else ""
+    return f'<div class="scroll"><table class="rows" width="100%">{top}<tbody>{body}</tbody></table></div>'
+
+
+def side_by_side(drawings: Iterable[str]) -> str:
+    """Charts in two columns."""
+    shown = [drawing for drawing in drawings if drawing]
+    rows = "".join(
+        "<tr>" + "".join(f'<td width="50%">{chart}</td>' for chart in shown[at : at + 2]) + "</tr>"
+        for at in range(0, len(shown), 2)
+    )
+    return f'<table class="charts">{rows}</table>'
 
 
 def picture(jpeg: bytes, side: int, text: str = "") -> str:
@@ -107,10 +123,10 @@ def picture(jpeg: bytes, side: int, text: str = "") -> str:
 
 
 def percent(share: float, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f} %"
+    return f"{100 * share:.{digits}f}\u00a0%"
 
 
 def interval(bounds: tuple[float, float], digits: int = 1) -> str:
     """A 95 % interval of shares 0..1."""
     low, high = bounds
-    return f"{100 * low:.{digits}f}\u2013{100 * high:.{digits}f} %"
+    return f"{100 * low:.{digits}f}\u2013{100 * high:.{digits}f}\u00a0%"

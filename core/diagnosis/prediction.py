@@ -17,7 +17,7 @@ from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.figures import softmax
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.verdict import SECTION, Thresholds, judge_photo
+from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, judge_photo
 from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
@@ -58,7 +58,7 @@ class Diagnosis:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _Answer:
+class Answer:
     """Calibrated probabilities ``(classes,)`` and how like the training photos the photo is."""
 
     probabilities: Array
@@ -104,22 +104,25 @@ class Predictor:
         """Calibrated probabilities, float64 ``(N, classes)``."""
         return softmax(self.predict(photos)["logits"], self.model.temperature)
 
-    def diagnose(self, paths: Iterable[str]) -> Iterator[Diagnosis]:
-        """One diagnosis per photo file, in order, batch by batch; a photo that cannot be read says why."""
+    def diagnose(self, paths: Iterable[str], *, coverage: float = COVERAGE) -> Iterator[Diagnosis]:
+        """One diagnosis per photo file, in order, batch by batch; a photo that cannot be read says why.
+
+        `coverage`: the slider, share of photos to answer, 0..1.
+        """
         paths = iter(paths)
         while chunk := list(itertools.islice(paths, self.batch)):
-            yield from self._diagnose(chunk)
+            yield from self._diagnose(chunk, coverage)
 
     def diagnose_photo(self, rgb: Array, name: str = "") -> Diagnosis:
         """Diagnosis of a decoded photo, uint8 RGB ``(height, width, 3)``, such as a pasted picture."""
         begin = time.perf_counter()
-        answer = next(self._answers(square(rgb, self.model.source_side)[None]))
+        answer = next(self.answer(square(rgb, self.model.source_side)[None]))
         return self._word(name, answer, 1000 * (time.perf_counter() - begin))
 
     def close(self) -> None:
         self.plan.close()
 
-    def _diagnose(self, paths: Sequence[str]) -> Iterator[Diagnosis]:
+    def _diagnose(self, paths: Sequence[str], coverage: float) -> Iterator[Diagnosis]:
         found: list[Diagnosis | float] = []
         photos = []
         for path in paths:
@@ -131,13 +134,13 @@ class Predictor:
                 continue
             found.append(1000 * (time.perf_counter() - begin))
         begin = time.perf_counter()
-        answers = iter(list(self._answers(np.stack(photos))) if photos else ())
+        answers = iter(list(self.answer(np.stack(photos))) if photos else ())
         share = 1000 * (time.perf_counter() - begin) / max(len(photos), 1)
         for path, item in zip(paths, found, strict=True):
-            yield item if isinstance(item, Diagnosis) else self._word(path, next(answers), item + share)
+            yield item if isinstance(item, Diagnosis) else self._word(path, next(answers), item + share, coverage)
 
-    def _answers(self, photos: Array) -> Iterator[_Answer]:
-        """Probabilities and familiarity of each photo."""
+    def answer(self, photos: Array) -> Iterator[Answer]:
+        """Probabilities and familiarity of each of the squares uint8 ``(N, side, side, 3)``."""
         outputs, model = self.predict(photos), self.model
         familiar = np.zeros(len(photos))
         if self._thresholds is not None:
@@ -146,13 +149,17 @@ class Predictor:
                 self._thresholds.score, outputs["logits"], pooled, self._statistics, model.temperature
             )
         for probabilities, near in zip(softmax(outputs["logits"], model.temperature), familiar, strict=True):
-            yield _Answer(probabilities, float(near))
+            yield Answer(probabilities, float(near))
 
-    def _word(self, path: str, answer: _Answer, milliseconds: float) -> Diagnosis:
+    def judge(self, answer: Answer, coverage: float = COVERAGE) -> Verdict:
+        """The verdict on an answer; `coverage`: the slider."""
+        return judge_photo(answer.probabilities, answer.familiar, self._thresholds, self.model.classes, coverage)
+
+    def _word(self, path: str, answer: Answer, milliseconds: float, coverage: float = COVERAGE) -> Diagnosis:
         classes, probabilities = self.model.classes, answer.probabilities
         order = np.argsort(-probabilities, kind="stable")[:TOP]
         top = tuple(Guess(classes[i], float(probabilities[i])) for i in order)
-        verdict = judge_photo(probabilities, answer.familiar, self._thresholds, classes)
+        verdict = self.judge(answer, coverage)
         return Diagnosis(path, verdict.word, top, milliseconds, reason=verdict.reason)
 
 

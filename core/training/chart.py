@@ -23,6 +23,8 @@ BOTTOM: Final = 36
 STYLES: Final = (("#0072b2", ""), ("#d55e00", "6 3"), ("#009e73", "2 3"), ("#555555", "8 3 2 3"))
 """Colours of Okabe and Ito (told apart by the colour-blind), each with a dash of its own."""
 
+SHOWN: Final = 0.74
+"""Size on a sheet, where two charts stand side by side; a browser gives them half the page."""
 MOST_POINTS: Final = 600
 """More points than pixels say nothing more."""
 FONT: Final = 'font-family="system-ui,Helvetica,Arial,sans-serif"'
@@ -63,7 +65,7 @@ def draw_lines(
         return f"{100 * value:g} %" if percent else f"{value:g}"
 
     summary = "; ".join(f"{s.name} ends at {s.points[-1][1]:.4g}" for s in thinned)
-    parts = [open_svg(WIDTH, HEIGHT, f"{title}: {summary}"), text(LEFT, 16, title, "ink", weight=600, size=13)]
+    parts = [open_svg(WIDTH, HEIGHT, f"{title}: {summary}", SHOWN), text(LEFT, 16, title, "ink", weight=600, size=13)]
     for value in _ticks(y_low, y_high):
         px, py = place(x_low, value)
         parts.append(f'<path d="M{px:.1f} {py:.1f}H{WIDTH - RIGHT}" class="grid" stroke="{LINE}" fill="none"/>')
@@ -77,10 +79,10 @@ def draw_lines(
     return "".join(parts) + "</svg>"
 
 
-def open_svg(width: float, height: float, label: str) -> str:
-    """The element's beginning, with its text for readers that do not see."""
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-            f'height="{height:g}" role="img" aria-label="{escape(label)}">')  # fmt: skip
+def open_svg(width: float, height: float, label: str, scale: float = 1.0) -> str:
+    """The element's beginning, with its text for readers that do not see; shown `scale` times as large."""
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{scale * width:g}" '
+            f'height="{scale * height:g}" role="img" aria-label="{escape(label)}">')  # fmt: skip
 
 
 def text(x: float, y: float, words: str, kind: str = "muted", *, anchor: str = "start", size: float = 11.5,

@@ -18,7 +18,7 @@ MATRIX_MOST: Final = 900
 """Pixels: a cell of the confusion matrix at most, and the whole of it."""
 NAMES_MOST: Final = 150
 """Classes from which the matrix is not drawn: its cells would be smaller than 5 pixels."""
-SPAN: Final = 150
+SPAN: Final = 110
 """Pixels of an interval's axis from 0 to 1."""
 
 

@@ -22,6 +22,8 @@ from core.training.judgement import VALIDATION_NOTE, Judgement
 from core.training.plots import draw_bars, draw_confusion, draw_interval
 
 CONFUSIONS_TOLD: Final = 5
+WIDTHS: Final = ("24%", "8%", "10%", "17%", "11%", "11%", "11%", "8%")
+"""Of the columns of the table of classes; Qt's rich text needs them."""
 LOW_RECALL: Final = 0.8
 """Share of a class that is found, below which its dot is red."""
 
@@ -114,11 +116,7 @@ def _curves(history: History) -> str:
         draw_lines("Learning rate", [Series("rate", of_steps("learning_rate"))], "epoch"),
         draw_lines("Photos per second", [Series("training", of_epochs("photos_per_second"))], "epoch"),
     ]
-    return _side_by_side(charts)
-
-
-def _side_by_side(charts: Sequence[str]) -> str:
-    return f'<div class="charts">{"".join(f"<div>{chart}</div>" for chart in charts if chart)}</div>'
+    return page.side_by_side(charts)
 
 
 def _classes(figures: Figures) -> str:
@@ -132,7 +130,7 @@ def _classes(figures: Figures) -> str:
         ])  # fmt: skip
     head = ("class", "photos", "found (recall)", "", "95 % interval", "precision", "95 % interval", "F1")
     told = "The bar is the 95 % interval (Wilson) of the share found, from 0 to 100 %. Few photos make it wide."
-    return page.paragraphs([told], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7))
+    return page.paragraphs([told], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7), WIDTHS)
 
 
 def _confusion(figures: Figures) -> list[str]:
@@ -175,7 +173,7 @@ def _trust(model: ModelFile) -> list[str]:
                     f"about {100 * COVERAGE:.0f} % are answered.")
     if not charts:
         return [page.paragraphs(["There were too few validation photos to say."])]
-    return [page.paragraphs(told), _side_by_side(charts)]
+    return [page.paragraphs(told), page.side_by_side(charts)]
 
 
 def _deeds(data: ReportData) -> str:

@@ -26,6 +26,10 @@ def test_training_tells_its_events_as_json_lines(trained):
     assert {"Progress", "RunStarted", "StepDone", "EpochDone", "CheckpointSaved"} <= set(kinds)
     assert events[-1]["model_path"] == str(run / "best.safetensors")
     assert events[-1]["test_accuracy"] > 0.9
+    judged = next(e for e in events if e["event"] == "RunJudged")
+    assert judged["parts"][0][0] == "test"
+    assert judged["border"] == events[-1]["border_accuracy"]
+    assert any("border alone gives" in text for text in judged["words"])
 
 
 def test_evaluate_prints_one_object(trained, photos, cache):
@@ -93,6 +97,33 @@ def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):
     right = sum(int(confusion[i][i]) for i in range(1, len(confusion)))
     total = sum(int(n) for row in confusion[1:] for n in row[1:])
     assert finished["test_accuracy"] == pytest.approx(right / total)
+
+
+def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, photos, cache, tmp_path):
+    field = write_photos(tmp_path / "field", classes=("green", "grey"), each=5, noise=60, seed=9)
+    asked = ("core.evaluate", trained[0], "--data", photos, "--field", field, "--coverage", "0.8")
+    found = json.loads(call(*asked, "--json", cache=cache).stdout)
+    assert found["field"]["photos"] == 10
+    assert [part["name"] for part in found["by_place"]] == ["these photos", "own field photos"]
+    assert found["by_place"][1]["accuracy"] == found["field"]["accuracy"]
+    low, high = found["field"]["accuracy_interval"]
+    assert low < found["field"]["accuracy"] <= high
+    assert found["coverage"]["photos"] == 36
+    text = call(*asked, cache=cache).stdout
+    for words in ("By place: these photos", "own field photos", "At coverage 80 %", "held back"):
+        assert words in text
+    wrong = call("core.evaluate", trained[0], "--data", photos, "--coverage", "lots", "--field", tmp_path / "no",
+                 cache=cache)
+    assert wrong.returncode == 2
+    assert "'lots' is not a share from 0 to 1" in wrong.stderr
+
+
+def test_diagnose_writes_a_page_of_its_own(trained, photos, cache, tmp_path):
+    page = tmp_path / "out.html"
+    done = call("core.diagnose", trained[0], photos / "green" / "000.png", "--report", page, "--json", cache=cache)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "green"
+    assert page.read_text("utf-8").count("data:image/jpeg;base64") == 2
 
 
 @pytest.mark.parametrize("module", ["core.train", "core.evaluate", "core.diagnose"])

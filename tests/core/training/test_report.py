@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import cv2
 import numpy as np
 import pytest
 
@@ -23,6 +24,7 @@ from core.training.history import History, read_history
 from core.training.judgement import Judgement
 from core.training.plots import draw_bars, draw_confusion, draw_interval
 from core.training.report import ReportData, render_report
+from tests.helpers.browser import look_at
 
 
 class Checker(HTMLParser):
@@ -144,3 +146,13 @@ def test_a_history_is_read_from_its_log_up_to_a_line_cut_short(tmp_path, data):
     assert history.kernels == times == from_line(lines[-1])
     assert history.best == data.history.epochs[1]
     assert history.waiting_share() == pytest.approx(0.02)
+
+
+def test_a_browser_without_network_shows_the_page(data, tmp_path):
+    page = tmp_path / "report.html"
+    page.write_text(render_report(data), "utf-8")
+    dom, shot = look_at(page, tmp_path)
+    assert dom.count("<svg") >= 8
+    assert "27.5 points better" in dom
+    pixels = cv2.imread(str(shot)).reshape(-1, 3)
+    assert (np.abs(pixels.astype(int) - (77, 122, 31)).max(axis=1) < 8).sum() > 1000  # bars in green, BGR

@@ -19,11 +19,14 @@ from core.training.events import (
     KernelTimes,
     Progress,
     RunFinished,
+    RunJudged,
     RunStarted,
     StepDone,
+    Warned,
     from_line,
 )
 from core.training.trainer import Trainer
+from tests.helpers.tiny_photos import write_photos
 
 pytestmark = pytest.mark.usefixtures("reference_plans")
 
@@ -347,3 +350,32 @@ def test_averaged_weights_get_statistics_of_their_own_and_the_run_goes_on_unchan
     train(parted, resume=True)
     same_bits(last_weights(averaged), last_weights(parted))
     assert all(kept[name].tobytes() == a.tobytes() for name, a in read_model(Path(parted.out)).weights.items())
+
+
+def test_own_field_photos_are_a_second_test_told_beside_the_first(tiny, tmp_path):
+    config = tiny(field=str(write_photos(tmp_path / "field", classes=("green",), each=4, noise=90, seed=5)))
+    events = train(config)
+    judged, finished = only(events, RunJudged)[0], events[-1]
+    assert [name for name, _, _ in judged.parts] == ["test", "test photos", "own field photos"]
+    assert judged.parts[2][1] == 4
+    assert finished.field_accuracy == judged.parts[2][2] / 4
+    assert finished.border_accuracy == judged.border
+    assert "own field photos" in judged.words[0]
+    assert "own field photos" in Path(finished.report_path).read_text("utf-8")
+    assert read_model(Path(finished.model_path)).figures["field_accuracy"] == finished.field_accuracy
+
+
+def test_field_photos_that_were_learned_from_are_told_and_wrong_ones_end_the_run_before_it_begins(tiny, tmp_path):
+    config = tiny()
+    told = only(train(replace(config, field=config.data)), Warned)
+    assert any("also among the other photos" in event.message for event in told)
+    other = write_photos(tmp_path / "field", classes=("grey",), each=2)
+    with pytest.raises(DataError, match="the class grey, which the network does not learn"):
+        train(tiny("other", field=str(other)))
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_tests_of_the_leaf_can_be_left_out(tiny):
+    judged = only(train(tiny(leaf_tests=False)), RunJudged)[0]
+    assert judged.border is None
+    assert not any("border" in text for text in judged.words)

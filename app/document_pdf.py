@@ -1,0 +1,106 @@
+"""A report as PDF: the same HTML page, laid out by Qt on A4 sheets with page numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMarginsF, QRectF, QSizeF, Qt
+from PySide6.QtGui import QColor, QFont, QImage, QPageLayout, QPageSize, QPainter, QPdfWriter, QTextDocument
+from PySide6.QtSvg import QSvgRenderer
+
+from core.storage import write_file
+
+SHEET_PIXELS: Final = 720.0
+"""Width of the text, in the page's own pixels: reports are made for about this width and more."""
+MARGIN_MM: Final = 15.0
+RESOLUTION: Final = 300
+SHARPNESS: Final = 3
+"""Pixels of a drawn chart for each of the page's: 310 dots an inch."""
+FOOT: Final = 30.0
+FONT_PIXELS: Final = 12
+DRAWING: Final = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+BROWSER_ONLY: Final = re.compile(r"<style media=.*?</style>", re.DOTALL)
+"""What Qt's rich text does not understand and would garble."""
+
+
+def write_pdf(html: str, path: Path) -> int:
+    """Write the page as a PDF file and tell how many sheets it has. Raises StorageError.
+
+    Needs a QGuiApplication. Inline SVG is drawn first; everything else must be in the subset of HTML and CSS that Qt's
+    rich text knows (`core.diagnosis.page` keeps to it).
+    """
+    data = QByteArray()
+    buffer = QBuffer(data)
+    buffer.open(QIODevice.OpenModeFlag.WriteOnly)
+    sheets = _paint(html, buffer)
+    buffer.close()
+    write_file(path, bytes(data.data()))
+    return sheets
+
+
+def _paint(html: str, device: QIODevice) -> int:
+    writer = QPdfWriter(device)
+    writer.setResolution(RESOLUTION)
+    writer.setCreator("LeafClinic")
+    margins = QMarginsF(MARGIN_MM, MARGIN_MM, MARGIN_MM, MARGIN_MM)
+    writer.setPageLayout(QPageLayout(QPageSize(QPageSize.PageSizeId.A4), QPageLayout.Orientation.Portrait, margins,
+                                     QPageLayout.Unit.Millimeter))  # fmt: skip
+    scale = writer.width() / SHEET_PIXELS
+    sheet = QSizeF(SHEET_PIXELS, writer.height() / scale - FOOT)
+    document = _document(html, sheet)
+    writer.setTitle(document.metaInformation(QTextDocument.MetaInformation.DocumentTitle))
+    painter = QPainter(writer)
+    painter.scale(scale, scale)
+    count = document.pageCount()
+    for number in range(count):
+        if number:
+            writer.newPage()
+        painter.save()
+        painter.translate(0, -number * sheet.height())
+        document.drawContents(painter, QRectF(0, number * sheet.height(), sheet.width(), sheet.height()))
+        painter.restore()
+        _number(painter, sheet, f"{number + 1} / {count}")
+    painter.end()
+    return count
+
+
+def _document(html: str, sheet: QSizeF) -> QTextDocument:
+    """The page's contents, broken into sheets."""
+    document = QTextDocument()
+    document.setDocumentMargin(0)
+    font = QFont()
+    font.setPixelSize(FONT_PIXELS)
+    document.setDefaultFont(font)
+    document.setHtml(DRAWING.sub(lambda found: _draw(found.group(), document, sheet.width()),
+                                 BROWSER_ONLY.sub("", html)))  # fmt: skip
+    document.setPageSize(sheet)
+    return document
+
+
+def _draw(svg: str, document: QTextDocument, widest: float) -> str:
+    """The drawing as a picture of the document, no wider than the sheet."""
+    renderer = QSvgRenderer(QByteArray(svg.encode()))
+    size = QSizeF(renderer.defaultSize())
+    if not renderer.isValid() or size.isEmpty():
+        return ""
+    if size.width() > widest:
+        size *= widest / size.width()
+    image = QImage((size * SHARPNESS).toSize(), QImage.Format.Format_RGB32)
+    image.fill(QColor(Qt.GlobalColor.white))  # PDF readers shrink colour and transparency apart: dark rims
+    painter = QPainter(image)
+    renderer.render(painter)
+    painter.end()
+    name = f"drawing-{hash(svg) & 0xFFFFFFFFFFFF:x}"
+    document.addResource(QTextDocument.ResourceType.ImageResource, name, image)
+    return f'<img src="{name}" width="{size.width():.0f}" height="{size.height():.0f}">'
+
+
+def _number(painter: QPainter, sheet: QSizeF, text: str) -> None:
+    font = QFont()
+    font.setPixelSize(10)
+    painter.setFont(font)
+    painter.setPen(QColor("#5c6b62"))
+    painter.drawText(QRectF(0, sheet.height(), sheet.width(), FOOT),
+                     Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom, text)  # fmt: skip

@@ -1,0 +1,95 @@
+"""How right a model is on photos whose classes are known: of a folder or manifest, by place, and on field photos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+
+from core.config import RunConfig
+from core.data.cache import open_cache
+from core.data.dataset import SPLIT_NAMES, reasons
+from core.data.field import open_field
+from core.data.manifest import SETTING
+from core.data.source import open_photos
+from core.data.split_file import read_split
+from core.diagnosis.answered import Answered, count_answered
+from core.diagnosis.figures import Figures, judge
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.parts import OWN_FIELD, Part, part_by_setting
+from core.diagnosis.prediction import Answer, Predictor, choose_device
+from core.errors import DataError
+from core.ops.contract import Array
+
+BATCH: Final = 32
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A set of photos judged, by place where that is known, the user's own field photos, and the slider's effect."""
+
+    figures: Figures
+    parts: tuple[Part, ...] = ()
+    field: Figures | None = None
+    answered: Answered | None = None
+
+
+def judge_model(
+    model: ModelFile, config: RunConfig, split: str, coverage: float | None = None
+) -> tuple[Judged, tuple[str, ...]]:
+    """Figures on the photos that `config` names (of one split where given), and what was left out, in words.
+
+    The split is that of the file `config.split`, else the source's own. Classes are matched by name. Raises
+    DataError where the photos have classes that the model does not know.
+    """
+    dataset = open_photos(config.data, config.label, config.where)
+    if split and not config.split:
+        dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
+    cache = open_cache(dataset, model.source_side, folder=config.cache, threads=config.threads)
+    kept = cache.kept
+    if split and config.split:
+        kept = np.flatnonzero(read_split(Path(config.split), dataset, cache) == SPLIT_NAMES[split])
+    if not len(kept):
+        reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""
+        raise DataError(f"There are no {split + ' ' if split else ''}photos in {config.data} to judge by{reason}.")
+    unknown = [dataset.classes[i] for i in np.unique(dataset.labels[kept]) if dataset.classes[i] not in model.classes]
+    if unknown:
+        raise DataError(f"The model does not know the class {', '.join(unknown)}. It knows {', '.join(model.classes)}.")
+    places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
+    own = None
+    if config.field:
+        own = open_field(config.field, model.classes, model.source_side, label=config.label, folder=config.cache,
+                         threads=config.threads)  # fmt: skip
+    settings = dataset.columns.get(SETTING)
+    left_out = (f"{len(cache.skipped)} photos are left out: {reasons(cache.skipped)}.",) if cache.skipped else ()
+    with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
+        labels = places[dataset.labels[kept]]
+        answers = _answers(made, cache.photos, cache.slots[kept])
+        figures, right = _judge(answers, labels, model)
+        parts = () if settings is None else part_by_setting(right, labels, model.classes, [settings[i] for i in kept])
+        field = None
+        if own is not None:
+            field, _ = _judge(_answers(made, own.cache.photos, own.slots), own.labels, model)
+            parts = (*(parts or (Part("these photos", figures.photos, figures.right),)),
+                     Part(OWN_FIELD, field.photos, field.right))  # fmt: skip
+        answered = None
+        if coverage is not None:
+            words = [made.judge(answer, coverage).word for answer in answers]
+            answered = count_answered(words, labels, right, model.classes, coverage)
+    return Judged(figures, parts, field, answered), (*left_out, *(own.warnings if own else ()))
+
+
+def _answers(predictor: Predictor, photos: Array, slots: Array) -> list[Answer]:
+    return [answer for first in range(0, len(slots), BATCH)
+            for answer in predictor.answer(photos[slots[first : first + BATCH]])]  # fmt: skip
+
+
+def _judge(answers: Sequence[Answer], labels: Array, model: ModelFile) -> tuple[Figures, Array]:
+    """Figures, and which photos are right, bool ``(N,)``."""
+    logits = np.log(np.stack([answer.probabilities for answer in answers]) + 1e-300)
+    return judge(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)
