@@ -37,6 +37,9 @@ class Actions:
     choose_model: QAction
     export_csv: QAction
     export_html: QAction
+    export_pdf: QAction
+    run_report: QAction
+    run_pdf: QAction
     go_dataset: QAction
     go_train: QAction
     go_diagnose: QAction
@@ -73,6 +76,9 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "choose_model": (tr("Choose the &model…"), "Ctrl+M", tr("The model file to diagnose with")),
         "export_csv": (tr("Export &CSV…"), "Ctrl+E", tr("All results as a table")),
         "export_html": (tr("Export &report…"), "Ctrl+Shift+E", tr("All results with pictures, as one HTML page")),
+        "export_pdf": (tr("Export P&DF…"), "Ctrl+Alt+E", tr("All results with pictures, to print or to send")),
+        "run_report": (tr("Open the r&un's report"), "Ctrl+Shift+R", tr("The report of the run shown, in the browser")),
+        "run_pdf": (tr("Save the run's report as PD&F…"), "Ctrl+Alt+R", tr("The report of the run shown, to print")),
         "go_dataset": (tr("&Dataset"), "Ctrl+1", tr("Photos, classes, health, split")),
         "go_train": (tr("&Train"), "Ctrl+2", tr("Settings, live curves, kernels, runs")),
         "go_diagnose": (tr("D&iagnose"), "Ctrl+3", tr("What do these leaves have?")),
@@ -94,9 +100,9 @@ GROUPS: Final = (
     ("language_system", "language_en", "language_vi"),
 )
 MENUS: Final = {
-    "&File": ("open_folder", "open_manifest", "open_demo", "", "export_csv", "export_html", "", "quit"),
+    "&File": ("open_folder", "open_manifest", "open_demo", "", "export_csv", "export_html", "export_pdf", "", "quit"),
     "&Edit": ("undo", "redo", "", "exclude", "include", "", "paste"),
-    "&Training": ("start", "pause", "go_on", "stop"),
+    "&Training": ("start", "pause", "go_on", "stop", "", "run_report", "run_pdf"),
     "&Diagnosis": ("diagnose_photos", "diagnose_folder", "paste", "camera", "", "choose_model"),
     "&View": (*GROUPS[0], "", *GROUPS[1], "", *GROUPS[2]),
     "&Help": ("open_log", "about"),

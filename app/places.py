@@ -61,7 +61,7 @@ def makers(program: Program) -> dict[str, Callable[[], QWidget]]:
     def diagnose() -> QWidget:
         from app.panels.diagnose.panel import DiagnosePanel
 
-        return DiagnosePanel(program.diagnosis, actions, theme, program.language, program.photos)
+        return DiagnosePanel(program.diagnosis, actions, program.settings, theme, program.photos)
 
     def kernels() -> QWidget:
         from app.panels.kernels.panel import KernelsPanel

@@ -1,74 +1,125 @@
-"""Diagnoses as files: a table for spreadsheets, and a page with pictures that stands alone."""
+"""Diagnoses as files: a table for spreadsheets, and a page with pictures that stands alone, also as PDF."""
 
 from __future__ import annotations
 
-import base64
 import csv
-import html
 import io
 import time
+from collections import Counter
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Final
 
-from app.translation import tr
-from app.viewmodels.confusion import readable
-from app.viewmodels.diagnosis import Result
+import cv2
+import numpy as np
+
+from app.cards import disease_name
+from app.document_pdf import write_pdf
+from app.mask import DISEASED, GROUND, Mask
+from app.translation import sentence, tr
+from app.viewmodels.result import Result, doubts, severity_text, verdict_text
 from core.data.photo import PhotoError, read_photo
 from core.data.synthetic import encode_jpeg
+from core.diagnosis import page
+from core.diagnosis.severity import grade
+from core.ops.contract import Array
 from core.storage import write_file
 
-PICTURE: Final = 160
+PICTURE: Final = 336
+"""Pixels of a picture's side in the file; it is shown at half of that, and printed sharp."""
+SHOWN: Final = 168
+LEAF_RIM: Final = (40, 170, 90)
+SICK_RIM: Final = (220, 40, 30)
 DANGEROUS: Final = ("=", "+", "-", "@", "\t", "\r")
 """A cell that begins so is run as a formula by spreadsheets; an apostrophe makes it a text."""
-
-PAGE: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>LeafClinic</title>
-<style>body{{font:15px/1.45 sans-serif;margin:2em auto;max-width:60em;padding:0 1em;color:#1c2620}}
-table{{border-collapse:collapse;width:100%}}td,th{{border-bottom:1px solid #d5dcd2;padding:.5em;text-align:left;
-vertical-align:top}}img{{border-radius:6px;display:block}}.muted{{color:#58655c}}</style>
-<h1>{title}</h1><p class="muted">{about}</p><table><tr>{heading}</tr>
-{rows}</table></html>
-"""
+HEAD: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
 
 
 def write_csv(path: Path, results: Sequence[Result]) -> None:
-    """One row per photo: path, diagnosis, the three likeliest with probabilities, or the error. Raises StorageError."""
+    """One row per photo: path, diagnosis, the three likeliest with probabilities, how much of the leaf is diseased
+    with its Horsfall-Barratt grade, why there is no answer, or the error. Raises StorageError."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
-    writer.writerow(["path", "diagnosis", *places, "error"])
+    writer.writerow(["path", "diagnosis", *places, *HEAD])
     for result in results:
         top = [value for name, share in result.top for value in (_safe(name), f"{share:.6f}")]
-        writer.writerow([_safe(result.path), _safe(result.verdict), *(top + [""] * 6)[:6], result.error])
+        percent = result.shown_percent
+        amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
+        hand = "yes" if result.mask is not None else "no" if result.done and not result.error else ""
+        writer.writerow([_safe(result.path), _safe(result.verdict), *(top + [""] * 6)[:6], *amount, hand,
+                         _safe(doubts(result)), result.error])  # fmt: skip
     write_file(path, text.getvalue())
 
 
 def write_html(path: Path, results: Sequence[Result], model: str) -> None:
-    """The same as a page with small pictures inside. Raises StorageError."""
-    heading = "".join(f"<th>{html.escape(t)}</th>" for t in (tr("Photo"), tr("Diagnosis"), tr("Likeliest classes")))
-    about = tr("{count} photos, {time}, model {model}")
-    page = PAGE.format(
-        title=html.escape(tr("Diagnoses")),
-        about=html.escape(about.format(count=len(results), time=time.strftime("%Y-%m-%d %H:%M"), model=model)),
-        heading=heading,
-        rows="\n".join(_row(result) for result in results),
-    )
-    write_file(path, page)
+    """The same as a page with pictures inside. Raises StorageError."""
+    write_file(path, render(results, model))
 
 
-def _row(result: Result) -> str:
-    top = "<br>".join(f"{html.escape(readable(name))} {share:.1%}" for name, share in result.top)
-    verdict = html.escape(readable(result.verdict)) or f"<span class=muted>{html.escape(result.error)}</span>"
-    name = html.escape(Path(result.path).name)
-    return f"<tr><td>{_picture(result.path)}<span class=muted>{name}</span></td><td>{verdict}</td><td>{top}</td></tr>"
+def write_results_pdf(path: Path, results: Sequence[Result], model: str) -> int:
+    """The page as PDF; tells how many sheets. Raises StorageError."""
+    return write_pdf(render(results, model), path)
 
 
-def _picture(path: str) -> str:
+def render(results: Sequence[Result], model: str) -> str:
+    """The page, in the language of the window."""
+    about = tr("{count} photos, {time}, model {model}", count=len(results), time=time.strftime("%Y-%m-%d %H:%M"),
+               model=Path(model).name)  # fmt: skip
+    caution = tr("This is a machine's opinion on a photo; where much depends on it, ask somebody who sees the plant.")
+    marks = tr("In the second picture the leaf is outlined in green and what was taken for diseased in red.")
+    heading = (tr("Photo"), "", tr("Diagnosis"), tr("Likeliest classes"))
+    return page.render_page(tr("Diagnoses"), [
+        f"<h1>{escape(tr('Diagnoses'))}</h1>", page.paragraphs([about], "muted"), _summary(results),
+        page.note(caution), page.paragraphs([marks], "muted"),
+        page.table([escape(text) for text in heading], [_row(result) for result in results],
+                   widths=("24%", "24%", "28%", "24%")),
+    ])  # fmt: skip
+
+
+def _summary(results: Sequence[Result]) -> str:
+    words = Counter(verdict_text(result) for result in results if not result.error)
+    return page.paragraphs([", ".join(f"{word}: {many}" for word, many in words.most_common())], "lead")
+
+
+def _row(result: Result) -> list[str]:
+    name = f'<br><small class="muted">{escape(Path(result.path).name)}</small>'
+    photo, marked = _pictures(result)
+    kind = "muted" if result.error or not result.sure else "well" if result.healthy else "sick"
+    said = [f'<p><b class="{kind}">{escape(verdict_text(result))}</b></p>']
+    texts = (sentence(result.error), doubts(result), severity_text(result))
+    said += [f"<p>{escape(text)}</p>" for text in texts if text]
+    top = "".join(f"<p>{escape(disease_name(label))} <b>{share:.1%}</b></p>" for label, share in result.top)
+    return [photo + name, marked, "".join(said), top]
+
+
+def _pictures(result: Result) -> tuple[str, str]:
+    """The photo's square, and the same with its leaf and diseased area outlined."""
+    if result.error:
+        return "", ""
     try:
-        jpeg = encode_jpeg(read_photo(path, PICTURE), quality=80)
-    except PhotoError:
-        return ""
-    return f'<img width="{PICTURE}" alt="" src="data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}">'
+        photo = read_photo(result.path, PICTURE)
+    except PhotoError:  # it has gone since
+        return "", ""
+    name, area = Path(result.path).name, result.area()
+    plain = page.picture(encode_jpeg(photo, 82), SHOWN, name)
+    return plain, "" if area is None else page.picture(encode_jpeg(outline(photo, area), 82), SHOWN, name)
+
+
+def outline(photo: Array, area: Mask) -> Array:
+    """The photo, uint8 RGB ``(side, side, 3)``, with the rims of leaf and diseased area drawn on it."""
+    side = photo.shape[0]
+    y0, x0, y1, x1 = (round(side * share) for share in area.box)
+    whole = np.zeros((side, side), np.uint8)
+    size = (max(x1 - x0, 1), max(y1 - y0, 1))
+    part = cv2.resize(area.labels, size, interpolation=cv2.INTER_NEAREST)
+    whole[y0 : y0 + size[1], x0 : x0 + size[0]] = part[: side - y0, : side - x0]
+    marked = np.ascontiguousarray(photo)
+    for mask, colour in ((whole > GROUND, LEAF_RIM), (whole == DISEASED, SICK_RIM)):
+        rims, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+        cv2.drawContours(marked, rims, -1, colour, 2, cv2.LINE_AA)
+    return marked
 
 
 def _safe(text: str) -> str:

@@ -48,8 +48,9 @@ _active: list[Catalogue] = []
 class Catalogue(QTranslator):
     """Source text to translation, whatever the context."""
 
-    def __init__(self, texts: dict[str, str], parent: QCoreApplication) -> None:
+    def __init__(self, language: str, texts: dict[str, str], parent: QCoreApplication) -> None:
         super().__init__(parent)
+        self.language = language
         self._texts = texts
         self._patterns: list[tuple[re.Pattern[str], str]] = []
 
@@ -75,11 +76,16 @@ def install(application: QCoreApplication, language: str) -> str:
     if language not in LANGUAGES:
         language = QLocale.system().name().split("_")[0]
     if language in LANGUAGES and language != "en":
-        catalogue = Catalogue(resources.table(f"translations/{language}.json"), application)
+        catalogue = Catalogue(language, resources.table(f"translations/{language}.json"), application)
         application.installTranslator(catalogue)
         _active.append(catalogue)
         return language
     return "en"
+
+
+def language() -> str:
+    """The language now spoken."""
+    return _active[-1].language if _active else "en"
 
 
 def remove(application: QCoreApplication) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import queue
 import time
@@ -14,18 +15,19 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
+from app.mask import encode_mask
 from app.processes.protocol import Channel, serve
 from core.data.header import read_header
 from core.data.photo import PhotoError, decode, decode_square, read_bytes
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import choose_device
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, SECTION
 from core.ops.contract import Array
 
 LARGE: Final = 640
 """Photos of twice this short side or more are scaled to it while they decode: 12 megapixels in 60 ms instead of 160."""
-MAP: Final = 96
+MAP: Final = 64
 """Side of the class maps sent to the window; the network's own have 4 to 28 cells."""
 MOST: Final = 4
 """Photos examined side by side."""
@@ -46,7 +48,10 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         examiner = Examiner(model, device=device, threads=1 if count > 1 else 0)
         examiner.examine(np.zeros((model.source_side, model.source_side, 3), np.uint8))  # compile before a photo comes
         examiners.put(examiner)
-    channel.tell(ready=True, classes=list(model.classes), device=device, figures=dict(model.figures))
+    channel.tell(
+        ready=True, classes=list(model.classes), device=device, figures=dict(model.figures),
+        rejection=model.sections.get(SECTION, {}),
+    )  # fmt: skip
     with ThreadPoolExecutor(count, "examine") as pool:
         flying: deque[Future[dict[str, Any]]] = deque()
         while (request := _next(channel, flying)) is not None:
@@ -73,7 +78,9 @@ def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> 
     answer: dict[str, Any] = {"id": request["id"]}
     examiner = examiners.get()
     try:
-        answer |= _describe(examiner.examine(read(request["path"])))
+        data = read_bytes(request["path"])
+        answer |= _describe(examiner.examine(decode_small(data)))
+        answer["hash"] = hashlib.sha256(data).hexdigest()
     except PhotoError as error:
         answer["error"] = str(error)
     finally:
@@ -81,9 +88,8 @@ def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> 
     return {**answer, "milliseconds": 1000 * (time.perf_counter() - begin)}
 
 
-def read(path: str) -> Array:
-    """A photo, uint8 RGB, no larger than the examination needs. Raises PhotoError."""
-    data = read_bytes(path)
+def decode_small(data: bytes) -> Array:
+    """A photo file's pixels, uint8 RGB, no larger than the examination needs. Raises PhotoError."""
     header = read_header(data)
     if header is not None and min(header.width, header.height) >= 2 * LARGE:
         return decode_square(data, LARGE)
@@ -91,19 +97,21 @@ def read(path: str) -> Array:
 
 
 def _describe(found: Examination) -> dict[str, Any]:
+    """Everything the window shows of a photo, and what it needs to judge it anew when the slider moves."""
     severity = found.severity
-    answer: dict[str, Any] = {
+    return {
         "verdict": found.verdict.word,
         "sure": found.verdict.word not in (NOT_SURE, NO_LEAF),
         "reason": found.verdict.reason,
         "top": [[guess.label, guess.probability] for guess in found.top],
+        "probabilities": [round(float(p), 7) for p in found.probabilities],
+        "familiarity": found.familiarity,
         "notes": list(found.warnings),
         "diseased": severity.percent if severity.leaf.any() else None,
-        "grade": severity.grade,
-    }
-    if found.heat is not None and found.top:
-        answer["maps"] = {found.top[0].label: encode_map(placed(found.heat, found.box))}
-    return answer
+        "maps": {guess.label: encode_map(placed(heat, found.box))
+                 for guess, heat in zip(found.top, found.heats, strict=False)},
+        "mask": encode_mask(severity, found.box),
+    }  # fmt: skip
 
 
 def placed(heat: Array, box: tuple[float, float, float, float]) -> Array:

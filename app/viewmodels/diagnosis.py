@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
 
-import numpy as np
 from PySide6.QtCore import QObject, Signal
 
+from app import paths
+from app.mask import Mask, mask_path, read_mask, write_mask
 from app.process_thread import ProcessThread
 from app.processes.entry import command
 from app.task import Task
-from app.translation import sentence, tr
-from app.viewmodels.confusion import readable
-from app.viewmodels.table import Column, RowsModel
-from core.ops.contract import Array
+from app.translation import tr
+from app.viewmodels.result import Result, columns, judge, read_result
+from app.viewmodels.table import RowsModel
+from core.diagnosis.verdict import COVERAGE, Thresholds
 
 IN_FLIGHT: Final = 24
 """Photos the process has been told of; the rest waits here and can be cancelled."""
@@ -27,37 +27,12 @@ SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", "
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One photo: waiting, or with its answer.
-
-    sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the
-    leaf's area, or None; maps: class maps uint8 ``(height, width)`` by class, as small as they came.
-    """
-
-    id: int
-    path: str
-    done: bool = False
-    verdict: str = ""
-    top: tuple[tuple[str, float], ...] = ()
-    error: str = ""
-    milliseconds: float = 0.0
-    sure: bool = True
-    reason: str = ""
-    notes: tuple[str, ...] = ()
-    diseased: float | None = None
-    maps: dict[str, Array] = field(default_factory=dict)
-
-    @property
-    def probability(self) -> float:
-        return self.top[0][1] if self.top else 0.0
-
-
-@final
 class DiagnosisModel(QObject):
-    """Signals: `model_ready(name)`, `failed(sentence, details)`, `result(Result)`, `busy(waiting, total)`."""
+    """Signals: `model_ready(name)`, `failed(sentence, details)`, `result(Result)`, `busy(waiting, total)`, `judged()`
+    when all results follow another coverage."""
 
     model_ready = Signal(str)
+    judged = Signal()
     failed = Signal(str, str)
     result = Signal(object)
     busy = Signal(int, int)
@@ -67,6 +42,8 @@ class DiagnosisModel(QObject):
         self.rows = RowsModel(columns(), self)
         self.model_path = ""
         self.ready: dict[str, Any] = {}
+        self.thresholds: Thresholds | None = None
+        self.coverage = COVERAGE
         self._thread: ProcessThread | None = None
         self._waiting: deque[int] = deque()
         self._flying: set[int] = set()
@@ -77,9 +54,16 @@ class DiagnosisModel(QObject):
     def working(self) -> bool:
         return bool(self._waiting or self._flying)
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Photos that wait, and how many there were: what `busy` tells."""
+        return len(self._waiting) + len(self._flying), self._total
+
     def load(self, model_path: str) -> None:
         """Start the process with this model; the one before ends."""
         self.close()
+        if model_path != self.model_path:  # another model's thresholds say nothing about these
+            self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
         self.model_path, self.ready = model_path, {}
         thread = ProcessThread(command("diagnose"), json.loads, self)
         thread.bundle.connect(self._on_bundle)
@@ -135,12 +119,36 @@ class DiagnosisModel(QObject):
             self._waiting.extendleft(sorted(self._flying, reverse=True))
             self._flying.clear()
 
+    def set_coverage(self, coverage: float) -> None:
+        """Judge everything anew: answer this share of photos, 0..1. Nothing is computed again."""
+        self.coverage = coverage
+        self.rows.replace_all([self._judge(row) for row in self.rows.rows])
+        self.judged.emit()
+
+    def correct(self, result: Result, mask: Mask | None) -> None:
+        """Keep a person's correction of the diseased area, or None for what was measured. Raises StorageError."""
+        path = mask_path(paths.folder("masks"), result.hash)
+        if mask is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_mask(path, mask, result.hash)
+        for row in self.rows.rows:
+            if row.hash == result.hash:  # the same photo may have been dropped twice
+                self._show(replace(row, mask=mask))
+
+    def _judge(self, row: Result) -> Result:
+        return judge(row, self.thresholds, self.ready.get("classes", ()), self.coverage)
+
+    def _show(self, row: Result) -> None:
+        self.rows.replace(row.id, row)
+        self.result.emit(row)
+
     def _feed(self) -> None:
         while self._thread is not None and self.ready and self._waiting and len(self._flying) < IN_FLIGHT:
             at = self._waiting.popleft()
             self._flying.add(at)
             self._thread.send(json.dumps({"id": at, "path": self.rows.rows[at].path}))
-        self.busy.emit(len(self._waiting) + len(self._flying), self._total)
+        self.busy.emit(*self.progress)
 
     def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
         if self._thread is None or self.sender() is not self._thread:
@@ -150,12 +158,13 @@ class DiagnosisModel(QObject):
                 self.failed.emit(answer["failed"], "")
             elif "ready" in answer:
                 self.ready = answer
+                self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
                 self.model_ready.emit(self.model_path)
             elif answer["id"] in self._flying:
                 self._flying.discard(answer["id"])
-                done = read_result(self.rows.rows[answer["id"]], answer)
-                self.rows.replace(done.id, done)
-                self.result.emit(done)
+                found = read_result(self.rows.rows[answer["id"]], answer)
+                mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if found.hash else None
+                self._show(self._judge(replace(found, mask=mask)))
         self._feed()
 
     def _on_ended(self, code: int, errors: str) -> None:
@@ -169,28 +178,6 @@ class DiagnosisModel(QObject):
             self.failed.emit(text, errors)
 
 
-def read_result(row: Result, answer: dict[str, Any]) -> Result:
-    """The row with its answer filled in."""
-    return replace(
-        row,
-        done=True,
-        verdict=answer.get("verdict", ""),
-        top=tuple((label, float(p)) for label, p in answer.get("top", ())),
-        error=answer.get("error", ""),
-        milliseconds=float(answer.get("milliseconds", 0.0)),
-        sure=bool(answer.get("sure", True)),
-        reason=answer.get("reason", ""),
-        notes=tuple(answer.get("notes", ())),
-        diseased=answer.get("diseased"),
-        maps={label: read_map(raw) for label, raw in answer.get("maps", {}).items()},
-    )
-
-
-def read_map(raw: dict[str, Any]) -> Array:
-    """A class map, uint8 ``(height, width)``."""
-    return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
-
-
 def photo_files(paths: Iterable[str]) -> Iterator[str]:
     """Files as they are (also wrong ones: their error is the answer), folders as the photos within, by name."""
     for name in paths:
@@ -199,25 +186,3 @@ def photo_files(paths: Iterable[str]) -> Iterator[str]:
             yield from (str(p) for p in sorted(path.rglob("*")) if p.suffix.lower() in SUFFIXES and p.is_file())
         else:
             yield name
-
-
-def columns() -> list[Column]:
-    return [
-        Column(tr("Photo"), lambda r: Path(r.path).name, tip=lambda r: r.path),
-        Column(tr("Diagnosis"), _verdict, tip=lambda r: r.error),
-        Column(tr("Probability"), lambda r: f"{r.probability:.1%}" if r.top else "", lambda r: r.probability, True),
-        Column(tr("Leaf diseased"), _diseased, lambda r: r.diseased or 0.0, True),
-        Column("ms", lambda r: f"{r.milliseconds:.0f}" if r.top else "", lambda r: r.milliseconds, True),
-    ]
-
-
-def _verdict(result: Result) -> str:
-    if not result.done:
-        return tr("waiting…")
-    if result.error:
-        return tr("not readable: {reason}", reason=sentence(result.error))
-    return readable(result.verdict) if result.sure else tr(result.verdict)
-
-
-def _diseased(result: Result) -> str:
-    return "" if result.diseased is None else f"{result.diseased:.0f} %"

@@ -50,6 +50,12 @@ class RowsModel(QAbstractTableModel):
         self.rows[at] = row
         self.dataChanged.emit(self.index(at, 0), self.index(at, len(self.columns) - 1))
 
+    def replace_all(self, rows: Sequence[Any]) -> None:
+        """As many rows as before, all of them anew; selection and scrolling stay."""
+        self.rows = list(rows)
+        if rows:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(rows) - 1, len(self.columns) - 1))
+
     def rowCount(self, parent: QModelIndex = NOWHERE) -> int:  # noqa: N802 (Qt's names here and below)
         return 0 if parent.isValid() else len(self.rows)
 

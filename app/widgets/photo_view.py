@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Final, final
 
+import cv2
 import numpy as np
-from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtCore import QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QImage, QPainter, QPaintEvent, QPixmap
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
+from app.mask import DISEASED, GROUND, Box
 from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.parts import label
 from core.ops.contract import Array
 
 LARGE: Final = 900
+WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
+SICK: Final = (214, 46, 30)
+RIM: Final = (255, 255, 255)
 
 # Viridis-like ramp from transparent over yellow to red: bright where the map is high. RGB at 0, 1/2 and 1.
 RAMP: Final = np.array(((70, 30, 110), (225, 90, 60), (250, 235, 90)), np.float32)
@@ -29,6 +34,7 @@ class PhotoView(QWidget):
         self.setMinimumSize(160, 160)
         self._photo = QPixmap()
         self._map = QPixmap()
+        self._box: Box = WHOLE
         self._wanted = ""
         self._photos: Thumbnails | None = None
         self.strength = 0.0
@@ -54,26 +60,37 @@ class PhotoView(QWidget):
 
     def show_map(self, values: Array | None) -> None:
         """A map uint8 ``(h, w)`` over the photo's square; None for none."""
-        self._map = QPixmap() if values is None else QPixmap.fromImage(coloured(values))
+        self.show_layer(None if values is None else coloured(values))
+
+    def show_layer(self, layer: QImage | None, box: Box = WHOLE) -> None:
+        """A picture over a part of the photo's square (y0, x0, y1, x1 as shares); None for none."""
+        self._map, self._box = QPixmap() if layer is None else QPixmap.fromImage(layer), box
         self.update()
 
     def set_strength(self, strength: float) -> None:
         self.strength = strength
         self.update()
 
+    def place(self) -> QRect:
+        """Where the photo's square lies in the widget."""
+        side = min(self.width(), self.height())
+        return QRect((self.width() - side) // 2, (self.height() - side) // 2, side, side)
+
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
         return QSize(320, 320)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
-        side = min(self.width(), self.height())
-        place = QRect((self.width() - side) // 2, (self.height() - side) // 2, side, side)
+        place = self.place()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
         if not self._photo.isNull():
             painter.drawPixmap(place, self._photo)
         if not self._map.isNull() and self.strength > 0:
             painter.setOpacity(self.strength)
-            painter.drawPixmap(place, self._map)
+            y0, x0, y1, x1 = self._box
+            side = place.width()
+            part = QRectF(place.x() + x0 * side, place.y() + y0 * side, (x1 - x0) * side, (y1 - y0) * side)
+            painter.drawPixmap(part, self._map, QRectF(self._map.rect()))
 
 
 def coloured(values: Array) -> QImage:
@@ -84,6 +101,17 @@ def coloured(values: Array) -> QImage:
     picture = np.ascontiguousarray(np.concatenate([rgb, alpha], axis=2).astype(np.uint8))
     height, width = picture.shape[:2]
     return QImage(picture.tobytes(), width, height, 4 * width, QImage.Format.Format_RGBA8888).copy()
+
+
+def painted(labels: Array) -> QImage:
+    """Leaf and diseased area, uint8 ``(h, w)``, as a picture: disease in red, a pale veil off the leaf, white rims."""
+    picture = np.zeros((*labels.shape, 4), np.uint8)
+    picture[labels == DISEASED] = (*SICK, 150)
+    picture[labels == GROUND] = (*RIM, 90)
+    sick = (labels == DISEASED).astype(np.uint8)
+    picture[cv2.dilate(sick, np.ones((3, 3), np.uint8)) > sick] = (*RIM, 220)
+    return QImage(picture.tobytes(), labels.shape[1], labels.shape[0], 4 * labels.shape[1],
+                  QImage.Format.Format_RGBA8888).copy()  # fmt: skip
 
 
 @final

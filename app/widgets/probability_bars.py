@@ -9,8 +9,8 @@ from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
+from app.cards import disease_name
 from app.theme import Theme
-from app.viewmodels.confusion import readable
 
 LINE: Final = 40
 
@@ -28,7 +28,7 @@ class ProbabilityBars(QWidget):
 
     def show_top(self, top: Sequence[tuple[str, float]]) -> None:
         self._top = top
-        self.setAccessibleName(", ".join(f"{readable(name)} {share:.1%}" for name, share in top))
+        self.setAccessibleName(", ".join(f"{disease_name(name)} {share:.1%}" for name, share in top))
         self.update()
 
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
@@ -40,7 +40,7 @@ class ProbabilityBars(QWidget):
         for at, (name, share) in enumerate(self._top):
             area = QRect(0, at * LINE, self.width(), 20)
             painter.setPen(QColor(colours.text if at == 0 else colours.muted))
-            text = painter.fontMetrics().elidedText(readable(name), Qt.TextElideMode.ElideRight, area.width() - 64)
+            text = painter.fontMetrics().elidedText(disease_name(name), Qt.TextElideMode.ElideRight, area.width() - 64)
             painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
             painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, f"{share:.1%}")
             bar = QRect(0, at * LINE + 22, self.width(), 7)

@@ -9,11 +9,12 @@ from PySide6.QtCore import QByteArray, QSettings
 from PySide6.QtGui import QColor
 
 from app import desktop_entry, resources, system
-from app.panels.diagnose.cards import card_html, find_card
+from app.cards import card_html, find_card
 from app.results_file import write_csv, write_html
 from app.settings import RECENT, Settings
 from app.theme import DARK, LIGHT, Theme, stylesheet
-from app.viewmodels.diagnosis import Result, photo_files, read_result
+from app.viewmodels.diagnosis import photo_files
+from app.viewmodels.result import Result, read_result
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui

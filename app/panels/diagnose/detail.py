@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QTextBrowser, QVBoxLayout, QWidget
 
-from app.panels.diagnose.cards import card_html, find_card
+from app.cards import card_html, disease_name, find_card
+from app.mask import Mask
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.confusion import readable
-from app.viewmodels.diagnosis import Result
+from app.viewmodels.result import Result, doubts, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
-from app.widgets.parts import card, label, row
-from app.widgets.photo_view import PhotoView
+from app.widgets.parts import button, card, label, row
+from app.widgets.photo_view import PhotoView, painted
 from app.widgets.probability_bars import ProbabilityBars
+
+AREA: Final = "\0area"
+"""Stands for the diseased area among the class names."""
 
 
 @final
 class DetailPane(QWidget):
-    """Shows a `Result`; nothing here waits for anything."""
+    """Shows a `Result`; nothing here waits for anything. Signal: `correct_asked()` for the photo shown."""
 
-    def __init__(self, theme: Theme, language: str, photos: Thumbnails) -> None:
+    correct_asked = Signal()
+
+    def __init__(self, theme: Theme, photos: Thumbnails) -> None:
         super().__init__()
         self._photos = photos
-        self._language = language
         self.shown: Result | None = None
         self.photo = PhotoView(tr("The photo"))
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
-        self.slider.setAccessibleName(tr("Strength of the class map"))
+        self.slider.setAccessibleName(tr("Strength of the overlay"))
+        self.slider.setToolTip(tr("Strength of the overlay"))
         self.which = QComboBox()
-        self.which.setAccessibleName(tr("Class of the map"))
+        self.which.setAccessibleName(tr("What lies over the photo"))
+        self.which.setToolTip(tr("What speaks for a class, each map as bright as its own brightest spot; or what was "
+                                 "taken for diseased."))  # fmt: skip
+        self.which.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.which.setMinimumContentsLength(14)
+        self.correct = button(tr("Correct…"), self.correct_asked.emit, "", tr("Correct the diseased area with a brush"))
+        self.correct.setShortcut("Ctrl+B")
         self.verdict = label("", "title", wrap=True)
         self.doubt = label("", "warning", wrap=True)
         self.notes = label("", "muted", wrap=True)
@@ -42,7 +53,7 @@ class DetailPane(QWidget):
         self.card.setOpenExternalLinks(False)
         self.card.setAccessibleName(tr("About the disease"))
         self.map_row = QWidget()
-        self.map_row.setLayout(row(label(tr("Where it sees it"), "caption"), self.which, self.slider))
+        self.map_row.setLayout(row(label(tr("Shown"), "caption"), self.which, self.slider))
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
         self.photo.set_strength(self.slider.value() / 100)
         self.which.currentIndexChanged.connect(lambda _: self._show_map())
@@ -55,6 +66,7 @@ class DetailPane(QWidget):
         texts.addSpacing(4)
         texts.addWidget(self.bars)
         texts.addWidget(self.notes)
+        texts.addLayout(row(self.correct, None))
         texts.addStretch(1)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -75,33 +87,38 @@ class DetailPane(QWidget):
         if result.error:
             self.verdict.setText(tr("Not readable"))
             self.doubt.setText(sentence(result.error))
-        elif not result.done:
-            self.verdict.setText(tr("Looking…"))
-            self.doubt.setText("")
         else:
-            self.verdict.setText(readable(result.verdict) if result.sure else tr(result.verdict).capitalize())
-            self.doubt.setText(" ".join(sentence(text) for text in (result.reason, *result.notes) if text))
+            said = verdict_text(result) if result.done else tr("Looking…")
+            self.verdict.setText(said[:1].upper() + said[1:])
+            self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
         self.bars.show_top(result.top)
-        self.notes.setText(self._severity(result))
+        self.notes.setText(severity_text(result))
+        self.notes.setVisible(bool(self.notes.text()))
+        area = result.area()
+        self.correct.setVisible(area is not None and bool(result.hash) and bool((area.labels > 0).any()))
         likeliest = result.top[0][0] if result.top else ""
-        self.card.setHtml(card_html(find_card(likeliest, self._language), result.sure) if likeliest else "")
-        self._fill_maps(result)
+        self.card.setHtml(card_html(find_card(likeliest), result.sure) if likeliest else "")
+        self._fill_maps(result, area)
 
-    def _severity(self, result: Result) -> str:
-        if result.diseased is None or not result.sure or result.verdict.endswith("healthy"):
-            return ""
-        return tr("About {share} % of the leaf's area looks diseased.", share=f"{result.diseased:.0f}")
-
-    def _fill_maps(self, result: Result) -> None:
+    def _fill_maps(self, result: Result, area: Mask | None) -> None:
+        """The maps of the likeliest classes, and the diseased area; what kind was looked at stays chosen."""
+        was_area = self.which.currentIndex() >= 0 and self.which.currentData() == AREA
         self.which.blockSignals(True)
         self.which.clear()
         for name in result.maps:
-            self.which.addItem(readable(name), name)
+            self.which.addItem(disease_name(name), name)
+        if area is not None:
+            self.which.addItem(tr("Diseased area"), AREA)
+        self.which.setCurrentIndex(self.which.count() - 1 if was_area and area is not None else 0)
         self.which.blockSignals(False)
-        self.map_row.setVisible(bool(result.maps))
+        self.map_row.setVisible(self.which.count() > 0)
         self._show_map()
 
     def _show_map(self) -> None:
-        maps = self.shown.maps if self.shown else {}
-        self.photo.show_map(maps.get(self.which.currentData()))
+        chosen = self.which.currentData()
+        area = self.shown.area() if self.shown and chosen == AREA else None
+        if area is not None:
+            self.photo.show_layer(painted(area.labels), area.box)
+        else:
+            self.photo.show_map(self.shown.maps.get(chosen) if self.shown else None)

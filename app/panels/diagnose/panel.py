@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
@@ -18,15 +19,21 @@ from PySide6.QtWidgets import (
 )
 
 from app.actions import Actions
+from app.mask import Mask
+from app.panels.diagnose.brush import BrushDialog
+from app.panels.diagnose.coverage import CoverageBar
 from app.panels.diagnose.detail import DetailPane
-from app.results_file import write_csv, write_html
+from app.results_file import write_csv, write_html, write_results_pdf
+from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
-from app.viewmodels.diagnosis import DiagnosisModel, Result
+from app.viewmodels.diagnosis import DiagnosisModel
+from app.viewmodels.result import Result
 from app.viewmodels.table import ROW, sorted_view
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
+from core.errors import LeafClinicError
 
 SETTLE_MS: Final = 60
 """Skimming through the table with the arrow keys decodes only the photo at which it rests."""
@@ -37,12 +44,13 @@ class DiagnosePanel(QWidget):
     """Results as they come; the newest selected photo large above the table of all."""
 
     def __init__(
-        self, model: DiagnosisModel, actions: Actions, theme: Theme, language: str, photos: Thumbnails
+        self, model: DiagnosisModel, actions: Actions, settings: Settings, theme: Theme, photos: Thumbnails
     ) -> None:
         super().__init__()
-        self._model, self._actions = model, actions
+        self._model, self._actions, self._photos = model, actions, photos
         self.notice = Notice(theme)
-        self.detail = DetailPane(theme, language, photos)
+        self.detail = DetailPane(theme, photos)
+        self.coverage = CoverageBar(model, settings)
         self.table, self._proxy = sorted_view(model.rows, tr("Results"), stretch=1)
         self.search = QLineEdit()
         self.search.setPlaceholderText(tr("Filter by name or diagnosis"))
@@ -68,10 +76,12 @@ class DiagnosePanel(QWidget):
         actions = self._actions
         tools = row(
             self.search, self.state, self.bar, self.cancel, None, action_button(actions.export_csv, theme, "export"),
-            action_button(actions.export_html, theme, "export"), button(tr("Clear"), self._on_clear, "flat"),
+            action_button(actions.export_html, theme, "export"), action_button(actions.export_pdf, theme, "export"),
+            button(tr("Clear"), self._on_clear, "flat"),
         )  # fmt: skip
         below = QVBoxLayout()
         below.setSpacing(8)
+        below.addWidget(self.coverage)
         below.addLayout(tools)
         below.addWidget(self.table, 1)
         results = QWidget()
@@ -112,12 +122,15 @@ class DiagnosePanel(QWidget):
         model.failed.connect(self.notice.alarm)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
+        model.judged.connect(self._on_judged)
+        self.detail.correct_asked.connect(self._on_correct)
         model.rows.rowsInserted.connect(lambda *_: self._on_rows())
         model.rows.modelReset.connect(self._on_rows)
         self.search.textChanged.connect(self._proxy.setFilterFixedString)
         self.table.selectionModel().currentChanged.connect(lambda *_: self._settle.start())
         self._actions.export_csv.triggered.connect(self._on_export_csv)
         self._actions.export_html.triggered.connect(self._on_export_html)
+        self._actions.export_pdf.triggered.connect(self._on_export_pdf)
         self._on_rows()
 
     def shown_results(self) -> list[Result]:
@@ -134,8 +147,8 @@ class DiagnosePanel(QWidget):
     def _on_rows(self) -> None:
         some = bool(self._model.rows.rows)
         self.stack.setCurrentIndex(2 if some else 1 if self._model.model_path else 0)
-        self._actions.export_csv.setEnabled(some)
-        self._actions.export_html.setEnabled(some)
+        for action in (self._actions.export_csv, self._actions.export_html, self._actions.export_pdf):
+            action.setEnabled(some)
         if some and not self.table.currentIndex().isValid():
             self.table.selectRow(0)
 
@@ -143,14 +156,35 @@ class DiagnosePanel(QWidget):
         if self.detail.shown is not None and self.detail.shown.id == result.id:
             self.detail.show_result(result)
 
+    def _on_judged(self) -> None:
+        self._show_selected()
+        self._on_busy(*self._model.progress)
+
+    def _on_correct(self) -> None:
+        """The brush for the photo shown."""
+        result = self.detail.shown
+        area = result.area() if result is not None else None
+        if result is not None and area is not None:
+            dialog = BrushDialog(self, self._photos, result.path, area, result.mask is not None)
+            dialog.corrected.connect(lambda mask: self._keep(result, mask))
+            dialog.open()
+
+    def _keep(self, result: Result, mask: Mask | None) -> None:
+        try:
+            self._model.correct(result, mask)
+        except (LeafClinicError, OSError) as error:
+            self.notice.alarm(str(error))
+
     def _on_busy(self, waiting: int, total: int) -> None:
         self.bar.setVisible(waiting > 0)
         self.cancel.setVisible(waiting > 0)
         self.bar.setMaximum(max(total, 1))
         self.bar.setValue(total - waiting)
-        done = len(self._model.rows.rows)
-        self.state.setText(tr("{waiting} of {total} to go", waiting=waiting, total=total) if waiting
-                           else count(done, "{n} photo", "{n} photos"))  # fmt: skip
+        rows = self._model.rows.rows
+        unsure = sum(row.done and not row.sure and not row.error for row in rows)
+        done = count(len(rows), "{n} photo", "{n} photos")
+        done += ", " + tr("{n} not answered", n=f"{unsure:,}") if unsure else ""
+        self.state.setText(tr("{waiting} of {total} to go", waiting=waiting, total=total) if waiting else done)
 
     def _show_selected(self) -> None:
         index = self.table.currentIndex()
@@ -160,14 +194,24 @@ class DiagnosePanel(QWidget):
         self.detail.show_result(None)
         self._model.clear()
 
+    def _export(self, title: str, name: str, kinds: str, write: Callable[[Path, list[Result]], object]) -> None:
+        chosen, _ = QFileDialog.getSaveFileName(self, title, name, kinds)
+        if not chosen:
+            return
+        try:
+            write(Path(chosen), self.shown_results())
+        except LeafClinicError as error:
+            self.notice.alarm(str(error))
+            return
+        self.notice.tell(tr("Written: {name}", name=chosen))
+
     def _on_export_csv(self) -> None:
-        name, _ = QFileDialog.getSaveFileName(self, tr("Export results"), "diagnoses.csv", "CSV (*.csv)")
-        if name:
-            write_csv(Path(name), self.shown_results())
-            self.notice.tell(tr("Written: {name}", name=name))
+        self._export(tr("Export results"), "diagnoses.csv", "CSV (*.csv)", write_csv)
 
     def _on_export_html(self) -> None:
-        name, _ = QFileDialog.getSaveFileName(self, tr("Export report"), "diagnoses.html", "HTML (*.html)")
-        if name:
-            write_html(Path(name), self.shown_results(), self._model.model_path)
-            self.notice.tell(tr("Written: {name}", name=name))
+        model = self._model.model_path
+        self._export(tr("Export report"), "diagnoses.html", "HTML (*.html)", lambda p, r: write_html(p, r, model))
+
+    def _on_export_pdf(self) -> None:
+        model = self._model.model_path
+        self._export(tr("Export report"), "diagnoses.pdf", "PDF (*.pdf)", lambda p, r: write_results_pdf(p, r, model))

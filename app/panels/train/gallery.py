@@ -14,9 +14,10 @@ from PySide6.QtWidgets import QDialog, QInputDialog, QSlider, QSplitter, QVBoxLa
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.confusion import readable
-from app.viewmodels.diagnosis import DiagnosisModel, Result
+from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.photos import PhotoModel
+from app.viewmodels.result import Result
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.notice import Notice
 from app.widgets.parts import button, label, row

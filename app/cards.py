@@ -6,8 +6,9 @@ import html
 from dataclasses import dataclass
 from typing import Any, final
 
-from app import resources
+from app import resources, translation
 from app.translation import tr
+from app.viewmodels.confusion import readable
 
 
 @final
@@ -23,8 +24,9 @@ class Card:
     link: str
 
 
-def find_card(label: str, language: str) -> Card | None:
-    """The card of a class by its name ("tomato/early_blight", or "early_blight" if one crop has it)."""
+def find_card(label: str, language: str = "") -> Card | None:
+    """The card of a class by its name ("tomato/early_blight", or "early_blight" if one crop has it); `language` is
+    the one now spoken if not given."""
     cards: dict[str, Any] = resources.table("cards/cards.json")
     key = normal(label)
     raw = cards.get(key)
@@ -33,8 +35,17 @@ def find_card(label: str, language: str) -> Card | None:
         raw = cards[same[0]] if len(same) == 1 else None
     if raw is None:
         return None
-    texts = raw.get(language, raw["en"])
+    texts = raw.get(language or translation.language(), raw["en"])
     return Card(**texts, source=raw["source"], link=raw["link"])
+
+
+def disease_name(label: str) -> str:
+    """A class as growers call it: the name on its card without the Latin one, else the class's own, readable.
+
+    Only a card of the same crop names it: "black_rot" of a folder may be another crop's.
+    """
+    card = find_card(label) if "/" in normal(label) else None
+    return card.name.split(" (")[0] if card else readable(label)
 
 
 def normal(label: str) -> str:

@@ -1,0 +1,88 @@
+"""Leaf and diseased area of a photo as a person may correct them with a brush; kept in the program's folder. No Qt."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias, final
+
+import cv2
+import numpy as np
+
+from core.diagnosis.severity import Severity
+from core.errors import LeafClinicError
+from core.ops.contract import Array
+from core.tensor_file import read_tensor_file, write_tensor_file
+
+GROUND, LEAF, DISEASED = 0, 1, 2
+KIND: Final = "mask"
+VERSION: Final = 1
+
+Box: TypeAlias = tuple[float, float, float, float]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Mask:
+    """labels: uint8 ``(side, side)`` of GROUND, LEAF or DISEASED; box: y0, x0, y1, x1 of its place in the photo's
+    square, shares 0..1; corrected: touched by a person."""
+
+    labels: Array
+    box: Box = (0.0, 0.0, 1.0, 1.0)
+    corrected: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        return Severity(self.labels > GROUND, self.labels == DISEASED)
+
+    def paint(self, y: float, x: float, radius: float, label: int) -> Mask:
+        """The mask with a disc of `label`; place and radius as shares of the photo's square."""
+        y0, x0, y1, x1 = self.box
+        side = self.labels.shape[0]
+        scale = side / max(y1 - y0, 1e-6), side / max(x1 - x0, 1e-6)
+        labels = self.labels.copy()
+        at = round((x - x0) * scale[1]), round((y - y0) * scale[0])
+        size = max(round(radius * scale[1]), 1), max(round(radius * scale[0]), 1)
+        cv2.ellipse(labels, at, size, 0.0, 0.0, 360.0, label, -1)
+        return replace(self, labels=labels, corrected=True)
+
+
+def encode_mask(severity: Severity, box: Box) -> dict[str, Any]:
+    """What was measured, as text in a line: about 1 KB."""
+    labels = severity.leaf.astype(np.uint8) + (severity.leaf & severity.lesions)
+    return {"side": labels.shape[0], "box": list(box), "data": base64.b64encode(zlib.compress(labels, 6)).decode()}
+
+
+def decode_mask(raw: Mapping[str, Any]) -> Mask:
+    side = int(raw["side"])
+    labels = np.frombuffer(zlib.decompress(base64.b64decode(raw["data"])), np.uint8).reshape(side, side)
+    y0, x0, y1, x1 = (float(v) for v in raw["box"])
+    return Mask(labels, (y0, x0, y1, x1))
+
+
+def mask_path(place: Path, photo: str) -> Path:
+    """Where the correction of a photo lies; `photo` is the hash of its file's bytes."""
+    return place / f"{photo[:32]}.safetensors"
+
+
+def write_mask(path: Path, mask: Mask, photo: str) -> None:
+    """Raises StorageError."""
+    header = {"photo": photo, "box": list(mask.box), "percent": mask.severity.percent, "grade": mask.severity.grade}
+    write_tensor_file(path, KIND, VERSION, header, {"labels": np.ascontiguousarray(mask.labels)})
+
+
+def read_mask(path: Path) -> Mask | None:
+    """A correction made earlier; None where there is none, or none that can be read."""
+    try:
+        found = read_tensor_file(path, KIND, VERSION) if path.is_file() else None
+        if found is None:
+            return None
+        y0, x0, y1, x1 = (float(v) for v in found.header["box"])
+        labels = found.tensors["labels"]
+    except (LeafClinicError, KeyError, TypeError, ValueError):
+        return None
+    sound = labels.ndim == 2 and labels.dtype == np.uint8 and labels.size and int(labels.max()) <= DISEASED
+    return Mask(labels, (y0, x0, y1, x1), corrected=True) if sound else None

@@ -1,0 +1,71 @@
+"""How sure an answer must be: a slider along the model's own curve of coverage against accuracy."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import final
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QSlider, QWidget
+
+from app.settings import Settings
+from app.translation import tr
+from app.viewmodels.diagnosis import DiagnosisModel
+from app.widgets.parts import label, row
+from core.diagnosis.coverage import CoveragePoint
+from core.diagnosis.verdict import FAR_REFUSED
+
+
+@final
+class CoverageBar(QWidget):
+    """To the left every photo is answered, to the right only the surest; what that costs always stands beside it."""
+
+    def __init__(self, model: DiagnosisModel, settings: Settings) -> None:
+        super().__init__()
+        self._model, self._settings = model, settings
+        self._points: list[CoveragePoint] = []
+        with contextlib.suppress(ValueError):  # a hand-edited file may hold no number
+            model.coverage = min(max(float(settings.text("coverage", str(model.coverage))), 0.0), 1.0)
+        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider.setFixedWidth(150)
+        self.slider.setPageStep(1)
+        self.slider.setAccessibleName(tr("How sure must it be?"))
+        self.said = label("", "muted", wrap=True)
+        self.said.setToolTip(tr("Measured on the validation photos of this model. Photos from elsewhere are harder."))
+        self.setLayout(row(label(tr("How sure must it be?"), "caption"), self.slider, spacing=10))
+        self.layout().addWidget(self.said, 1)  # type: ignore[union-attr, call-arg]
+        self.slider.valueChanged.connect(self._on_moved)
+        model.model_ready.connect(self._on_model)
+        self._on_model()
+
+    def _on_model(self) -> None:
+        thresholds = self._model.thresholds
+        self._points = sorted(thresholds.curve, key=lambda p: (-p.coverage, p.threshold)) if thresholds else []
+        self.slider.setEnabled(bool(self._points))
+        self.slider.blockSignals(True)
+        self.slider.setRange(0, max(len(self._points) - 1, 0))
+        enough = [at for at, p in enumerate(self._points) if p.coverage >= self._model.coverage - 1e-9]
+        self.slider.setValue(max(enough, default=0))
+        self.slider.blockSignals(False)
+        self._say()
+
+    def _on_moved(self, at: int) -> None:
+        coverage = self._points[at].coverage
+        self._settings.set("coverage", f"{coverage:.6f}")
+        self._model.set_coverage(coverage)
+        self._say()
+
+    def _say(self) -> None:
+        if not self._points:
+            none = tr("This model answers always: it was not measured how sure it may be.")
+            self.said.setText(none if self._model.ready else "")
+            return
+        point = self._points[self.slider.value()]
+        text = tr(
+            "Answers {coverage} of the photos; {accuracy} of these answers are right. Wrongly refused: {refused} of "
+            "the good photos, and up to {far} for being unlike all it knows.",
+            coverage=f"{point.coverage:.0%}", accuracy=f"{point.accuracy:.1%}", refused=f"{point.wrongly_refused:.1%}",
+            far=f"{FAR_REFUSED:.0%}",
+        )  # fmt: skip
+        self.said.setText(text)
+        self.slider.setAccessibleDescription(text)

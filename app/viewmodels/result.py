@@ -1,0 +1,147 @@
+"""One diagnosed photo as the window knows it, judged anew when the slider moves, and the columns that show it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from app.cards import disease_name
+from app.mask import Mask, decode_mask
+from app.translation import sentence, tr
+from app.viewmodels.table import Column
+from core.diagnosis.severity import grade
+from core.diagnosis.verdict import Thresholds, judge_photo
+from core.ops.contract import Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One photo: waiting, or with its answer.
+
+    sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the
+    leaf's area, or None; maps: class maps uint8 ``(height, width)`` by class, as small as they came; probabilities of
+    all classes and familiarity: what the verdict follows from; hash: of the photo file's bytes; measured: leaf and
+    diseased area as they came; mask: as a person corrected them.
+    """
+
+    id: int
+    path: str
+    done: bool = False
+    verdict: str = ""
+    top: tuple[tuple[str, float], ...] = ()
+    error: str = ""
+    milliseconds: float = 0.0
+    sure: bool = True
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    diseased: float | None = None
+    maps: dict[str, Array] = field(default_factory=dict)
+    probabilities: tuple[float, ...] = ()
+    familiarity: float = 0.0
+    hash: str = ""
+    measured: Mapping[str, Any] | None = None
+    mask: Mask | None = None
+
+    @property
+    def probability(self) -> float:
+        return self.top[0][1] if self.top else 0.0
+
+    @property
+    def healthy(self) -> bool:
+        return self.sure and self.verdict.rsplit("/", 1)[-1].startswith("healthy")
+
+    @property
+    def shown_percent(self) -> float | None:
+        """Diseased percent of the leaf where it means something: of a diseased leaf, or corrected by a person."""
+        if self.mask is not None:
+            return self.mask.severity.percent
+        return self.diseased if self.sure and not self.healthy else None
+
+    def area(self) -> Mask | None:
+        """Leaf and diseased area: corrected, or as measured."""
+        return self.mask or (decode_mask(self.measured) if self.measured else None)
+
+
+def read_result(row: Result, answer: Mapping[str, Any]) -> Result:
+    """The row with its answer filled in."""
+    return replace(
+        row,
+        done=True,
+        verdict=answer.get("verdict", ""),
+        top=tuple((label, float(p)) for label, p in answer.get("top", ())),
+        error=answer.get("error", ""),
+        milliseconds=float(answer.get("milliseconds", 0.0)),
+        sure=bool(answer.get("sure", True)),
+        reason=answer.get("reason", ""),
+        notes=tuple(answer.get("notes", ())),
+        diseased=answer.get("diseased"),
+        maps={label: read_map(raw) for label, raw in answer.get("maps", {}).items()},
+        probabilities=tuple(answer.get("probabilities", ())),
+        familiarity=float(answer.get("familiarity", 0.0)),
+        hash=answer.get("hash", ""),
+        measured=answer.get("mask"),
+    )
+
+
+def read_map(raw: Mapping[str, Any]) -> Array:
+    """A class map, uint8 ``(height, width)``."""
+    return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
+
+
+def judge(result: Result, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> Result:
+    """The same photo with the verdict that follows at another coverage; nothing is computed again."""
+    if not result.top or len(result.probabilities) != len(classes):
+        return result
+    verdict = judge_photo(np.array(result.probabilities), result.familiarity, thresholds, classes, coverage)
+    return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason)
+
+
+def verdict_text(result: Result) -> str:
+    """The answer in a word or two."""
+    if not result.done:
+        return tr("waiting…")
+    if result.error:
+        return tr("not readable: {reason}", reason=sentence(result.error))
+    return disease_name(result.verdict) if result.sure else tr(result.verdict)
+
+
+def doubts(result: Result) -> str:
+    """Why there is no answer, and what makes one doubtful, with classes named as people name them."""
+    said = " ".join(sentence(text) for text in (result.reason, *result.notes) if text)
+    for label, _ in result.top:
+        said = said.replace(label, disease_name(label))
+    return said
+
+
+def severity_text(result: Result) -> str:
+    """How much of the leaf is diseased, with the grade; empty where it means nothing."""
+    percent = result.shown_percent
+    if percent is None:
+        return ""
+    said = tr("About {share} % of the leaf's area looks diseased.", share=f"{percent:.0f}")
+    level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(percent))
+    hand = " " + tr("Corrected by hand.") if result.mask is not None else ""
+    return f"{said} {level}{hand}"
+
+
+def columns() -> list[Column]:
+    return [
+        Column(tr("Photo"), lambda r: Path(r.path).name, tip=lambda r: r.path),
+        Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r)),
+        Column(tr("Probability"), lambda r: f"{r.probability:.1%}" if r.top else "", lambda r: r.probability, True),
+        Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True),
+        Column("ms", lambda r: f"{r.milliseconds:.0f}" if r.top else "", lambda r: r.milliseconds, True),
+    ]
+
+
+def _diseased(result: Result) -> str:
+    percent = result.shown_percent
+    return "" if percent is None else f"{percent:.0f} %" + (" ✎" if result.mask is not None else "")
+
+

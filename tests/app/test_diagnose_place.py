@@ -1,0 +1,123 @@
+"""The Diagnose place without a network: the slider judges anew, the brush corrects, the report shows it."""
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+
+from app.mask import LEAF, Mask, encode_mask
+from app.panels.diagnose.brush import BrushDialog
+from app.results_file import write_csv, write_html
+from app.viewmodels.diagnosis import DiagnosisModel
+from app.viewmodels.result import Result, judge, read_result
+from core.diagnosis.coverage import CoveragePoint
+from core.diagnosis.severity import Severity
+from core.diagnosis.verdict import NOT_SURE, Thresholds
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+CLASSES = ("tomato/early_blight", "tomato/healthy", "tomato/late_blight")
+CURVE = (CoveragePoint(1.0, 0.3, 0.95, 0.0), CoveragePoint(0.9, 0.7, 0.99, 0.06), CoveragePoint(0.5, 0.9, 1.0, 0.47))
+THRESHOLDS = Thresholds("energy", -10.0, -1, 1.0, CURVE)
+
+
+def answer(probability, photo="0"):
+    """What the process says of one photo."""
+    leaf = np.zeros((64, 64), bool)
+    leaf[8:56, 8:56] = True
+    rest = (1 - probability) / 2
+    return {
+        "verdict": CLASSES[0], "sure": True, "probabilities": [probability, rest, rest], "familiarity": 0.0,
+        "top": [[CLASSES[0], probability], [CLASSES[1], rest], [CLASSES[2], rest]], "diseased": 0.0, "hash": photo * 64,
+        "maps": {name: {"height": 1, "width": 2, "data": "AP8="} for name in CLASSES},
+        "mask": encode_mask(Severity(leaf, np.zeros_like(leaf)), (0.0, 0.0, 1.0, 1.0)),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def place(start, tmp_path):
+    """The place with three answered photos, and what it stands on."""
+    program = start()
+    model: DiagnosisModel = program.diagnosis
+    model.ready, model.thresholds = {"classes": CLASSES}, THRESHOLDS
+    photos = sorted(write_folder(tmp_path / "photos", {"a": 3}).rglob("*.png"))
+    model.rows.append([read_result(Result(at, str(photo)), answer(p, str(at)))
+                       for at, (photo, p) in enumerate(zip(photos, (0.95, 0.8, 0.5), strict=True))])  # fmt: skip
+    panel = program.window.go("diagnose")
+    panel.coverage._on_model()
+    panel.table.selectRow(0)
+    panel._show_selected()
+    return panel, model
+
+
+def test_the_slider_judges_all_photos_anew_and_says_what_it_costs(place):
+    panel, model = place
+    panel.coverage.slider.setValue(2)
+    assert [row.verdict for row in model.rows.rows] == [CLASSES[0], NOT_SURE, NOT_SURE]
+    assert "50%" in panel.coverage.said.text()
+    assert "47.0%" in panel.coverage.said.text()
+    assert "2 not answered" in panel.state.text()
+    assert model.rows.rows[1].reason
+    panel.coverage.slider.setValue(0)
+    assert [row.verdict for row in model.rows.rows] == [CLASSES[0]] * 3
+    assert "0.0%" in panel.coverage.said.text()
+
+
+def test_a_model_without_thresholds_leaves_the_slider_still(place):
+    panel, model = place
+    model.thresholds = None
+    panel.coverage._on_model()
+    assert not panel.coverage.slider.isEnabled()
+    assert "always" in panel.coverage.said.text()
+    assert judge(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
+
+
+def test_every_one_of_the_likeliest_classes_has_its_map(place):
+    panel, _ = place
+    which = panel.detail.which
+    assert [which.itemText(at) for at in range(which.count())] == [
+        "Early blight of tomato", "Healthy tomato leaf", "Late blight of tomato", "Diseased area"]  # fmt: skip
+    which.setCurrentIndex(3)
+    panel.table.selectRow(1)
+    panel._show_selected()
+    assert which.currentText() == "Diseased area"
+
+
+def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(place, qtbot, tmp_path, home):
+    panel, model = place
+    panel.detail.correct.click()
+    dialog = panel.findChild(BrushDialog)
+    qtbot.waitUntil(lambda: dialog.canvas.width() > 200 and dialog.isActiveWindow())
+    middle = dialog.canvas.rect().center()
+    QTest.mousePress(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
+    QTest.mouseRelease(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
+    once = dialog.mask.severity.percent
+    assert once > 0
+    assert dialog.figure.text().startswith(f"{once:.1f}")
+    QTest.mouseClick(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle + QPoint(60, 0))
+    assert dialog.mask.severity.percent > once
+    QTest.keyClick(dialog, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert dialog.mask.severity.percent == once
+    dialog._on_keep()
+
+    assert model.rows.rows[0].shown_percent == once
+    assert "by hand" in panel.detail.notes.text()
+    assert len(list((home / "masks").iterdir())) == 1
+    write_csv(tmp_path / "out.csv", model.rows.rows)
+    assert f"{once:.2f},{dialog.mask.severity.grade},yes" in (tmp_path / "out.csv").read_text()
+    write_html(tmp_path / "out.html", model.rows.rows, "model")
+    assert "Corrected by hand" in (tmp_path / "out.html").read_text()
+
+    model.correct(model.rows.rows[0], None)
+    assert model.rows.rows[0].mask is None
+    assert not list((home / "masks").iterdir())
+
+
+def test_a_correction_belongs_to_the_photo_and_not_to_its_name(place):
+    panel, model = place
+    again = read_result(Result(3, "/elsewhere/copy.png"), answer(0.9, "0"))
+    model.rows.append([again])
+    model.correct(model.rows.rows[0], Mask(np.full((64, 64), LEAF, np.uint8), corrected=True))
+    assert model.rows.rows[3].mask is not None
+    assert model.rows.rows[1].mask is None

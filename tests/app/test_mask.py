@@ -1,0 +1,62 @@
+"""Masks that a person corrects: painting, percentage, keeping."""
+
+import numpy as np
+import pytest
+
+from app.mask import DISEASED, GROUND, LEAF, Mask, decode_mask, encode_mask, mask_path, read_mask, write_mask
+from core.diagnosis.severity import Severity
+
+
+@pytest.fixture
+def half():
+    """A leaf on the left half of a square, healthy."""
+    labels = np.zeros((100, 100), np.uint8)
+    labels[:, :50] = LEAF
+    return Mask(labels)
+
+
+def test_painted_disease_is_counted_as_a_share_of_the_leaf(half):
+    painted = half.paint(0.5, 0.25, 0.1, DISEASED)
+    assert painted.severity.percent == pytest.approx(100 * np.pi * 10.5**2 / 5000, rel=0.06)
+    assert half.severity.percent == 0
+    assert painted.corrected
+    assert not half.corrected
+
+
+def test_disease_painted_beside_the_leaf_belongs_to_it_and_can_be_taken_away(half):
+    beside = half.paint(0.5, 0.8, 0.1, DISEASED)
+    assert beside.severity.leaf.sum() > half.severity.leaf.sum()
+    assert np.array_equal(beside.paint(0.5, 0.8, 0.12, GROUND).labels, half.labels)
+    assert half.paint(0.5, 0.25, 0.1, GROUND).severity.leaf.sum() < half.severity.leaf.sum()
+
+
+def test_a_brush_on_a_cut_out_leaf_lands_where_the_hand_is():
+    mask = Mask(np.full((100, 100), LEAF, np.uint8), (0.5, 0.5, 1.0, 1.0))
+    rows, columns = np.nonzero(mask.paint(0.75, 0.6, 0.05, DISEASED).labels == DISEASED)
+    assert rows.mean() == pytest.approx(50, abs=1)
+    assert columns.mean() == pytest.approx(20, abs=1)
+    assert np.ptp(rows) + 1 == pytest.approx(20, abs=2)
+    assert not (mask.paint(0.1, 0.1, 0.05, DISEASED).labels == DISEASED).any()
+
+
+def test_what_was_measured_comes_back_from_its_line():
+    leaf = np.zeros((32, 32), bool)
+    leaf[4:20, 4:20] = True
+    lesions = np.zeros((32, 32), bool)
+    lesions[10:30, 10:12] = True
+    severity = Severity(leaf, lesions)
+    back = decode_mask(encode_mask(severity, (0.0, 0.25, 0.5, 0.75)))
+    assert back.severity.percent == severity.percent > 0
+    assert back.box == (0.0, 0.25, 0.5, 0.75)
+
+
+def test_a_correction_is_kept_and_a_spoilt_file_is_none(half, tmp_path):
+    path = mask_path(tmp_path, "ab" * 32)
+    assert read_mask(path) is None
+    painted = half.paint(0.5, 0.25, 0.1, DISEASED)
+    write_mask(path, painted, "ab" * 32)
+    back = read_mask(path)
+    assert np.array_equal(back.labels, painted.labels)
+    assert back.corrected
+    path.write_bytes(path.read_bytes()[:-5])
+    assert read_mask(path) is None
