@@ -2,7 +2,7 @@
 
 Trains the preset `tomato-cpu` on the tomato photos of LEAFCLINIC_DATA with the pack's own split, one
 seed after the other, and reads the test split once per seed. Beside the accuracy stands what the
-photo's border alone gives away (7-NN on eight border patches, the pack's ATTRIBUTION.md).
+photo's border alone gives away (`core.data.baseline`, measured on the run's own split; the pack states 63.7 %).
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from benchmarks.record import Row, write_results
 from core.training.events import RunFinished, from_line
 
 WANTED = 0.90
-BORDER = 0.637
-"""Test accuracy of the border baseline, as the pack states it; `core.data.baseline` reproduces it."""
 
 
 def main() -> int:
@@ -46,9 +44,11 @@ def train(manifest: Path, out: Path, seed: int, minutes: float) -> list[Row]:
     events = [from_line(line) for line in (out / "events.jsonl").read_text("utf-8").splitlines()]
     end = next(e for e in reversed(events) if isinstance(e, RunFinished))
     assert end.test_accuracy is not None
+    assert end.border_accuracy is not None
     name = f"train tomato-cpu seed {seed}"
+    accuracy = end.test_accuracy
     return [
-        Row(f"{name} test accuracy", end.test_accuracy, {"border": BORDER}, "share", end.test_accuracy / WANTED),
+        Row(f"{name} test accuracy", accuracy, {"border": end.border_accuracy}, "share", accuracy / WANTED),
         Row(f"{name} minutes", end.seconds / 60, {}, "min", 20 / (end.seconds / 60)),
     ]
 

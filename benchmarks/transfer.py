@@ -1,7 +1,7 @@
 """A user's own small set: some photos a class of one crop, from learned weights and from scratch, by turns.
 
     python -m benchmarks.transfer $LEAFCLINIC_DATA/leaves/manifest.csv --crop citrus --from resources/models/...
-        [--start-colours caffe] [--each 50] [--seeds 0,1,2] [--judge test] [--preset transfer] [--train-layers last]
+        [--start-colours caffe] [--each 50] [--seeds 0 1 2] [--judge test] [--preset transfer] [--train-layers last]
 
 Of each class's photos for training 4 in 5 are learned and the rest validates; all photos of the test split (or, while
 recipes are tried, of the validation split: `--judge val`) judge the end. Time is that of the whole run.
@@ -43,13 +43,51 @@ def write_small_set(source: Path, crop: str, each: int, judge: str, target: Path
         out.writerows({**row, "path": str(source.parent.absolute() / row["path"])} for row in chosen)
 
 
-def run(config: RunConfig) -> tuple[float, float]:
+def train(config: RunConfig) -> tuple[float, float]:
     """Accuracy in per cent, and seconds from the command to the finished model."""
     begin = time.perf_counter()
     for event in Trainer(config).run():
         last = event
     assert isinstance(last, RunFinished)
     return 100 * (last.test_accuracy or 0.0), time.perf_counter() - begin
+
+
+def measure(options: argparse.Namespace, seed: int) -> tuple[float, float, float, float]:
+    """Accuracy (per cent) and seconds from learned weights and from scratch, NaN where that is left out."""
+    changes = {k: type(getattr(RunConfig(), k))(v) for k, v in (s.split("=") for s in options.set)}
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = Path(folder) / "photos.csv"
+        write_small_set(options.manifest, options.crop, options.each, options.judge, manifest)
+        common = {**PRESETS[options.preset].values, **changes, "data": str(manifest), "label": "condition",
+                  "seed": seed}
+        which = {"train_layers": options.train_layers} if options.train_layers else {}
+        learned, seconds = train(from_dict({
+            **common, **which, "start": options.start, "start_colours": options.start_colours,
+            "out": f"{folder}/transfer"}))
+        print(f"seed {seed}: from {Path(options.start).name} {learned:.1f} % in {seconds:.0f} s", flush=True)
+        if options.without_scratch:
+            return learned, seconds, float("nan"), float("nan")
+        scratch, other = train(from_dict({
+            **common, "model": options.scratch_model, "image_size": options.scratch_size, "train_layers": "all",
+            "out": f"{folder}/scratch"}))
+        print(f"seed {seed}: from scratch {scratch:.1f} % in {other:.0f} s", flush=True)
+        return learned, seconds, scratch, other
+
+
+def rows_of(name: str, found: dict[int, tuple[float, float, float, float]]) -> list[Row]:
+    """Each seed, and all of them: mean accuracies and the longest time."""
+    rows = []
+    for seed, (learned, seconds, scratch, other) in found.items():
+        gain = learned - scratch
+        rows.append(Row(f"{name} seed {seed} accuracy", learned, {"scratch": scratch, "wanted": scratch + GAIN}, "%",
+                        gain / GAIN))
+        rows.append(Row(f"{name} seed {seed} time", seconds, {"scratch": other, "wanted": LIMIT}, "s", LIMIT / seconds))
+    learned, _, scratch, _ = (sum(column) / len(found) for column in zip(*found.values(), strict=True))
+    longest = max(seconds for _, seconds, _, _ in found.values())
+    gain = learned - scratch
+    rows.append(Row(f"{name} accuracy", learned, {"scratch": scratch, "wanted": scratch + GAIN}, "%", gain / GAIN))
+    rows.append(Row(f"{name} time", longest, {"wanted": LIMIT}, "s", LIMIT / longest))
+    return rows
 
 
 def main() -> None:
@@ -63,42 +101,19 @@ def main() -> None:
     parser.add_argument("--scratch-model", default="squeezenet1_1_bn")
     parser.add_argument("--scratch-size", type=int, default=224)
     parser.add_argument("--each", type=int, default=50)
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--judge", choices=("val", "test"), default="val")
     parser.add_argument("--without-scratch", action="store_true", help="print only, while recipes are tried")
     parser.add_argument("--set", nargs="*", default=[], metavar="FIELD=VALUE", help="other values than the preset's")
     options = parser.parse_args()
-    changes = {k: type(getattr(RunConfig(), k))(v) for k, v in (s.split("=") for s in options.set)}
-    gained, taken, pairs = [], [], []
-    for seed in (int(s) for s in options.seeds.split(",")):
-        with tempfile.TemporaryDirectory() as folder:
-            manifest = Path(folder) / "photos.csv"
-            write_small_set(options.manifest, options.crop, options.each, options.judge, manifest)
-            common = {**PRESETS[options.preset].values, **changes, "data": str(manifest), "label": "condition",
-                      "seed": seed}
-            which = {"train_layers": options.train_layers} if options.train_layers else {}
-            learned, seconds = run(from_dict({
-                **common, **which, "start": options.start, "start_colours": options.start_colours,
-                "out": f"{folder}/transfer"}))
-            print(f"seed {seed}: from {Path(options.start).name} {learned:.1f} % in {seconds:.0f} s", flush=True)
-            if options.without_scratch:
-                continue
-            scratch, other = run(from_dict({
-                **common, "model": options.scratch_model, "image_size": options.scratch_size, "train_layers": "all",
-                "out": f"{folder}/scratch"}))
-            print(f"seed {seed}: from scratch {scratch:.1f} % in {other:.0f} s", flush=True)
-            pairs.append((learned, scratch))
-            gained.append(learned - scratch)
-            taken.append(seconds)
-    if pairs:
-        name = f"transfer {options.crop} {options.each} a class"
-        count = len(pairs)
-        learned, scratch = (sum(column) / count for column in zip(*pairs, strict=True))
-        gain, longest = sum(gained) / count, max(taken)
-        write_results(f"transfer-{options.crop}", [
-            Row(f"{name} accuracy", learned, {"scratch": scratch, "wanted": scratch + GAIN}, "%", gain / GAIN),
-            Row(f"{name} time", longest, {"wanted": LIMIT}, "s", LIMIT / longest),
-        ], judged_on=options.judge, start=Path(options.start).name, preset=options.preset, seeds=options.seeds)
+    found: dict[int, tuple[float, float, float, float]] = {}
+    for seed in options.seeds:
+        found[seed] = measure(options, seed)
+        if not options.without_scratch:  # after every seed: what was measured stays, whatever ends the rest
+            write_results(
+                f"transfer-{options.crop}", rows_of(f"transfer {options.crop} {options.each} a class", found),
+                judged_on=options.judge, start=Path(options.start).name, preset=options.preset, seeds=list(found),
+            )
 
 
 if __name__ == "__main__":

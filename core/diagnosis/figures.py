@@ -111,4 +111,4 @@ def wilson_interval(right: int, total: int) -> tuple[float, float]:
     share, z2 = right / total, Z_95**2
     centre = (share + z2 / (2 * total)) / (1 + z2 / total)
     half = Z_95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
-    return (max(0.0, centre - half), min(1.0, centre + half))
+    return (max(0.0, min(centre - half, share)), min(1.0, max(centre + half, share)))  # rounding must not shut it out
