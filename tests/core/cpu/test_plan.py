@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -311,5 +312,12 @@ def test_every_kernel_is_timed_and_listed():
     before = plan.weights()
     times = plan.time_kernels(_batch(2))
     assert [(t.layer, t.direction, t.kernel) for t in times] == plan.kernels()
+    assert {t.flops for t in times if t.kernel == "border"} == {0}  # it clears memory and does no layer's arithmetic
+    done = Counter()
+    for t in times:
+        done[t.layer, t.direction] += t.flops
+    for step in plan.program.steps:
+        passes = {t.direction for t in times if t.layer == step.node and t.kernel != "border"}
+        assert {done[step.node, direction] for direction in passes} == {2 * step.cost.flops}, step.node
     assert all(t.milliseconds > 0 for t in times)
     assert all(np.array_equal(plan.weights()[n], a) for n, a in before.items())
