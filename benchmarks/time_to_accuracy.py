@@ -27,7 +27,7 @@ GOAL = 0.965
 
 @dataclass(frozen=True)
 class Reading:
-    """One epoch's end: seconds since the process began, and the validation accuracy."""
+    """One epoch's end: seconds since the process began, and the validation accuracy. Epoch 0: photos are ready."""
 
     epoch: int
     seconds: float
@@ -35,6 +35,8 @@ class Reading:
 
 
 def read_ours(line: str) -> tuple[int, float] | None:
+    if '"RunStarted"' in line:
+        return 0, 0.0
     if '"EpochDone"' not in line:
         return None
     event = from_line(line)
