@@ -20,8 +20,10 @@ from core.gpu.kernels import (
     dropout,
     elementwise,
     matmul,
+    matmul_copy_engine,
     matmul_hopper,
     matmul_tensor_core,
+    matmul_warp,
     pool,
     softmax,
     update,
@@ -181,6 +183,8 @@ PRODUCT: Final = (
         "the same with 16-byte accesses", matmul.refuse_unaligned),
     row("matmul", "forward", "double_buffered", matmul.launch_flat(matmul.double_buffered), "out",
         "the next tile travels while this one is multiplied", matmul.refuse_unaligned),
+    row("matmul", "forward", "warp_tiled", matmul_warp.launch, "out",
+        "8 x 16 sums a thread, every warp a tile of its own without bank conflicts", matmul.refuse_unaligned),
 )  # fmt: skip
 
 FAST: Final = (
@@ -188,6 +192,8 @@ FAST: Final = (
         "bf16 through cp.async and mma.sync, float32 sums", matmul_tensor_core.refuse, BF16),
     row("matmul", "forward", "wgmma", matmul_hopper.launch, "out",
         "four warps multiply from shared memory, Hopper's own instruction", matmul_hopper.refuse, BF16),
+    row("matmul", "forward", "copy_engine", matmul_copy_engine.launch, "out",
+        "one warp sends boxes through the copy engine, eight only multiply", matmul_hopper.refuse, BF16),
 )  # fmt: skip
 
 TEACHING: Final = (

@@ -28,8 +28,10 @@ LADDER: Final = (
     "tiled",
     "tiled_vectorised",
     "double_buffered",
+    "warp_tiled",
     "tensor_core",
     "wgmma",
+    "copy_engine",
     "fused",
 )
 """Rungs, lowest first. The vendors' libraries are yardsticks and are never chosen by "auto"."""

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import re
 
 import pytest
 
 from core.gpu.cuda import compile_to_ptx
-from core.gpu.kernels import matmul_hopper
+from core.gpu.kernels import matmul_copy_engine, matmul_hopper
 from core.gpu.kernels.matmul_tensor_core import KINDS, TILE, make_kernel
 from core.gpu.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
 
 MODULES = (
     "batch_norm", "conv2d", "conv2d_im2col", "conv2d_shared", "dense", "depthwise", "dropout", "elementwise",
-    "matmul", "matmul_tensor_core", "pool", "product", "reduction", "softmax", "update",
+    "matmul", "matmul_tensor_core", "matmul_warp", "pool", "product", "reduction", "softmax", "update",
 )  # fmt: skip
 
 ON_EVERY_GPU = (
     ("conv2d_shared", "shared_forward"),
     ("product", "product_nt"),
     ("matmul", "double_buffered"),
+    ("matmul_warp", "large"),
     ("elementwise", "vectorised_relu"),
 )
 """Kernels compiled for every generation; the others, of the same make, for Hopper only (time)."""
@@ -61,9 +63,12 @@ def test_the_ladder_compiles_for_every_generation(capability):
         check(kernels(module)[name], capability)
 
 
-@pytest.mark.parametrize("name", ["tiled_vectorised", "double_buffered"])
-def test_wide_rungs_load_and_store_16_bytes_at_a_time(name):
-    ptx = kernel_ptx(kernels("matmul")[name], (9, 0))
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("matmul", "tiled_vectorised"), ("matmul", "double_buffered"), ("matmul_warp", "large"), ("matmul_warp", "small")],
+)
+def test_wide_rungs_load_and_store_16_bytes_at_a_time(module, name):
+    ptx = kernel_ptx(kernels(module)[name], (9, 0))
     for instruction in ("ld.global.v4", "ld.shared.v4", "st.shared.v4", "st.global.v4"):
         assert instruction in ptx, instruction
 
@@ -77,10 +82,25 @@ def test_the_tensor_core_product_compiles_from_ampere_on(capability):
     assert (resources.stack, resources.spills) == (0, 0)
 
 
-def test_hoppers_product_keeps_its_matrix_units_busy():
-    ptx, _ = matmul_hopper.ptx()
-    assert ptx.count("wgmma.mma_async") == 4
+@pytest.mark.parametrize("module", [matmul_hopper, matmul_copy_engine], ids=["wgmma", "copy_engine"])
+def test_hoppers_products_keep_its_matrix_units_busy(module):
+    ptx, _ = module.ptx()
+    assert ptx.count("wgmma.mma_async") % 4 == 0
+    assert ptx.count("wgmma.mma_async") > 0
     assert ".local" not in ptx
     log = assembler_log(ptx, "sm_90a")
     assert "serialized" not in log, log
     assert "0 bytes spill stores" in log
+
+
+def test_the_copy_engine_moves_everything_that_is_multiplied():
+    ptx, _ = matmul_copy_engine.ptx()
+    assert "cp.async.bulk.tensor.2d" in ptx
+    assert "ld.global" not in ptx, "the threads load nothing themselves"
+    assert assemble_for_hopper(ptx) <= 168, "288 threads with more registers do not fit"
+
+
+def assemble_for_hopper(ptx):
+    found = re.search(r"Used (\d+) registers", assembler_log(ptx, "sm_90a"))
+    assert found
+    return int(found[1])
