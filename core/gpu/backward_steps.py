@@ -48,7 +48,7 @@ def backward_launches(frame: Frame, accumulate: bool) -> None:
             _fire(walk, before, step)
             skip = 1
         else:
-            _backward(walk, step)
+            write_backward(walk, step)
 
 
 def _both_reached(walk: Backward, other: Step) -> bool:
@@ -69,7 +69,8 @@ def _loss(walk: Backward) -> None:
     frame.add(plain.head_launch(frame, gradient, mask))
 
 
-def _backward(walk: Backward, step: Step) -> None:
+def write_backward(walk: Backward, step: Step) -> None:
+    """Write the launches of a step's gradients, of those that are wanted."""
     if step.op in ("conv2d", "dense"):
         _weights(walk, step)
         if walk.wants(step.inputs[0]):

@@ -16,11 +16,14 @@ from unittest.mock import patch
 from cuda.bindings import driver
 from llvmlite import ir
 from numba import cuda
-from numba.core import types
+from numba.core import config, types
 from numba.cuda.extending import intrinsic
 
 __all__ = ["SIMULATED", "compile_to_ptx", "cuda", "device_function", "driver", "intrinsic", "ir", "types"]
 
+
+config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+"""A laboratory kernel on a small array is meant to be small: no warning that the GPU is not full."""
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 """Kernels run as plain Python, one thread each (Numba's CUDA simulator)."""

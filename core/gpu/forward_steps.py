@@ -44,7 +44,7 @@ def forward_launches(frame: Frame) -> None:
             _expand(frame, step, following)
             merged = True
         else:
-            _forward(frame, step, following)
+            write_forward(frame, step, following)
 
 
 def is_fire(one: Step, three: Step | None) -> bool:
@@ -104,7 +104,8 @@ def window_of(frame: Frame, step: Step) -> Window:
     return replace(window, padding=(top, left, 0, 0))
 
 
-def _forward(frame: Frame, step: Step, following: Step | None) -> None:
+def write_forward(frame: Frame, step: Step, following: Step | None) -> None:
+    """Write a step's launches; sums that the `following` batch norm wants are made on the way."""
     if step.op not in ("conv2d", "dense") and any(value.buffer == PHOTO for value in step.inputs):
         raise KernelUnavailable(
             f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): its "
@@ -155,9 +156,9 @@ def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
     if is_photo:
         launch = _photo_convolution(frame, step, x, out, window)
     elif convolution.suits_halo(window) and not counted:
-        launch = _halo(frame, step, x, out)
+        launch = halo_forward(frame, step, x, out)
     if launch is None:
-        launch = _plain(frame, step, following if counted else None, x, out, window)
+        launch = plain_forward(frame, step, following if counted else None, x, out, window)
     if is_fire(step, following):  # the 1x1 half runs beside the 3x3 half
         frame.add(replace(launch, lane=1))
         frame.join_after_next()
@@ -174,7 +175,8 @@ def _photo_convolution(frame: Frame, step: Step, x: Tensor, out: Tensor, window:
     )
 
 
-def _halo(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
+def halo_forward(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
+    """The 3x3 convolution with its pixels in shared memory; None where channels or memory do not suit it."""
     name, size = f"{step.node}.weight", convolution.channel_bytes(x.padded, frame.element, out.padded)
     if not size:
         return None
@@ -188,7 +190,7 @@ def _halo(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
     return launch if launch.shared <= frame.shared else None
 
 
-def _plain(
+def plain_forward(
     frame: Frame, step: Step, counting: Step | None, x: Tensor, out: Tensor, window: Window
 ) -> Launch:
     """The implicit product, with the sums of the batch norm `counting` if there is one."""

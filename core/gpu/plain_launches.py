@@ -144,7 +144,7 @@ def _softmax(
     )
     return simple_launch(
         step.node, direction, "fused", "softmax_fast", factory, (frame.element,), softmax_fast.ARGUMENTS,
-        (blocks_of(pixels, warps), 1, 1), (32, warps, 1), values,
+        (blocks_of(pixels, warps), 1, 1), (32 * warps, 1, 1), values,
         moved=pixels * lanes * 16 * (2 + bool(y) + bool(mask) + int(accumulate)),
     )
 

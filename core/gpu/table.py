@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.gpu import fast_rows
 from core.gpu.hosted import Launcher, hosted
 from core.gpu.kernels import (
     batch_norm,
@@ -200,4 +201,4 @@ TEACHING: Final = (
     *CONVOLUTION, *DEPTHWISE, *DENSE, *POOLS, *ELEMENTWISE, *JOINS, *SOFTMAX, *BATCH_NORM, *UPDATES, *PRODUCT,
 )  # fmt: skip
 
-TABLE: Final = Table((*TEACHING, *FAST))
+TABLE: Final = Table((*TEACHING, *FAST, *fast_rows.ROWS))

@@ -30,6 +30,7 @@ LADDER: Final = (
     "double_buffered",
     "warp_tiled",
     "tensor_core",
+    "halo",
     "wgmma",
     "copy_engine",
     "fused",

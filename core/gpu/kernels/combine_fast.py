@@ -25,7 +25,6 @@ def make_combine(element: int, kind: str) -> Any:
     "sigmoid_gradient" gives ``a b (1 - b)``."""
     unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
     FORWARD, GRADIENT = kind == "sigmoid", kind == "sigmoid_gradient"
-    exp = cuda.libdevice.expf
 
     def combine(a, b, mask, out, total, lanes, l_mul, l_shift, lda, ldb, ldm, ldo, activation, masking, accumulate):
         at = i32(cuda.grid(1))
@@ -43,7 +42,7 @@ def make_combine(element: int, kind: str) -> Any:
                 y[i] = f32(0.0)
         for i in range(VEC):
             if FORWARD:
-                x[i] = f32(f32(1.0) / f32(f32(1.0) + exp(f32(-x[i]))))
+                x[i] = f32(f32(1.0) / f32(f32(1.0) + cuda.libdevice.expf(f32(-x[i]))))
             elif GRADIENT:
                 x[i] = f32(x[i] * y[i] * f32(f32(1.0) - y[i]))
             else:

@@ -25,10 +25,10 @@ ARGUMENTS: Final = (
 def make_softmax(element: int) -> Any:
     """Forward: ``out = exp(x - max) / sum``; channels that only fill up 16 bytes become zero."""
     unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
-    exp = cuda.libdevice.expf
 
     def softmax(x, y, mask, out, pixels, channels, lanes, ldx, ldy, ldm, ldo, masking, accumulate):
-        t, row = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.x) * WARPS + i32(cuda.threadIdx.y))
+        tid = i32(cuda.threadIdx.x)
+        t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
         if row >= pixels:
             return
         value = cuda.local.array(VEC, dtype=types.float32)
@@ -42,13 +42,15 @@ def make_softmax(element: int) -> Any:
         for part in range(t, lanes, 32):
             unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
             for i in range(VEC):
-                total = f32(total + (exp(f32(value[i] - top)) if part * VEC + i < channels else f32(0.0)))
+                power = cuda.libdevice.expf(f32(value[i] - top))
+                total = f32(total + (power if part * VEC + i < channels else f32(0.0)))
         for step in range(5):
             total = f32(total + shuffle_xor(total, u32(1 << step)))
         for part in range(t, lanes, 32):
             unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
             for i in range(VEC):
-                value[i] = f32(exp(f32(value[i] - top)) / total) if part * VEC + i < channels else f32(0.0)
+                power = cuda.libdevice.expf(f32(value[i] - top))
+                value[i] = f32(power / total) if part * VEC + i < channels else f32(0.0)
             v = pack(value)
             store4(u64(out + u64((i64(row) * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
 
@@ -60,7 +62,8 @@ def make_softmax_gradient(element: int) -> Any:
     unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
 
     def softmax_gradient(dy, y, mask, out, pixels, channels, lanes, ldx, ldy, ldm, ldo, masking, accumulate):
-        t, row = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.x) * WARPS + i32(cuda.threadIdx.y))
+        tid = i32(cuda.threadIdx.x)
+        t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
         if row >= pixels:
             return
         value = cuda.local.array(VEC, dtype=types.float32)

@@ -1,0 +1,227 @@
+"""One step of the fast plan by itself, on a caller's float32 arrays: how the tests and the laboratory run its kernels.
+
+The step is lowered as in a whole program. Arrays whose channels fill 16 bytes are used where they lie; others, and
+all in bf16, are copied into the plan's layout and back, which counts in a timing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, final
+from weakref import finalize
+
+from core.errors import KernelUnavailable
+from core.gpu.backward_steps import write_backward
+from core.gpu.cuda import driver
+from core.gpu.device import check, open_device
+from core.gpu.forward_steps import write_forward
+from core.gpu.frame import Frame, Places
+from core.gpu.gradient_walk import Backward
+from core.gpu.hosted import Arrays, Launcher, stream_address
+from core.gpu.kernels import layout_fast
+from core.gpu.kernels.fragments import fast_divisor
+from core.gpu.launch import Launch, blocks_of
+from core.gpu.memory import Block
+from core.gpu.plain_launches import THREADS, simple_launch
+from core.gpu.update_steps import pack_launch
+from core.graph import Graph, Node, Shape
+from core.ops.contract import Array, volume
+from core.ops.registry import Case, Refusal
+from core.ops.table import OPS
+from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
+
+Write: TypeAlias = Callable[[Frame, Step], None]
+"""Writes the launches of one direction of a step."""
+
+Allocate: TypeAlias = Callable[[Mapping[str, int], Mapping[str, Array]], dict[str, int]]
+"""Addresses of arrays of so many bytes, the named ones filled with these contents."""
+
+NODE: Final = "layer"
+PROCESSORS: Final = 132
+"""For a refusal, which needs no GPU."""
+
+ROLES: Final = {"x": "x", "x2": "x2", "out": "out", "d:out": "dy", "d:x": "dx", "d:x2": "dx2"}
+"""The caller's name of each buffer."""
+
+WRITTEN: Final = {"forward": ("out",), "backward_input": ("d:x", "d:x2"), "backward_weight": ()}
+
+
+def lower_case(case: Case) -> tuple[Program, ParameterLayout]:
+    """A program of one step that reads x (and x2) and writes out."""
+    op = OPS[case.op]
+    parameters = op.parameters(case.attributes, case.inputs)
+    inputs = tuple(Value(f"x{i + 1}" if i else "x", shape) for i, shape in enumerate(case.inputs))
+    step = Step(
+        NODE, case.op, case.attributes, inputs, Value("out", case.output), case.activation, parameters,
+        op.cost(case.attributes, case.inputs, case.output),
+    )  # fmt: skip
+    graph = Graph("row", (Node(NODE, case.op, (), case.output, case.attributes, parameters),), NODE)
+    buffers = {value.buffer: value.shape for value in (*inputs, step.output)}
+    return Program(graph, True, (step,), buffers, {}, Value("logits", (1,))), lay_out_parameters(graph)
+
+
+def forward(frame: Frame, step: Step) -> None:
+    """As the plan does it."""
+    write_forward(frame, step, None)
+
+
+def backward_input(frame: Frame, step: Step) -> None:
+    """Gradients of the inputs; a max pool runs forward first, which leaves the winners' places."""
+    if step.op == "max_pool":
+        write_forward(frame, step, None)
+    walk = Backward(frame, False)
+    walk.wanted = frozenset(value.buffer for value in step.inputs)
+    frozen, frame.frozen = frame.frozen, frozenset(f"{NODE}.{p.role}" for p in step.parameters)
+    write_backward(walk, step)
+    frame.frozen = frozen
+
+
+def backward_weight(frame: Frame, step: Step) -> None:
+    """Gradients of the parameters."""
+    write_backward(Backward(frame, False), step)
+
+
+def new_frame(case: Case, processors: int, shared: int) -> Frame:
+    program, layout = lower_case(case)
+    return Frame(program, layout, case.batch, case.precision, processors, frozenset(), shared)
+
+
+def refuses(write: Write) -> Refusal:
+    """Why the launches cannot be written, in their own words."""
+
+    def refuse(case: Case) -> str | None:
+        if case.activation and write is not forward:
+            return "An activation's gradient is folded into the next kernel of a plan, not into this one."
+        frame = new_frame(case, PROCESSORS, 227 << 10)
+        try:
+            write(frame, frame.program.steps[0])
+        except KernelUnavailable as error:
+            return str(error)
+        return None
+
+    return refuse
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy between addresses of the device."""
+
+    target: int
+    source: int
+    bytes: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one run queues, in this order."""
+
+    before: tuple[Copy, ...]
+    launches: tuple[Launch, ...]
+    after: tuple[Copy, ...]
+
+
+def prepare(frame: Frame, direction: str, write: Write, theirs: Mapping[str, int], allocate: Allocate) -> Work:
+    """The work on arrays at the addresses `theirs` by role; `allocate` makes room for what the step has of its own."""
+    step = frame.program.steps[0]
+    write(frame, step)
+    sizes = {name: life.bytes for name, life in frame.lifetimes().items()}
+    given = {n: theirs[ROLES[n]] for n in sizes if ROLES.get(n) in theirs}
+    if step.op == "max_pool" and direction != "forward":
+        given.pop("out", None)  # made again for the places alone
+    direct = {n: address for n, address in given.items() if _lies_as_here(frame, n)}
+    packed, flat = max(frame.packed_count, 2), 4 * frame.layout.size + 64
+    sizes = {n: size for n, size in sizes.items() if n not in direct} | {
+        "weights": flat, "gradient": flat, "packed": packed * frame.element, "pack places": 4 * packed,
+        "tables": frame.all_tables().nbytes,
+    }  # fmt: skip
+    at = direct | allocate(sizes, {"pack places": frame.all_packs(), "tables": frame.all_tables()})
+    frame.restart(Places(at["weights"], at["gradient"], 0, at["packed"], at["pack places"], at["tables"], 0, 0, 0, at))
+    write(frame, step)
+    pack = [pack_launch(frame)] if frame.packed_count else []
+    copied, results = [n for n in given if n not in direct], WRITTEN[direction]
+    spread = [_layout(frame, "make_spread", n, given[n], at[n]) for n in copied if n not in results]
+    gather = [_layout(frame, "make_gather", n, at[n], given[n]) for n in copied if n in results]
+    into, out_of = [], []
+    for parameter in step.parameters:
+        first = 4 * frame.layout.offsets[f"{NODE}.{parameter.role}"][0]
+        if parameter.role in theirs:
+            into.append(Copy(at["weights"] + first, theirs[parameter.role], 4 * parameter.size))
+        if direction == "backward_weight" and f"d{parameter.role}" in theirs:
+            out_of.append(Copy(theirs[f"d{parameter.role}"], at["gradient"] + first, 4 * parameter.size))
+    return Work(tuple(into), (*pack, *spread, *frame.launches, *gather), tuple(out_of))
+
+
+def _lies_as_here(frame: Frame, name: str) -> bool:
+    """Whether the caller's array has the plan's own layout."""
+    return frame.element == 4 and _shape(frame, name)[-1] % frame.vector == 0
+
+
+def _shape(frame: Frame, name: str) -> Shape:
+    return frame.program.buffers[name.removeprefix("d:")]
+
+
+def _layout(frame: Frame, factory: str, name: str, source: int, target: int) -> Launch:
+    shape = _shape(frame, name)
+    lanes = blocks_of(shape[-1], frame.vector)
+    total = frame.batch * volume(shape[:-1]) * lanes
+    return simple_launch(
+        NODE, "forward", "layout", "layout_fast", factory, (frame.element,), layout_fast.ARGUMENTS,
+        (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1),
+        (source, target, total, lanes, *fast_divisor(lanes), shape[-1]),
+    )  # fmt: skip
+
+
+def launcher(direction: str, write: Write) -> Launcher:
+    """`run` of a table row, on device arrays; what it prepares is kept in `arrays`."""
+
+    def launch(case: Case, arrays: Arrays) -> None:
+        key = f"single {case} {direction} {write.__name__}"
+        if key not in arrays:
+            arrays[key] = Prepared(case, direction, write, arrays)
+        arrays[key].run()
+
+    return launch
+
+
+@final
+class Prepared:
+    """A step's work on given device arrays; its own memory goes with it."""
+
+    def __init__(self, case: Case, direction: str, write: Write, arrays: Arrays) -> None:
+        self._device = device = open_device()
+        theirs = {n: address_of(a) for n, a in arrays.items() if hasattr(a, "__cuda_array_interface__")}
+        frame = new_frame(case, device.processors, device.shared)
+        self._work = prepare(frame, direction, write, theirs, self._allocate)
+        self._functions = device.load([launch.recipe for launch in self._work.launches])
+
+    def _allocate(self, sizes: Mapping[str, int], contents: Mapping[str, Array]) -> dict[str, int]:
+        blocks = {name: Block(size) for name, size in sizes.items()}
+        for name, values in contents.items():
+            blocks[name].put(values)
+        finalize(self, close_blocks, list(blocks.values()))
+        return {name: block.address for name, block in blocks.items()}
+
+    def run(self) -> None:
+        """Queue everything on the stream in use."""
+        self._device.activate()
+        stream = driver.CUstream(stream_address())
+        for copy in self._work.before:
+            check(driver.cuMemcpyDtoDAsync(copy.target, copy.source, copy.bytes, stream))
+        for launch in self._work.launches:
+            self._functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
+        for copy in self._work.after:
+            check(driver.cuMemcpyDtoDAsync(copy.target, copy.source, copy.bytes, stream))
+
+
+def close_blocks(blocks: Sequence[Block]) -> None:
+    """Give the memory back, once nobody can run the launches any more."""
+    for block in blocks:
+        block.close()
+
+
+def address_of(array: Any) -> int:
+    """Where a device array lies."""
+    return int(array.__cuda_array_interface__["data"][0])
