@@ -15,6 +15,7 @@ MODELS: Final = (
     "squeezenet1_1",
     "squeezenet1_0_bn",
     "squeezenet1_1_bn",
+    "squeezenet1_1_wide_bn",
     "mobilenetv2",
     "cnn",
     "mlp",
@@ -73,6 +74,8 @@ class RunConfig:
         1, "training", "Accumulate", "parts a batch is split into, with the same result", low=1, high=1024
     )
     seed: int = _row(0, "training", "Seed", "number all randomness follows from", low=0, high=2**31 - 1)
+    validate_every: int = _row(1, "training", "Validate every", "epochs between two validations; the last is always "
+                               "validated", low=1, high=100000)
     patience: int = _row(0, "training", "Patience", "stop after so many epochs without a better validation, 0 never",
                          low=0, high=100000)
 

@@ -1,4 +1,4 @@
-"""SqueezeNet 1.0 and 1.1, plain and with batch norm. Source: Iandola et al., 2016, table 1.
+"""SqueezeNet 1.0 and 1.1, plain, with batch norm and wider. Source: Iandola et al., 2016, table 1.
 
 Names are those of torchvision's state dict: a parameter is ``features.3.expand3x3.weight``. With batch
 norm, every convolution of the features has no bias and a batch norm of its name with ``_bn`` behind it;
@@ -46,6 +46,20 @@ SQUEEZENET_1_1: Final[tuple[Fire | str, ...]] = (
     (64, 256),
 )
 
+SQUEEZENET_1_1_WIDE: Final[tuple[Fire | str, ...]] = (
+    POOL,
+    (32, 96),
+    (32, 96),
+    POOL,
+    (48, 176),
+    (48, 176),
+    POOL,
+    (64, 256),
+    (64, 256),
+    (80, 320),
+    (80, 320),
+)
+
 
 def squeezenet1_0(options: Options, norm: bool = False) -> Graph:
     """Seven by seven filters first, pooling late: 1,248,424 parameters at 1000 classes."""
@@ -67,16 +81,25 @@ def squeezenet1_1_bn(options: Options) -> Graph:
     return squeezenet1_1(options, norm=True)
 
 
+def squeezenet1_1_wide_bn(options: Options) -> Graph:
+    """SqueezeNet 1.1 a third wider, with batch norm and the paper's simple bypass (figure 2): the input of a fire
+    is added to its output where shapes allow. 1.29 million parameters at 34 classes: of the shipped model's size."""
+    return _squeezenet("squeezenet1_1_wide", options, 64, 3, SQUEEZENET_1_1_WIDE, norm=True, bypass=True)
+
+
 def _squeezenet(
-    name: str, options: Options, filters: int, kernel: int, rows: tuple[Fire | str, ...], norm: bool
-) -> Graph:
+    name: str, options: Options, filters: int, kernel: int, rows: tuple[Fire | str, ...], norm: bool,
+    bypass: bool = False,
+) -> Graph:  # fmt: skip
     b = start(f"{name}_bn" if norm else name, options)
     x = _convolve(b, "features.0", "features.1", "photo", options, norm, filters, kernel, stride=2, padding=0)
     for index, row in enumerate(rows, start=2):
         if isinstance(row, str):
             x = b.add("max_pool", f"features.{index}", x, kernel=(3, 3), stride=(2, 2), ceil_mode=True)
         else:
-            x = _fire(b, f"features.{index}", x, row, options, norm)
+            fire = _fire(b, f"features.{index}", x, row, options, norm)
+            around = bypass and b.shape(x) == b.shape(fire)
+            x = b.add("add", f"features.{index}.bypass", x, fire) if around else fire
     x = b.add("dropout", "classifier.0", x, rate=options.dropout)
     x = b.add("conv2d", "classifier.1", x, filters=options.classes, init="normal_0.01")
     x = b.add("relu", "classifier.2", x)

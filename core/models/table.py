@@ -13,7 +13,13 @@ from core.models.cnn import cnn
 from core.models.mlp import mlp
 from core.models.mobilenetv2 import mobilenetv2
 from core.models.options import Architecture, Options
-from core.models.squeezenet import squeezenet1_0, squeezenet1_0_bn, squeezenet1_1, squeezenet1_1_bn
+from core.models.squeezenet import (
+    squeezenet1_0,
+    squeezenet1_0_bn,
+    squeezenet1_1,
+    squeezenet1_1_bn,
+    squeezenet1_1_wide_bn,
+)
 
 MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
@@ -21,6 +27,7 @@ MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
         "squeezenet1_1": squeezenet1_1,
         "squeezenet1_0_bn": squeezenet1_0_bn,
         "squeezenet1_1_bn": squeezenet1_1_bn,
+        "squeezenet1_1_wide_bn": squeezenet1_1_wide_bn,
         "mobilenetv2": mobilenetv2,
         "cnn": cnn,
         "mlp": mlp,

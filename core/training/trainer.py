@@ -133,6 +133,9 @@ class _Run:
                 return "early"
             if not (yield from self._steps()):
                 return "stopped"
+            if not self._is_judged():
+                self.state = self.state.after_unjudged_epoch()
+                continue
             begin = time.monotonic()
             weights = weights_to_judge(self.setup.plan, self.setup.train, self.state.epoch)
             figures = yield from self.setup.validator.judge("validate", weights, self.setup.validation, self.commands)
@@ -198,6 +201,11 @@ class _Run:
 
     def _is_late(self) -> bool:
         return bool(self._config.minutes) and self.state.seconds >= 60 * self._config.minutes
+
+    def _is_judged(self) -> bool:
+        """Whether this epoch is validated: every so many are, and the last."""
+        done, config = self.state.epoch + 1, self._config
+        return done % config.validate_every == 0 or done >= config.epochs or self._is_late()
 
     def _end_epoch(
         self, weights: Mapping[str, Array], figures: Figures, seconds: float

@@ -111,3 +111,13 @@ def test_photos_too_small_for_a_network_are_a_problem_of_the_configuration():
 def test_an_unknown_network_is_a_problem_of_the_configuration():
     with pytest.raises(ConfigError, match="'alexnet' is not one of squeezenet1_0"):
         build("alexnet", 10)
+
+
+def test_the_wide_squeezenet_adds_a_fire_s_input_to_its_output_where_shapes_allow():
+    graph = build("squeezenet1_1_wide_bn", 34)
+    assert trained(graph) == 1_283_170
+    around = [node for node in graph.nodes if node.op == "add"]
+    assert [node.inputs for node in around] == [
+        ("features.3", "features.4"), ("features.6", "features.7"), ("features.9", "features.10"),
+        ("features.11", "features.12"),
+    ]  # fmt: skip

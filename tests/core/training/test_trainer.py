@@ -108,6 +108,17 @@ def test_stopped_and_resumed_is_the_same_as_never_stopped(tiny, optimizer, stop_
     assert epochs == [replace(e, seconds=0, photos_per_second=0) for e in only(want, EpochDone)]
 
 
+@pytest.mark.parametrize("stop_after", [5, 9])
+def test_validating_some_epochs_only_changes_no_weight_also_after_a_resume(tiny, stop_after):
+    every, some = tiny("every", epochs=5), tiny("some", epochs=5, validate_every=2)
+    train(every)
+    events = train(some, stop_after=stop_after) + train(some, resume=True)
+    assert [e.epoch for e in only(events, EpochDone)] == [1, 3, 4]
+    want, got = last_weights(every), last_weights(some)
+    assert all(want.weights[name].tobytes() == got.weights[name].tobytes() for name in want.weights)
+    assert only(events, RunFinished)[-1].best_epoch in (1, 3, 4)
+
+
 def test_a_stop_during_validation_loses_nothing(tiny):
     whole, parted = tiny("whole"), tiny("parted")
     train(whole)
