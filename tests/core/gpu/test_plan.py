@@ -357,7 +357,7 @@ def test_leaves_stand_on_other_grounds_as_on_the_cpu():
     batch.rows[:, GROUND_AFFINE] = (1.7, 0.3, -2, -0.2, 1.8, 3)
     weights = fold_weights(base, random_weights(base))
     answers = []
-    for each in (plan, CpuPlan(graph, batch=6)):
+    for each in (plan, CpuPlan(graph, batch=6, training=False)):
         each.load(weights)
         each.keep_backgrounds(backgrounds)
         answers.append(each.predict(batch)["logits"])
