@@ -111,7 +111,7 @@ def main() -> int:
     if options.only:
         return 0
     ours, theirs = reached(mine, options.goal), reached(other, options.goal)
-    epochs = {"ours": len(mine), "pytorch": len(other)}
+    epochs = {name: found[-1].epoch if found else 0 for name, found in (("ours", mine), ("pytorch", other))}
     curves = {name: [[r.epoch, round(r.seconds, 2), round(r.accuracy, 4)] for r in found]
               for name, found in (("ours", mine), ("pytorch", other))}  # fmt: skip
     rows = [
