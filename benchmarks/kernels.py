@@ -1,6 +1,6 @@
 """The ladder on a GPU: every rung checked, then timed beside PyTorch (cuDNN, cuBLAS) in one run.
 
-    python -m benchmarks.kernels [--only check,step,matmul,depthwise,small,lesson,conv]
+    python -m benchmarks.kernels [--only matmul,depthwise,small,lesson,handles,step,conv,check]
 
 Times are medians of replayed CUDA graphs, so that no launch from Python is in them. Each case's arrays stay
 where they are between repeats: small ones sit in the L2 cache, for ours and the peers alike.
@@ -9,7 +9,6 @@ where they are between repeats: small ones sit in the L2 cache, for ours and the
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
 import traceback
@@ -20,32 +19,26 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.clock import Clock
+from benchmarks.gpu_lesson import time_lesson
+from benchmarks.library_handles import time_handles
 from benchmarks.record import Row, make_row, print_table, write_results
-from core.device import Optimizer, PhotoBatch
 from core.gpu.cuda import cuda
-from core.gpu.hosted import on_stream
-from core.gpu.kernels import matmul_hopper, matmul_tensor_core
-from core.gpu.table import TABLE
-from core.laboratory.digits import DEVICE_RUNGS, Lesson, normalised, run_lesson
+from core.gpu.kernels import matmul_copy_engine, matmul_hopper, matmul_tensor_core
+from core.gpu.table import BF16, TABLE
 from core.laboratory.network import Walk, cuda_place
-from core.models.cnn import cnn
 from core.models.init import initial_weights
-from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
 from core.models.table import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
 from core.ops.registry import Case
-from core.plan import compile_plan
 
 BATCH = 32
-SLOW_MS = 20.0
-"""Above this one repeat is enough."""
 
 SIZES = [(512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (32, 27, 14884)]
 TILES = ((128, 256, 32, 4, 2, 4), (128, 128, 32, 4, 2, 4), (128, 256, 64, 3, 2, 4), (128, 128, 64, 3, 2, 2))
 """Tile shapes of the tensor_core rung that are tried."""
 
-PARTS = "check,step,matmul,depthwise,small,lesson,conv"
+PARTS = "matmul,depthwise,small,lesson,handles,step,conv,check"
 
 CHECKED = (
     "conv2d", "dense", "max_pool", "avg_pool", "global_avg_pool", "depthwise_conv2d", "batch_norm", "relu", "relu6",
@@ -65,37 +58,6 @@ def check_all() -> int:
                 wrong.append(f"{row.key} on {text}: relative error {error:.2e}")
     assert not wrong, "\n".join(wrong)
     return held
-
-
-class Clock:
-    """Times functions that queue work on one stream shared by PyTorch and Numba."""
-
-    def __init__(self) -> None:
-        self.torch_stream = torch.cuda.Stream()
-        self.stream = cuda.external_stream(self.torch_stream.cuda_stream)
-
-    def milliseconds(self, queue: Callable[[], Any], repeats: int = 10) -> float:
-        with torch.cuda.stream(self.torch_stream), on_stream(self.stream):
-            queue()
-            once = self._run(queue)
-            if once > SLOW_MS:
-                return min(once, self._run(queue))
-            graph = torch.cuda.CUDAGraph()
-            graph.capture_begin()
-            for _ in range(repeats):
-                queue()
-            graph.capture_end()
-            graph.replay()
-            return statistics.median(self._run(graph.replay) for _ in range(7)) / repeats
-
-    def _run(self, queue: Callable[[], Any]) -> float:
-        torch.cuda.synchronize()
-        begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
-        begin.record(self.torch_stream)
-        queue()
-        end.record(self.torch_stream)
-        end.synchronize()
-        return begin.elapsed_time(end)
 
 
 def device_arrays(case: Case, weight: tuple[int, ...]) -> dict[str, Any]:
@@ -140,7 +102,7 @@ def results_of(direction: str) -> str:
 
 
 def time_convolution(
-    clock: Clock, name: str, case: Case, weight: tuple[int, ...], rows: list[Row], **more: float
+    clock: Clock, name: str, case: Case, weight: tuple[int, ...], rows: list[Row], **more: Callable[[], Any]
 ) -> None:
     """All rungs of the three directions of one layer, each compared with PyTorch's result before it is timed."""
     arrays = device_arrays(case, weight)
@@ -150,7 +112,7 @@ def time_convolution(
             continue  # the photo needs no gradient
         wanted = peer()
         wanted = next(w for w in wanted if w is not None) if isinstance(wanted, tuple) else wanted
-        times = {}
+        ways: dict[str, Callable[[], Any]] = {}
         for row in TABLE.of(case.op, direction):
             if row.refuses(case) is not None:
                 continue
@@ -158,9 +120,11 @@ def time_convolution(
             got = torch_view(arrays[results_of(direction)]).permute(0, 3, 1, 2)
             error = float((got - wanted).norm() / wanted.norm())
             assert error < 1e-3, (name, row.key, error)
-            times[row.algorithm] = clock.milliseconds(partial(row.run, case, arrays))
-        cudnn = {"cudnn float32": clock.milliseconds(peer)} | (more if direction == "forward" else {})
-        rows.append(line(f"{case.op} {direction} {name}", cudnn, "ms", times))
+            ways[row.algorithm] = partial(row.run, case, arrays)
+        rivals: dict[str, Callable[[], Any]] = {"cudnn float32": peer, **(more if direction == "forward" else {})}
+        times = clock.by_turns({**ways, **rivals})
+        theirs, ours = ({k: times[k] for k in keys} for keys in (rivals, ways))
+        rows.append(line(f"{case.op} {direction} {name}", theirs, "ms", ours))
 
 
 RUNGS: dict[str, dict[str, float]] = {}
@@ -208,17 +172,20 @@ def time_products(clock: Clock, rows: list[Row], sizes: list[tuple[int, int, int
         out = torch.full((m, n), float("nan"), device="cuda")
         arrays = {"x": cuda.as_cuda_array(a), "x2": cuda.as_cuda_array(b), "out": cuda.as_cuda_array(out)}
         flops, name = 2 * m * k * n, f"{m}x{k}x{n}" if len({m, k, n}) > 1 else str(m)
-        wanted, times = a.double() @ b.double() if max(m, k, n) <= 4096 else a @ b, {}
+        wanted = a.double() @ b.double() if max(m, k, n) <= 4096 else a @ b
+        ways: dict[str, Callable[[], Any]] = {}
         for row in TABLE.of("matmul", "forward"):
-            if row.algorithm in ("tensor_core", "wgmma") or row.refuses(case) is not None:
+            if row.tolerance is BF16 or row.refuses(case) is not None:
                 continue
+            out.fill_(float("nan"))
+            torch.cuda.synchronize()
             row.run(case, arrays)
             error = float((out - wanted).norm() / wanted.norm())
             assert error < 1e-5, (row.key, name, error)
-            times[row.algorithm] = clock.milliseconds(partial(row.run, case, arrays), 10 if m < 4096 else 2)
-        speeds = {key: flops / ms / 1e9 for key, ms in times.items()}
-        cublas = flops / clock.milliseconds(partial(torch.mm, a, b, out=out), 10 if m < 4096 else 2) / 1e9
-        rows.append(line(f"matmul float32 {name}", {"cublas": cublas}, "TFLOP/s", speeds))
+            ways[row.algorithm] = partial(row.run, case, arrays)
+        ways["cublas"] = partial(torch.mm, a, b, out=out)
+        speeds = {key: flops / ms / 1e9 for key, ms in clock.by_turns(ways, 10 if m < 4096 else 2).items()}
+        rows.append(line(f"matmul float32 {name}", {"cublas": speeds.pop("cublas")}, "TFLOP/s", speeds))
         if k % 8 == 0 and n % 8 == 0:
             rows.append(time_tensor_cores(clock, name, a, b, flops))
 
@@ -227,18 +194,20 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
     a, b = a.bfloat16(), b.bfloat16()
     out = torch.full((a.shape[0], b.shape[1]), float("nan"), device="cuda", dtype=torch.bfloat16)
     bits = [cuda.as_cuda_array(t.view(torch.int16)).view(np.uint16) for t in (a, b, out)]
-    wanted, speeds = torch.mm(a, b).float(), {}
+    wanted = torch.mm(a, b).float()
     ways = {f"tensor_core {'x'.join(map(str, t))}": partial(matmul_tensor_core.multiply, *bits, t) for t in TILES}
-    for way, run in {**ways, "wgmma": partial(matmul_hopper.multiply, *bits)}.items():
+    ways |= {"wgmma": partial(matmul_hopper.multiply, *bits)}
+    ways |= {"copy_engine": partial(matmul_copy_engine.multiply, *bits)}
+    for way, run in ways.items():
         out.fill_(float("nan"))
         torch.cuda.synchronize()
         run()
         torch.cuda.synchronize()
         error = float((out.float() - wanted).norm() / wanted.norm())
         assert error < 1e-2, (way, name, error)
-        speeds[way] = flops / clock.milliseconds(run) / 1e9
-    cublas = flops / clock.milliseconds(partial(torch.mm, a, b, out=out)) / 1e9
-    return line(f"matmul bf16 {name}", {"cublas": cublas}, "TFLOP/s", speeds)
+    times = clock.by_turns({**ways, "cublas": partial(torch.mm, a, b, out=out)})
+    speeds = {way: flops / ms / 1e9 for way, ms in times.items()}
+    return line(f"matmul bf16 {name}", {"cublas": speeds.pop("cublas")}, "TFLOP/s", speeds)
 
 
 def time_depthwise(clock: Clock, rows: list[Row]) -> None:
@@ -249,7 +218,7 @@ def time_depthwise(clock: Clock, rows: list[Row]) -> None:
         case = Case("depthwise_conv2d", attributes, (shape,), shape, batch)
         x = torch.randn(batch, channels, side, side, device="cuda")
         weight, bias = torch.randn(channels, 1, 3, 3, device="cuda"), torch.randn(channels, device="cuda")
-        nchw = clock.milliseconds(partial(torch.nn.functional.conv2d, x, weight, bias, 1, 1, 1, channels))
+        nchw = partial(torch.nn.functional.conv2d, x, weight, bias, 1, 1, 1, channels)
         time_convolution(clock, name, case, (channels, 3, 3, 1), rows, **{"cudnn float32 NCHW": nchw})
 
 
@@ -265,15 +234,18 @@ def time_small(clock: Clock, rows: list[Row]) -> None:
         out = torch.empty((256, *output), device="cuda")
         arrays = {"x": cuda.as_cuda_array(x), "x2": cuda.as_cuda_array(x2), "out": cuda.as_cuda_array(out)}
         size = x.numel() * 4 * passes / 1e6
-        speeds = {row.algorithm: size / clock.milliseconds(partial(row.run, case, arrays)) for row in
-                  TABLE.of(op, "forward")}
+        ways: dict[str, Callable[[], Any]] = {}
+        for row in TABLE.of(op, "forward"):
+            if row.refuses(case) is None:
+                ways[row.algorithm] = partial(row.run, case, arrays)
         nchw = x.permute(0, 3, 1, 2)
         peer = {
             "relu": partial(torch.relu, x), "sigmoid": partial(torch.sigmoid, x), "add": partial(torch.add, x, x2),
             "max_pool": partial(torch.nn.functional.max_pool2d, nchw, 3, 2),
             "global_avg_pool": partial(torch.mean, nchw, (2, 3)),
         }[op]  # fmt: skip
-        rows.append(line(f"{op} forward 256x54x54x128", {"torch": size / clock.milliseconds(peer)}, "GB/s", speeds))
+        speeds = {way: size / ms for way, ms in clock.by_turns({**ways, "torch": peer}).items()}
+        rows.append(line(f"{op} forward 256x54x54x128", {"torch": speeds.pop("torch")}, "GB/s", speeds))
 
 
 def time_steps(clock: Clock, rows: list[Row]) -> None:
@@ -305,62 +277,22 @@ def time_steps(clock: Clock, rows: list[Row]) -> None:
     assert max(losses.values()) - min(losses.values()) < 1e-3, losses
 
 
-def time_lesson(rows: list[Row]) -> None:
-    """The small CNN of the convolution lesson on random digits: seconds per iteration, ours by rungs and PyTorch."""
-    rng = np.random.default_rng(0)
-    photos = rng.integers(0, 256, (640, 28, 28, 1), np.uint8)
-    labels = rng.integers(0, 10, 640).astype(np.int32)
+def add_lesson(rows: list[Row]) -> None:
     for batch in (32, 64):
-        lesson = Lesson(batch=batch, examples=640)
-        data = photos, labels
-        times = {rung: run_lesson(lesson, TABLE, rung, cuda_place(), data, None).seconds * 1e3 for rung in DEVICE_RUNGS}
-        peer = torch_lesson(batch, normalised(photos), labels) * 1e3
-        times["plan"] = plan_lesson(batch, photos, labels) * 1e3
+        times, peer = time_lesson(batch)
         rows.append(line(f"lesson cnn iteration b{batch}", {"torch eager": peer}, "ms", times))
 
 
-def plan_lesson(batch: int, photos: np.ndarray, labels: np.ndarray) -> float:
-    """Median seconds of a step of the engine's own plan, photos from the host, loss back on the host."""
-    options = Options(classes=10, image_size=28, dropout=0.0, mean=DIGIT_MEAN * 3, std=DIGIT_STD * 3)
-    graph = with_loss(cnn(options), 0.0, ())
-    plan = compile_plan(graph, device="cuda", batch=batch, training=True, optimizer=Optimizer("sgd", 0.0, False))
-    plan.load(initial_weights(graph, 0))
-    rows, seconds = identity_rows(batch, (28, 28), (28, 28)), []
-    for first in range(0, len(photos), batch):
-        chosen = PhotoBatch(np.repeat(photos[first : first + batch], 3, -1), rows, labels[first : first + batch])
-        begin = time.perf_counter()
-        plan.train_step(chosen, 0.05)
-        seconds.append(time.perf_counter() - begin)
-    plan.close()
-    return statistics.median(seconds[2:])
-
-
-def torch_lesson(batch: int, photos: np.ndarray, labels: np.ndarray) -> float:
-    """Median seconds of the same iteration in PyTorch, float32, plain SGD."""
-    nn = torch.nn
-    net = nn.Sequential(
-        nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 8, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(1568, 128), nn.ReLU(), nn.Linear(128, 10),
-    ).cuda()  # fmt: skip
-    descent, seconds = torch.optim.SGD(net.parameters(), 0.05), []
-    for first in range(0, len(photos), batch):
-        x = torch.from_numpy(photos[first : first + batch]).permute(0, 3, 1, 2).cuda()
-        y = torch.from_numpy(labels[first : first + batch]).long().cuda()
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        descent.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        descent.step()
-        loss.item()
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[2:])
+def add_handles(rows: list[Row]) -> None:
+    """The vendor's handles, beside one whole small depthwise convolution of ours."""
+    rows.extend(make_row(f"create {name}", ms, {}, "ms") for name, ms in time_handles().items())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--machine", default="h200", help="short name of the machine, for the file")
     parser.add_argument("--only", default=PARTS, help="parts to run, by commas")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no further part after so long")
     options = parser.parse_args()
     parts = options.only.split(",")
     torch.backends.cudnn.benchmark = True
@@ -373,10 +305,14 @@ def main() -> None:
         "matmul": partial(time_products, clock, rows, SIZES),
         "depthwise": partial(time_depthwise, clock, rows),
         "small": partial(time_small, clock, rows),
-        "lesson": partial(time_lesson, rows),
+        "lesson": partial(add_lesson, rows),
+        "handles": partial(add_handles, rows),
         "conv": partial(time_layers, clock, rows),
     }
     for part in parts:
+        if time.perf_counter() - begin > options.seconds:
+            failed.append(f"{part} (no time left)")
+            continue
         try:
             runs[part]()
         except Exception:  # noqa: BLE001  # what the other parts measure is kept

@@ -41,7 +41,7 @@ def with_factors(rungs: dict[str, float], order: tuple[str, ...], better_low: bo
 
 
 def conv_table(results: dict[str, Any]) -> str:
-    order, rows = ("naive", "shared", "im2col"), []
+    order, rows = ("naive", "shared", "im2col", "tensor_core", "halo"), []
     peers = {row["name"]: row for row in results["rows"]}
     for layer in LAYERS:
         for direction in DIRECTIONS:
@@ -59,7 +59,7 @@ def step_table(results: dict[str, Any]) -> str:
 
 
 def matmul_table(results: dict[str, Any]) -> str:
-    order, rows = ("naive", "shared", "tiled", "tiled_vectorised", "double_buffered"), []
+    order, rows = ("naive", "shared", "tiled", "tiled_vectorised", "double_buffered", "warp_tiled"), []
     for row in results["rows"]:
         if row["name"].startswith("matmul float32"):
             cells = with_factors(results["rungs"][row["name"]], order, False)
@@ -74,9 +74,9 @@ def bf16_table(results: dict[str, Any]) -> str:
         if row["name"].startswith("matmul bf16"):
             rungs, peer = results["rungs"][row["name"]], row["peers"]["cublas"]
             older = max(value for name, value in rungs.items() if name.startswith("tensor_core"))
-            cells = [f"{older:.0f}", f"{rungs['wgmma']:.0f} ({rungs['wgmma'] / older:.1f}x)", f"{peer:.0f}"]
-            rows.append([row["name"][12:], *cells, f"{100 * row['ours'] / peer:.0f} %"])
-    return table(["size (TFLOP/s)", "tensor_core", "wgmma", "cuBLAS bf16", "best of cuBLAS"], rows)
+            cells = with_factors({**rungs, "tensor_core": older}, ("tensor_core", "wgmma", "copy_engine"), False)
+            rows.append([row["name"][12:], *cells, f"{peer:.3g}", f"{100 * row['ours'] / peer:.0f} %"])
+    return table(["size (TFLOP/s)", "tensor_core", "wgmma", "copy_engine", "cuBLAS bf16", "best of cuBLAS"], rows)
 
 
 def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:

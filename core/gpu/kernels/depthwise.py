@@ -2,31 +2,28 @@
 
 - naive:  one thread per element of the result
 - shared: (gradient of the filters) 32 channels x 8 lines of threads a block sum slices of the pixels
-- tiled:  a thread walks down a strip two pixels wide of four channels: every 16 bytes it loads serve all the
-          outputs of a 3x3 that see them, whose sums roll through its registers
+- tiled:  a thread makes four neighbouring outputs of four channels: every 16 bytes it loads serve all of them
+          that see the pixel, and all its loads are on their way before the first is used
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.cuda import cuda, device_function
+from core.gpu.cuda import SIMULATED, cuda, device_function
 from core.gpu.hosted import Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
-from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32
+from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index, int32
 from core.gpu.kernels.conv2d import geometry, refuse_fused
 from core.gpu.kernels.reduction import COLUMNS, ROWS, launch_sum_columns, sum_columns_naive, sum_slices
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 
-ACROSS: Final = 2
-"""Pixels of a row that a thread of the tiled 3x3 makes; a third would not fit into the registers."""
-ROW: Final = ACROSS * 4
-SEEN: Final = ROW + 8
-TALL: Final = 8
-"""Rows it makes one below the other, where there are photos enough to fill the GPU; two otherwise."""
 SLICE_PIXELS: Final = 2048
 FULL: Final = 132 * 2048
-"""Threads that fill the largest GPU."""
+"""Threads that fill the largest GPU: below it 2 x 2 outputs a thread are fastest, above it 4 x 1."""
+WALK_THREADS: Final = 32 if SIMULATED else 128
+WALK_BOUNDS: Final[dict[str, Any]] = {} if SIMULATED else {"launch_bounds": (WALK_THREADS, 1)}
+"""Told how few threads there are, the compiler keeps 16 loads in flight; it would save registers otherwise."""
 
 
 @cuda.jit
@@ -49,73 +46,82 @@ def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: P
     out[n, row, column, c] = total
 
 
-@device_function
-def fetch_pixel(x: Vector, at, inside, pixels, p):
-    """Four channels of one pixel, zeros outside the photo."""
-    if inside:
-        v = load4(x, at)
-        pixels[p], pixels[p + 1], pixels[p + 2], pixels[p + 3] = v[0], v[1], v[2], v[3]
-    else:
-        for q in range(4):
-            pixels[p + q] = float32(0)
+def make_walk(tall: int, wide: int) -> Any:
+    """Kernel of the tiled rung: 3x3 with stride 1 on flat arrays, `tall` x `wide` outputs of four channels a thread.
 
-
-@device_function
-def add_row(sums, pixels, taps, tap):
-    """Three taps of a row of the filter, from `tap` on, on two neighbouring outputs of four channels."""
-    for p in range(ACROSS):
-        for kx in range(3):
-            for q in range(4):
-                sums[p * 4 + q] += pixels[(p + kx) * 4 + q] * taps[q * 9 + tap + kx]
-
-
-@cuda.jit
-def tiled_walk(
-    x: Vector, weight: Vector, bias: Vector, out: Vector, photos: Int, seen: Pair, made: Pair, deep: Int, pad: Pair,
-    tall: Int, turned: Int,
-) -> None:
-    """3x3 with stride 1 on flat arrays: a thread makes `tall` x 2 pixels of four channels.
-
-    It walks down the rows it sees, `seen` (height, width) of x, and keeps the sums of the three rows of `out`
-    (height, width `made`) that the current row belongs to. `turned` 1 reads the filters back to front: the
-    gradient of the input is that walk over dy.
+    All pixels that a thread sees are on their way before the first is used. x is `seen` (height, width), out `made`;
+    grid (columns and channels, rows, photos). `turned` 1 reads the filters back to front: the gradient of the input
+    is that walk over dy.
     """
-    i = cuda.grid(1)
-    across, down = (made[1] + ACROSS - 1) // ACROSS, (made[0] + tall - 1) // tall
-    if i >= deep // 4 * across * down * photos:
-        return
-    c, i = i % (deep // 4) * 4, i // (deep // 4)
-    column, i = i % across * ACROSS, i // across
-    row0, n = i % down * tall, i // down
-    taps = cuda.local.array(36, float32)  # (channel, tap)
-    for k in range(36):
-        taps[k] = weight[c * 9 + (k // 9 * 9 + 8 - k % 9 if turned else k)]
-    first = cuda.local.array(ROW, float32)  # sums of the row that the current row is the last of: (pixel, channel)
-    second = cuda.local.array(ROW, float32)
-    third = cuda.local.array(ROW, float32)
-    pixels = cuda.local.array(SEEN, float32)  # (pixel, channel)
-    for k in range(ROW):
-        second[k] = bias[c + k % 4]
-        third[k] = bias[c + k % 4]
-    for step in range(tall + 2):
-        for k in range(ROW):  # the finished row has left, a new one enters
-            first[k] = second[k]
-            second[k] = third[k]
-            third[k] = bias[c + k % 4]
-        y = row0 - pad[0] + step
-        if 0 <= y < seen[0]:
-            for p in range(ACROSS + 2):
-                z = column - pad[1] + p
-                fetch_pixel(x, ((n * seen[0] + y) * seen[1] + z) * deep + c, 0 <= z < seen[1], pixels, p * 4)
-            add_row(first, pixels, taps, 6)
-            add_row(second, pixels, taps, 3)
-            add_row(third, pixels, taps, 0)
-        row = row0 + step - 2
-        if step >= 2 and row < made[0]:
-            at = ((n * made[0] + row) * made[1] + column) * deep + c
-            store4(out, at, first[0], first[1], first[2], first[3])
-            if column + 1 < made[1]:
-                store4(out, at + deep, first[4], first[5], first[6], first[7])
+    seen_wide, pixels_seen, sums_made = wide + 2, (tall + 2) * (wide + 2) * 4, tall * wide * 4
+
+    @device_function
+    def fetch_pixels(x, n, y0, z0, rows, columns, deep, c, pixels):
+        for o in range((tall + 2) * seen_wide):
+            y, z = int32(y0 + o // seen_wide), int32(z0 + o % seen_wide)
+            if y >= 0 and y < rows and z >= 0 and z < columns:
+                v = load4(x, int32(((n * rows + y) * columns + z) * deep + c))
+                for q in range(4):
+                    pixels[o * 4 + q] = v[q]
+            else:
+                for q in range(4):
+                    pixels[o * 4 + q] = float32(0)
+
+    @device_function
+    def fetch_taps(weight, c, turned, taps):
+        for k in range(9):
+            v = load4(weight, int32(c * 9 + k * 4))
+            for q in range(4):
+                taps[k * 4 + q] = v[q]
+        if turned:
+            for k in range(16):
+                near, far = k // 4 * 9 + k % 4, k // 4 * 9 + 8 - k % 4
+                held = taps[near]
+                taps[near] = taps[far]
+                taps[far] = held
+
+    @device_function
+    def add_window(pixels, taps, sums, o):
+        first = o // wide * seen_wide + o % wide
+        for tap in range(9):
+            for q in range(4):
+                sums[o * 4 + q] += pixels[(first + tap // 3 * seen_wide + tap % 3) * 4 + q] * taps[q * 9 + tap]
+
+    @cuda.jit(**WALK_BOUNDS)
+    def walk(
+        x: Vector, weight: Vector, bias: Vector, out: Vector, seen: Pair, made: Pair, channels: Int, pad: Pair,
+        turned: Int,
+    ) -> None:
+        deep, rows, columns = int32(channels), int32(made[0]), int32(made[1])
+        i = index(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+        quads = index(index(channels) >> index(2))
+        strip = index(i // quads)
+        c, column = int32(index(i - strip * quads) * index(4)), int32(strip * index(wide))
+        row, n = int32(cuda.blockIdx.y * tall), int32(cuda.blockIdx.z)
+        if column >= columns:
+            return
+        pixels = cuda.local.array(pixels_seen, float32)  # (row, column, channel)
+        taps = cuda.local.array(36, float32)  # (channel, tap)
+        sums = cuda.local.array(sums_made, float32)
+        y0, z0 = int32(row - int32(pad[0])), int32(column - int32(pad[1]))
+        fetch_pixels(x, n, y0, z0, int32(seen[0]), int32(seen[1]), deep, c, pixels)
+        fetch_taps(weight, c, turned, taps)
+        b = load4(bias, c)
+        for o in range(tall * wide):
+            for q in range(4):
+                sums[o * 4 + q] = b[q]
+            add_window(pixels, taps, sums, o)
+        for o in range(tall * wide):
+            y, z = int32(row + o // wide), int32(column + o % wide)
+            if y < rows and z < columns:
+                at = int32(((n * rows + y) * columns + z) * deep + c)
+                store4(out, at, sums[o * 4], sums[o * 4 + 1], sums[o * 4 + 2], sums[o * 4 + 3])
+
+    return walk
+
+
+square_walk: Final = make_walk(2, 2)
+tall_walk: Final = make_walk(4, 1)
 
 
 @cuda.jit
@@ -200,11 +206,10 @@ def launch_naive_forward(case: Case, arrays: Arrays) -> None:
 
 def _walk(x: Any, weight: Any, bias: Any, out: Any, pad: tuple[int, int], turned: int) -> None:
     photos, height, width, deep = out.shape
-    strips = photos * blocks(width, ACROSS) * deep // 4
-    tall = TALL if strips * blocks(height, TALL) > FULL else 2
-    sizes = photos, (x.shape[1], x.shape[2]), (height, width), deep
-    count = strips * blocks(height, tall)
-    tiled_walk[over(count)](flat(x), flat(weight), bias, flat(out), *sizes, pad, tall, turned)
+    tall, wide, kernel = (4, 1, tall_walk) if out.size // 16 > FULL else (2, 2, square_walk)
+    grid = (blocks(blocks(width, wide) * deep // 4, WALK_THREADS), blocks(height, tall), photos)
+    sizes = (x.shape[1], x.shape[2]), (height, width), deep
+    kernel[at(grid, (WALK_THREADS,))](flat(x), flat(weight), bias, flat(out), *sizes, pad, turned)
 
 
 def launch_tiled_forward(case: Case, arrays: Arrays) -> None:
