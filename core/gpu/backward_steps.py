@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, depthwise_steps, norm_steps, pool_launches, tiles
+from core.gpu import convolution, depthwise_steps, norm_steps, pointwise_steps, pool_launches, tiles
 from core.gpu import plain_launches as plain
 from core.gpu.forward_steps import ends_in_head, is_fire, pack_dense, window_of
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
 from core.gpu.kernels import head_fast
+from core.gpu.norm_pairs import expands, projects
 from core.gpu.plain_launches import (
     combine_launch,
     has_bias,
@@ -71,7 +72,11 @@ def _loss(walk: Backward) -> None:
 
 def write_backward(walk: Backward, step: Step) -> None:
     """Write the launches of a step's gradients, of those that are wanted."""
-    if step.op in ("conv2d", "dense"):
+    if expands(walk.frame, step):
+        pointwise_steps.expand_backward(walk, step)
+    elif projects(walk.frame, step):
+        pointwise_steps.project_backward(walk, step)
+    elif step.op in ("conv2d", "dense"):
         _weights(walk, step)
         if walk.wants(step.inputs[0]):
             _convolution_input(walk, step)

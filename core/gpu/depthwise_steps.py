@@ -103,7 +103,7 @@ def _walk_forward(frame: Frame, step: Step, between: Between | None) -> Launch:
     norm = RELU[between.before.activation] if between else -1
     recipe = (frame.element, window.stride[0], norm)
     launch = simple_launch(
-        step.node, "forward", "fused", "depthwise_walk", "make_forward", recipe, kernel.ARGUMENTS,
+        step.node, "forward", "fused", "depthwise_walk", "make_depthwise_walk", recipe, kernel.ARGUMENTS,
         (blocks, lanes // wide, 1), (threads, 1, 1), values, blocks=at_once,
         moved=frame.batch * frame.element * x.padded * (x.height * x.width + out.height * out.width),
     )
@@ -134,7 +134,7 @@ def _walk_backward(walk: Backward, between: Between) -> None:
     recipe = (frame.element, stride, RELU[between.before.activation])
     moved = 2 * frame.batch * frame.element * x.padded * (x.height * x.width + y.height * y.width)
     launch = simple_launch(
-        step.node, "backward_input", "fused", "depthwise_gradient", "make_gradient", recipe, kernel.ARGUMENTS,
+        step.node, "backward_input", "fused", "depthwise_gradient", "make_depthwise_gradient", recipe, kernel.ARGUMENTS,
         (blocks, lanes // wide, 1), (threads, 1, 1), values, blocks=kernel.BLOCKS[frame.element], moved=moved,
     )
     frame.add(replace(launch, recipe=replace(launch.recipe, threads=kernel.THREADS)))

@@ -8,11 +8,12 @@ from typing import Final
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, depthwise_steps, norm_steps, pool_launches
+from core.gpu import convolution, depthwise_steps, norm_steps, pointwise_steps, pool_launches
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import shared_activation
 from core.gpu.kernels import head_fast
 from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.norm_pairs import expands, projects
 from core.gpu.plain_launches import (
     bias_of,
     combine_launch,
@@ -111,7 +112,11 @@ def write_forward(frame: Frame, step: Step, following: Step | None) -> None:
             f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): its "
             "pixels are framed and padded for them. Run this network with --device cpu."
         )
-    if step.op == "conv2d":
+    if expands(frame, step):
+        pointwise_steps.expand(frame, step)
+    elif projects(frame, step):
+        pointwise_steps.project(frame, step)
+    elif step.op == "conv2d":
         _convolve(frame, step, following)
     elif step.op == "dense":
         _dense(frame, step)

@@ -19,7 +19,7 @@ from core.gpu.launch import Launch, Tensor, windows_of
 from core.graph import PHOTO
 from core.ops.contract import Array, volume
 from core.ops.window import Window, read_window
-from core.program import ParameterLayout, Program, Step, Value
+from core.program import ParameterLayout, Program, Step, Value, wanted_buffers
 
 ARITHMETIC: Final = {"mixed": "bf16", "tf32": "tf32", "float32": "float32"}
 """Arithmetic of the matrix kernels by the plan's precision."""
@@ -68,6 +68,8 @@ class Frame:
         self._joins = 0
         self.border = _photo_border(program)
         self.photo_pixel = _photo_pixel(program, self.element)
+        self.wanted = wanted_buffers(program, self.trains)
+        """Buffers whose gradient some trained parameter needs."""
         self._sizes: dict[str, int] = {}
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}

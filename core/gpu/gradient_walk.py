@@ -11,7 +11,7 @@ from core.gpu.frame import Frame
 from core.gpu.launch import Tensor
 from core.gpu.plain_launches import combine_launch
 from core.graph import PHOTO
-from core.program import Step, Value, wanted_buffers
+from core.program import Step, Value
 
 
 @final
@@ -19,8 +19,7 @@ class Backward:
     """The walk's state: which channels of which gradient are written, and which still lack their mask."""
 
     def __init__(self, frame: Frame, accumulate: bool) -> None:
-        self.frame, self.accumulate = frame, accumulate
-        self.wanted = wanted_buffers(frame.program, frame.trains)
+        self.frame, self.accumulate, self.wanted = frame, accumulate, frame.wanted
         channels = {name: shape[-1] for name, shape in frame.program.buffers.items()}
         self._written = {name: np.zeros(count, bool) for name, count in channels.items()}
         self._unmasked: set[str] = set()

@@ -282,6 +282,12 @@ def shared_store2(context, address, v0, v1):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def shared_store4(context, address, v0, v1, v2, v3):  # type: ignore[no-untyped-def]
+    """16 bytes to shared memory."""
+    return _instruction("st.shared.v4.u32 [$0], {$1,$2,$3,$4};", [], [_u] * 5, True, True)
+
+
+@intrinsic
 def shuffle_xor(context, value, lanes):  # type: ignore[no-untyped-def]
     """The value of the lane whose number differs by `lanes`, over the whole warp."""
     return _instruction("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", [_f], [_f, _u], True)
@@ -298,6 +304,12 @@ def divide_fast(context, n, multiplier, shift):  # type: ignore[no-untyped-def]
     """``(high32(n * multiplier) + n) >> shift``: left to Numba this becomes 64-bit arithmetic, 4x as long."""
     text = "{.reg .u32 t; mul.hi.u32 t, $1, $2; add.u32 t, t, $1; shr.u32 $0, t, $3;}"
     return _instruction(text, [_u], [_u, _u, _u], False)
+
+
+@intrinsic
+def permute(context, a, b, selector):  # type: ignore[no-untyped-def]
+    """Four of eight bytes: digit i of the hexadecimal selector names byte i, 0 to 3 of `a`, 4 to 7 of `b`."""
+    return _instruction("prmt.b32 $0, $1, $2, $3;", [_u], [_u, _u, _u], False)
 
 
 @intrinsic

@@ -1,6 +1,6 @@
 """Kernels made of PTX instructions, run as plain Python: a thread is a thread, memory is one array of bytes.
 
-For kernels that load, compute, meet at barriers and store; products of the tensor cores are not emulated.
+Loads, stores, barriers, copies to shared memory, and the bf16 products of the tensor cores.
 """
 
 from __future__ import annotations
@@ -78,12 +78,71 @@ def instructions(memory):
         "store_float": lambda at, value: memory.store(at, bits(value)),
         "low_bf16": lambda word: number((int(word) & 0xFFFF) << 16),
         "high_bf16": lambda word: number(int(word) & 0xFFFF0000),
+        "permute": lambda a, b, chosen: np.uint32(
+            sum(((int(b) << 32 | int(a)) >> 8 * (int(chosen) >> 4 * i & 7) & 255) << 8 * i for i in range(4))
+        ),
         "pack_bf16": lambda low, high: np.uint32(round_bf16(high) << 16 | round_bf16(low)),
         "bits_to_float": number,
         "float_to_bits": bits,
         "fma_clamped": lambda a, b, c: np.float32(min(max(np.float64(a) * np.float64(b) + np.float64(c), 0.0), 1.0)),
         "divide_fast": lambda n, m, s: np.uint32(((int(n) * int(m) >> 32) + int(n) & 0xFFFFFFFF) >> int(s)),
     }
+
+
+class Warps:
+    """What the 32 threads of a warp do together; every thread hands in its part and takes its result."""
+
+    def __init__(self, machine):
+        self.machine, self.parts, self.barriers = machine, {}, {}
+
+    def _gather(self, part):
+        """The parts of all lanes, in order, and this lane's number."""
+        number = self.machine.here.thread[0]
+        warp, lane = number // 32, number % 32
+        barrier = self.barriers.setdefault(warp, threading.Barrier(32))
+        mine = self.parts.setdefault(warp, [None] * 32)
+        mine[lane] = part
+        barrier.wait()
+        found = list(mine)
+        barrier.wait()
+        return found, lane
+
+    def load_matrices(self, count, transposed):
+        """`ldmatrix`: lane i gives the address of row i % 8 of matrix i // 8."""
+
+        def load(address):
+            found, lane = self._gather(int(address))
+            words = []
+            for m in range(count):
+                rows = np.array([self.machine.shared_bytes(found[m * 8 + r], 16).view(np.uint16) for r in range(8)])
+                rows = rows.T if transposed else rows
+                words.append(np.ascontiguousarray(rows[lane // 4, lane % 4 * 2 : lane % 4 * 2 + 2]).view(np.uint32)[0])
+            return tuple(words)
+
+        return load
+
+    def multiply(self, *registers):
+        """`mma.m16n8k16` of bf16: four registers of a, two of b, four sums."""
+        found, lane = self._gather(registers)
+        g, t = lane // 4, lane % 4
+
+        def pair(word):
+            return number((int(word) & 0xFFFF) << 16), number(int(word) & 0xFFFF0000)
+
+        a, b = np.zeros((2, 16), np.float64), np.zeros((16, 2), np.float64)
+        for q in range(4):
+            one = found[g * 4 + q]
+            for row, col, word in ((0, 0, one[0]), (1, 0, one[1]), (0, 8, one[2]), (1, 8, one[3])):
+                a[row, col + q * 2 : col + q * 2 + 2] = pair(word)
+            for column in range(2):
+                other = found[(t * 2 + column) * 4 + q]
+                b[q * 2 : q * 2 + 2, column], b[8 + q * 2 : 10 + q * 2, column] = pair(other[4]), pair(other[5])
+        sums = a @ b
+        return tuple(np.float32(registers[6 + i] + sums[i // 2, i % 2]) for i in range(4))
+
+    def shuffle(self, value, mask):
+        found, lane = self._gather(value)
+        return found[lane ^ int(mask)]
 
 
 def _caster(kind):
@@ -104,13 +163,13 @@ class Machine:
     """One GPU: runs a kernel's blocks one after another, each with a Python thread for every thread."""
 
     def __init__(self, memory):
-        self.memory, self.known = memory, instructions(memory)
+        self.memory, self.known = memory, {**instructions(memory), **self._block_instructions()}
         self.here, self.shared, self.barrier = threading.local(), {}, None
         self.cuda = SimpleNamespace(
             local=SimpleNamespace(array=lambda size, dtype: np.zeros(size, str(dtype))),
             shared=SimpleNamespace(array=self._shared_array),
             syncthreads=lambda: self.barrier.wait(),
-            libdevice=SimpleNamespace(sqrt=np.sqrt, sqrtf=np.sqrt),
+            libdevice=SimpleNamespace(sqrt=np.sqrt, sqrtf=np.sqrt, expf=np.exp, logf=np.log),
             grid=lambda _: self.here.block[0] * self.block[0] + self.here.thread[0],
         )  # fmt: skip
 
@@ -119,12 +178,13 @@ class Machine:
         kernel = self._adapt(launch.recipe.function())
         kinds = [_caster(getattr(numba_types, k)) for k in launch.recipe.kinds]
         values = [cast(v) for cast, v in zip(kinds, launch.values, strict=True)]
-        self.block, self.grid = launch.block, launch.grid
+        self.block, self.grid, self.dynamic = launch.block, launch.grid, launch.shared
         for z, y, x in np.ndindex(*launch.grid[::-1]):
             self._run_block(kernel, values, (x, y, z))
 
     def _run_block(self, kernel, values, block):
-        self.shared, failures = {}, []
+        self.shared, failures, self.warps.barriers = {}, [], {}
+        self.bytes = np.full(self.dynamic, 0xFF, np.uint8)
         places = [(x, y, 0) for y in range(self.block[1]) for x in range(self.block[0])]
         self.barrier = threading.Barrier(len(places))
 
@@ -147,7 +207,40 @@ class Machine:
         if failures:
             raise failures[0]
 
+    def _block_instructions(self):
+        """Those that need to know the thread, its warp or its block's shared memory, which starts at address 0."""
+        self.warps, self.bytes = Warps(self), np.zeros(0, np.uint8)
+
+        def copy(to, source, real):
+            self.shared_bytes(to, 16)[:] = 0
+            words = self.memory.load(source, 4) if real else (0, 0, 0, 0)
+            self.shared_bytes(to, 16)[:] = np.array(words, np.uint32).view(np.uint8)
+
+        def store(to, *words):
+            self.shared_bytes(to, 4 * len(words))[:] = np.array(words, np.uint32).view(np.uint8)
+
+        return {
+            "shared_address": lambda array: np.uint32(0), "copy_async16": copy, "copy_async16_cached": copy,
+            "commit_copies": lambda: None, "wait": lambda: None, "hold32": lambda v: v, "hold64": lambda v: v,
+            "shared_load1": lambda at: self.shared_bytes(at, 4).view(np.uint32)[0],
+            "shared_load4": lambda at: tuple(self.shared_bytes(at, 16).view(np.uint32)),
+            "shared_store1": store, "shared_store2": store, "shared_store4": store,
+            "ldmatrix2": self.warps.load_matrices(2, False), "ldmatrix4": self.warps.load_matrices(4, False),
+            "ldmatrix2_transposed": self.warps.load_matrices(2, True),
+            "ldmatrix4_transposed": self.warps.load_matrices(4, True),
+            "mma_bf16": self.warps.multiply, "shuffle_xor": self.warps.shuffle,
+        }  # fmt: skip
+
+    def shared_bytes(self, at, count):
+        """A view of the block's dynamic shared memory."""
+        at = int(at)
+        assert at % count == 0, "misaligned"
+        assert at + count <= len(self.bytes), "an access leaves shared memory"
+        return self.bytes[at : at + count]
+
     def _shared_array(self, shape, dtype):
+        if shape == 0:
+            return None
         self.here.arrays += 1
         return self.shared.setdefault(self.here.arrays, np.full(shape, np.nan, str(dtype)))
 

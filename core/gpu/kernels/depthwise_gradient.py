@@ -35,7 +35,7 @@ BLOCKS: Final = {2: 3, 4: 2}
 """Blocks a multiprocessor by bytes of an element."""
 
 
-def make_gradient(element: int, stride: int, norm: int) -> Any:
+def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
     """Grid: (blocks, parts of the channels). `norm`: the input's activation behind its batch norm (0, 1, 2)."""
     W, SIX, S, STORED = element // 2, 6.0 if norm == 2 else 1.0, stride, THREADS * 2
     NY = 4 if stride == 1 else 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from core.gpu import pointwise_steps
 from core.gpu.frame import Frame, Places
 from core.gpu.walk import keep_all, walk
 from core.ops.builder import Builder, with_loss
@@ -13,6 +14,7 @@ from core.ops.table import OPS
 from core.program import lay_out_parameters, lower
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.gpu_network import relative
 
 PHOTOS, REAL = 3, 2
 """Photos of a batch, and those of them that count."""
@@ -35,7 +37,7 @@ class Lowered:
         layout, program = lay_out_parameters(graph), lower(graph, True)
         self.frame = Frame(program, layout, PHOTOS, precision, processors, frozenset(), whole=whole)
         walk(self.frame, True, False)
-        self.memory = m = Memory(1 << 21)
+        self.memory = m = Memory(1 << 22)
         sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,
                  self.frame.all_tables().nbytes + 64, 256, 256)  # fmt: skip
         places = [m.reserve(size) for size in sizes]
@@ -84,10 +86,9 @@ class Lowered:
         first, shape = self.layout.offsets[name]
         return self.memory.get(self.frame.places.weights + 4 * first, shape[0], np.float32)
 
-    def run(self, forward):
+    def run(self, forward, names=("before", "filter", "after")):
         for launch in self.frame.launches:
-            mine = launch.layer in ("before", "filter", "after")
-            if mine and (launch.direction == "forward") == forward:
+            if launch.layer in names and (launch.direction == "forward") == forward:
                 self.machine.run(launch)
 
 
@@ -106,10 +107,10 @@ def draw_weights(graph, element):
     return weights
 
 
-def reference(lowered, weights, x, g):
-    """Results of the three steps forward, and of the three backward, in float64."""
+def reference(lowered, weights, x, g, names=("before", "filter", "after")):
+    """Results of neighbouring steps forward, and backward, in float64; the last activation's mask is already on g."""
     done, value, mode = {}, x.astype(np.float64), Mode(training=True)
-    for name in ("before", "filter", "after"):
+    for name in names:
         step = lowered.steps[name]
         owned = {p.role: weights[f"{name}.{p.role}"].astype(np.float64) for p in step.parameters}
         result = OPS[step.op].forward(step.attributes, [value], owned, mode)
@@ -120,9 +121,9 @@ def reference(lowered, weights, x, g):
         done[name] += (value,)
     gradients = {}
     dy = g.astype(np.float64)
-    for name in ("after", "filter", "before"):
+    for name in names[::-1]:
         step, inputs, owned, result, value = done[name]
-        if step.activation and name != "after":  # g came masked
+        if step.activation and name != names[-1]:
             dy = dy * ((value > 0) & (value < (6 if step.activation == "relu6" else np.inf)))
         back = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode)
         gradients[name] = (back.parameters, back.inputs[0])
@@ -176,3 +177,59 @@ def feed_statistics(lowered, before, x):
     sums[0, 0, : x.shape[-1]] = x[:REAL].sum((0, 1, 2), dtype=np.float64)
     sums[0, 1, : x.shape[-1]] = (x[:REAL].astype(np.float64) ** 2).sum((0, 1, 2))
     lowered.memory.put(partial, sums)
+
+
+def residual(height, width, narrow, wide, project):
+    """Expand, filter, project, as in MobileNetV2, behind a first convolution and its batch norm."""
+    b = Builder("small", (height, width, 3), (0.5,) * 3, (0.5,) * 3)
+    x = b.add("batch_norm", "stem_norm", b.add("conv2d", "stem", "photo", filters=narrow, bias=False))
+    x = b.add("relu6", "first", b.add("batch_norm", "before", b.add("conv2d", "expand", x, filters=wide, bias=False)))
+    x = b.add("depthwise_conv2d", "filter", x, kernel=(3, 3), padding=(1,) * 4, bias=False)
+    x = b.add("relu6", "second", b.add("batch_norm", "after", x))
+    x = b.add("batch_norm", "last", b.add("conv2d", "project", x, filters=project, bias=False))
+    return with_loss(b.graph(b.add("dense", "classes", b.add("global_avg_pool", "pool", x), units=4)), 0.0, ())
+
+
+NAMES = ("expand", "before", "filter", "after", "project", "last")
+
+
+def test_an_inverted_residual_in_passes_over_its_wide_side_is_the_references(monkeypatch):
+    """Each step against the reference on the very arrays that the kernels had; one block walks over two tiles."""
+    for blocks in pointwise_steps.RESIDENT.values():
+        monkeypatch.setitem(blocks, 32, 1)
+    graph = residual(5, 7, 16, 32, 16)
+    lowered = Lowered(graph, "mixed")
+    assert {n.recipe.module for n in lowered.frame.launches} >= {"pointwise_wide", "pointwise_narrow"}
+    weights, draw = draw_weights(graph, 2), np.random.default_rng(1)
+    weights |= {n: exact(draw.normal(0, weights[n].shape[-1] ** -0.5, weights[n].shape), 2) for n in
+                ("expand.weight", "project.weight")}  # fmt: skip
+    first, last = lowered.steps["expand"].inputs[0], lowered.steps["last"].output
+    x = exact(draw.normal(0.3, 1, (PHOTOS, *first.shape)), 2)
+    g = exact(draw.normal(0, 1, (PHOTOS, *last.shape)), 2)
+    lowered.put_weights(weights)
+    lowered.put(first, x)
+    lowered.run(True, NAMES)
+    lowered.put(last, g, gradient=True)
+    lowered.run(False, NAMES)
+    value, done = x[:REAL].astype(np.float64), {}
+    for name in NAMES:
+        step = lowered.steps[name]
+        owned = {p.role: weights[f"{name}.{p.role}"].astype(np.float64) for p in step.parameters}
+        result = OPS[step.op].forward(step.attributes, [value], owned, Mode(training=True))
+        done[name] = (step, value, owned, result)
+        stored = name in ("expand", "filter", "project", "last")
+        assert not stored or relative(lowered.get(step.output), result.output) < 1e-2, name
+        value = lowered.get(step.output).astype(np.float64) if stored else result.output
+        value = np.clip(value, 0, 6) if step.activation else value
+    dy = g[:REAL].astype(np.float64)
+    for i, name in reversed(list(enumerate(NAMES))):
+        step, value, owned, result = done[name]
+        back = OPS[step.op].backward(step.attributes, [value], owned, result, dy, Mode(training=True))
+        for role, wanted in back.parameters.items():
+            assert relative(lowered.gradient(f"{name}.{role}"), wanted) < 1e-2, (name, role)
+        dy = back.inputs[0]
+        if name not in ("after", "before"):  # the gradients of their inputs are never stored
+            y = done[NAMES[i - 1]][3].output if name in ("project", "filter") else None
+            wanted = dy if y is None else dy * ((y > 0) & (y < 6))
+            dy = lowered.get(step.inputs[0], True).astype(np.float64)
+            assert relative(dy, wanted) < 1e-2, name
