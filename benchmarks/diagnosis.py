@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import statistics
 import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +20,13 @@ from typing import Any
 import cv2
 import numpy as np
 
+from benchmarks.examination import examination_times
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
-from core.data.photo import decode, read_bytes, read_photo
+from core.data.photo import read_photo
 from core.diagnosis.calibration import measure_reliability
 from core.diagnosis.completion import observe
 from core.diagnosis.coverage import coverage_curve
-from core.diagnosis.examination import Examiner
 from core.diagnosis.familiarity import SCORES, FeatureStatistics, auroc, familiarity
 from core.diagnosis.features import feature_node
 from core.diagnosis.figures import judge, softmax, wilson_interval
@@ -138,19 +136,6 @@ def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[st
     return out
 
 
-def examination_times(model: ModelFile, root: Path, rows: list[dict[str, str]]) -> dict[str, float]:
-    """Milliseconds of one photo, file to verdict, maps and masks included."""
-    examiner = Examiner(model)
-    times = []
-    for row in rows:
-        begin = time.perf_counter()
-        examiner.examine(decode(read_bytes(str(root / row["path"]))))
-        times.append(1000 * (time.perf_counter() - begin))
-    examiner.close()
-    times = times[3:]
-    return {"median": statistics.median(times), "p95": float(np.quantile(times, 0.95)), "photos": len(times)}
-
-
 def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], robust: bool) -> dict[str, Any]:
     every = [r for r in chosen_rows(root / "manifest.csv", [split], [])]
     rows = [r for r in every if name_of(r) in model.classes]
@@ -214,7 +199,10 @@ def main() -> None:
     figures = measure(model, options.photos, options.split, options.unknown.split(","), options.robust)
     if options.time:
         rows = chosen_rows(options.photos / "manifest.csv", [options.split], [])[::40]
-        figures["examination_milliseconds"] = examination_times(model, options.photos, rows)
+        times = examination_times(model, [str(options.photos / row["path"]) for row in rows])
+        figures["examination_milliseconds"] = {
+            "median": float(np.median(times)), "p95": float(np.quantile(times, 0.95)), "photos": len(times),
+        }  # fmt: skip
     figures["bytes"] = options.model.stat().st_size
     figures["machine"] = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)

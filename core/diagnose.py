@@ -33,6 +33,8 @@ def diagnose(argv: Sequence[str]) -> int:
     arguments, unknown = make_parser().parse_known_args(argv)
     found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
     coverage = read_share("coverage", arguments.coverage, found)
+    if arguments.report and not Path(arguments.report).absolute().parent.is_dir():
+        found.append(Problem("report", f"there is no folder {Path(arguments.report).absolute().parent}."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
     model = read_model(Path(arguments.model_file))

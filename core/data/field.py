@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import IsCancelled, ReportProgress, reasons
+from core.data.dataset import Dataset, IsCancelled, ReportProgress, reasons
 from core.data.source import open_photos
 from core.errors import DataError
 from core.ops.contract import Array
@@ -28,33 +28,41 @@ class FieldPhotos:
     warnings: tuple[str, ...] = ()
 
 
+def scan_field(source: str, label: str = "") -> Dataset:
+    """The names of the photos in a folder or manifest (there `label` is the column with the class).
+
+    Raises DataError.
+    """
+    try:
+        return open_photos(source, "" if Path(source).expanduser().is_dir() else label)
+    except DataError as error:
+        raise DataError(f"Field photos (--field): {error}") from error
+
+
 def open_field(
-    source: str,
+    dataset: Dataset,
     classes: Sequence[str],
     side: int,
     *,
-    label: str = "",
     folder: str = "",
     threads: int = 0,
     progress: ReportProgress | None = None,
     cancelled: IsCancelled | None = None,
 ) -> FieldPhotos:
-    """Photos of a folder or manifest, classes matched by name, decoded to squares of `side` pixels.
+    """Photos of `scan_field`, classes matched by name, decoded to squares of `side` pixels.
 
-    `label`: column with the class, where it is a manifest. Raises DataError, also for a class that the network does not
-    learn; StorageError; Cancelled.
+    Raises DataError, also for a class that the network does not learn; StorageError; Cancelled.
     """
-    dataset = open_photos(source, "" if Path(source).expanduser().is_dir() else label)
     unknown = [name for name in dataset.classes if name not in classes]
     if unknown:
         raise DataError(
-            f"The field photos in {source} have the class {', '.join(unknown)}, which the network does not learn. Name "
-            f"their folders (or the column with the class) as its classes are: {', '.join(classes)}."
+            f"The field photos have the class {', '.join(unknown)}, which the network does not learn. Name their "
+            f"folders (or the column with the class) as its classes are: {', '.join(classes)}."
         )
     cache = open_cache(dataset, side, folder=folder, threads=threads, progress=progress, cancelled=cancelled)
     kept = cache.kept
     if not len(kept):
-        raise DataError(f"None of the {len(dataset)} field photos in {source} can be used: {reasons(cache.skipped)}.")
+        raise DataError(f"None of the {len(dataset)} field photos can be used: {reasons(cache.skipped)}.")
     places = np.array([list(classes).index(name) for name in dataset.classes], np.int32)
     left_out = f"{len(cache.skipped)} field photos are left out: {reasons(cache.skipped)}." if cache.skipped else ""
     return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], (left_out,) if left_out else ())

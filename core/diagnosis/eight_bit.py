@@ -59,25 +59,28 @@ def quantise_model(
 def measure_ranges(
     model: ModelFile, photos: Array, threads: int = 0, report: ReportProgress | None = None
 ) -> dict[str, Range]:
-    """Least and largest value of every stored tensor: the mean over photos of each photo's extremes, so that one
-    odd photo does not coarsen all others."""
+    """Least and largest value of every stored tensor over all photos.
+
+    Clipping costs more than coarseness: on 320 validation photos of the shipped model the mean divergence (KL) from
+    float32's probabilities is 0.00025 with these extremes, 0.00108 with the mean of each photo's, 0.0047 with quantiles
+    of 99.95 %.
+    """
     names = [name for name in stored_tensors(model.graph) if name != PHOTO]
     values = sum(volume(model.graph.node(name).shape) for name in names)
     chunk = max(1, min(CHUNK, MOST_VALUES // values))
-    low, high = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    low, high = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
     predictor = Predictor(replace(model, sections={}), batch=chunk, threads=threads, outputs=names)
     try:
         for first in range(0, len(photos), chunk):
             outputs = predictor.predict(np.asarray(photos[first : first + chunk]))
             for name in names:
-                flat = outputs[name].reshape(len(outputs[name]), -1)
-                low[name] += float(flat.min(axis=1).sum())
-                high[name] += float(flat.max(axis=1).sum())
+                low[name] = min(low[name], float(outputs[name].min()))
+                high[name] = max(high[name], float(outputs[name].max()))
             if report is not None:
                 report(min(first + chunk, len(photos)), len(photos))
     finally:
         predictor.close()
-    return {name: (low[name] / len(photos), high[name] / len(photos)) for name in names}
+    return {name: (low[name], high[name]) for name in names}
 
 
 def measure_loss(

@@ -13,7 +13,7 @@ import numpy as np
 from core.config import RunConfig
 from core.data.cache import open_cache
 from core.data.dataset import SPLIT_NAMES, reasons
-from core.data.field import open_field
+from core.data.field import open_field, scan_field
 from core.data.manifest import SETTING
 from core.data.source import open_photos
 from core.data.split_file import read_split
@@ -47,6 +47,7 @@ def judge_model(
     The split is that of the file `config.split`, else the source's own. Classes are matched by name. Raises
     DataError where the photos have classes that the model does not know.
     """
+    scanned = scan_field(config.field, config.label) if config.field else None
     dataset = open_photos(config.data, config.label, config.where)
     if split and not config.split:
         dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
@@ -62,9 +63,8 @@ def judge_model(
         raise DataError(f"The model does not know the class {', '.join(unknown)}. It knows {', '.join(model.classes)}.")
     places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
     own = None
-    if config.field:
-        own = open_field(config.field, model.classes, model.source_side, label=config.label, folder=config.cache,
-                         threads=config.threads)  # fmt: skip
+    if scanned is not None:
+        own = open_field(scanned, model.classes, model.source_side, folder=config.cache, threads=config.threads)
     settings = dataset.columns.get(SETTING)
     left_out = (f"{len(cache.skipped)} photos are left out: {reasons(cache.skipped)}.",) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:

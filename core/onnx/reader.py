@@ -97,7 +97,8 @@ def _refuse_unknown(model: Any) -> None:
         raise ModelFileError(f"It has {len(graph.node)} nodes; at most {MAX_NODES} are read.")
     unknown = {n.op_type if n.domain in ("", "ai.onnx") else f"{n.domain}.{n.op_type}" for n in graph.node} - set(RULES)
     if unknown:
-        raise ModelFileError(f"It uses ops that are not read: {', '.join(sorted(unknown)[:20])}.")
+        raise ModelFileError(f"It uses ops that are not read: {', '.join(sorted(unknown)[:20])}. Only plain "
+                             "convolutional networks can be started from.")
     if model.functions or graph.sparse_initializer or graph.quantization_annotation:
         raise ModelFileError("It uses functions, sparse or quantised weights, which are not read.")
 

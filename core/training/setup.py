@@ -10,8 +10,8 @@ from typing import Final, final
 import numpy as np
 
 from core.config import RunConfig
-from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, IsCancelled
-from core.data.field import FieldPhotos, count_common, open_field
+from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled
+from core.data.field import FieldPhotos, count_common, open_field, scan_field
 from core.data.ground import GroundSwap
 from core.data.loader import Loader
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
@@ -75,6 +75,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     device, note = choose_device(config.device)
     origin = read_origin(config)
     config = adopt(config, origin)
+    scanned = scan_field(config.field, config.label) if config.field else None  # its mistakes are told at once
     kernels = Relay(compile_cpu_kernels, commands) if device == "cpu" else None
     try:
         photos = yield from Relay(lambda report, cancelled: prepare_photos(config, report, cancelled), commands).wait()
@@ -83,7 +84,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     finally:
         if kernels is not None:
             kernels.cancel()
-    field = (yield from _open_field(config, photos, commands)) if config.field else None
+    field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.dataset.classes
     network = first_network(config, origin, classes)
     graph = network.graph
@@ -117,13 +118,15 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     )
 
 
-def _open_field(config: RunConfig, photos: PhotoSet, commands: Commands) -> Generator[Progress, None, FieldPhotos]:
+def _open_field(
+    config: RunConfig, photos: PhotoSet, scanned: Dataset, commands: Commands
+) -> Generator[Progress, None, FieldPhotos]:
     """The user's own field photos; those that are also among the others are told."""
 
     def work(report: ReportStage, cancelled: IsCancelled) -> FieldPhotos:
         return open_field(
-            config.field, photos.dataset.classes, photos.cache.side, label=config.label, folder=config.cache,
-            threads=config.threads, progress=lambda done, total: report("cache", done, total), cancelled=cancelled,
+            scanned, photos.dataset.classes, photos.cache.side, folder=config.cache, threads=config.threads,
+            progress=lambda done, total: report("cache", done, total), cancelled=cancelled,
         )
 
     field = yield from Relay(work, commands).wait()
