@@ -16,8 +16,10 @@ from app.commands import Commands
 from app.crash import CrashReporter
 from app.instance import FirstInstance, hand_over
 from app.main_window import PLACES, MainWindow
+from app.photo_commands import PhotoCommands
 from app.places import makers
 from app.processes.entry import command
+from app.run_commands import RunCommands
 from app.settings import Settings
 from app.theme import Theme
 from app.training.session import TrainingSession
@@ -79,9 +81,12 @@ class Program:
         self.memory = MemoryEstimate(application)
         self.first = FirstInstance(application)
         self.window = MainWindow(self.theme)
+        self.photo_commands = PhotoCommands(self.window, self.settings, self.diagnosis)
+        pictures = (self.thumbnails, self.photos)
+        self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures)
         self.commands = Commands(
-            self.window, self.settings, self.theme, self.document, self.training, self.diagnosis, self.thumbnails,
-            self.photos, self.first, self.crash,
+            self.window, self.settings, self.theme, self.document, self.training.session, self.photo_commands,
+            self.first, self.crash,
         )  # fmt: skip
         self.window.set_places(makers(self))
         self.window.restoreGeometry(self.settings.bytes("geometry"))

@@ -7,15 +7,16 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-import cv2
 import numpy as np
 
-from core.diagnosis.severity import Severity
 from core.errors import LeafClinicError
 from core.ops.contract import Array
 from core.tensor_file import read_tensor_file, write_tensor_file
+
+if TYPE_CHECKING:
+    from core.diagnosis.severity import Severity
 
 GROUND, LEAF, DISEASED = 0, 1, 2
 KIND: Final = "mask"
@@ -36,6 +37,8 @@ class Mask:
 
     @property
     def severity(self) -> Severity:
+        from core.diagnosis.severity import Severity  # brings OpenCV, which the window's start does without
+
         return Severity(self.labels > GROUND, self.labels == DISEASED)
 
     def paint(self, y: float, x: float, radius: float, label: int) -> Mask:
@@ -44,9 +47,10 @@ class Mask:
         side = self.labels.shape[0]
         scale = side / max(y1 - y0, 1e-6), side / max(x1 - x0, 1e-6)
         labels = self.labels.copy()
-        at = round((x - x0) * scale[1]), round((y - y0) * scale[0])
-        size = max(round(radius * scale[1]), 1), max(round(radius * scale[0]), 1)
-        cv2.ellipse(labels, at, size, 0.0, 0.0, 360.0, label, -1)
+        rows, columns = np.ogrid[:side, :side]
+        down = (rows - (y - y0) * scale[0]) / max(radius * scale[0], 1.0)
+        across = (columns - (x - x0) * scale[1]) / max(radius * scale[1], 1.0)
+        labels[down**2 + across**2 <= 1] = label
         return replace(self, labels=labels, corrected=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtWidgets import QWidget
@@ -35,10 +36,11 @@ def makers(program: Program) -> dict[str, Callable[[], QWidget]]:
         from app.panels.train.panel import TrainPanel
 
         panel = TrainPanel(program.training, actions, program.settings, theme, lambda: paths.folder("runs"))
-        panel.resume_asked.connect(program.commands.resume_run)
-        panel.diagnose_asked.connect(program.commands.use_model)
-        panel.cell_opened.connect(program.commands.open_cell)
+        panel.resume_asked.connect(program.run_commands.resume_run)
+        panel.diagnose_asked.connect(program.photo_commands.use_model)
+        panel.cell_opened.connect(program.run_commands.open_cell)
         program.memory.told.connect(panel.setup.show_memory)
+        program.memory.device_known.connect(panel.setup.show_device)
 
         def estimate() -> None:
             table, config = program.document.table, panel.setup.config("")
@@ -50,6 +52,7 @@ def makers(program: Program) -> dict[str, Callable[[], QWidget]]:
 
         def opened() -> None:
             panel.setup.show_data(program.document.source)
+            panel.setup.show_demo(Path(program.document.source or ".").is_relative_to(paths.home() / "demo"))
             estimate()
 
         panel.setup.edited.connect(estimate)

@@ -205,12 +205,12 @@ def time_diagnoses(program: Program, home: Path, model: str) -> list[Row]:
     small = random.integers(0, 255, (94, 125, 3), np.uint8)
     large = home / "large.jpg"
     large.write_bytes(cv2.imencode(".jpg", cv2.resize(small, (4000, 3000), interpolation=cv2.INTER_CUBIC))[1].tobytes())
-    program.commands.use_model(model)
+    program.photo_commands.use_model(model)
     panel = program.window.go("diagnose")
     until(lambda: bool(program.diagnosis.ready))
     found = []
     for _ in range(9):
-        program.commands.diagnose([str(large)])
+        program.photo_commands.diagnose([str(large)])
         number = len(program.diagnosis.rows.rows) - 1
         panel.table.selectRow(number)
         found.append(until(lambda n=number: panel.detail.shown is not None and panel.detail.shown.id == n
@@ -219,7 +219,7 @@ def time_diagnoses(program: Program, home: Path, model: str) -> list[Row]:
     photos = sorted(str(p) for p in (home / "demo").rglob("*.jpg"))
     gaps = Gaps()
     gaps.start()
-    program.commands.diagnose((photos * 3)[:500])
+    program.photo_commands.diagnose((photos * 3)[:500])
     begin = time.perf_counter()
     until(lambda: not program.diagnosis.working)
     took = time.perf_counter() - begin

@@ -8,8 +8,8 @@ from app.processes.protocol import Channel, serve
 from core.config import from_dict
 from core.data.preparation import cache_side
 from core.errors import OutOfMemory
-from core.models.table import build
 from core.training.setup import VALIDATION_BATCH, auto_batch, choose_device, compile_training, graph_in_use
+from core.training.transfer import adopt, first_network, read_origin
 from core.training.validation import compile_inference
 
 
@@ -20,9 +20,11 @@ def main() -> int:
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: config (settings of RunConfig), classes and photos (how many)."""
     config = from_dict(asked["config"])
+    origin = read_origin(config)
+    config = adopt(config, origin)
     device, _ = choose_device(config.device)
     batch = config.batch_size or auto_batch(device, int(asked["photos"]))
-    graph = build(config.model, int(asked["classes"]), config.image_size, config.dropout)
+    graph = first_network(config, origin, [f"class {n}" for n in range(int(asked["classes"]))]).graph
     try:
         plan = compile_training(config, graph, device, batch, ())
         checking = compile_inference(graph_in_use(config, graph), device, VALIDATION_BATCH[device], config.threads)

@@ -17,9 +17,10 @@ REST_MS: Final = 1200
 
 @final
 class MemoryEstimate(QObject):
-    """`told(text)`: a line for the form, "" while it is not known."""
+    """`told(text)`: a line for the form, "" while it is not known; `device_known(name)`: what a run would take."""
 
     told = Signal(str)
+    device_known = Signal(str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -60,6 +61,7 @@ class MemoryEstimate(QObject):
             if "failed" in answer:
                 self.told.emit(sentence(answer["failed"]))
             else:
+                self.device_known.emit(answer["device"])
                 text = tr("This run will need {memory} MB of memory ({device}, batch {batch}) and {cache} MB of disk.")
                 self.told.emit(text.format(memory=f"{answer['bytes'] / 2**20:,.0f}", device=answer["device"],
                                            batch=answer["batch"], cache=f"{answer['cache'] / 2**20:,.0f}"))  # fmt: skip

@@ -14,7 +14,6 @@ from app.cards import disease_name
 from app.mask import Mask, decode_mask
 from app.translation import sentence, tr
 from app.viewmodels.table import Column
-from core.diagnosis.severity import grade
 from core.diagnosis.verdict import Thresholds, judge_photo
 from core.ops.contract import Array
 
@@ -121,6 +120,8 @@ def doubts(result: Result) -> str:
 
 def severity_text(result: Result) -> str:
     """How much of the leaf is diseased, with the grade; empty where it means nothing."""
+    from core.diagnosis.severity import grade  # brings OpenCV, which the window's start does without
+
     percent = result.shown_percent
     if percent is None:
         return ""

@@ -16,6 +16,7 @@ from core.training.events import (
     KernelTimes,
     Progress,
     RunFinished,
+    RunJudged,
     RunStarted,
     StepDone,
     Warned,
@@ -45,6 +46,7 @@ class RunView:
     def __init__(self) -> None:
         self.started: RunStarted | None = None
         self.finished: RunFinished | None = None
+        self.judged: RunJudged | None = None
         self.progress: Progress | None = None
         self.epoch: EpochDone | None = None
         self.kernels: tuple[KernelTime, ...] = ()
@@ -77,11 +79,13 @@ class RunView:
             case Progress():
                 self.progress = event
             case RunStarted():
-                self.started, self.progress, self.finished = event, None, None
+                self.started, self.progress, self.finished, self.judged = event, None, None, None
                 self._steps.cut(STEP, event.step)
                 self._epochs.cut(EPOCH_STEP, event.step)
             case CheckpointSaved():
                 self.checkpoint = event.path
+            case RunJudged():
+                self.judged = event
             case RunFinished():
                 self.finished = event
             case Warned():

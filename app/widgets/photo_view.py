@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, final
 
-import cv2
 import numpy as np
 from PySide6.QtCore import QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QImage, QPainter, QPaintEvent, QPixmap
@@ -108,8 +107,9 @@ def painted(labels: Array) -> QImage:
     picture = np.zeros((*labels.shape, 4), np.uint8)
     picture[labels == DISEASED] = (*SICK, 150)
     picture[labels == GROUND] = (*RIM, 90)
-    sick = (labels == DISEASED).astype(np.uint8)
-    picture[cv2.dilate(sick, np.ones((3, 3), np.uint8)) > sick] = (*RIM, 220)
+    sick = np.pad(labels == DISEASED, 1)
+    beside = sick[:-2, 1:-1] | sick[2:, 1:-1] | sick[1:-1, :-2] | sick[1:-1, 2:]
+    picture[beside & (labels != DISEASED)] = (*RIM, 220)
     return QImage(picture.tobytes(), labels.shape[1], labels.shape[0], 4 * labels.shape[1],
                   QImage.Format.Format_RGBA8888).copy()  # fmt: skip
 

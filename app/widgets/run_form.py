@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
-from PySide6.QtCore import QSignalBlocker, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -21,11 +21,18 @@ from app.translation import tr
 from app.widgets.parts import label
 from core.config import RunConfig, Setting, settings, to_dict
 from core.errors import Problem
+from core.training.presets import PRESETS
 
 LEAST_WIDTH: Final = 90
 """Pixels of the narrowest field: long captions of some languages leave no more."""
 GIVEN: Final = ("data", "out")
 """Fields the window fills in by itself: the open project and a new run folder."""
+
+
+HIDDEN: Final = ("preset",)
+"""Not shown to newcomers, though no expert's matter on the command line: a switch above the form stands for it."""
+RECIPE: Final = ("network", "training", "optimizer", "loss", "augmentation", "device")
+"""Groups of settings that a preset decides."""
 
 
 @final
@@ -113,7 +120,7 @@ class RunForm(QWidget):
     def set_expert(self, expert: bool) -> None:
         shown = set()
         for field in self.fields.values():
-            visible = expert or not field.row.expert
+            visible = expert or not (field.row.expert or field.name in HIDDEN)
             self._layout.setRowVisible(field.place, visible)
             shown |= {field.row.group} if visible else set()
         for group, heading in self._groups.items():
@@ -141,10 +148,17 @@ class RunForm(QWidget):
     def is_visible(self, name: str) -> bool:
         return self._layout.isRowVisible(self.fields[name].place)
 
+    def choose_preset(self, name: str) -> None:
+        """As if it were chosen in its field."""
+        self.fields["preset"].set_value(name)
+        self._on_preset()
+
     def _on_preset(self) -> None:
-        for name, value in self._presets.get(self.fields["preset"].value(), {}).items():
-            if name in self.fields:
-                self.fields[name].set_value(value)
+        """A recipe is a recipe: what it does not name goes back to the default, and nothing of the one before stays."""
+        values = self._presets.get(self.fields["preset"].value())
+        for name, field in self.fields.items() if values is not None else ():
+            if field.row.group in RECIPE and name != "preset":
+                field.set_value(values.get(name, settings()[name][0].default))
         self.changed.emit()
 
     def _on_changed(self) -> None:
@@ -165,6 +179,8 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         combo.setMinimumContentsLength(5)
         for choice in choices:
             combo.addItem(tr(choice) if choice else tr("(none)"), choice)
+            if choice in PRESETS:
+                combo.setItemData(combo.count() - 1, tr(PRESETS[choice].idea), Qt.ItemDataRole.ToolTipRole)
         return (
             combo,
             combo.currentData,

@@ -50,8 +50,9 @@ def serve(lines: TextIO, tell: Callable[[Event], None]) -> int:
     commands = Commands()
     threading.Thread(target=_obey, args=(lines, commands), daemon=True).start()
     trainer = Trainer(
-        from_dict(asked["config"]), resume=bool(asked.get("resume")), overwrite=bool(asked.get("overwrite"))
-    )
+        from_dict(asked["config"]), resume=bool(asked.get("resume")), overwrite=bool(asked.get("overwrite")),
+        profiled=True,  # the window shows kernel times from the first steps on
+    )  # fmt: skip
     code = EXIT_DONE
     for event in trainer.run(commands):
         tell(event)

@@ -17,7 +17,7 @@ def half():
 
 def test_painted_disease_is_counted_as_a_share_of_the_leaf(half):
     painted = half.paint(0.5, 0.25, 0.1, DISEASED)
-    assert painted.severity.percent == pytest.approx(100 * np.pi * 10.5**2 / 5000, rel=0.06)
+    assert painted.severity.percent == pytest.approx(100 * np.pi * 10**2 / 5000, rel=0.06)
     assert half.severity.percent == 0
     assert painted.corrected
     assert not half.corrected

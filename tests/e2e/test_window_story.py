@@ -84,6 +84,8 @@ def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch,
     assert program.document.table.label(row) == before
     gallery.close()
 
+    train.tabs.setCurrentWidget(train.outcome)
+    assert train.outcome.words.text()
     press(qtbot, train, "Diagnose with it")
     photos = [program.document.table.dataset.path(at) for at in (0, 1)]
     drop(window, photos)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
@@ -14,13 +13,16 @@ from app.actions import Actions
 from app.panels.train.confusion import ConfusionPane
 from app.panels.train.curves import CurvesPane
 from app.panels.train.kernels import KernelTimesPane
+from app.panels.train.outcome import OutcomePane, headline
 from app.panels.train.runs import RunsPane
 from app.panels.train.setup import SetupPane
+from app.panels.train.wording import duration, number, stage_text
 from app.settings import Settings
 from app.theme import Theme
 from app.training.session import Failure, State
 from app.translation import tr
 from app.viewmodels.run_list import RunSummary, read_run
+from app.viewmodels.run_view import RunView
 from app.viewmodels.training import TrainingModel
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row
@@ -47,6 +49,7 @@ class TrainPanel(QWidget):
         self.kernels = KernelTimesPane(theme)
         self.confusion = ConfusionPane(theme)
         self.runs = RunsPane(theme, runs)
+        self.outcome = OutcomePane(theme, actions)
         self.notice = Notice(theme)
         self.figures = {
             "epoch": Figure(tr("epoch")),
@@ -63,6 +66,7 @@ class TrainPanel(QWidget):
         self._buttons(actions, theme)
         self._lay_out()
         self._parts = 0
+        self._earlier: RunView | None = None
         self._timer = QTimer(self)
         self._timer.setInterval(REDRAW_MS)
         self._timer.timeout.connect(self._on_tick)
@@ -71,7 +75,9 @@ class TrainPanel(QWidget):
         model.session.failed.connect(self._on_failed)
         self.runs.resume_asked.connect(self.resume_asked)
         self.runs.diagnose_asked.connect(self.diagnose_asked)
+        self.outcome.diagnose_asked.connect(self.diagnose_asked)
         self.runs.chosen_over.connect(self._on_lay_over)
+        self.runs.result_asked.connect(self._on_result_asked)
         self.confusion.cell_opened.connect(self.cell_opened)
         self._on_state(model.session.state)
         self.redraw()
@@ -87,7 +93,7 @@ class TrainPanel(QWidget):
         self.tabs.setDocumentMode(True)
         for pane, name in (
             (self.curves, tr("Curves")), (self.kernels, tr("Kernels")),
-            (self.confusion, tr("Confusion")), (self.runs, tr("Runs")),
+            (self.confusion, tr("Confusion")), (self.outcome, tr("Result")), (self.runs, tr("Runs")),
         ):  # fmt: skip
             self.tabs.addTab(pane, name)
         self.tabs.currentChanged.connect(lambda _: self.redraw())
@@ -137,6 +143,8 @@ class TrainPanel(QWidget):
             self.kernels.show_times(view.kernels)
         elif shown is self.confusion:
             self.confusion.show_run(view)
+        elif shown is self.outcome:
+            self.outcome.show_run(self._earlier or view)
 
     def showEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
         QTimer.singleShot(0, self, self.redraw)
@@ -187,6 +195,7 @@ class TrainPanel(QWidget):
             self.runs.refresh()
             self._tell_end()
         else:
+            self._earlier = None
             self.notice.hide()
         self.redraw()
 
@@ -195,13 +204,9 @@ class TrainPanel(QWidget):
         if end is None:
             return
         if end.reason == "stopped":
-            self.notice.tell(tr("Stopped and saved. “Runs” continues it where it stood."))
+            self.notice.tell(headline(end, None))
             return
-        text = tr("Finished: {best} of the validation photos right, after epoch {epoch}.")
-        said = text.format(best=f"{end.best_accuracy:.1%}", epoch=end.best_epoch + 1)
-        if end.test_accuracy is not None:
-            said += " " + tr("On the test photos, which it never saw: {test}.", test=f"{end.test_accuracy:.1%}")
-        self.notice.tell(said, tr("Diagnose with it"), lambda: self.diagnose_asked.emit(end.model_path))
+        self.tabs.setCurrentWidget(self.outcome)
 
     def _on_failed(self, failure: Failure) -> None:
         again = (tr("Resume"), lambda: self.resume_asked.emit(failure.folder)) if failure.folder else ("", None)
@@ -211,33 +216,10 @@ class TrainPanel(QWidget):
         self.curves.lay_over({run.name: read_run(Path(run.folder)) for run in runs})
         self.tabs.setCurrentWidget(self.curves)
 
+    def _on_result_asked(self, folder: str) -> None:
+        self._earlier = read_run(Path(folder))
+        self.tabs.setCurrentWidget(self.outcome)
+
     def set_focus(self) -> None:
         """Where the keyboard starts in this place."""
         self.setup.form.setFocus(Qt.FocusReason.OtherFocusReason)
-
-
-def number(value: float, form: str) -> str:
-    return form.format(value) if math.isfinite(value) else "–"
-
-
-def duration(seconds: float) -> str:
-    """A time for people: "45 s", "12 min", "3 h 20 min"."""
-    if not math.isfinite(seconds):
-        return "–"
-    if seconds < 90:
-        return tr("{n} s", n=round(seconds))
-    minutes = round(seconds / 60)
-    return tr("{n} min", n=minutes) if minutes < 90 else tr("{h} h {m} min", h=minutes // 60, m=minutes % 60)
-
-
-def stage_text(stage: str, done: int, total: int) -> str:
-    """What the run does before it trains."""
-    known = {
-        "scan": tr("Looking through the photos"),
-        "cache": tr("Decoding the photos once"),
-        "compile": tr("Preparing the kernels"),
-        "features": tr("Learning what known photos look like"),
-        "calibration": tr("Measuring how sure it may be"),
-    }
-    text = known.get(stage, tr(stage.capitalize()))
-    return f"{text}: {done:,} / {total:,}" if total else f"{text}…"

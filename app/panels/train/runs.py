@@ -19,10 +19,12 @@ from app.widgets.parts import EmptyPlace, button, row
 
 @final
 class RunsPane(QWidget):
-    """`chosen_over(list)` the runs to lay over; `resume_asked` a folder; `diagnose_asked` a model file."""
+    """`chosen_over(list)` the runs to lay over; `resume_asked` and `result_asked` a folder; `diagnose_asked` a model
+    file."""
 
     chosen_over = Signal(list)
     resume_asked = Signal(str)
+    result_asked = Signal(str)
     diagnose_asked = Signal(str)
 
     def __init__(self, theme: Theme, place: Callable[[], Path]) -> None:
@@ -34,13 +36,14 @@ class RunsPane(QWidget):
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self._resume = button(tr("Continue this run"), lambda: self.resume_asked.emit(self._one().folder))
         self._diagnose = button(tr("Diagnose with it"), lambda: self.diagnose_asked.emit(self._one().model_path))
+        self._result = button(tr("Show its result"), lambda: self.result_asked.emit(self._one().folder))
         self._over = button(tr("Lay curves over"), lambda: self.chosen_over.emit(self.selected_runs()))
         self._show = button(tr("Open folder"), self._on_show, "flat")
         inside = QWidget()
         inner = QVBoxLayout(inside)
         inner.setContentsMargins(0, 0, 0, 0)
         inner.addWidget(self.table, 1)
-        inner.addLayout(row(self._resume, self._diagnose, self._over, None, self._show))
+        inner.addLayout(row(self._resume, self._result, self._diagnose, self._over, None, self._show))
         self._stack = QStackedLayout()
         self._stack.addWidget(EmptyPlace(theme, "train", tr("No runs yet"),
                                          tr("Every training is kept as a run. It can be continued, compared and "
@@ -68,6 +71,7 @@ class RunsPane(QWidget):
         runs: Sequence[RunSummary] = self.selected_runs()
         self._resume.setEnabled(len(runs) == 1 and not runs[0].finished)
         self._diagnose.setEnabled(len(runs) == 1 and bool(runs[0].model_path))
+        self._result.setEnabled(len(runs) == 1 and runs[0].finished)
         self._over.setEnabled(bool(runs))
         self._show.setEnabled(len(runs) == 1)
 

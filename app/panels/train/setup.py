@@ -8,15 +8,17 @@ from typing import final
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
+from app.panels.train.start_choice import DEMO, TRANSFER, StartChoice, presets, shipped_model
 from app.settings import Settings
 from app.translation import tr
 from app.widgets.parts import label, row
 from app.widgets.run_form import RunForm
 from core.config import RunConfig, from_dict
 from core.errors import ConfigError, Problem
-from core.training.presets import PRESETS
 
 WIDTH = 344
+OF_THE_START = ("model", "image_size")
+"""Fields that a file to start from decides."""
 
 
 @final
@@ -30,7 +32,13 @@ class SetupPane(QFrame):
         self.setProperty("role", "card")
         self.setFixedWidth(WIDTH)
         self._settings = settings
-        self.form = RunForm({name: preset.values for name, preset in PRESETS.items()})
+        model = shipped_model()
+        self.form = RunForm(presets(model))
+        self.start = StartChoice(bool(model))
+        self.start.chosen.connect(self.form.choose_preset)
+        self._demo = False
+        if model:
+            self.form.choose_preset(TRANSFER)
         self.form.changed.connect(self._on_edited)
         self.data = label("", "muted", wrap=True)
         self.others = label("", "problem", wrap=True)
@@ -50,6 +58,7 @@ class SetupPane(QFrame):
         self.form.set_expert(expert)
         self._switch.buttonToggled.connect(self._on_mode)
         self._lay_out(buttons)
+        self._follow()
 
     def _lay_out(self, buttons: list[QWidget]) -> None:
         scroll = QScrollArea()
@@ -60,6 +69,7 @@ class SetupPane(QFrame):
         layout.setContentsMargins(14, 12, 8, 12)
         layout.addLayout(row(label(tr("Settings"), "heading"), None, *buttons, spacing=0))
         layout.addWidget(self.data)
+        layout.addWidget(self.start)
         layout.addWidget(scroll, 1)
         layout.addWidget(self.others)
         layout.addWidget(self.memory)
@@ -68,6 +78,16 @@ class SetupPane(QFrame):
         none = tr("No photos yet: open a folder under Dataset.")
         self.data.setText(tr("Photos: {name}", name=photos_name(data)) if data else none)
         self.data.setToolTip(data)
+
+    def show_demo(self, demo: bool) -> None:
+        """The demo leaves have a recipe of their own; other photos go back to the usual start."""
+        if demo != self._demo:
+            self._demo = demo
+            self.form.choose_preset(DEMO if demo else self.start.preset(bool(shipped_model())))
+
+    def show_device(self, device: str) -> None:
+        """What a run would take, once it is known: decides the recipe for learning from scratch."""
+        self.start.device = device
 
     def config(self, data: str, out: str = "") -> RunConfig | None:
         """The configuration in the form, or None with the problems shown at their fields."""
@@ -99,7 +119,14 @@ class SetupPane(QFrame):
 
     def _on_edited(self) -> None:
         self.config("")
+        self._follow()
         self.edited.emit()
+
+    def _follow(self) -> None:
+        values = self.form.values()
+        self.start.show_start(str(values["preset"]), str(values["start"]))
+        for name in OF_THE_START:
+            self.form.fields[name].editor.setEnabled(not values["start"])
 
 
 def photos_name(source: str) -> str:

@@ -1,0 +1,118 @@
+"""What a finished run reached: figures side by side, what they mean in words, and what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import final
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QStackedLayout, QVBoxLayout, QWidget
+
+from app.actions import Actions
+from app.theme import Theme
+from app.translation import sentence, tr
+from app.viewmodels.run_view import RunView
+from app.widgets.parts import GAP, EmptyPlace, Figure, action_button, button, card, label, row
+from core.training.events import RunFinished, RunJudged
+
+TILES = 4
+
+
+@final
+class OutcomePane(QWidget):
+    """Signal: `diagnose_asked(model file)`."""
+
+    diagnose_asked = Signal(str)
+
+    def __init__(self, theme: Theme, actions: Actions) -> None:
+        super().__init__()
+        self._model, self.report = "", ""
+        self._actions = actions
+        self.headline = label("", "title", wrap=True)
+        self.tiles: list[QWidget] = []
+        self.words = QLabel()
+        self.words.setWordWrap(True)
+        self.words.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.words.setTextFormat(Qt.TextFormat.PlainText)
+        self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.use: QPushButton = button(tr("Diagnose with it"), lambda: self.diagnose_asked.emit(self._model), "primary")
+        frame, inside = card()
+        inside.addWidget(self.headline)
+        self._places = row(spacing=GAP)
+        inside.addLayout(self._places)
+        scroll = QScrollArea()
+        scroll.setWidget(self.words)
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QScrollArea.Shape.NoFrame)
+        inside.addWidget(scroll, 1)
+        inside.addLayout(row(self.use, action_button(actions.run_report, theme, "search"),
+                             action_button(actions.run_pdf, theme, "export"), None))  # fmt: skip
+        self._stack = QStackedLayout()
+        self._stack.addWidget(EmptyPlace(theme, "train", tr("No result yet"), tr(
+            "When a run has ended, this place says what it reached on photos it did not learn from, what the border "
+            "of the photos alone would have told, and how lab and field photos differ.")))  # fmt: skip
+        self._stack.addWidget(frame)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 8, 0, 0)
+        outer.addLayout(self._stack)
+
+    def show_run(self, view: RunView) -> None:
+        """The run's end, or that there is none yet."""
+        end, judged = view.finished, view.judged
+        self.report = end.report_path if end is not None and Path(end.report_path).is_file() else ""
+        for action in (self._actions.run_report, self._actions.run_pdf):
+            action.setEnabled(bool(self.report))
+        if end is None:
+            self._stack.setCurrentIndex(0)
+            return
+        self._stack.setCurrentIndex(1)
+        self._model = end.model_path
+        self.use.setEnabled(bool(end.model_path))
+        self.headline.setText(headline(end, judged))
+        for tile in self.tiles:
+            self._places.removeWidget(tile)
+            tile.deleteLater()
+        self.tiles = [_tile(name, value) for name, value in figures(end, judged)[:TILES]]
+        for tile in self.tiles:
+            self._places.addWidget(tile, 1)
+        warned = [sentence(text) for text in view.warnings]
+        self.words.setText("\n\n".join([*(sentence(text) for text in (judged.words if judged else ())), *warned]))
+
+
+def headline(end: RunFinished, judged: RunJudged | None) -> str:
+    """What the run reached, in a sentence; never the kinder figure alone."""
+    if end.reason == "stopped":
+        return tr("Stopped and saved. “Runs” continues it where it stood.")
+    if judged is not None and judged.parts:
+        _, photos, right = judged.parts[0]
+        kind = tr("test") if judged.judged_on == "test" else tr("validation")
+        share = f"{right / max(photos, 1):.1%}"
+        said = tr("{right} of {photos} {kind} photos right: {share}.", right=f"{right:,}", photos=f"{photos:,}",
+                  kind=kind, share=share)  # fmt: skip
+    else:
+        said = tr("Finished: {best} of the validation photos right, after epoch {epoch}.",
+                  best=f"{end.best_accuracy:.1%}", epoch=end.best_epoch + 1)  # fmt: skip
+    if judged is not None and judged.border is not None:
+        said += " " + tr("The photos' border alone gives {border}.", border=f"{judged.border:.1%}")
+    return said
+
+
+def figures(end: RunFinished, judged: RunJudged | None) -> list[tuple[str, str]]:
+    """(name, figure) side by side: lab and field where known, the border, the changed background."""
+    if judged is None or not judged.parts:
+        return [(tr("best validation accuracy"), f"{end.best_accuracy:.1%}")]
+    places = judged.parts[1:] or judged.parts[:1]
+    found = [(f"{tr(name)} ({photos:,})", f"{right / max(photos, 1):.1%}") for name, photos, right in places[:2]]
+    for share, name in (
+        (judged.border, tr("from the border alone")), (judged.swapped, tr("on other backgrounds")),
+        (judged.off_leaf, tr("of the evidence lies off the leaf")),
+    ):  # fmt: skip
+        if share is not None:
+            found.append((name, f"{share:.1%}"))
+    return found
+
+
+def _tile(name: str, value: str) -> Figure:
+    made = Figure(name)
+    made.show_value(value)
+    return made

@@ -1,0 +1,93 @@
+"""Where learning starts: from the leaf model that came with the program, or from nothing; one switch, plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, final
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
+
+from app import resources
+from app.translation import tr
+from app.widgets.parts import label, row
+from core.training.presets import PRESETS
+
+TRANSFER: Final = "transfer"
+DEMO: Final = "demo"
+SCRATCH: Final = {"cpu": "tomato-cpu", "cuda": "gpu"}
+"""Preset for learning from nothing on each device."""
+
+
+def shipped_model() -> str:
+    """The model that came with the program, "" if there is none."""
+    found = sorted(Path(resources.place("models")).glob("*.safetensors"))
+    return str(found[0]) if found else ""
+
+
+def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
+    """The presets for the form: `transfer` with the file it starts from and that file's photo size."""
+    values = {name: dict(preset.values) for name, preset in PRESETS.items()}
+    if model:
+        values[TRANSFER] |= {"start": model, **_of_file(model)}
+    else:
+        values.pop(TRANSFER)
+    return values
+
+
+def _of_file(model: str) -> dict[str, Any]:
+    """Network and photo size of a model file, which a run that starts from it takes over."""
+    from core.diagnosis.model_file import read_model
+    from core.errors import LeafClinicError
+
+    try:
+        graph = read_model(Path(model)).graph
+    except LeafClinicError:
+        return {}
+    return {"model": graph.name, "image_size": graph.photo_shape[0]}
+
+
+@final
+class StartChoice(QWidget):
+    """Signal: `chosen(preset)`."""
+
+    chosen = Signal(str)
+
+    def __init__(self, transfer: bool) -> None:
+        super().__init__()
+        self.device = "cpu"
+        self._group = QButtonGroup(self)
+        buttons: list[QWidget] = []
+        for name, text in ((True, tr("Learned leaves")), (False, tr("From scratch"))):
+            made = QPushButton(text)
+            made.setCheckable(True)
+            made.setProperty("role", "switch")
+            made.setObjectName("start_learned" if name else "start_scratch")
+            self._group.addButton(made, int(name))
+            buttons.append(made)
+        self._group.idClicked.connect(lambda which: self.chosen.emit(self.preset(bool(which))))
+        self.said = label("", "caption", wrap=True)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 2, 8, 4)
+        layout.setSpacing(6)
+        layout.addLayout(row(label(tr("Start from")), None, *buttons, spacing=0))
+        layout.addWidget(self.said)
+        self.setVisible(transfer)
+
+    def preset(self, learned: bool) -> str:
+        """The preset behind a side of the switch on the device at hand."""
+        return TRANSFER if learned else SCRATCH[self.device]
+
+    def show_start(self, preset: str, start: str) -> None:
+        """Follow the form, where both can be set by hand."""
+        learned = bool(start)
+        self._group.button(int(learned)).setChecked(True)
+        if preset == DEMO:
+            text = tr("The demo leaves are drawn: they are learned from scratch in about a minute.")
+        elif learned:
+            text = tr("Starts from a network that knows leaves already ({name}). Suits small sets: 50 photos a class, "
+                      "a few minutes.", name=Path(start).stem)  # fmt: skip
+        else:
+            text = tr("Learns everything from your photos alone: wants some hundreds a class, and more time.")
+        self.said.setText(text)

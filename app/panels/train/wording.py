@@ -1,0 +1,42 @@
+"""Numbers, times and stages of a run as people say them."""
+
+from __future__ import annotations
+
+import math
+
+from app.translation import tr
+
+
+def number(value: float, form: str) -> str:
+    return form.format(value) if math.isfinite(value) else "–"
+
+
+def duration(seconds: float) -> str:
+    """A time for people: "45 s", "12 min", "3 h 20 min"."""
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 90:
+        return tr("{n} s", n=round(seconds))
+    minutes = round(seconds / 60)
+    return tr("{n} min", n=minutes) if minutes < 90 else tr("{h} h {m} min", h=minutes // 60, m=minutes % 60)
+
+
+def stage_text(stage: str, done: int, total: int) -> str:
+    """What the run does beside its steps."""
+    known = {
+        "scan": tr("Looking through the photos"),
+        "cache": tr("Decoding the photos once"),
+        "copies": tr("Looking for near-copies"),
+        "leaves": tr("Cutting out leaves"),
+        "compile": tr("Preparing the kernels"),
+        "validate": tr("Checking with the validation photos"),
+        "validation": tr("Checking with the validation photos"),
+        "test": tr("Checking with the test photos"),
+        "field": tr("Checking with your field photos"),
+        "border": tr("What would the photos' border alone tell?"),
+        "features": tr("Learning what known photos look like"),
+        "calibration": tr("Measuring how sure it may be"),
+        "background": tr("Testing whether it reads the leaf"),
+    }
+    text = known.get(stage, tr(stage.capitalize()))
+    return f"{text}: {done:,} / {total:,}" if total else text if text.endswith("?") else f"{text}…"

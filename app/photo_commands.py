@@ -1,0 +1,104 @@
+"""What brings photos to the Diagnose place: files, folders, clipboard, camera; and the model they are put to."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final, final
+
+from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QApplication, QFileDialog
+
+from app import paths, resources
+from app.main_window import MainWindow
+from app.settings import Settings
+from app.translation import tr
+from app.viewmodels.diagnosis import SUFFIXES, DiagnosisModel
+from app.viewmodels.run_list import list_runs
+
+PHOTO_FILTER: Final = "*" + " *".join(sorted(SUFFIXES))
+
+
+@final
+class PhotoCommands(QObject):
+    """Connected to the actions once; every method is one thing a person can do."""
+
+    def __init__(self, window: MainWindow, settings: Settings, diagnosis: DiagnosisModel) -> None:
+        super().__init__(window)
+        self._window, self._settings, self._diagnosis = window, settings, diagnosis
+        actions = window.actions_
+        for action, act in (
+            (actions.diagnose_photos, self._on_diagnose_photos), (actions.diagnose_folder, self._on_diagnose_folder),
+            (actions.paste, self._on_paste), (actions.camera, self._on_camera),
+            (actions.choose_model, self._on_choose_model), (actions.go_diagnose, self.find_model),
+        ):  # fmt: skip
+            action.triggered.connect(lambda _=False, act=act: act())
+        for action in (actions.export_csv, actions.export_html, actions.export_pdf):
+            action.setEnabled(False)
+        diagnosis.model_ready.connect(lambda path: settings.set("model", path))
+
+    def diagnose(self, found: list[str]) -> None:
+        """Diagnose files and folders; without a model the place says how to get one."""
+        panel = self._window.go("diagnose")
+        if not self._diagnosis.model_path:
+            self.find_model()
+        if not self._diagnosis.model_path:
+            panel.notice.alarm(tr("There is no model to diagnose with yet: train one first, or choose a model file."))
+            return
+        self._diagnosis.add(found)
+
+    def use_model(self, path: str) -> None:
+        """Diagnose with this model from now on."""
+        self._diagnosis.load(path)
+        self._window.go("diagnose")
+
+    def find_model(self) -> None:
+        """The model used last, or the one that came with the program, or the newest one trained here."""
+        if self._diagnosis.model_path:
+            return
+        trained = [run.model_path for run in list_runs(paths.folder("runs")) if run.model_path]
+        shipped = sorted(Path(resources.place("models")).glob("*.safetensors"))
+        known = [p for p in (self._settings.text("model"), *map(str, shipped), *trained) if p and Path(p).is_file()]
+        if known:
+            self._diagnosis.load(known[0])
+
+    def _on_choose_model(self) -> None:
+        kinds = tr("Models (*.safetensors)")
+        found, _ = QFileDialog.getOpenFileName(self._window, tr("Choose a model"), str(paths.folder("runs")), kinds)
+        if found:
+            self.use_model(found)
+
+    def _on_diagnose_photos(self) -> None:
+        kinds = tr("Photos") + f" ({PHOTO_FILTER})"
+        last = self._settings.text("last_photos")
+        found, _ = QFileDialog.getOpenFileNames(self._window, tr("Choose photos"), last, kinds)
+        if found:
+            self._settings.set("last_photos", str(Path(found[0]).parent))
+            self.diagnose(found)
+
+    def _on_diagnose_folder(self) -> None:
+        last = self._settings.text("last_photos")
+        found = QFileDialog.getExistingDirectory(self._window, tr("Choose a folder"), last)
+        if found:
+            self.diagnose([found])
+
+    def _on_paste(self) -> None:
+        """A picture, or files, from the clipboard."""
+        data = QApplication.clipboard().mimeData()
+        files = [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
+        image = QApplication.clipboard().image()
+        if files:
+            self.diagnose(files)
+        elif not image.isNull():
+            path = paths.folder("pictures") / f"{time.strftime('%Y%m%d-%H%M%S')}-pasted.png"
+            image.save(str(path))
+            self.diagnose([str(path)])
+        else:
+            self._window.go("diagnose").notice.alarm(tr("There is no picture in the clipboard."))
+
+    def _on_camera(self) -> None:
+        from app.widgets.camera import CameraDialog
+
+        dialog = CameraDialog(self._window, paths.folder("pictures"))
+        dialog.taken.connect(lambda path: self.diagnose([path]))
+        dialog.open()

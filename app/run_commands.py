@@ -1,0 +1,117 @@
+"""What is done with runs: start, go on, look into their mistakes, read and print their report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import final
+
+from PySide6.QtCore import QObject, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QFileDialog
+
+from app import paths
+from app.main_window import MainWindow
+from app.theme import Theme
+from app.training.request import resume_request, start_request
+from app.training.session import State
+from app.translation import tr
+from app.viewmodels.document import Document
+from app.viewmodels.thumbnails import Thumbnails
+from app.viewmodels.training import TrainingModel, new_run_folder
+from core.errors import InputError, LeafClinicError
+
+
+@final
+class RunCommands(QObject):
+    """Connected to the actions once; every method is one thing a person can do. `pictures`: small and large ones."""
+
+    def __init__(
+        self, window: MainWindow, theme: Theme, document: Document, training: TrainingModel,
+        pictures: tuple[Thumbnails, Thumbnails],
+    ) -> None:  # fmt: skip
+        super().__init__(window)
+        self._window, self._theme, self._document = window, theme, document
+        self._training, self._pictures = training, pictures
+        actions, session = window.actions_, training.session
+        for action, act in (
+            (actions.start, self._on_start), (actions.pause, session.pause), (actions.go_on, session.resume),
+            (actions.stop, session.stop), (actions.run_report, self._on_report), (actions.run_pdf, self._on_pdf),
+        ):  # fmt: skip
+            action.triggered.connect(lambda _=False, act=act: act())
+        for action in (actions.run_report, actions.run_pdf):
+            action.setEnabled(False)
+        session.state_changed.connect(self._on_state)
+        training.changed.connect(self._show_run)
+        self._on_state(session.state)
+
+    def resume_run(self, folder: str) -> None:
+        """Go on with an earlier run."""
+        if self._training.session.busy:
+            return
+        try:
+            self._training.resume(Path(folder), resume_request(Path(folder)))
+        except InputError as error:
+            self._window.go("train").notice.alarm(str(error))
+
+    def open_cell(self, truth: str, said: str) -> None:
+        """The photos behind a cell of the confusion matrix."""
+        from app.panels.train.gallery import GalleryDialog
+
+        started = self._training.view.started
+        panel = self._window.go("train")
+        if started is None or not (Path(started.folder) / "best.safetensors").is_file():
+            panel.notice.alarm(tr("There is no model of this run yet. It is written after the first epoch."))
+            return
+        folder = Path(started.folder)
+        dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, folder, truth, said)
+        dialog.train_asked.connect(self._on_start)
+        dialog.open()
+
+    def _on_state(self, state: State) -> None:
+        actions = self._window.actions_
+        actions.start.setEnabled(state is State.IDLE)
+        actions.pause.setEnabled(state is State.RUNNING)
+        actions.go_on.setEnabled(state is State.PAUSED)
+        actions.stop.setEnabled(state in (State.RUNNING, State.PAUSED))
+        self._show_run()
+
+    def _show_run(self) -> None:
+        view, state = self._training.view, self._training.session.state
+        if state is State.IDLE or view.started is None:
+            self._window.status.show_run("")
+            return
+        name = Path(view.started.folder).name
+        text = name if state is State.RUNNING else f"{name} ({tr(state.value)})"
+        self._window.status.show_run(text, view.step, view.total_steps)
+        if view.started.device != "cpu":
+            self._window.status.show_device(view.started.device)
+
+    def _on_start(self) -> None:
+        panel = self._window.go("train")
+        if self._document.table is None:
+            panel.notice.alarm(tr("There are no photos to learn from yet. Open a folder under Dataset first."))
+            return
+        folder = new_run_folder(paths.folder("runs"), str(panel.setup.form.values()["model"]))
+        config = panel.setup.config(self._document.manifest(), str(folder))
+        if config is not None:
+            self._training.start(start_request(config))
+
+    def _on_report(self) -> None:
+        QDesktopServices.openUrl(QUrl.fromLocalFile(self._window.place("train").outcome.report))
+
+    def _on_pdf(self) -> None:
+        """The report of the run shown, to print."""
+        from app.document_pdf import write_pdf
+
+        panel = self._window.place("train")
+        report = Path(panel.outcome.report)
+        title = tr("Save the report")
+        name, _ = QFileDialog.getSaveFileName(self._window, title, f"{report.parent.name}.pdf", "PDF (*.pdf)")
+        if not name:
+            return
+        try:
+            write_pdf(report.read_text("utf-8"), Path(name))
+        except (LeafClinicError, OSError) as error:
+            panel.notice.alarm(str(error))
+            return
+        panel.notice.tell(tr("Written: {name}", name=name))

@@ -1,0 +1,88 @@
+"""The Train place without a training: where it starts, and what its end says."""
+
+import pytest
+
+from app.panels.train.outcome import figures, headline
+from app.panels.train.start_choice import shipped_model
+from app.panels.train.wording import stage_text
+from app.viewmodels.run_view import RunView
+from core.config import from_dict
+from core.training.events import RunFinished, RunJudged
+
+pytestmark = pytest.mark.gui
+
+END = RunFinished("completed", 10, 4, 0.9, 0.8, "/runs/a/best.safetensors", "", 60.0, 0.4)
+JUDGED = RunJudged(
+    "test", (("test", 100, 80), ("lab photos", 60, 57), ("field photos", 40, 23)), 0.4, 0.2, 0.8, 0.7, 0.6, 0.3,
+    ("80 of 100 test photos right.", "The network is not clearly better: nothing shows that it looks at the leaves."),
+)  # fmt: skip
+needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model is not in this checkout")
+
+
+@needs_model
+def test_training_starts_from_learned_leaves_until_the_switch_says_otherwise(start):
+    setup = start().window.go("train").setup
+    values = setup.form.values()
+    assert values["start"] == shipped_model()
+    assert values["preset"] == "transfer"
+    assert not setup.form.fields["image_size"].editor.isEnabled()
+    assert "knows leaves" in setup.start.said.text()
+    setup.start._group.button(0).click()
+    values = setup.form.values()
+    assert values["start"] == ""
+    assert values["preset"] == "tomato-cpu"
+    assert setup.form.fields["image_size"].editor.isEnabled()
+    setup.show_device("cuda")
+    setup.start._group.button(0).click()
+    assert setup.form.values()["preset"] == "gpu"
+    setup.start._group.button(1).click()
+    config = from_dict(setup.form.values())
+    assert config.start
+    assert config.precision == "float32", "nothing of the recipe before may stay"
+
+
+@needs_model
+def test_the_demo_leaves_keep_their_quick_recipe_and_other_photos_do_not(start):
+    setup = start().window.go("train").setup
+    setup.show_demo(True)
+    assert setup.form.values()["preset"] == "demo"
+    assert setup.form.values()["start"] == ""
+    setup.show_demo(False)
+    assert setup.form.values()["preset"] == "transfer"
+
+
+def test_the_end_says_the_honest_figure_and_the_border_beside_it():
+    said = headline(END, JUDGED)
+    assert "80 of 100 test photos right: 80.0%" in said
+    assert "border alone gives 40.0%" in said
+    assert "validation" in headline(END, None)
+    names = [name for name, _ in figures(END, JUDGED)]
+    assert names[:3] == ["lab photos (60)", "field photos (40)", "from the border alone"]
+    assert dict(figures(END, JUDGED))["field photos (40)"] == "57.5%"
+
+
+def test_the_result_stands_in_its_place_with_what_to_do_next(start, qtbot, tmp_path):
+    program = start()
+    report = tmp_path / "report.html"
+    report.write_text("<h1>report</h1>")
+    panel = program.window.go("train")
+    view: RunView = program.training.view
+    view.read([JUDGED, RunFinished(*(*END_VALUES[:6], str(report), 60.0))])
+    panel._tell_end()
+    panel.redraw()
+    assert panel.tabs.currentWidget() is panel.outcome
+    assert "not clearly better" in panel.outcome.words.text()
+    assert len(panel.outcome.tiles) == 4
+    assert program.window.actions_.run_pdf.isEnabled()
+    with qtbot.waitSignal(panel.diagnose_asked) as asked:
+        panel.outcome.use.click()
+    assert asked.args == ["/runs/a/best.safetensors"]
+
+
+END_VALUES = ("completed", 10, 4, 0.9, 0.8, "/runs/a/best.safetensors")
+
+
+def test_every_stage_is_told_in_words():
+    assert stage_text("validate", 1, 2) == "Checking with the validation photos: 1 / 2"
+    assert stage_text("border", 0, 0).endswith("?")
+    assert stage_text("something new", 0, 0) == "Something new…"
