@@ -6,6 +6,8 @@ from typing import Any
 
 from app.processes.protocol import Channel, serve
 from core.laboratory.ladder import CASES, Climbed, climb, rungs, source
+from core.laboratory.studies import roof
+from core.ops.table import OPS
 from core.plan import cuda_problem
 
 
@@ -22,8 +24,13 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
                         "idea": row.idea, "place": place, "source": text})  # fmt: skip
     devices = {"cpu": "", "cuda": cuda_problem() or ""}
     channel.tell(kernels=kernels, shapes={op: list(cases) for op, cases in CASES.items()}, devices=devices)
+    roofs: dict[str, list[float]] = {}
     while (request := channel.requests.get()) is not None:
-        for climbed in climb(CASES[request["op"]][request["shape"]], request["direction"]):
+        case = CASES[request["op"]][request["shape"]]
+        roofs = roofs or {device: list(roof(device)) for device, problem in devices.items() if not problem}
+        cost = OPS[case.op].cost(case.attributes, case.inputs, case.output)
+        channel.tell(roofs=roofs, intensity=cost.flops / cost.bytes)
+        for climbed in climb(case, request["direction"]):
             if channel.ended():
                 return
             channel.tell(result=_describe(climbed))

@@ -50,6 +50,8 @@ class LadderModel(QObject):
         self.kernels: list[Rung] = []
         self.shapes: dict[str, list[str]] = {}
         self.devices: dict[str, str] = {}
+        self.roofs: dict[str, list[float]] = {}
+        self.intensity = 0.0
         self.running = False
         self._thread: ProcessThread | None = None
 
@@ -101,6 +103,8 @@ class LadderModel(QObject):
                 self.kernels = [Rung(**raw) for raw in answer["kernels"]]
                 self.shapes, self.devices = answer["shapes"], answer["devices"]
                 self.listed.emit()
+            elif "roofs" in answer:
+                self.roofs, self.intensity = answer["roofs"], answer["intensity"]
             elif "result" in answer:
                 self._fill(answer["result"])
             elif "done" in answer:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
-import pyqtgraph as pg
-from PySide6.QtGui import QColor, QFontDatabase
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPlainTextEdit, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtGui import QFontDatabase
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QPlainTextEdit,
+    QSplitter,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.ladder import LadderModel, Rung
 from app.viewmodels.table import selected, sorted_view
+from app.widgets.kernel_chart import KernelChart
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, button, card, header, label, row
+
+VERDICT: Final = 4
+"""The column of verdicts."""
 
 
 @final
@@ -22,7 +34,7 @@ class KernelsPanel(QWidget):
 
     def __init__(self, model: LadderModel, theme: Theme) -> None:
         super().__init__()
-        self._model, self._theme = model, theme
+        self._model = model
         self.notice = Notice(theme)
         self.op, self.direction, self.shape = QComboBox(), QComboBox(), QComboBox()
         for box, name in ((self.op, tr("Operation")), (self.direction, tr("Direction")), (self.shape, tr("Shape"))):
@@ -33,12 +45,10 @@ class KernelsPanel(QWidget):
         self.stop = button(tr("Cancel"), model.cancel)
         self.devices = label("", "muted", wrap=True)
         self.table, _ = sorted_view(model.rows, tr("Kernels"), stretch=5)
-        self.plot = pg.PlotWidget()
-        self.plot.setAccessibleName(tr("GFLOP/s per kernel"))
-        self.plot.setMenuEnabled(False)
-        self.plot.hideButtons()
-        self.plot.setMouseEnabled(x=False, y=False)
-        self.plot.invertY(True)
+        head = self.table.horizontalHeader()
+        head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are sentences; tips have all
+        head.resizeSection(VERDICT, 200)
+        self.chart = KernelChart(theme)
         self.place = QLabel()
         self.place.setProperty("role", "heading")
         self.source = QPlainTextEdit()
@@ -53,8 +63,7 @@ class KernelsPanel(QWidget):
 
     def _lay_out(self) -> None:
         chart, inside = card()
-        inside.addWidget(label("GFLOP/s", "heading"))
-        inside.addWidget(self.plot, 1)
+        inside.addWidget(self.chart)
         text, within = card()
         within.addWidget(self.place)
         within.addWidget(self.source, 1)
@@ -88,7 +97,6 @@ class KernelsPanel(QWidget):
         self.op.currentIndexChanged.connect(lambda _: self._on_op())
         self.direction.currentIndexChanged.connect(lambda _: self._on_direction())
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selected())
-        self._theme.changed.connect(self._draw)
 
     def _on_listed(self) -> None:
         chosen = self.op.currentData()
@@ -134,22 +142,4 @@ class KernelsPanel(QWidget):
             self.source.setPlainText(rung.source)
 
     def _draw(self) -> None:
-        colours = self._theme.colours
-        self.plot.clear()
-        self.plot.setBackground(colours.surface)
-        rungs: list[Rung] = [r for r in self._model.rows.rows if r.milliseconds]
-        names = [f"{r.algorithm.replace('_', ' ')} ({r.device})" for r in rungs]
-        for side in ("left", "bottom"):
-            self.plot.getAxis(side).setStyle(tickLength=0)
-            self.plot.getAxis(side).setPen(pg.mkPen(colours.border))
-            self.plot.getAxis(side).setTextPen(pg.mkPen(colours.muted))
-        self.plot.getAxis("left").setTicks([list(enumerate(names))])
-        if rungs:
-            device = {"cpu": colours.curves[0]}
-            shades = [QColor(device.get(r.device, colours.curves[1]) if r.right else colours.danger) for r in rungs]
-            self.plot.addItem(pg.BarGraphItem(
-                x0=0, width=[r.gflops for r in rungs], y=list(range(len(rungs))), height=0.6, brushes=shades,
-                pen=pg.mkPen(None),
-            ))  # fmt: skip
-            self.plot.setXRange(0, 1.05 * max(r.gflops for r in rungs), padding=0)
-            self.plot.setYRange(-0.6, max(len(rungs), 4) - 0.4, padding=0)
+        self.chart.show_rungs(self._model.rows.rows, self._model.intensity, self._model.roofs)
