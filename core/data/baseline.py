@@ -21,7 +21,7 @@ PATCH: Final = 1 / 12
 """Side of a patch, as part of the photo's."""
 MOST_KNOWN: Final = 20_000
 MOST_JUDGED: Final = 5_000
-"""Photos that are learned from and judged at most, drawn by seed: these take 8 s on two busy cores, whatever the set."""
+"""Photos that are learned from and judged at most, drawn by seed: 8 s on two busy cores, however large the set."""
 _BLOCK: Final = 512
 
 
