@@ -42,7 +42,9 @@ def start_training(photos: Path, out: Path, environment: Mapping[str, str]) -> S
     command = [sys.executable, "-m", "core.train", "--data", str(photos), "--preset", "demo", "--device", "cpu",
                "--epochs", "2", "--cache", str(out / "cache"), "--out", str(out / "run"), "--json"]  # fmt: skip
     begin = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
     compiled, shown = 0.0, 0
     assert process.stdout is not None
     for line in process.stdout:
@@ -53,10 +55,9 @@ def start_training(photos: Path, out: Path, environment: Mapping[str, str]) -> S
             compiled = now if event["done"] == event["total"] else compiled
         if event["event"] == "StepDone":
             process.send_signal(signal.SIGINT)
-            process.stdout.read()
-            process.wait()
+            process.communicate()
             return Start(compiled, now, shown)
-    raise RuntimeError(f"the training ended with exit code {process.wait()} before its first step")
+    raise RuntimeError(f"the training ended before its first step: {process.communicate()[1]}")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Backward records of every op, in the reverse order of the steps, and the sums of the threads' gradients."""
+"""Backward records of every op, in the reverse order of the steps."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from typing import Final
 import numpy as np
 
 from core.cpu import batch_norm as bn
-from core.cpu import depthwise, loss, matmul, packing, pooling
 from core.cpu import elementwise as ew
-from core.cpu import microkernel as mk
-from core.cpu.dense import dense_bias_gradient, dense_gradient, for_all_photos
-from core.cpu.forward import as_image, dropout_settings, pack_depthwise, pool_fields, pool_shares
+from core.cpu import loss, pooling
+from core.cpu.backward_products import convolution_backward, depthwise_backward
+from core.cpu.forward import as_image, dropout_settings, pool_fields, pool_shares
 from core.cpu.geometry import View
 from core.cpu.gradients import Ledger, Target, lone_clip
-from core.cpu.lowering import Frame, convolution_of, map_record, zero_record
-from core.cpu.matmul import Convolution
+from core.cpu.lowering import Frame, map_record
 from core.cpu.records import NOWHERE, Address, Record, Space
-from core.ops.window import read_window
 from core.program import Step, Value
-
-MASK_FLAGS: Final = {0: 0, 1: mk.MASK, 2: mk.MASK | mk.CAP}
 
 
 def backward_records(frame: Frame, wanted: frozenset[str], given: bool = False) -> list[Record]:
@@ -46,84 +41,9 @@ def backward_records(frame: Frame, wanted: frozenset[str], given: bool = False) 
     return records
 
 
-def _targets(ledger: Ledger, step: Step, masks: bool = True) -> list[Target | None]:
-    return [ledger.target(step, v, masks) if v.buffer in ledger.wanted else None for v in step.inputs]
-
-
-def _convolve(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    x, dy = frame.x(step.inputs[0]), frame.d(step.output)
-    c = convolution_of(step, frame.image(step.inputs[0]))
-    records = _parameter_gradients(frame, step, c, x, dy)
-    target = _targets(ledger, step)[0]
-    if target is None:
-        return records
-    size = matmul.gradient_panel_floats(c, (x.height, x.width))
-    panel = Address(Space.SHARED, frame.memory(max(size, 1)).ctypes.data)
-    weight = frame.parameter(step, "weight")
-    assert weight is not None
-    mask = target.y if target.clip else None
-    products, packs, empty = matmul.input_gradient(c, dy, target.dx, mask, _flags(target), weight, panel, step.node)
-    if frame.is_together(step):
-        products = [for_all_photos(record, frame.buffers.slot_bytes, frame.batch) for record in products]
-    frame.packs.extend(packs)
-    return [*records, *target.before, *_fill(frame, step, target, empty, c.stride), *products]
-
-
-def _parameter_gradients(frame: Frame, step: Step, c: Convolution, x: View, dy: View) -> list[Record]:
-    records: list[Record] = []
-    one, together, slot = frame.constant([1.0]), frame.is_together(step), frame.buffers.slot_bytes
-    if frame.trains(step, "weight") and together:
-        records += dense_gradient(c, x, dy, frame.whole(step, "weight"), slot, step.node)
-    elif frame.trains(step, "weight"):
-        records += matmul.weight_gradient(c, x, dy, frame.private(step, "weight"), step.node)
-    if frame.trains(step, "bias") and together:
-        records += dense_bias_gradient(dy, one, frame.whole(step, "bias"), slot, step.node)
-    elif frame.trains(step, "bias"):
-        records += matmul.bias_gradient(dy, one, frame.private(step, "bias"), step.node)
-    return records
-
-
-def _depthwise(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    x, dy, window = frame.x(step.inputs[0]), frame.d(step.output), read_window(step.attributes)
-    records: list[Record] = []
-    if frame.trains(step, "weight"):
-        records += depthwise.weight_gradient(window, x, dy, frame.private(step, "weight"), step.node)
-    if frame.trains(step, "bias"):
-        records += matmul.bias_gradient(dy, frame.constant([1.0]), frame.private(step, "bias"), step.node)
-    target = _targets(ledger, step)[0]
-    if target is None:
-        return records
-    taps, mask = pack_depthwise(frame, step), target.y if target.clip else None
-    products, empty = depthwise.input_gradient(window, dy, target.dx, mask, _flags(target), taps, step.node)
-    return [*records, *target.before, *_fill(frame, step, target, empty, window.stride), *products]
-
-
-def _flags(target: Target) -> int:
-    return MASK_FLAGS[target.clip] | (mk.ACCUMULATE if target.accumulate else 0)
-
-
-def _fill(
-    frame: Frame, step: Step, target: Target, empty: list[tuple[int, int, int, int]], stride: tuple[int, int]
-) -> list[Record]:
-    """The phases of an input gradient that no tap reaches: zeros, or the mask of what is there."""
-    records = []
-    for place in empty:
-        dx, y = _phase(target.dx, place, stride), _phase(target.y, place, stride)
-        if not target.accumulate:
-            records.append(zero_record(frame, step.node, dx))
-        elif target.clip:
-            records.append(map_record(step.node, "backward_input", ew.COPY, dx, dx, y, clip=target.clip))
-    return records
-
-
-def _phase(view: View, place: tuple[int, int, int, int], stride: tuple[int, int]) -> View:
-    y, x, height, width = place
-    return View(view.at(y, x), height, width, view.channels, view.row * stride[0], view.pixel * stride[1])
-
-
 def _pool(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     masks = step.op == "max_pool" and lone_clip(frame, step) > 0  # by winners that the forward record closed
-    target = _targets(ledger, step, masks)[0]
+    target = ledger.targets(step, masks)[0]
     if target is None:
         return []
     dy = frame.d(step.output)
@@ -147,7 +67,7 @@ def _copy(frame: Frame, step: Step, target: Target, dy: View, **more: object) ->
 
 def _relu(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     """An activation of its own: the mask of its output, then whatever mask its input needs."""
-    target = _targets(ledger, step, masks=False)[0]
+    target = ledger.targets(step, masks=False)[0]
     if target is None:
         return []
     dy, y = frame.d(step.output), frame.x(step.output)
@@ -157,7 +77,7 @@ def _relu(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
 
 
 def _sigmoid(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    target = _targets(ledger, step, masks=False)[0]
+    target = ledger.targets(step, masks=False)[0]
     if target is None:
         return []
     dy, y = frame.d(step.output), frame.x(step.output)
@@ -187,12 +107,12 @@ def _concat(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
 
 
 def _flatten(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    target = _targets(ledger, step)[0]
+    target = ledger.targets(step)[0]
     return [] if target is None else _copy(frame, step, target, as_image(frame.d(step.output), target.dx))
 
 
 def _dropout(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    target = _targets(ledger, step)[0]
+    target = ledger.targets(step)[0]
     if target is None:
         return []
     scale, limit, key = dropout_settings(step)
@@ -201,7 +121,7 @@ def _dropout(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
 
 
 def _softmax(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    target = _targets(ledger, step, masks=False)[0]
+    target = ledger.targets(step, masks=False)[0]
     if target is None:
         return []
     y, dy = frame.x(step.output), frame.d(step.output)
@@ -237,7 +157,7 @@ def _batch_norm(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     x, dy = frame.x(step.inputs[0]), frame.d(step.output)
     saved, sums = frame.moments[step.node]
     frozen = bool(step.attributes["frozen"])
-    target = _targets(ledger, step, masks=frozen)[0]
+    target = ledger.targets(step, masks=frozen)[0]
     if frozen:
         if target is None:
             return []
@@ -270,35 +190,10 @@ def _batch_norm(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     return records
 
 
-def sum_records(frame: Frame, add: bool) -> list[Record]:
-    """Records that sum the threads' gradients into the flat one, in the parameters' own order of axes."""
-    records = []
-    for step in frame.program.steps:
-        for parameter in step.parameters:
-            if frame.is_together(step) or not frame.trains(step, parameter.role):
-                continue
-            groups, columns = 1, parameter.shape[0]
-            if step.op == "conv2d" and parameter.role == "weight":
-                groups = int(step.attributes["groups"])  # type: ignore[arg-type]
-            columns //= groups
-            rows = parameter.size // parameter.shape[0]
-            start = frame.layout.offsets[f"{step.node}.{parameter.role}"][0]
-            for group in range(groups):
-                offset = 4 * (start + group * rows * columns)
-                fields: dict[int, int | Address] = {
-                    packing.PRIVATE: Address(Space.PRIVATE, offset),
-                    packing.FILTER: Address(Space.SHARED, frame.gradient.ctypes.data + offset),
-                    packing.SUM_ROWS: rows, packing.SUM_N: columns, packing.ADD_TO: int(add),
-                }  # fmt: skip
-                tasks = -(-columns // packing.BLOCK)
-                records.append(Record(packing.run_sum, fields, tasks, step.node, "update", "sum"))
-    return records
-
-
 _BACKWARD: Final[Mapping[str, Callable[[Frame, Step, Ledger], list[Record]]]] = {
-    "conv2d": _convolve,
-    "dense": _convolve,
-    "depthwise_conv2d": _depthwise,
+    "conv2d": convolution_backward,
+    "dense": convolution_backward,
+    "depthwise_conv2d": depthwise_backward,
     "max_pool": _pool,
     "avg_pool": _pool,
     "global_avg_pool": _pool,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import sqrt
 
 from core.cpu.memory import doubles, floats, words
+from core.cpu.pixels import gradient_moments, moments
 
 # Record.
 X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
@@ -37,17 +38,8 @@ def run_statistics(record, context, photo, low, high):  # type: ignore[no-untype
     """Sums of x and of its square over one photo, in float64. One task."""
     w = words(record)
     channels = w[CHANNELS]
-    plain = doubles(w[SUMS] + photo * channels * 16, channels)
-    square = doubles(w[SUMS] + photo * channels * 16 + channels * 8, channels)
-    plain[:] = 0
-    square[:] = 0
-    for y in range(w[HEIGHT]):
-        for x in range(w[WIDTH]):
-            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL], channels)
-            for c in range(channels):
-                value = float(seen[c])
-                plain[c] += value
-                square[c] += value * value
+    sums = w[SUMS] + photo * channels * 16
+    moments(w[X], w[X_ROW], w[X_PIXEL], w[HEIGHT], w[WIDTH], channels, sums, sums + channels * 8)
 
 
 def run_merge(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -96,18 +88,12 @@ def run_gradient_sums(record, context, photo, low, high):  # type: ignore[no-unt
     """Sums of dy and of dy times the normalised x of one photo. One task."""
     w = words(record)
     channels = w[CHANNELS]
-    plain = doubles(w[SUMS] + photo * channels * 16, channels)
-    normal = doubles(w[SUMS] + photo * channels * 16 + channels * 8, channels)
-    mean, inverse = floats(w[SAVED], channels), floats(w[SAVED] + channels * 4, channels)
-    plain[:] = 0
-    normal[:] = 0
-    for y in range(w[HEIGHT]):
-        for x in range(w[WIDTH]):
-            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL], channels)
-            dy = floats(w[DY] + y * w[DY_ROW] + x * w[DY_PIXEL], channels)
-            for c in range(channels):
-                plain[c] += dy[c]
-                normal[c] += dy[c] * (seen[c] - mean[c])
+    sums = w[SUMS] + photo * channels * 16
+    gradient_moments(
+        w[X], w[X_ROW], w[X_PIXEL], w[DY], w[DY_ROW], w[DY_PIXEL], w[SAVED], w[HEIGHT], w[WIDTH], channels,
+        sums, sums + channels * 8,
+    )  # fmt: skip
+    normal, inverse = doubles(sums + channels * 8, channels), floats(w[SAVED] + channels * 4, channels)
     for c in range(channels):
         normal[c] *= inverse[c]
 

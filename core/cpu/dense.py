@@ -7,9 +7,10 @@ from typing import Final
 
 from core.cpu import microkernel as mk
 from core.cpu import tiled
+from core.cpu.convolution import Convolution
+from core.cpu.cutting import Columns, split_columns
 from core.cpu.geometry import View
 from core.cpu.level import current_level
-from core.cpu.matmul import Columns, Convolution, split_columns
 from core.cpu.records import Address, Record
 from core.program import Program
 

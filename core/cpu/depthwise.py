@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from core.cpu import microkernel as mk
 from core.cpu import tiled
+from core.cpu.cutting import Columns, cut
 from core.cpu.geometry import View, phases
 from core.cpu.level import current_level
-from core.cpu.matmul import REDUCED_PIXELS, Columns, cut
 from core.cpu.records import NOWHERE, Address, Record
+from core.cpu.weight_gradient import REDUCED_PIXELS
 from core.ops.window import Window
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit, uint32
 
 from core.cpu.memory import floats, words
+from core.cpu.pixels import affine_row, norm_gradient_row
 
 # Record: out = clip(f(a, b)); gradients: out (+)= f(a, y) where the mask is open.
 MODE, HEIGHT, WIDTH, CHANNELS = range(1, 5)
@@ -31,6 +32,13 @@ SEED, STEP, PHOTO0 = 8, 9, 10
 def run_map(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are rows."""
     w = words(record)
+    if w[MODE] == AFFINE:
+        for y in range(low, high):
+            affine_row(
+                w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[A] + y * w[A_ROW], w[A_PIXEL], w[SCALE], w[SHIFT],
+                w[WIDTH], w[CHANNELS], w[RELU],
+            )  # fmt: skip
+        return
     for y in range(low, high):
         for x in range(w[WIDTH]):
             out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
@@ -48,6 +56,13 @@ def run_map(record, context, photo, low, high):  # type: ignore[no-untyped-def] 
 def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are rows. `b` is the output y that a sigmoid needs, or whose activation is the mask."""
     w = words(record)
+    if w[MODE] == NORM_GRADIENT:
+        for y in range(low, high):
+            norm_gradient_row(
+                w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[A] + y * w[A_ROW], w[A_PIXEL], w[B] + y * w[B_ROW],
+                w[B_PIXEL], w[SCALE], w[WIDTH], w[CHANNELS], w[ACCUMULATE],
+            )  # fmt: skip
+        return
     line = np.empty(w[CHANNELS], np.float32)
     for y in range(low, high):
         for x in range(w[WIDTH]):
@@ -87,10 +102,6 @@ def _value(w, context, photo, element, out, a, b):  # type: ignore[no-untyped-de
     elif mode == SIGMOID_GRADIENT:
         for c in range(len(out)):
             out[c] = a[c] * b[c] * (np.float32(1) - b[c])
-    elif mode == NORM_GRADIENT:
-        k = floats(w[SCALE], 3 * len(out))
-        for c in range(len(out)):
-            out[c] = a[c] * k[c] + b[c] * k[len(out) + c] + k[2 * len(out) + c]
     else:
         run = words(context)
         first = _stream(run[SEED], run[STEP], w[KEY], run[PHOTO0] + photo)

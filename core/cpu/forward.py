@@ -8,9 +8,11 @@ from typing import Final
 import numpy as np
 
 from core.cpu import batch_norm as bn
-from core.cpu import depthwise, loss, matmul, packing, photo, pooling
+from core.cpu import depthwise, loss, packing, photo, pooling
 from core.cpu import elementwise as ew
 from core.cpu import microkernel as mk
+from core.cpu.convolution import forward_packs, forward_records
+from core.cpu.cutting import panel_floats
 from core.cpu.dense import for_all_photos
 from core.cpu.geometry import View
 from core.cpu.gradients import lone_clip
@@ -48,12 +50,12 @@ def _convolve(frame: Frame, step: Step) -> list[Record]:
     x, y = frame.x(step.inputs[0]), frame.x(step.output)
     c = convolution_of(step, frame.image(step.inputs[0]))
     depth = c.kernel[0] * c.kernel[1] * c.depth
-    panel = Address(Space.SHARED, frame.memory(matmul.panel_floats(c.width, c.groups, depth)).ctypes.data)
+    panel = Address(Space.SHARED, frame.memory(panel_floats(c.width, c.groups, depth)).ctypes.data)
     weight = frame.parameter(step, "weight")
     assert weight is not None
-    frame.packs.extend(matmul.forward_packs(c, weight, panel, step.node))
+    frame.packs.extend(forward_packs(c, weight, panel, step.node))
     flags = TILE_FLAGS[CLIPS[step.activation]]
-    records = matmul.forward_records(c, x, y, panel, frame.parameter(step, "bias"), flags, step.node)
+    records = forward_records(c, x, y, panel, frame.parameter(step, "bias"), flags, step.node)
     if frame.is_together(step):
         return [for_all_photos(record, frame.buffers.slot_bytes, frame.batch) for record in records]
     return records

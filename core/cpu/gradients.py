@@ -83,6 +83,10 @@ class Ledger:
             self._masked[name][span] = True
         return Target(self.frame.d(value), accumulate, fused, self.frame.x(value), before)
 
+    def targets(self, step: Step, masks: bool = True) -> list[Target | None]:
+        """`target` of every input of the step, None where nobody wants its gradient."""
+        return [self.target(step, v, masks) if v.buffer in self.wanted else None for v in step.inputs]
+
     def _clean_border(self, name: str) -> tuple[Record, ...]:
         """Zeros around a gradient before its first write."""
         if name in self._bordered:

@@ -79,7 +79,7 @@ def current_level() -> Level:
 
 KERNEL_SOURCES: Final = (
     "atomics", "batch_norm", "elementwise", "entry", "level", "loss", "maximum", "memory", "microkernel", "naive",
-    "packing", "photo", "pooling", "tiled", "update", "walk",
+    "packing", "photo", "pixels", "pooling", "tiled", "update", "vectors", "walk",
 )  # fmt: skip
 """Modules whose text decides what is compiled."""
 

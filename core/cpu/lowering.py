@@ -9,8 +9,8 @@ from typing import Final, final
 import numpy as np
 
 from core.cpu import elementwise as ew
+from core.cpu.convolution import Convolution
 from core.cpu.geometry import Buffers, View, window_of
-from core.cpu.matmul import Convolution
 from core.cpu.memory import F32, aligned
 from core.cpu.records import NOWHERE, Address, Record, Space
 from core.graph import Shape

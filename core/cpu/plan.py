@@ -6,32 +6,33 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing, photo, tiled
-from core.cpu.backward import sum_records
 from core.cpu.dense import is_dense_dominated
 from core.cpu.flatten import spell_out_flatten
 from core.cpu.geometry import Buffers
+from core.cpu.gradient_sums import sum_records
 from core.cpu.lowering import Frame
 from core.cpu.memory import FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
 from core.cpu.records import Record, Rows, Words, write_rows
+from core.cpu.refusals import find_problem, refuse_choices
 from core.cpu.schedule import Schedule, as_calls, share_out, walk_schedule
 from core.cpu.script import stage_records, write_script
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.cpu.walk import photo_walker
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
-from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
+from core.errors import InputError, OutOfMemory
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode
 from core.ops.network import loss_and_gradients
-from core.ops.photo import ROW, Backgrounds, background_problem
+from core.ops.photo import Backgrounds, background_problem
 from core.program import (
     flatten_parameters,
     lay_out_parameters,
@@ -39,16 +40,13 @@ from core.program import (
     name_parameters,
 )
 
-ALGORITHMS: Final = ("auto", "tiled", "fused")
-"""The walk has one kernel for each step; the other rungs of the ladder run in the laboratory."""
-
 
 @final
 class CpuPlan(Plan):
     """Photos are dealt out to threads by number; each thread sums its own gradient.
 
-    Where batch norm uses the batch's statistics every photo has memory of its own, and the threads
-    meet at each merge of statistics. One photo alone is split inside the kernels.
+    Where batch norm uses the batch's statistics, or dense layers are computed for all photos at once, every
+    photo has memory of its own, and the threads meet there. One photo alone is split inside the kernels.
     """
 
     def __init__(
@@ -56,7 +54,7 @@ class CpuPlan(Plan):
         optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (),
         seed: int = 0, threads: int = 0, verify: bool = False,
     ) -> None:  # fmt: skip
-        _refuse(precision, algorithm)
+        refuse_choices(precision, algorithm)
         self.batch, self.training, self._seed, self._verify = batch, training, seed, verify
         self.threads = threads or os.cpu_count() or 1
         self.program = spell_out_flatten(lower(graph, training, outputs))
@@ -279,7 +277,7 @@ class CpuPlan(Plan):
         labels = np.ascontiguousarray(batch.labels, np.int32)
         index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
         count = len(rows)
-        problem = _batch_problem(photos, rows, labels, index, self.batch)
+        problem = find_problem(photos, rows, labels, index, self.batch)
         problem = problem or background_problem(rows, self._backgrounds)
         if problem or photos is None:
             raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
@@ -295,31 +293,3 @@ class CpuPlan(Plan):
             c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self._correct.ctypes.data, self._inverse.ctypes.data
             self._inverse[0] = loss.inverse_weight(self.program.steps[-1].attributes["class_weights"], labels)
         return count
-
-
-def _refuse(precision: str, algorithm: str) -> None:
-    if precision != "float32":
-        raise DeviceError(f"The CPU computes in float32; {precision} needs --device cuda.")
-    if algorithm not in ALGORITHMS:
-        raise KernelUnavailable(
-            f"The CPU trains with its tiled kernels only, not {algorithm!r}: use --algorithm auto. "
-            "The other kernels can be run and timed in the laboratory."
-        )
-
-
-def _batch_problem(photos: Array | None, rows: Array, labels: Array, index: Array | None, batch: int) -> str:
-    """What is wrong with a batch, or nothing: kernels read by address, so that nothing may be wrong."""
-    if photos is None or photos.ndim != 4 or photos.shape[3] != 3 or not photos.size:
-        return "they are not (photos, height, width, 3) of uint8"
-    count = len(rows)
-    if not 1 <= count <= batch:
-        return f"this plan takes 1 to {batch} photos at a time, not {count}"
-    if rows.shape != (count, ROW) or not np.isfinite(rows).all():
-        return f"their transform is not {ROW} finite numbers a photo"
-    if labels.shape != (count,):
-        return f"there are {labels.size} labels for {count} photos"
-    if index is None:
-        return "" if len(photos) >= count else f"there are {len(photos)} photos for {count} transforms"
-    if index.shape != (count,) or index.min() < 0 or index.max() >= len(photos):
-        return f"their numbers do not lie in 0 to {len(photos) - 1}"
-    return ""

@@ -10,9 +10,10 @@ import numpy as np
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing
-from core.cpu.backward import backward_records, sum_records
+from core.cpu.backward import backward_records
 from core.cpu.forward import forward_step
 from core.cpu.geometry import Buffers, View
+from core.cpu.gradient_sums import sum_records
 from core.cpu.lowering import Frame
 from core.cpu.memory import FIELDS, aligned, view_at
 from core.cpu.placement import place_arrays

@@ -3,7 +3,8 @@
 A record says for groups g, blocks of columns j, rows r and taps (t1, t2) where A, B and C lie; the
 rows of a tile run along M. Convolution: rows are output rows, M runs along a row's pixels.
 Weight gradient: rows are blocks of output rows that are summed over, M runs along the input's
-channels and the taps move through the filter. Builders of such records: `core.cpu.matmul`.
+channels and the taps move through the filter. Builders of such records:
+`core.cpu.convolution`, `input_gradient`, `weight_gradient`.
 
 Dense layers of a whole batch (`core.cpu.dense`): photos are the rows along M, or what is summed over, and
 their number is known only when the batch is there.

@@ -8,8 +8,8 @@ import pytest
 from llvmlite.binding import get_host_cpu_features
 
 from core.cpu import level
+from core.cpu.cutting import split_rows
 from core.cpu.level import KERNEL_SOURCES, LEVELS, choose_level, problem
-from core.cpu.matmul import split_rows
 from core.errors import DeviceError
 
 FULL = dict.fromkeys(("avx2", "fma", "avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
@@ -43,7 +43,7 @@ def test_every_module_with_compiled_code_decides_the_cache_folder():
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_any_count_of_rows_is_cut_into_three_heights(name, monkeypatch):
-    monkeypatch.setattr("core.cpu.matmul.current_level", lambda: LEVELS[name])
+    monkeypatch.setattr("core.cpu.cutting.current_level", lambda: LEVELS[name])
     for vectors in LEVELS[name].rows:
         for count in [*range(1, 130), 997]:
             parts = split_rows.__wrapped__(count, vectors, 64)
@@ -52,20 +52,22 @@ def test_any_count_of_rows_is_cut_into_three_heights(name, monkeypatch):
 
 
 CHECK = """
-import numpy as np
 from core.cpu.level import current_level
 from core.cpu.table import CPU
+from tests.core.cpu import test_dense
 from tests.helpers.compare import assert_close, poisoned
-from tests.helpers.shapes import cases, solve
-for op in ("conv2d", "dense"):
+from tests.helpers.shapes import MODE, cases, solve
+for op in ("conv2d", "dense", "depthwise_conv2d", "max_pool", "batch_norm"):
     for case in cases(op):
         problem = solve(case)
-        arrays = {k: v.copy() for k, v in problem.given.items()}
-        arrays |= {k: poisoned(v.shape) for k, v in problem.wanted.items()}
-        for direction in ("forward", "backward_input", "backward_weight"):
-            CPU.choose(case, direction, "tiled").run(case, arrays)
+        arrays = {k: v.copy() for k, v in problem.given.items()} | {"mode": MODE}
+        arrays |= {k: poisoned(v.shape) for k, v in problem.wanted.items() if k not in arrays}
+        for kernel in CPU.rows:
+            if kernel.op == op and kernel.algorithm in ("tiled", "fused"):
+                kernel.run(case, arrays)
         for name, wanted in problem.wanted.items():
-            assert_close(arrays[name], wanted, 2e-5)
+            assert_close(arrays[name], wanted, 5e-5)
+test_dense.test_gradients_agree_with_the_reference_for_any_number_of_photos(test_dense._perceptron, 30, 7)
 print(current_level().name, len(cases("conv2d")))
 """
 

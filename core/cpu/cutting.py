@@ -1,0 +1,119 @@
+"""How a product is cut into register tiles: widths of columns, heights of rows, and panels of a packed filter."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from core.cpu import microkernel as mk
+from core.cpu import packing, tiled
+from core.cpu.level import current_level
+from core.cpu.records import Address, Record
+
+CALL_CYCLES: Final = 40.0
+"""Cycles a tile costs besides its multiply-adds (prologue, epilogue, call), measured on Zen 5."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A run of columns done in tiles of one width."""
+
+    vectors: int
+    blocks: int
+    first: int
+    count: int
+
+
+def split_columns(count: int) -> tuple[Columns, ...]:
+    """Columns of a product in the widest tiles first; the last block may be partly empty."""
+    lanes = current_level().lanes
+    left, first, parts = -(-count // lanes), 0, []
+    for vectors in sorted(v for v in current_level().rows if v)[::-1]:
+        blocks, left = divmod(left, vectors)
+        if blocks:
+            size = min(count - first, blocks * vectors * lanes)
+            parts.append(Columns(vectors, blocks, first, size))
+            first += size
+    return tuple(parts)
+
+
+@functools.cache
+def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], ...]:
+    """Heights of tiles that sum to `count` at the least cost: at most three pairs (height, how many)."""
+    heights = sorted(current_level().rows[vectors], reverse=True)
+    wide = max(vectors, 1)
+    cost = {h: max(h * wide, h + wide, 8) / 2 + CALL_CYCLES / depth for h in heights}
+    options = _splits(count, heights, 3)
+    return min(options, key=lambda parts: sum(number * cost[h] for h, number in parts))
+
+
+def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Ways to write `count` as at most `parts` heights, falling, each nearly as often as it goes."""
+    if count == 0:
+        yield ()
+    elif parts:
+        for i, height in enumerate(heights):
+            most = count // height
+            for number in range(most, max(most - 4, 0), -1):
+                for rest in _splits(count - number * height, heights[i + 1 :], parts - 1):
+                    yield ((height, number), *rest)
+
+
+def cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
+    """Fields that say how `m` rows and the columns fall into tiles."""
+    fields: dict[int, int | Address] = {
+        tiled.VECTORS: columns.vectors,
+        tiled.BLOCKS: columns.blocks,
+        tiled.COLUMNS: columns.count,
+    }
+    for part, (height, number) in enumerate(split_rows(m, columns.vectors, min(depth, 4096))):
+        fields[tiled.PARTS + 2 * part] = height
+        fields[tiled.PARTS + 2 * part + 1] = number
+    return fields
+
+
+def panel_floats(columns: int, groups: int, depth: int) -> int:
+    """Floats of all panels of a packed filter with `depth` taps times channels."""
+    lanes = current_level().lanes
+    return groups * sum(c.vectors * c.blocks * lanes for c in split_columns(columns)) * depth
+
+
+def packed_product(
+    columns: Columns, panel: Address, m: int, counts: tuple[int, int, int], groups: int, rows: int
+) -> dict[int, int | Address]:
+    """Fields of a product with a packed B: `counts` is (ky, kx, k)."""
+    kh, kw, kl = counts
+    wide = columns.vectors * current_level().lanes * 4
+    return {
+        **cut(m, columns, kh * kw * kl),
+        mk.KW: kw, mk.KL: kl, tiled.KH: kh, tiled.KH_LAST: kh, mk.SAK: 4,
+        tiled.B: panel, mk.SBK: wide, mk.SBX: kl * wide, mk.SBY: kw * kl * wide,
+        tiled.SBJ: kh * kw * kl * wide, tiled.SBG: kh * kw * kl * wide * columns.blocks,
+        tiled.GROUPS: groups, tiled.ROWS: rows, tiled.T1: 1, tiled.T2: 1,
+    }  # fmt: skip
+
+
+def each_panel(panel: Address, columns: int, groups: int, depth: int) -> Iterator[tuple[Columns, Address]]:
+    for part in split_columns(columns):
+        yield part, panel
+        panel = panel + groups * part.vectors * part.blocks * current_level().lanes * 4 * depth
+
+
+def pack_record(
+    part: Columns, source: Address, panel: Address, counts: tuple[int, int, int],
+    strides: tuple[int, int, int, int, int], groups: int, layer: str,
+) -> Record:  # fmt: skip
+    """`strides` of the source in bytes: columns, t1, t2, k, groups."""
+    wide = part.vectors * current_level().lanes
+    t1, t2, depth = counts
+    fields: dict[int, int | Address] = {
+        packing.SOURCE: source, packing.PANEL: panel, packing.WIDE: wide, packing.VALID: part.count,
+        packing.BLOCKS: part.blocks, packing.PART: t1 * t2 * depth * wide * 4,
+        packing.T1: t1, packing.T2: t2, packing.DEPTH: depth,
+        packing.S_N: strides[0], packing.S_T1: strides[1], packing.S_T2: strides[2],
+        packing.S_K: strides[3], packing.S_GROUP: strides[4],
+    }  # fmt: skip
+    return Record(packing.run_pack, fields, groups * part.blocks, layer, "update", "pack")

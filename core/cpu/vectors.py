@@ -1,0 +1,88 @@
+"""Vector code of one level as LLVM IR: loads and stores at any alignment, masks for the last lanes, small functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from core.cpu.level import Level
+
+F32: Final = ir.FloatType()
+F64: Final = ir.DoubleType()
+I64: Final = ir.IntType(64)
+I32: Final = ir.IntType(32)
+
+
+def small_function(module: ir.Module, level: Level, name: str, count: int, emit: Callable[[ir.Function], None]) -> Any:
+    """A function of `count` int64 in the module, emitted when it is first asked for; it stays a function of its own."""
+    kind = ir.FunctionType(ir.VoidType(), [I64] * count)
+    function = cgutils.get_or_insert_function(module, kind, f"leafclinic_{name}_{level.name}")
+    if not function.blocks:
+        function.linkage = "internal"
+        function.attributes.add("noinline")
+        function.attributes.add("nounwind")
+        emit(function)
+    return function
+
+
+@final
+class Vectors:
+    """Writes vectors of a level's floats with a builder. Addresses are int64; a mask says which lanes count."""
+
+    def __init__(self, builder: ir.IRBuilder, level: Level) -> None:
+        self.b, self.lanes = builder, level.lanes
+        self.floats, self.ints = ir.VectorType(F32, self.lanes), ir.VectorType(I32, self.lanes)
+        self.doubles, self.bits = ir.VectorType(F64, self.lanes), ir.VectorType(ir.IntType(1), self.lanes)
+
+    def splat(self, scalar: Any) -> Any:
+        """The scalar in every lane."""
+        undefined = ir.Constant(ir.VectorType(scalar.type, self.lanes), ir.Undefined)
+        one = self.b.insert_element(undefined, scalar, ir.Constant(I32, 0))
+        return self.b.shuffle_vector(one, undefined, ir.Constant(self.ints, [0] * self.lanes))
+
+    def constant(self, value: float) -> ir.Constant:
+        return ir.Constant(self.floats, [value] * self.lanes)
+
+    def first(self, count: Any) -> Any:
+        """Mask of the first `count` lanes."""
+        iota = ir.Constant(ir.VectorType(I64, self.lanes), list(range(self.lanes)))
+        return self.b.icmp_signed("<", iota, self.splat(count))
+
+    def slot(self, value: Any) -> Any:
+        """A place for what changes in a loop; LLVM turns it into a register."""
+        place = cgutils.alloca_once(self.b, value.type)
+        self.b.store(value, place)
+        return place
+
+    def load(self, address: Any, mask: Any = None) -> Any:
+        """Floats; zero outside the mask."""
+        pointer = self.b.inttoptr(address, self.floats.as_pointer())
+        if mask is None:
+            value = self.b.load(pointer)
+            value.align = 4
+            return value
+        kind = ir.FunctionType(self.floats, [pointer.type, I32, self.bits, self.floats])
+        name = f"llvm.masked.load.v{self.lanes}f32.p0"
+        function = cgutils.get_or_insert_function(self.b.module, kind, name)
+        return self.b.call(function, [pointer, ir.Constant(I32, 4), mask, self.constant(0.0)])
+
+    def store(self, value: Any, address: Any, mask: Any = None) -> None:
+        """Floats, doubles or int32."""
+        pointer = self.b.inttoptr(address, value.type.as_pointer())
+        if mask is None:
+            self.b.store(value, pointer).align = 4
+            return
+        letter = {self.floats: "f32", self.doubles: "f64", self.ints: "i32"}[value.type]
+        kind = ir.FunctionType(ir.VoidType(), [value.type, pointer.type, I32, self.bits])
+        name = f"llvm.masked.store.v{self.lanes}{letter}.p0"
+        function = cgutils.get_or_insert_function(self.b.module, kind, name)
+        self.b.call(function, [value, pointer, ir.Constant(I32, 4), mask])
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        """a * b + c, fused where the processor can."""
+        kind = ir.FunctionType(a.type, [a.type] * 3)
+        name = f"llvm.fmuladd.v{self.lanes}f{32 if a.type == self.floats else 64}"
+        return self.b.call(cgutils.get_or_insert_function(self.b.module, kind, name), [a, b, c])
