@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.gpu.compiler import Argument
 from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
 from core.gpu.kernels import average_fast, pool_fast
@@ -21,7 +22,11 @@ def max_forward(frame: Frame, step: Step, activation: str) -> Launch:
         x.address, out.address, places, *sizes, *_sides(x, out), x.pitch, out.pitch, out.padded, *window.padding[:2],
         RELU[activation], 0,
     )
-    return _max_launch(frame, step, "forward", "make_max_pool", values, _max_bytes(frame, x, out), 4)
+    arguments: tuple[Argument, ...] = (frame.element, _shape(window))
+    factory = "make_max_pool"
+    if frame.element == 2 and activation in ("relu", "relu6"):
+        factory, arguments = "make_positive_max_pool", (_shape(window),)
+    return _max_launch(step, "forward", factory, arguments, values, _max_bytes(frame, x, out), 4)
 
 
 def max_backward(frame: Frame, step: Step, dy: Tensor, dx: Tensor, accumulate: bool) -> Launch:
@@ -34,15 +39,17 @@ def max_backward(frame: Frame, step: Step, dy: Tensor, dx: Tensor, accumulate: b
         top, left, 0, int(accumulate),
     )
     moved = _max_bytes(frame, dx, dy)
-    return _max_launch(frame, step, "backward_input", "make_max_pool_gradient", values, moved, 2)
+    arguments = (frame.element, _shape(window))
+    return _max_launch(step, "backward_input", "make_max_pool_gradient", arguments, values, moved, 2)
 
 
 def _max_launch(
-    frame: Frame, step: Step, direction: str, factory: str, values: tuple[int, ...], moved: int, blocks: int
-) -> Launch:
+    step: Step, direction: str, factory: str, arguments: tuple[Argument, ...], values: tuple[int, ...], moved: int,
+    blocks: int,
+) -> Launch:  # fmt: skip
     return simple_launch(
-        step.node, direction, "fused", "pool_fast", factory, (frame.element, _shape(read_window(step.attributes))),
-        pool_fast.ARGUMENTS, (blocks_of(values[3], THREADS), 1, 1), (THREADS, 1, 1), values, moved=moved, blocks=blocks,
+        step.node, direction, "fused", "pool_fast", factory, arguments, pool_fast.ARGUMENTS,
+        (blocks_of(values[3], THREADS), 1, 1), (THREADS, 1, 1), values, moved=moved, blocks=blocks,
     )
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from core.gpu.cuda import cuda, types
+from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.lanes import ADD, PACK, UNPACK, find_pixel, passes
-from core.gpu.ptx import load1, load2, load4, load4_ordered, store1, store2, store4
+from core.gpu.ptx import high_bf16, load1, load2, load4, load4_ordered, permute, store1, store2, store4
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -28,6 +28,65 @@ ARGUMENTS: Final = (
 
 Shape: TypeAlias = tuple[int, int, int, int]
 """Kernel and stride (rows, columns): constants of a kernel, so that its loads are all under way at once."""
+
+
+@device_function
+def _write_places(target, marks, wide):
+    words = cuda.local.array(2, dtype=types.uint32)
+    words[0], words[1] = u32(0), u32(0)
+    for i in range(len(marks)):
+        words[i // 4] = u32(words[i // 4] | u32(marks[i] << u32(8 * (i % 4))))
+    if wide:
+        store2(target, words[0], words[1])
+    else:
+        store1(target, words[0])
+
+
+def make_positive_max_pool(shape: Shape) -> Any:
+    """Forward kernel for bf16 that passed a ReLU: half the instructions of `make_max_pool`.
+
+    The bits of numbers that are not negative are in their order. So one integer holds value and place (the upper and
+    lower half; 255 less the place, for the first of equal ones to win), and one maximum finds both.
+    """
+    KH, KW, SY, SX = shape
+
+    def max_pool(
+        x, out, places, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide,
+        height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
+    ):
+        at = i32(cuda.grid(1))
+        if at >= total:
+            return
+        pixel, part, n, oy, ox = find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide)
+        best = cuda.local.array(8, dtype=types.int32)
+        for i in range(8):
+            best[i] = i32(0)
+        for ky in range(KH):
+            y = i32(oy * SY - top + ky)
+            for kx in range(KW):
+                xx = i32(ox * SX - left + kx)
+                ok = y >= 0 and y < height and xx >= 0 and xx < width
+                row = i64((i64(n) * height + y) * width + xx)
+                v = load4(u64(x + u64((row * ldx + part * 8) * 2)) if ok else x)
+                for i in range(4):
+                    pair = v[i] if ok else u32(0)
+                    low = i32(permute(pair, u32(255 - (ky * KW + kx)), u32(0x1054)))
+                    high = i32(permute(pair, u32(255 - (ky * KW + kx)), u32(0x3254)))
+                    best[2 * i] = low if low > best[2 * i] else best[2 * i]
+                    best[2 * i + 1] = high if high > best[2 * i + 1] else best[2 * i + 1]
+        row = i64(pixel)
+        pairs = cuda.local.array(4, dtype=types.uint32)
+        for i in range(4):
+            pairs[i] = permute(u32(best[2 * i]), u32(best[2 * i + 1]), u32(0x7632))
+        store4(u64(out + u64((row * ldo + part * 8) * 2)), pairs[0], pairs[1], pairs[2], pairs[3])
+        if places != u64(0):
+            marks = cuda.local.array(8, dtype=types.uint32)
+            for i in range(8):
+                value = high_bf16(u32(best[i]))
+                marks[i] = u32(255) - u32(u32(best[i]) & u32(255)) if passes(value, activation) else u32(255)
+            _write_places(u64(places + u64(row * ldp + part * 8)), marks, True)
+
+    return max_pool
 
 
 def make_max_pool(element: int, shape: Shape) -> Any:
@@ -63,16 +122,10 @@ def make_max_pool(element: int, shape: Shape) -> Any:
         v = pack(best)
         store4(u64(out + u64((row * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
         if places != u64(0):
-            words = cuda.local.array(2, dtype=types.uint32)
-            words[0], words[1] = u32(0), u32(0)
+            marks = cuda.local.array(VEC, dtype=types.uint32)
             for i in range(VEC):
-                mark = u32(place[i]) if passes(best[i], activation) else u32(255)
-                words[i // 4] = u32(words[i // 4] | u32(mark << u32(8 * (i % 4))))
-            target = u64(places + u64(row * ldp + part * VEC))
-            if WIDE:
-                store2(target, words[0], words[1])
-            else:
-                store1(target, words[0])
+                marks[i] = u32(place[i]) if passes(best[i], activation) else u32(255)
+            _write_places(u64(places + u64(row * ldp + part * VEC)), marks, WIDE)
 
     return max_pool
 
