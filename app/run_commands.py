@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
-from PySide6.QtCore import QObject, QUrl
+from PySide6.QtCore import QObject, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog
 
@@ -19,6 +19,9 @@ from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel, new_run_folder
 from core.errors import InputError, LeafClinicError
+
+STATUS_MS: Final = 500
+"""Between two looks at the run in the status bar: it is drawn by the processor that trains."""
 
 
 @final
@@ -41,7 +44,9 @@ class RunCommands(QObject):
         for action in (actions.run_report, actions.run_pdf):
             action.setEnabled(False)
         session.state_changed.connect(self._on_state)
-        training.changed.connect(self._show_run)
+        self._soon = QTimer(self, singleShot=True, interval=STATUS_MS)
+        self._soon.timeout.connect(self._show_run)
+        training.changed.connect(self._on_changed)
         self._on_state(session.state)
 
     def resume_run(self, folder: str) -> None:
@@ -74,6 +79,10 @@ class RunCommands(QObject):
         actions.go_on.setEnabled(state is State.PAUSED)
         actions.stop.setEnabled(state in (State.RUNNING, State.PAUSED))
         self._show_run()
+
+    def _on_changed(self) -> None:
+        if not self._soon.isActive():
+            self._soon.start()
 
     def _show_run(self) -> None:
         view, state = self._training.view, self._training.session.state

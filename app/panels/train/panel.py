@@ -27,8 +27,9 @@ from app.viewmodels.training import TrainingModel
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row
 
-REDRAW_MS: Final = 100
-"""One timer draws everything ten times a second at most, and only what is seen."""
+REDRAW_MS: Final = 300
+"""One timer draws one plot at a time, and only what is seen. Drawn by the processor, the window took 12 % of a core at
+ten times a second and 7 % at three, from cores that train (`benchmarks.gui_latency`)."""
 
 
 @final
