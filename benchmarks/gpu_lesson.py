@@ -14,7 +14,7 @@ from core.laboratory.digits import DEVICE_RUNGS, Lesson, normalised, run_lesson
 from core.laboratory.network import cuda_place
 from core.models.cnn import cnn
 from core.models.init import initial_weights
-from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
+from core.models.options import Options
 from core.ops.builder import with_loss
 from core.ops.photo import identity_rows
 from core.plan import compile_plan
@@ -34,8 +34,7 @@ def time_lesson(batch: int) -> tuple[dict[str, float], float]:
 
 def plan_lesson(batch: int, photos: np.ndarray, labels: np.ndarray) -> float:
     """Median seconds of a step of the engine's own plan, photos from the host, loss back on the host."""
-    options = Options(classes=10, image_size=28, dropout=0.0, mean=DIGIT_MEAN * 3, std=DIGIT_STD * 3)
-    graph = with_loss(cnn(options), 0.0, ())
+    graph = with_loss(cnn(Options(classes=10, image_size=28, channels=1, dropout=0.0)), 0.0, ())
     plan = compile_plan(graph, device="cuda", batch=batch, training=True, optimizer=Optimizer("sgd", 0.0, False))
     plan.load(initial_weights(graph, 0))
     rows, seconds = identity_rows(batch, (28, 28), (28, 28)), []

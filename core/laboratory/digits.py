@@ -93,10 +93,7 @@ def run_plan(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None
 ) -> Outcome:
     """The same lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
-    options = Options(
-        classes=10, image_size=28, dropout=0.0, padding=lesson.padding, mean=DIGIT_MEAN * 3, std=DIGIT_STD * 3
-    )
-    network = cnn(options)
+    network = cnn(Options(classes=10, image_size=28, channels=1, dropout=0.0, padding=lesson.padding))
     optimizer = Optimizer("sgd", 0.0, False)
     plan = compile_plan(
         with_loss(network, 0.0, ()), device=device, batch=lesson.batch, training=True, optimizer=optimizer

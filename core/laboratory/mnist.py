@@ -18,7 +18,7 @@ from core.graph import Graph
 from core.models.cnn import cnn
 from core.models.init import initial_weights
 from core.models.mlp import mlp
-from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
+from core.models.options import Options
 from core.ops.builder import with_loss
 from core.ops.contract import Array, Arrays
 from core.ops.photo import AFFINE, identity_rows
@@ -74,11 +74,10 @@ class Learned:
 
 
 def digit_graph(recipe: Recipe) -> Graph:
-    """The network; a grey digit enters as three equal channels, as any photo does."""
+    """The network, which sees one grey channel: 784 numbers a digit, as in the lesson."""
     options = Options(
-        classes=10, image_size=SIDE, dropout=recipe.dropout, activation=recipe.activation,
-        mean=DIGIT_MEAN * 3, std=DIGIT_STD * 3,
-    )  # fmt: skip
+        classes=10, image_size=SIDE, channels=1, dropout=recipe.dropout, activation=recipe.activation
+    )
     return {"cnn": cnn, "mlp": mlp}[recipe.model](options)
 
 

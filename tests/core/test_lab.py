@@ -62,7 +62,7 @@ def test_a_digit_varies_about_its_middle():
 
 def test_the_classic_perceptron_is_the_lessons():
     assert [p.shape for p in digit_graph(RECIPES["classic"]).parameters().values()] == [
-        (500, 2352), (500,), (10, 500), (10,),
+        (500, 784), (500,), (10, 500), (10,),
     ]  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def test_variation_turns_zooms_and_shifts_about_the_middle_within_its_bounds():
 
 @pytest.mark.parametrize("name", ["cnn", "classic"])
 def test_patterns_are_learned_saved_and_read_again(name, tmp_path):
-    recipe = replace(RECIPES[name], batch=20, steps=60, rate=0.05, turn=0.0, shift=0.0, zoom=0.0, dropout=0.0)
+    recipe = replace(RECIPES[name], batch=20, steps=60, rate=0.02, turn=0.0, shift=0.0, zoom=0.0, dropout=0.0)
     train, test = bars(200), bars(50)
     learned = learn(recipe, train, test, "cpu")
     assert (learned.accuracy, learned.steps) == (1.0, 60)
