@@ -101,7 +101,12 @@ class RunCommands(QObject):
             panel.notice.alarm(tr("There are no photos to learn from yet. Open a folder under Dataset first."))
             return
         folder = new_run_folder(paths.folder("runs"), str(panel.setup.form.values()["model"]))
-        config = panel.setup.config(self._document.manifest(), str(folder))
+        try:
+            data = self._document.manifest()
+        except LeafClinicError as error:
+            panel.notice.alarm(str(error))
+            return
+        config = panel.setup.config(data, str(folder))
         if config is not None:
             self._training.start(start_request(config))
 

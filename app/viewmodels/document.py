@@ -26,6 +26,7 @@ from app.project import (
 from app.task import Report, Task
 from app.translation import count, tr
 from core.data.dataset import Dataset
+from core.errors import StorageError
 from core.ops.contract import Array
 
 SAVE_MS: Final = 400
@@ -130,8 +131,12 @@ class Document(QObject):
 
     def save(self) -> None:
         self._saving.stop()
-        if self.table is not None:
+        if self.table is None:
+            return
+        try:
             write_edits(self.folder, self.source, collect_edits(self.table, self._names))
+        except StorageError as error:  # a full disk must not keep the program from going on, nor from closing
+            self.failed.emit(str(error), "")
 
     def touched(self) -> None:
         """An edit was done or undone."""

@@ -1,0 +1,132 @@
+"""Closing in every state, and ground that gives way: folders that vanish, a full disk, photos dropped meanwhile."""
+
+import errno
+import os
+import shutil
+
+import pytest
+from PySide6.QtWidgets import QFileDialog, QMessageBox
+
+from app import run_commands
+from app.panels.train.start_choice import shipped_model
+from app.training.session import State
+from core import storage
+from tests.helpers.window import drop, write_folder
+
+pytestmark = pytest.mark.gui
+
+PATIENCE = 250_000
+needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model is not in this checkout")
+
+
+@pytest.fixture
+def opened(start, qtbot, tmp_path):
+    """The program with a folder of tiny photos open."""
+    program = start()
+    program.commands.open([str(write_folder(tmp_path / "leaves", {"healthy": 12, "rust": 12}))])
+    qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
+    return program
+
+
+def small_run(program):
+    """The settings of a run of tiny photos that would go on for long."""
+    train = program.window.go("train")
+    for name, value in {"start": "", "model": "mlp", "image_size": 16, "epochs": 100_000, "batch_size": 8}.items():
+        train.setup.form.fields[name].set_value(value)
+    return train
+
+
+def draw_demo(program):
+    program.window.actions_.open_demo.trigger()
+
+
+def ask_for_memory(program):
+    program.window.go("train")
+    program.memory._rest.timeout.emit()
+
+
+def run_a_ladder(program):
+    program.window.go("kernels")
+    program.ladder.run("relu", "forward", "56 x 56 x 64, batch 8")
+
+
+def diagnose(program):
+    photos = [program.document.table.dataset.path(at) for at in range(3)]
+    program.photo_commands.use_model(shipped_model())
+    program.photo_commands.diagnose(photos)
+
+
+def examine(program):
+    program.window.go("dataset")
+    program.commands.open([program.document.source])
+
+
+STATES = [draw_demo, ask_for_memory, run_a_ladder, examine, pytest.param(diagnose, marks=needs_model)]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_window_closes_at_once_whatever_is_going_on(opened, qtbot, state):
+    state(opened)
+    qtbot.wait(150)
+    opened.window.close()
+    assert not opened.window.isVisible()
+
+
+def test_a_run_whose_photos_have_vanished_is_told_and_the_window_goes_on(opened, qtbot, tmp_path):
+    shutil.rmtree(tmp_path / "leaves")
+    train = small_run(opened)
+    opened.window.actions_.start.trigger()
+    qtbot.waitUntil(lambda: opened.training.session.state is State.IDLE, timeout=PATIENCE)
+    assert "leaves" in train.notice.text.text()
+    assert train.notice.property("role") == "alarm"
+    assert opened.window.actions_.start.isEnabled()
+
+
+def test_a_full_disk_is_told_in_a_sentence_and_hinders_nobody_from_closing(opened, qtbot, monkeypatch, tmp_path):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    opened.document.exclude([0], True)
+    monkeypatch.setattr(storage.os, "fsync", full)
+    told = []
+    opened.document.failed.connect(lambda text, details: told.append(text))
+    opened.document.save()
+    assert "No space left" in told[0]
+    train = small_run(opened)
+    opened.window.actions_.start.trigger()
+    assert opened.training.session.state is State.IDLE
+    assert "No space left" in train.notice.text.text()
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
+    place = opened.window.go("diagnose")
+    place._on_export_csv()
+    assert "No space left" in place.notice.text.text()
+    opened.document.exclude([1], True)
+    opened.window.close()
+    opened.document.close()
+
+
+@needs_model
+def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(opened, qtbot, monkeypatch):
+    monkeypatch.setattr(QMessageBox, "exec", lambda _: QMessageBox.StandardButton.Yes)
+    photos = [opened.document.table.dataset.path(at) for at in (0, 20)]
+    small_run(opened)
+    opened.window.actions_.start.trigger()
+    qtbot.waitUntil(lambda: opened.training.view.step > 5, timeout=PATIENCE)
+    drop(opened.window, [*photos, "/not/there.jpg"])
+    rows = opened.diagnosis.rows.rows
+    qtbot.waitUntil(lambda: len(rows) == 3 and all(r.done for r in rows), timeout=PATIENCE)
+    assert rows[0].top
+    assert rows[2].error
+    assert opened.training.session.state is State.RUNNING
+    opened.window.close()
+    qtbot.waitUntil(lambda: not opened.window.isVisible(), timeout=PATIENCE)
+    assert opened.training.view.finished.reason == "stopped"
+
+
+def test_the_status_bar_looks_at_the_run_twice_a_second_at_most(opened, qtbot, monkeypatch):
+    shown = []
+    monkeypatch.setattr(opened.window.status, "show_run", lambda *given: shown.append(given))
+    for _ in range(200):
+        opened.training.changed.emit()
+    assert not shown
+    qtbot.waitUntil(lambda: len(shown) == 1, timeout=4 * run_commands.STATUS_MS)
