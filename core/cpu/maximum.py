@@ -1,4 +1,4 @@
-"""The register tile of max pooling: one window, up to four vectors of channels, as LLVM IR.
+"""The register tiles of max pooling, forward and back: one window or one pixel, up to four vectors of channels.
 
 Loops over channels in memory store and load the running maximum for every tap; here it stays in registers
 (3 x 3 windows of 64 channels over 111 x 111 pixels, one core: 66 us, before 179). NaN wins; a tie goes to the
@@ -22,6 +22,7 @@ WIDE: Final = 4
 """Vectors of the wider tile; the other is one vector wide, and masked."""
 
 ARGUMENTS: Final = 11
+GATHER_ARGUMENTS: Final = 14
 
 
 def make_maximum(level: Level) -> Any:
@@ -98,3 +99,55 @@ def _close(v: Vectors, best: Any, kept: Any, closed: Any) -> Any:
     is_open = b.and_(b.fcmp_ordered(">", best, v.constant(0.0)), b.fcmp_ordered("<", best, cap))
     free = v.splat(b.icmp_signed("==", closed, ir.Constant(I64, 0)))
     return b.select(b.or_(is_open, free), kept, ir.Constant(v.ints, [-1] * v.lanes))
+
+
+def make_gather(level: Level) -> Any:
+    """An intrinsic for the gradient of one input pixel: the sum of dy over those of its windows that it won.
+
+    Arguments: wide as in `maximum`; dx; adds (1 adds to dx); dy, its row and pixel; winners as `maximum` wrote them,
+    their row and pixel; rows and columns of windows; place: the pixel's number in the first of them; line, step: how
+    much less it is in the window below and in the next one; lanes.
+    """
+
+    @intrinsic
+    def gather(  # type: ignore[no-untyped-def]  # noqa: ANN202
+        context, wide, dx, adds, dy, row, pixel, winners, winner_row, winner_pixel, rows, columns, place,  # noqa: ANN001
+        line, step, lanes,  # noqa: ANN001
+    ):  # fmt: skip
+        def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+            is_wide = b.icmp_signed("==", arguments[0], ir.Constant(I64, WIDE))
+            with b.if_else(is_wide) as (wider, single):
+                for branch, vectors in ((wider, WIDE), (single, 1)):
+                    with branch:
+                        code = partial(_emit_gather, level=level, vectors=vectors)
+                        function = small_function(b.module, level, f"gather_{vectors}", GATHER_ARGUMENTS, code)
+                        b.call(function, arguments[1:])
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * (GATHER_ARGUMENTS + 1)), emit
+
+    return gather
+
+
+def _emit_gather(function: ir.Function, level: Level, vectors: int) -> None:
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    dx, adds, dy, row, pixel, winners, winner_row, winner_pixel, rows, columns, place, line, step, lanes = function.args
+    v = Vectors(b, level)
+    mask = v.first(lanes) if vectors == 1 else None
+    offsets = [ir.Constant(I64, 4 * i * v.lanes) for i in range(vectors)]
+    sums = [v.slot(v.constant(0.0)) for _ in offsets]
+    with b.if_then(b.icmp_signed("!=", adds, ir.Constant(I64, 0))):
+        for offset, total in zip(offsets, sums, strict=True):
+            b.store(v.load(b.add(dx, offset), mask), total)
+    with cgutils.for_range(b, rows) as y, cgutils.for_range(b, columns) as x:
+        here = b.sub(b.sub(place, b.mul(y.index, line)), b.mul(x.index, step))
+        number = v.splat(b.trunc(here, I32))
+        source = b.add(dy, b.add(b.mul(y.index, row), b.mul(x.index, pixel)))
+        winner = b.add(winners, b.add(b.mul(y.index, winner_row), b.mul(x.index, winner_pixel)))
+        for offset, total in zip(offsets, sums, strict=True):
+            won = b.icmp_signed("==", v.load(b.add(winner, offset), mask, v.ints), number)
+            given = b.select(won, v.load(b.add(source, offset), mask), v.constant(0.0))
+            b.store(b.fadd(b.load(total), given), total)
+    for offset, total in zip(offsets, sums, strict=True):
+        v.store(b.load(total), b.add(dx, offset), mask)
+    b.ret_void()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from core.cpu.memory import floats, words
 
 # Pack. A panel is (T1, T2, K, WIDE) floats; tasks are (group, block). Strides of the source in bytes.
@@ -40,15 +42,25 @@ def run_pack(record, context, photo, low, high):  # type: ignore[no-untyped-def]
 def run_sum(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """filter[n, r] = sum over threads of private[thread][r, n], thread 0 first; the private sums become zero."""
     w = words(record)
-    rows, columns = w[SUM_ROWS], w[SUM_N]
-    out = floats(w[FILTER], rows * columns)
+    rows, columns, threads = w[SUM_ROWS], w[SUM_N], w[THREADS]
+    square = np.empty((BLOCK, BLOCK), np.float32)
     for task in range(low, high):
-        first, last = task * BLOCK, min(columns, (task + 1) * BLOCK)
-        for r in range(rows):
-            for n in range(first, last):
-                total = out[n * rows + r] if w[ADD_TO] else floats(w[PRIVATE], 1)[0] * 0
-                for t in range(w[THREADS]):
-                    part = floats(w[PRIVATE] + t * w[PRIVATE_STRIDE] + (r * columns + n) * 4, 1)
-                    total += part[0]
-                    part[0] = 0
-                out[n * rows + r] = total
+        first = task * BLOCK
+        wide = min(columns - first, BLOCK)
+        for r0 in range(0, rows, BLOCK):  # in squares that are read by rows and written by columns
+            high_rows = min(rows - r0, BLOCK)
+            for r in range(high_rows):
+                line = w[PRIVATE] + ((r0 + r) * columns + first) * 4
+                for t in range(threads):
+                    part = floats(line + t * w[PRIVATE_STRIDE], wide)
+                    for n in range(wide):
+                        square[n, r] = part[n] if t == 0 else square[n, r] + part[n]
+                    part[:] = 0
+            for n in range(wide):
+                out = floats(w[FILTER] + ((first + n) * rows + r0) * 4, high_rows)
+                if w[ADD_TO]:
+                    for r in range(high_rows):
+                        out[r] += square[n, r]
+                else:
+                    for r in range(high_rows):
+                        out[r] = square[n, r]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.cpu.level import current_level
-from core.cpu.maximum import WIDE, make_maximum
-from core.cpu.memory import floats, int32s, words
+from core.cpu.maximum import WIDE, make_gather, make_maximum
+from core.cpu.memory import floats, words
 
 # Record. X is the input (its gradient in backward), Y the output, each with row and pixel strides in bytes.
 # AUX: winners int32 (rows, columns, C) of max, or 1 / window size float32 (rows, columns) of avg; 0 for none.
@@ -18,7 +18,7 @@ CLOSED: int = 20
 
 
 LANES = current_level().lanes
-maximum = make_maximum(current_level())
+maximum, gather = make_maximum(current_level()), make_gather(current_level())
 
 
 def run_max_pool(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -50,23 +50,26 @@ def run_max_pool_backward(record, context, photo, low, high):  # type: ignore[no
     """Tasks are input rows."""
     w = words(record)
     channels = w[CHANNELS]
+    places = w[COLUMNS] * channels * 4
     for iy in range(low, high):
         first_y = max(0, (iy + w[TOP] - w[KERNEL_Y] + w[STRIDE_Y]) // w[STRIDE_Y])
         last_y = min(w[ROWS] - 1, (iy + w[TOP]) // w[STRIDE_Y])
         for ix in range(w[WIDTH]):
-            dx = floats(w[X] + iy * w[X_ROW] + ix * w[X_PIXEL], channels)
+            dx = w[X] + iy * w[X_ROW] + ix * w[X_PIXEL]
             first_x = max(0, (ix + w[LEFT] - w[KERNEL_X] + w[STRIDE_X]) // w[STRIDE_X])
             last_x = min(w[COLUMNS] - 1, (ix + w[LEFT]) // w[STRIDE_X])
-            if not w[ACCUMULATE]:
-                dx[:] = 0
-            for oy in range(first_y, last_y + 1):
-                row_place = (iy + w[TOP] - oy * w[STRIDE_Y]) * w[KERNEL_X] + ix + w[LEFT]
-                for ox in range(first_x, last_x + 1):
-                    place = row_place - ox * w[STRIDE_X]
-                    dy = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], channels)
-                    winner = int32s(w[AUX] + (oy * w[COLUMNS] + ox) * channels * 4, channels)
-                    for c in range(channels):
-                        dx[c] += dy[c] if winner[c] == place else 0
+            dy = w[Y] + first_y * w[Y_ROW] + first_x * w[Y_PIXEL]
+            winners = w[AUX] + first_y * places + first_x * channels * 4
+            place = (iy + w[TOP] - first_y * w[STRIDE_Y]) * w[KERNEL_X] + ix + w[LEFT] - first_x * w[STRIDE_X]
+            c = 0
+            while c < channels:
+                wide = WIDE if channels - c >= WIDE * LANES else 1
+                gather(
+                    wide, dx + 4 * c, w[ACCUMULATE], dy + 4 * c, w[Y_ROW], w[Y_PIXEL], winners + 4 * c, places,
+                    channels * 4, last_y + 1 - first_y, last_x + 1 - first_x, place, w[STRIDE_Y] * w[KERNEL_X],
+                    w[STRIDE_X], channels - c,
+                )  # fmt: skip
+                c += wide * LANES
 
 
 def run_avg_pool(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201

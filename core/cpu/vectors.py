@@ -57,17 +57,18 @@ class Vectors:
         self.b.store(value, place)
         return place
 
-    def load(self, address: Any, mask: Any = None) -> Any:
-        """Floats; zero outside the mask."""
-        pointer = self.b.inttoptr(address, self.floats.as_pointer())
+    def load(self, address: Any, mask: Any = None, kind: ir.VectorType | None = None) -> Any:
+        """Floats, or int32 if `kind` says so; zero outside the mask."""
+        vector = kind or self.floats
+        pointer = self.b.inttoptr(address, vector.as_pointer())
         if mask is None:
             value = self.b.load(pointer)
             value.align = 4
             return value
-        kind = ir.FunctionType(self.floats, [pointer.type, I32, self.bits, self.floats])
-        name = f"llvm.masked.load.v{self.lanes}f32.p0"
-        function = cgutils.get_or_insert_function(self.b.module, kind, name)
-        return self.b.call(function, [pointer, ir.Constant(I32, 4), mask, self.constant(0.0)])
+        masked = ir.FunctionType(vector, [pointer.type, I32, self.bits, vector])
+        name = f"llvm.masked.load.v{self.lanes}{'f' if vector == self.floats else 'i'}32.p0"
+        function = cgutils.get_or_insert_function(self.b.module, masked, name)
+        return self.b.call(function, [pointer, ir.Constant(I32, 4), mask, ir.Constant(vector, None)])
 
     def store(self, value: Any, address: Any, mask: Any = None) -> None:
         """Floats, doubles or int32."""
