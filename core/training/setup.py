@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Final, final
 
 import numpy as np
@@ -18,7 +19,7 @@ from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
 from core.diagnosis.grounds import swap_for
 from core.diagnosis.photo_size import with_photo_side
-from core.errors import OutOfMemory
+from core.errors import DeviceError, OutOfMemory
 from core.graph import Graph
 from core.ops.builder import with_loss
 from core.optim.settings import optimizer_of
@@ -76,14 +77,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     origin = read_origin(config)
     config = adopt(config, origin)
     scanned = scan_field(config.field, config.label) if config.field else None  # its mistakes are told at once
-    kernels = Relay(compile_cpu_kernels, commands) if device == "cpu" else None
-    try:
-        photos = yield from Relay(lambda report, cancelled: prepare_photos(config, report, cancelled), commands).wait()
-        if kernels is not None:
-            yield from kernels.wait()
-    finally:
-        if kernels is not None:
-            kernels.cancel()
+    photos = yield from _prepare(config, device, commands)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.dataset.classes
     network = first_network(config, origin, classes)
@@ -116,6 +110,34 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         field=None if field is None else _field_loader(config, field, VALIDATION_BATCH[device]),
         warnings=(*note, *network.notes, *photos.warnings, *(field.warnings if field else ())),
     )
+
+
+def _prepare(config: RunConfig, device: str, commands: Commands) -> Generator[Progress, None, PhotoSet]:
+    """The photos; the device is made ready while they are looked at."""
+    looking = Relay(lambda report, cancelled: prepare_photos(config, report, cancelled), commands)
+    kernels = Relay(compile_cpu_kernels, commands) if device == "cpu" else None
+    try:
+        if device == "cuda":
+            open_gpu()
+        photos = yield from looking.wait()
+        if kernels is not None:
+            yield from kernels.wait()
+    finally:
+        looking.cancel()
+        if kernels is not None:
+            kernels.cancel()
+    return photos
+
+
+def open_gpu() -> None:
+    """Import the GPU's engine and open the device: two seconds that decoding hides. Raises DeviceError."""
+    problem = cuda_problem()
+    if problem is not None:
+        raise DeviceError(problem)
+    import_module("core.gpu.plan")
+    from core.gpu.device import open_device  # in this thread, which a CUDA context belongs to
+
+    open_device()
 
 
 def _open_field(

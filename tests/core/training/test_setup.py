@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from core.errors import DeviceError
 from core.training.commands import Commands
 from core.training.setup import auto_batch, class_weights, set_up
 
@@ -62,3 +64,10 @@ def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
     assert setup.config.batch_size == setup.train.batch == setup.plan.batch == 2
     with pytest.raises(OutOfMemory):
         finish(set_up(tiny(batch_size=8), Commands()))
+
+
+def test_without_a_gpu_the_photos_are_left_alone_and_a_sentence_says_why(tiny, monkeypatch):
+    monkeypatch.setattr("core.training.setup.cuda_problem", lambda: "There is no GPU here.")
+    with pytest.raises(DeviceError, match="There is no GPU here"):
+        list(set_up(tiny(device="cuda"), Commands()))
+    assert not any(thread.name.startswith("decode") for thread in threading.enumerate())
