@@ -1,10 +1,11 @@
-"""Pictures without a plotting library: bars and the roofline, drawn with OpenCV and saved as PNG."""
+"""Pictures without a plotting library: bars, curves and the roofline, drawn with OpenCV and saved as PNG."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -65,6 +66,40 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
         _text(picture, name, 20, y + 18, 0.5)
         cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), GREEN, -1)
         _text(picture, f"{value:.3g}", max(at(value), left) + 8, y + 17, 0.5)
+    return picture
+
+
+def draw_curves(title: str, x_unit: str, unit: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> Array:
+    """Curves through (x, value) points, both axes logarithmic: x by factors of two, values by factors of ten."""
+    picture = np.full((HEIGHT, WIDTH, 3), 255, np.uint8)
+    _text(picture, title, 20, 34, 0.7)
+    points = [point for curve in curves.values() for point in curve]
+    x0, x1 = (math.log2(edge(x for x, _ in points)) for edge in (min, max))
+    y0 = math.floor(math.log10(min(y for _, y in points)))
+    y1 = math.ceil(math.log10(max(y for _, y in points)) + 1e-9)
+
+    def place(x: float, value: float) -> tuple[int, int]:
+        across = MARGIN + (WIDTH - 2 * MARGIN) * (math.log2(x) - x0) / max(x1 - x0, 1e-9)
+        up = HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * (math.log10(value) - y0) / max(y1 - y0, 1)
+        return round(across), round(up)
+
+    for k in range(y0, y1 + 1):
+        cv2.line(picture, place(2**x0, 10.0**k), place(2**x1, 10.0**k), GREY, 1)
+        _text(picture, f"{10.0**k:g}", 20, place(2**x0, 10.0**k)[1] + 5, 0.45)
+    for x in sorted({x for x, _ in points}):
+        cv2.line(picture, place(x, 10.0**y0), place(x, 10.0**y1), GREY, 1)
+        _text(picture, f"{x:g}", place(x, 10.0**y0)[0] - 12, HEIGHT - MARGIN + 22, 0.45)
+    _text(picture, x_unit, WIDTH // 2 - 60, HEIGHT - 24, 0.55)
+    _text(picture, unit, 20, 62, 0.5)
+    for k, (name, curve) in enumerate(curves.items()):
+        colour = COLOURS[k % len(COLOURS)]
+        places = [place(x, value) for x, value in sorted(curve)]
+        for a, b in pairwise(places):
+            cv2.line(picture, a, b, colour, 2, cv2.LINE_AA)
+        for at in places:
+            cv2.circle(picture, at, 4, colour, -1, cv2.LINE_AA)
+        cv2.circle(picture, (MARGIN + 220 * (k % 4) + 10, 84 + 20 * (k // 4) - 4), 5, colour, -1, cv2.LINE_AA)
+        _text(picture, name, MARGIN + 220 * (k % 4) + 22, 84 + 20 * (k // 4), 0.45)
     return picture
 
 

@@ -1,0 +1,169 @@
+"""Photos a second over batch and photo sizes, ours and PyTorch's by turns in one run.
+
+    python -m benchmarks.sweep [--device cuda] [--training] [--seconds 60]
+
+On the GPU both replay one CUDA graph: ours from uint8 photos on the device, mixed precision; PyTorch's from ready
+tensors, channels last, bf16 autocast, fused Adam. On the CPU both compute in float32 from photos in memory, PyTorch
+in channels-last order, on all cores. Batches are swept at 224 pixels, photo sizes at batch 32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from benchmarks.record import Row, write_results
+from benchmarks.torch_models import make_model
+from core.device import Optimizer, PhotoBatch
+from core.errors import OutOfMemory
+from core.models.init import initial_weights
+from core.models.table import build
+from core.ops.builder import with_loss
+from core.ops.photo import identity_rows
+from core.plan import compile_plan
+from core.program import fold_batch_norm, fold_weights
+
+BATCHES, SIZES, SIDE, BATCH, CLASSES = (1, 8, 32, 128, 512), (64, 128, 224, 320, 448), 224, 32, 10
+ROUNDS = 5
+GAP_SECONDS = 0.02
+"""Threads that spin after their last call have gone to sleep after this long."""
+Timed = Callable[[], float]
+"""Milliseconds of one step."""
+
+
+def points() -> list[tuple[int, int]]:
+    """(batch, side) of both sweeps, each once."""
+    return list(dict.fromkeys([*((batch, SIDE) for batch in BATCHES), *((BATCH, side) for side in SIZES)]))
+
+
+def ours(model: str, device: str, training: bool, batch: int, side: int) -> tuple[Timed, Callable[[], None]]:
+    """(a step's time, how to give the memory back)."""
+    base = build(model, CLASSES, side, dropout=0.0)
+    weights = initial_weights(base, 0)
+    precision = "mixed" if device == "cuda" else "float32"
+    graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
+    plan = compile_plan(
+        graph, device=device, batch=batch, training=training, precision=precision, optimizer=Optimizer("adam")
+    )
+    plan.load(weights if training else fold_weights(base, weights))
+    draw = np.random.default_rng(1)
+    photos = draw.integers(0, 256, (batch, side, side, 3), dtype=np.uint8)
+    rows, labels = identity_rows(batch, (side, side), (side, side)), draw.integers(0, CLASSES, batch).astype(np.int32)
+    if device == "cuda":
+        from core.gpu.plan import CudaPlan
+
+        assert isinstance(plan, CudaPlan)
+        plan.keep_photos(photos)
+        kept = PhotoBatch(None, rows, labels, np.arange(batch))
+        if training:
+            plan.train_step(kept, 1e-5)
+        return lambda: plan.replay_milliseconds(kept, 5), plan.close
+    given = PhotoBatch(photos, rows, labels)
+    if training:
+        return by_clock(lambda: plan.train_step(given, 1e-5)), plan.close
+    return by_clock(lambda: plan.predict(given)), plan.close
+
+
+def by_clock(run: Callable[[], object]) -> Timed:
+    def milliseconds() -> float:
+        time.sleep(GAP_SECONDS)
+        begin = time.perf_counter()
+        run()
+        return 1e3 * (time.perf_counter() - begin)
+
+    return milliseconds
+
+
+def theirs(model: str, device: str, training: bool, batch: int, side: int) -> Timed:
+    """PyTorch's step; on the GPU captured as one graph."""
+    net = make_model(model, CLASSES).to(device).to(memory_format=torch.channels_last).train(training)
+    x = torch.randn(batch, 3, side, side, device=device).to(memory_format=torch.channels_last)
+    y = torch.randint(0, CLASSES, (batch,), device=device)
+    on_gpu = device == "cuda"
+    fused = {"fused": True, "capturable": True} if on_gpu else {}
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-5, **fused)
+
+    def step() -> None:
+        with torch.set_grad_enabled(training), torch.autocast(device, dtype=torch.bfloat16, enabled=on_gpu):
+            out = net(x)
+            loss = torch.nn.functional.cross_entropy(out, y) if training else out
+        if training:
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+
+    return captured(step) if on_gpu else by_clock(step)
+
+
+def captured(step: Callable[[], None]) -> Timed:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+
+    def milliseconds() -> float:
+        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        before.record()
+        for _ in range(5):
+            graph.replay()
+        after.record()
+        after.synchronize()
+        return before.elapsed_time(after) / 5
+
+    return milliseconds
+
+
+def measure(model: str, device: str, training: bool, batch: int, side: int) -> Row:
+    """Photos a second, and the median of the rounds' ratios. Raises OutOfMemory."""
+    mine, close = ours(model, device, training, batch, side)
+    other = theirs(model, device, training, batch, side)
+    mine(), other()
+    pairs, begin = [], time.monotonic()
+    while len(pairs) < ROUNDS and (not pairs or time.monotonic() - begin < 4.0):
+        pairs.append((mine(), other()))
+    close()
+    rates = [1e3 * batch / statistics.median(p[i] for p in pairs) for i in (0, 1)]
+    what = "train" if training else "infer"
+    ratio = statistics.median(b / a for a, b in pairs)
+    return Row(f"{what} {model} {side}px b{batch}", rates[0], {"pytorch": rates[1]}, "photos/s", ratio)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--model", default="squeezenet1_1")
+    parser.add_argument("--training", action="store_true", help="training steps too")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing further after so long")
+    parser.add_argument("--machine", default="", help="short name of the machine, for the file")
+    options = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    begin, rows, left_out = time.monotonic(), [], []
+    for training in (False, True) if options.training else (False,):
+        for batch, side in points():
+            name = f"{'train' if training else 'infer'} {side}px b{batch}"
+            if time.monotonic() - begin > options.seconds:
+                left_out.append(f"{name}: no time left")
+                continue
+            try:
+                rows.append(measure(options.model, options.device, training, batch, side))
+            except (OutOfMemory, torch.OutOfMemoryError) as error:
+                left_out.append(f"{name}: {error}")
+                continue
+            row = rows[-1]
+            print(f"{row.name:36} {row.ours:10.1f} photos/s  pytorch {row.peers['pytorch']:10.1f}  {row.ratio:.2f}x  "
+                  f"{time.monotonic() - begin:.0f} s", flush=True)
+    write_results(f"sweep_{options.device}", rows, options.machine, left_out=left_out)
+
+
+if __name__ == "__main__":
+    main()
