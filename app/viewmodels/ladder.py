@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.process_thread import ProcessThread
 from app.processes.entry import command
-from app.translation import tr
+from app.translation import sentence, tr
 from app.viewmodels.table import Column, RowsModel
 
 
@@ -141,7 +141,7 @@ def columns() -> list[Column]:
 
 def _verdict(rung: Rung) -> str:
     if rung.reason:
-        return tr("not here: {reason}", reason=rung.reason)
+        return tr("not here: {reason}", reason=sentence(rung.reason))
     if not rung.milliseconds:
         return ""
     if rung.right:

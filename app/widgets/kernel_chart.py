@@ -73,7 +73,7 @@ class KernelChart(QWidget):
             axis.setStyle(tickLength=0)
             axis.setPen(pg.mkPen(colours.border))
             axis.setTextPen(pg.mkPen(colours.muted))
-            axis.setTicks(None)
+            axis.setTicks(None if self._rungs else [[]])
         self.said.setText("" if self._rungs else tr("“Run the ladder” fills this."))
         self.said.setVisible(bool(self.said.text()))
         roofline = self.switch.checkedId() == 1

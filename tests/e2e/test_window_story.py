@@ -94,7 +94,9 @@ def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch,
     panel = window.stack.currentWidget()
     qtbot.waitUntil(lambda: panel.detail.shown is not None and panel.detail.shown.top == results[0].top)
     assert 0.99 < sum(p for _, p in results[0].top) + 0.5 < 1.51
-    assert results[0].maps
+    assert set(results[0].maps) == {name for name, _ in results[0].top}
+    which = panel.detail.which
+    assert [which.itemData(at) for at in range(3)] == [name for name, _ in results[0].top]
 
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
     press(qtbot, panel, "Export CSV")

@@ -15,6 +15,7 @@ from app.translation import count, tr
 from app.viewmodels.examination import Examination
 from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
 from app.widgets.parts import button, label, row
+from app.wording import stage_text
 
 
 @final
@@ -46,6 +47,7 @@ class HealthPane(QWidget):
         layout.addLayout(row(self.check, self.stop, None))
         layout.addWidget(self.table, 1)
         layout.addWidget(self.advice)
+        layout.addStretch(0)  # takes the room while there is no table
         examination.progress.connect(self._on_progress)
         examination.changed.connect(self.refresh)
         examination.ended.connect(self.refresh)
@@ -80,11 +82,9 @@ class HealthPane(QWidget):
             self.state.setText(tr("Nothing is wrong with these photos."))
 
     def _on_progress(self, stage: str, done: int, total: int) -> None:
-        names = {"scan": tr("Looking through the photos"), "cache": tr("Decoding the photos once"),
-                 "health": tr("Looking at every photo")}  # fmt: skip
         self.bar.setRange(0, total)
         self.bar.setValue(done)
-        self.state.setText(f"{names.get(stage, stage)}: {done:,} / {total:,}")
+        self.state.setText(stage_text(stage, done, total))
 
     def _on_chosen(self) -> None:
         index = self.table.currentIndex()

@@ -106,8 +106,9 @@ class DetailPane(QWidget):
         was_area = self.which.currentIndex() >= 0 and self.which.currentData() == AREA
         self.which.blockSignals(True)
         self.which.clear()
-        for name in result.maps:
-            self.which.addItem(disease_name(name), name)
+        for name, _ in result.top:  # a signal's dictionaries arrive in alphabetical order
+            if name in result.maps:
+                self.which.addItem(disease_name(name), name)
         if area is not None:
             self.which.addItem(tr("Diseased area"), AREA)
         self.which.setCurrentIndex(self.which.count() - 1 if was_area and area is not None else 0)

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.theme import Theme
-from app.translation import tr
+from app.translation import sentence, tr
 from app.viewmodels.ladder import LadderModel, Rung
 from app.viewmodels.table import selected, sorted_view
 from app.widgets.kernel_chart import KernelChart
@@ -106,7 +106,7 @@ class KernelsPanel(QWidget):
             self.op.addItem(name.replace("_", " "), name)
         self.op.setCurrentIndex(max(self.op.findData(chosen or "conv2d"), 0))
         self.op.blockSignals(False)
-        states = [f"{name}: {state or tr('ready')}" for name, state in self._model.devices.items()]
+        states = [f"{name}: {sentence(state) or tr('ready')}" for name, state in self._model.devices.items()]
         self.devices.setText("    ".join(states))
         self._on_op()
 

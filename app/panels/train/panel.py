@@ -16,7 +16,6 @@ from app.panels.train.kernels import KernelTimesPane
 from app.panels.train.outcome import OutcomePane, headline
 from app.panels.train.runs import RunsPane
 from app.panels.train.setup import SetupPane
-from app.panels.train.wording import duration, number, stage_text
 from app.settings import Settings
 from app.theme import Theme
 from app.training.session import Failure, State
@@ -26,6 +25,7 @@ from app.viewmodels.run_view import RunView
 from app.viewmodels.training import TrainingModel
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row
+from app.wording import duration, number, stage_text
 
 REDRAW_MS: Final = 300
 """One timer draws one plot at a time, and only what is seen. Drawn by the processor, the window took 12 % of a core at

@@ -26,6 +26,7 @@ def stage_text(stage: str, done: int, total: int) -> str:
     known = {
         "scan": tr("Looking through the photos"),
         "cache": tr("Decoding the photos once"),
+        "health": tr("Looking at every photo"),
         "copies": tr("Looking for near-copies"),
         "leaves": tr("Cutting out leaves"),
         "compile": tr("Preparing the kernels"),
