@@ -8,6 +8,7 @@ Reads training and validation photos only. `benchmarks.diagnosis` then judges it
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -62,13 +63,23 @@ def name_of(row: dict[str, str]) -> str:
     return f"{row['crop']}/{row['condition']}"
 
 
-def ship(run: Path, root: Path, side: int) -> ModelFile:
+def ship(run: Path, root: Path, side: int, commit: str, device: str) -> ModelFile:
     trained = read_model(run)
     model = replace(trained, graph=with_photo_side(trained.graph, side), licence=LICENCE)
     train = read_part(root, "train", model.classes, PER_CLASS)
     validation = read_part(root, "val", model.classes)
-    model = complete_model(model, train, validation)
-    return replace(model, sections={**model.sections, DATA: {"sources": list(SOURCES), "weaknesses": list(WEAKNESSES)}})
+    model = complete_model(model, train, validation, device=device)
+    sources = [*SOURCES, trained_by(run, commit)]
+    return replace(model, sections={**model.sections, DATA: {"sources": sources, "weaknesses": list(WEAKNESSES)}})
+
+
+def trained_by(run: Path, commit: str) -> str:
+    """How these weights were made, as a sentence."""
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    return (
+        f"Trained from scratch on an NVIDIA H200 at commit {commit} of this project: python -m core.train "
+        f"--preset {config['preset']} --seed {config['seed']} --epochs {config['epochs']}."
+    )
 
 
 def main() -> None:
@@ -76,9 +87,11 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("photos", type=Path)
     parser.add_argument("--side", type=int, default=256)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--commit", required=True, help="what the training ran from")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    model = ship(options.run, options.photos, options.side)
+    model = ship(options.run, options.photos, options.side, options.commit, options.device)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write_model(options.out, model)
     print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB, temperature {model.temperature:.3f}")
