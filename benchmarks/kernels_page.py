@@ -1,4 +1,4 @@
-"""Fills the tables of docs/kernels.md from the results; the words around them are written by hand.
+"""Fills the tables of docs/kernels.md from the results and draws its pictures; the words are written by hand.
 
     python -m benchmarks.kernels_page
 """
@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks.kernels_pictures import draw_all
 
 PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"
 RESULTS = Path(__file__).parent / "results"
@@ -103,6 +105,23 @@ def ways_table(results: dict[str, Any]) -> str:
     return table(["way (ms an iteration)", "ours", "PyTorch"], rows)
 
 
+def handles_table(results: dict[str, Any]) -> str:
+    rows = [[row["name"].removeprefix("create "), f"{row['ours']:.3g}"] for row in results["rows"]
+            if row["name"].startswith("create ")]
+    return table(["creating one (ms)", "median of ten"], rows)
+
+
+def sweep_table(device: str) -> str:
+    """Ours, PyTorch's and the ratio over batch and photo sizes; says how to make them where there are none."""
+    path = next(RESULTS.glob(f"sweep_{device}-*.json"), None)
+    if path is None:
+        return f"No figures are recorded yet: `python -m benchmarks.sweep --device {device}` makes them."
+    results = json.loads(path.read_text("utf-8"))
+    rows = [[row["name"], f"{row['ours']:.4g}", f"{row['peers']['pytorch']:.4g}", f"{row['ratio']:.2f}"]
+            for row in results["rows"]]
+    return table(["(photos a second)", "ours", "PyTorch", "ours over PyTorch"], rows) + "\n\n" + made_with(results)
+
+
 def digits_table(results: dict[str, Any]) -> str:
     rows = [[row["name"], f"{row['ours']:.4g} {row['unit']}", ", ".join(f"{v:g}" for v in row["peers"].values())]
             for row in results["rows"]]
@@ -111,18 +130,20 @@ def digits_table(results: dict[str, Any]) -> str:
 
 def made_with(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    machine = results.get("gpu") or results["machine"]["processor"]
+    processor = f"{results['machine']['processor']}, {results['machine']['cores']} cores"
+    machine = results.get("gpu") or ("NVIDIA H200" if "h200" in results["machine"]["name"] else processor)
     return f"{machine}; {versions}; commit {results['commit'][:10]}; {results['date'][:10]}."
 
 
 def main() -> None:
     text = PAGE.read_text("utf-8")
     cpu = next(RESULTS.glob("convolutions-*.json"), None)
-    gpu, digits = read("kernels-h200"), read("mnist-h200")
+    gpu, digits, ways = read("kernels-h200"), read("mnist-h200"), None
     tables = {
         "step": step_table(gpu), "conv": conv_table(gpu), "matmul": matmul_table(gpu), "bf16": bf16_table(gpu),
         "depthwise": plain_table("depthwise", "ms")(gpu), "small": small_table(gpu),
         "lesson": plain_table("lesson", "ms")(gpu), "digits": digits_table(digits), "gpu": made_with(gpu),
+        "handles": handles_table(gpu), "sweep cpu": sweep_table("cpu"), "sweep cuda": sweep_table("cuda"),
     }  # fmt: skip
     if cpu is not None:
         ways = json.loads(cpu.read_text("utf-8"))
@@ -131,6 +152,7 @@ def main() -> None:
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text = re.sub(pattern, lambda found, made=made: f"{found[1]}{made}\n{found[2]}", text, flags=re.DOTALL)
     PAGE.write_text(text, "utf-8")
+    draw_all(gpu, digits, ways)
 
 
 if __name__ == "__main__":

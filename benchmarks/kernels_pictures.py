@@ -1,0 +1,99 @@
+"""Draws the pictures of docs/kernels.md from the results, with the laboratory's own plots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from core.laboratory.plot import Point, draw_bars, draw_curves, draw_roofline, save_png
+
+RESULTS = Path(__file__).parent / "results"
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+LAYER = "3x3 27px 64->256"
+DIRECTIONS = ("forward", "backward_input", "backward_weight")
+
+
+def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[str, Any] | None) -> None:
+    """Write every picture whose figures there are."""
+    PICTURES.mkdir(exist_ok=True)
+    rungs, peers = gpu["rungs"], {row["name"]: row["peers"] for row in gpu["rows"]}
+    bars("step", "SqueezeNet 1.0, one training iteration of 32", "ms", rungs["squeezenet1_0 step by the ladder b32"])
+    conv = {f"{way}, {direction}": ms for direction in DIRECTIONS for way, ms in
+            {**rungs[f"conv2d {direction} {LAYER}"], **peers[f"conv2d {direction} {LAYER}"]}.items()}
+    bars("convolution", f"convolution {LAYER}, batch 32", "ms", conv)
+    for kind in ("float32", "bf16"):
+        curves(f"matmul-{kind}", f"matrix product, {kind}", "rows, columns and depth", "TFLOP/s",
+               products(gpu["rows"], rungs, f"matmul {kind} "))
+    forward = [name for name in rungs if name.startswith("depthwise_conv2d forward")]
+    bars("depthwise", "depthwise 3x3, forward", "ms", {
+        f"{way}, {name.split()[-1]}": ms for name in forward for way, ms in {**rungs[name], **peers[name]}.items()})
+    small = [row for row in gpu["rows"] if row["unit"] == "GB/s"]
+    bars("bytes", "bound by bytes, 256 x 54 x 54 x 128", "GB/s", {
+        f"{way}, {row['name'].split()[0]}": rate for row in small
+        for way, rate in {**rungs[row["name"]], **row["peers"]}.items()})
+    bars("lesson-gpu", "the small CNN, one iteration on a GPU", "ms", {
+        f"{way}, batch {batch}": ms for batch in (32, 64) for way, ms in
+        {**rungs[f"lesson cnn iteration b{batch}"], **peers[f"lesson cnn iteration b{batch}"]}.items()})
+    bars("digits", "digits wrong of 10,000", "digits", {
+        row["name"].split()[1]: round(1e4 * (1 - row["ours"] / 100)) for row in digits["rows"] if row["unit"] == "%"})
+    if ways is not None:
+        bars("lesson-cpu", "the small CNN, one iteration on the CPU", "ms", {
+            row["name"].removeprefix("lesson cnn iteration "): row["ours"] for row in ways["rows"]
+        } | {f"b{batch} PyTorch": torch_of(ways["rows"], batch) for batch in (32, 64)})
+    for device in ("cpu", "cuda"):
+        draw_sweep(device)
+        draw_rooflines(device)
+
+
+def torch_of(rows: Sequence[Mapping[str, Any]], batch: int) -> float:
+    return next(float(row["peers"]["torch"]) for row in rows if f" b{batch} " in row["name"])
+
+
+def products(
+    rows: Sequence[Mapping[str, Any]], rungs: Mapping[str, Mapping[str, float]], prefix: str
+) -> dict[str, list[tuple[float, float]]]:
+    """Speed over size by rung; of the tensor_core tiles the best."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows:
+        size = row["name"].removeprefix(prefix)
+        if row["name"].startswith(prefix) and size.isdigit():
+            for way, speed in {**rungs[row["name"]], **row["peers"]}.items():
+                best = found.setdefault(way.split()[0], {})
+                best[int(size)] = max(speed, best.get(int(size), 0.0))
+    return {way: sorted(speeds.items()) for way, speeds in found.items()}
+
+
+def draw_sweep(device: str) -> None:
+    """Throughput over batch and over photo size, where there is a result."""
+    for path in sorted(RESULTS.glob(f"sweep_{device}-*.json")):
+        rows = json.loads(path.read_text("utf-8"))["rows"]
+        for over, title, unit in (("batch", "224 pixels", "photos a batch"), ("side", "batch 32", "pixels a side")):
+            lines: dict[str, list[tuple[float, float]]] = {}
+            for row in rows:
+                what, model, side, batch = row["name"].split()
+                if (side if over == "batch" else batch) in ("224px", "b32"):
+                    x = float(batch[1:] if over == "batch" else side[:-2])
+                    lines.setdefault(f"ours, {what}", []).append((x, row["ours"]))
+                    lines.setdefault(f"PyTorch, {what}", []).append((x, row["peers"]["pytorch"]))
+            curves(f"sweep-{device}-{over}", f"{model}, {title}, {device}", unit, "photos a second", lines)
+
+
+def draw_rooflines(device: str) -> None:
+    """One picture a model, where there is a result."""
+    for path in sorted(RESULTS.glob(f"roofline_{device}-*.json")):
+        results = json.loads(path.read_text("utf-8"))
+        gflops, gigabytes = (row["ours"] for row in results["rows"][:2])
+        for model, kernels in results["kernels"].items():
+            title = f"{model}, one training step of {results['batch']}, {device}"
+            picture = draw_roofline(title, [Point(*kernel) for kernel in kernels], gflops, gigabytes)
+            save_png(picture, PICTURES / f"roofline-{device}-{model}.png")
+
+
+def bars(name: str, title: str, unit: str, values: Mapping[str, float]) -> None:
+    save_png(draw_bars(title, unit, list(values.items())), PICTURES / f"{name}.png")
+
+
+def curves(name: str, title: str, x_unit: str, unit: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    save_png(draw_curves(title, x_unit, unit, lines), PICTURES / f"{name}.png")
