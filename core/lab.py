@@ -5,7 +5,7 @@
     python -m core.lab depthwise                            depthwise separable against standard convolution
     python -m core.lab roofline --model squeezenet1_1       where the time of a training step goes
     python -m core.lab sweep                                photos per second over batch and photo sizes
-    python -m core.lab mnist learn | predict                digits by presets, and photographed ones
+    python -m core.lab mnist learn | predict | unpack       digits by presets, photographed ones, and as photo folders
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from core.data.idx import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import DataError
 from core.laboratory import studies
+from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, run_lesson, run_plan
 from core.laboratory.mnist import RECIPES, certainty, learn, predict
@@ -69,9 +70,10 @@ def make_parser() -> argparse.ArgumentParser:
         made.add_argument("--image-size", type=int, nargs="+", default=[224])
         made.add_argument("--training", action="store_true", help="time training steps (sweep)")
     mnist = command("mnist", run_mnist, "digits")
-    mnist.add_argument("what", choices=("learn", "predict"))
+    mnist.add_argument("what", choices=("learn", "predict", "unpack"))
     mnist.add_argument("--photos", type=Path, nargs="+", default=[], help="photographed digits (predict)")
-    mnist.add_argument("--data", type=Path, help="folder of MNIST's four files (learn)")
+    mnist.add_argument("--data", type=Path, help="folder of MNIST's four files (learn, unpack)")
+    mnist.add_argument("--out", type=Path, default=Path("digits"), help="new folder for the digits as photos (unpack)")
     mnist.add_argument("--recipe", choices=tuple(RECIPES), default="cnn")
     mnist.add_argument("--epochs", type=int, default=0, help="instead of the recipe's")
     mnist.add_argument("--model-file", type=Path, default=Path("digits.safetensors"))
@@ -162,6 +164,9 @@ def run_mnist(arguments: argparse.Namespace) -> None:
         return
     if arguments.data is None:
         raise DataError("Name the folder of MNIST's four files with --data.")
+    if arguments.what == "unpack":
+        print(f"{unpack(arguments.data, arguments.out)} digits written to {arguments.out}")
+        return
     recipe = RECIPES[arguments.recipe]
     if arguments.epochs:
         recipe = replace(recipe, epochs=arguments.epochs, steps=0)

@@ -9,6 +9,10 @@ import numpy as np
 import pytest
 
 from core import lab
+from core.config import RunConfig
+from core.data.dataset import TRAIN
+from core.data.idx import read_digits
+from core.data.source import open_dataset
 from core.laboratory import studies
 from core.laboratory.mnist import RECIPES, digit_graph, vary
 from core.laboratory.plot import Point, draw_bars, draw_roofline
@@ -42,6 +46,20 @@ def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
 def test_the_ladder_of_the_gpu_says_why_it_cannot_run(capsys):
     assert lab.main(["matmul"]) == 2
     assert capsys.readouterr().err.strip() == cuda_problem()
+
+
+def test_digits_become_photos_that_a_network_learns_from(few_digits, tmp_path, capsys):
+    out = tmp_path / "photos"
+    assert lab.main(["mnist", "unpack", "--data", str(few_digits), "--out", str(out)]) == 0
+    assert "32 digits" in capsys.readouterr().out
+    dataset = open_dataset(RunConfig(data=str(out)))
+    assert len(dataset) == 32
+    assert (dataset.splits == TRAIN).sum() == 16
+    photos, labels = read_digits(few_digits, "train")
+    first = cv2.imread(str(out / "train" / str(labels[0]) / "00000.png"), cv2.IMREAD_GRAYSCALE)
+    assert np.array_equal(first, photos[0, ..., 0])
+    assert lab.main(["mnist", "unpack", "--data", str(few_digits), "--out", str(out)]) == 2
+    assert "not an empty folder" in capsys.readouterr().err
 
 
 def test_predicting_without_a_model_is_a_sentence(tmp_path, capsys):
