@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from core.gpu.cuda import driver
 from core.gpu.device import check
 from core.ops.contract import Array
 
+BEHIND: Final = 16
+"""Bytes behind a block that loads of whole words may touch."""
+
 
 @final
 class Block:
@@ -19,7 +22,7 @@ class Block:
 
     def __init__(self, size: int) -> None:
         self.size = max(size, 256)
-        self._pointer = check(driver.cuMemAlloc(self.size))
+        self._pointer = check(driver.cuMemAlloc(self.size + BEHIND))
         self.address = int(self._pointer)
         check(driver.cuMemsetD8(self._pointer, 0, self.size))
 

@@ -58,8 +58,8 @@ def photo_launch(frame: Frame) -> Launch:
     )
     return simple_launch(
         PHOTO, "forward", "fused", "photo_fast", "make_photo", (frame.element, channels, x.pitch),
-        photo_fast.ARGUMENTS, (blocks_of(total, THREADS), frame.batch, 1), (THREADS, 1, 1), values,
-        moved=frame.batch * total * (3 + x.pitch * x.element), blocks=2,
+        photo_fast.ARGUMENTS, (blocks_of(total, THREADS * photo_fast.PIXELS), frame.batch, 1), (THREADS, 1, 1), values,
+        moved=frame.batch * total * (3 + x.pitch * x.element), blocks=4,
     )
 
 

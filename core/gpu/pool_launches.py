@@ -39,6 +39,10 @@ def max_backward(frame: Frame, step: Step, dy: Tensor, dx: Tensor, accumulate: b
         top, left, 0, int(accumulate),
     )
     moved = _max_bytes(frame, dx, dy)
+    if frame.element == 2:
+        return _max_launch(
+            step, "backward_input", "make_packed_max_pool_gradient", (_shape(window),), values, moved, 3
+        )
     arguments = (frame.element, _shape(window))
     return _max_launch(step, "backward_input", "make_max_pool_gradient", arguments, values, moved, 2)
 

@@ -64,23 +64,39 @@ def round_bf16(value):
     return (word + 0x7FFF + (word >> 16 & 1)) >> 16 & 0xFFFF
 
 
+def permute(a, b, chosen):
+    """Bytes by the digits of `chosen`; a digit of 8 and more takes the byte's sign eight times."""
+    both, word = int(b) << 32 | int(a), 0
+    for i in range(4):
+        digit = int(chosen) >> 4 * i & 15
+        byte = both >> 8 * (digit & 7) & 255
+        word |= (255 * (byte >> 7) if digit & 8 else byte) << 8 * i
+    return np.uint32(word)
+
+
 def instructions(memory):
     """What `core.gpu.ptx` offers, by name."""
     return {
         "load1": lambda at: memory.load(at, 1)[0],
+        "load_byte": lambda at: np.uint32(memory.bytes[int(at)]),
         "load2": lambda at: memory.load(at, 2),
         "load4": lambda at: memory.load(at, 4),
         "load4_ordered": lambda at: memory.load(at, 4),
         "load_float": lambda at: number(memory.load(at, 1)[0]),
+        "prefetch": lambda at: None,
         "store1": memory.store,
         "store2": memory.store,
         "store4": memory.store,
         "store_float": lambda at, value: memory.store(at, bits(value)),
         "low_bf16": lambda word: number((int(word) & 0xFFFF) << 16),
         "high_bf16": lambda word: number(int(word) & 0xFFFF0000),
-        "permute": lambda a, b, chosen: np.uint32(
-            sum(((int(b) << 32 | int(a)) >> 8 * (int(chosen) >> 4 * i & 7) & 255) << 8 * i for i in range(4))
-        ),
+        "permute": permute,
+        "shift_pair": lambda low, high, bits: np.uint32((int(high) << 32 | int(low)) >> int(bits) & 0xFFFFFFFF),
+        "byte_to_float": lambda word, chosen: np.float32(int(word) >> 8 * (int(chosen) & 3) & 255),
+        "fma_bf16": lambda a, b, c: np.uint32(sum(
+            round_bf16(number(int(a) << s & 0xFFFF0000) * number(int(b) << s & 0xFFFF0000)
+                       + number(int(c) << s & 0xFFFF0000)) << 16 - s for s in (0, 16)
+        )),
         "pack_bf16": lambda low, high: np.uint32(round_bf16(high) << 16 | round_bf16(low)),
         "bits_to_float": number,
         "float_to_bits": bits,

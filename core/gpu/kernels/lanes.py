@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from core.gpu.cuda import device_function, types
@@ -9,6 +10,24 @@ from core.gpu.kernels.fragments import divide
 from core.gpu.ptx import bits_to_float, float_to_bits, high_bf16, low_bf16, pack_bf16
 
 i32, f32, u32 = types.int32, types.float32, types.uint32
+
+
+def in_turn(steps: Sequence[Any]) -> Any:
+    """Device function that calls each of `steps` with its arguments: a loop that is unrolled for certain.
+
+    The compiler leaves loops around loads as they are, and every turn then waits for its own.
+    """
+    first = steps[0]
+    if len(steps) == 1:
+        return first
+    rest = in_turn(steps[1:])
+
+    @device_function
+    def run(*arguments):
+        first(*arguments)
+        rest(*arguments)
+
+    return run
 
 
 @device_function

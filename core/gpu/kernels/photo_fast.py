@@ -1,6 +1,6 @@
 """Photos from uint8 to the network's input in one pass: sampling, blur, ground, colour, cut-out, norm, packing.
 
-One lane an output pixel. The reference is `core.ops.photo.transform`; the row of numbers that steers a photo
+A lane computes some output pixels. The reference is `core.ops.photo.transform`; the row of numbers that steers a photo
 is described there. Output pixels have 4 or 8 channels (the last are zero), so that a convolution loads 16 bytes.
 """
 
@@ -10,9 +10,22 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.fragments import divide
-from core.gpu.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store2, store4
+from core.gpu.ptx import (
+    byte_to_float,
+    float_to_bits,
+    load1,
+    load_byte,
+    load_float,
+    pack_bf16,
+    shift_pair,
+    store2,
+    store4,
+)
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+PIXELS: Final = 4
+"""Pixels a thread: what it must look up before its first one takes longer than a pixel."""
 
 ARGUMENTS: Final = (
     *(types.uint64,) * 5,  # control block, place of the photos' address, rows, index, out (of the first pixel)
@@ -24,21 +37,39 @@ ARGUMENTS: Final = (
 
 
 @device_function
+def _two_pixels(at, six):
+    """Six bytes from any address, as float32: three aligned words instead of six bytes, up to 6 bytes behind them."""
+    start, bits = u64(at & u64(0xFFFFFFFFFFFFFFFC)), u32(u32(at & u64(3)) * u32(8))
+    w0, w1, w2 = load1(start), load1(u64(start + u64(4))), load1(u64(start + u64(8)))
+    low, high = shift_pair(w0, w1, bits), shift_pair(w1, w2, bits)
+    for i in range(4):
+        six[i] = byte_to_float(low, u32(0x7650 + i))
+    for i in range(2):
+        six[4 + i] = byte_to_float(high, u32(0x7650 + i))
+
+
+@device_function
 def _sample(photo, height, width, sx, sy, rgb, weight):
-    """Add ``weight`` times the bilinear value of each channel in 0..1; coordinates are clamped to the photo."""
+    """Add ``weight`` times the bilinear value of each channel in 0..1; coordinates are clamped to the photo.
+
+    At the last column the pixel before it takes part with weight 0.
+    """
     sx = min(max(sx, f32(0.0)), f32(width - 1))
     sy = min(max(sy, f32(0.0)), f32(height - 1))
-    x0, y0 = i32(sx), i32(sy)
-    right, down = i32(3) if x0 + 1 < width else i32(0), i32(width * 3) if y0 + 1 < height else i32(0)
+    x0, y0 = i32(max(min(i32(sx), width - 2), 0)), i32(sy)
+    down = i32(width * 3) if y0 + 1 < height else i32(0)
     fx, fy = f32(sx - f32(x0)), f32(sy - f32(y0))
     at = u64(photo + u64(i32(i32(y0 * width) + x0) * 3))
     scale = f32(weight / f32(255.0))
     wa, wb = f32(f32(f32(1.0) - fy) * f32(f32(1.0) - fx)), f32(f32(f32(1.0) - fy) * fx)
     wc, wd = f32(fy * f32(f32(1.0) - fx)), f32(fy * fx)
+    upper = cuda.local.array(6, dtype=types.float32)
+    lower = cuda.local.array(6, dtype=types.float32)
+    _two_pixels(at, upper)
+    _two_pixels(u64(at + u64(down)), lower)
     for i in range(3):
-        a, b = f32(load_byte(u64(at + u64(i)))), f32(load_byte(u64(at + u64(i + right))))
-        c, d = f32(load_byte(u64(at + u64(i + down)))), f32(load_byte(u64(at + u64(i + down + right))))
-        rgb[i] = f32(rgb[i] + scale * f32(f32(a * wa + b * wb) + f32(c * wc + d * wd)))
+        top, bottom = f32(upper[i] * wa + upper[i + 3] * wb), f32(lower[i] * wc + lower[i + 3] * wd)
+        rgb[i] = f32(rgb[i] + scale * f32(top + bottom))
 
 
 @device_function
@@ -80,6 +111,30 @@ def _set_on_ground(source, row, h, w, x, y, sx, sy, rgb):
     _sample(ground, high, broad, gx, gy, rgb, f32(f32(1.0) - leaf))
 
 
+@device_function
+def _colour(source, mine, h, w, row, x, y, rgb):
+    """What the photo shows at (x, y) of the output, in 0..1: sampled, blurred, on its ground, its colours moved."""
+    seen = cuda.local.array(3, dtype=types.float32)
+    for i in range(3):
+        seen[i] = f32(0.0)
+    sx = f32(row[0] * x + row[1] * y + row[2])
+    sy = f32(row[3] * x + row[4] * y + row[5])
+    blur, radius = row[18], row[19]
+    _sample(mine, h, w, sx, sy, seen, f32(f32(1.0) - f32(4.0) * blur) if blur > f32(0.0) else f32(1.0))
+    if blur > f32(0.0):
+        _sample(mine, h, w, f32(sx - radius), sy, seen, blur)
+        _sample(mine, h, w, f32(sx + radius), sy, seen, blur)
+        _sample(mine, h, w, sx, f32(sy - radius), seen, blur)
+        _sample(mine, h, w, sx, f32(sy + radius), seen, blur)
+    if row[24] > f32(0.0):
+        _set_on_ground(source, row, h, w, x, y, sx, sy, seen)
+    for i in range(3):
+        v = row[9 + 4 * i]
+        for j in range(3):
+            v = f32(v + row[6 + 4 * i + j] * seen[j])
+        rgb[i] = min(max(v, f32(0.0)), f32(1.0))
+
+
 def make_photo(element: int, channels: int, pixel: int) -> Any:
     """The kernel for outputs of 3 channels or 1 (grey), `pixel` elements a pixel; grid: pixels, photos."""
     HALF, GREY, EIGHT = element == 2, channels == 1, pixel == 8
@@ -92,57 +147,37 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
         if t < 32:
             row[t] = load_float(u64(rows + u64((i64(n) * 32 + t) * 4)))
         cuda.syncthreads()
-        at = i32(cuda.grid(1))
-        if at >= total:
-            return
-        oy = i32(divide(at, w_mul, w_shift))
-        ox = i32(at - oy * width)
+        real = n < i32(load1(control))
+        address, h, w = _table(source)
+        which = i32(load1(u64(index + u64(i64(n) * 4)))) if real else i32(0)
+        mine = u64(address + u64(i64(which) * h * w * 3))
         rgb = cuda.local.array(3, dtype=types.float32)
-        seen = cuda.local.array(3, dtype=types.float32)
-        for i in range(3):
-            rgb[i], seen[i] = f32(0.0), f32(0.0)
-        if n < i32(load1(control)):
-            address, h, w = _table(source)
-            which = i32(load1(u64(index + u64(i64(n) * 4))))
-            mine = u64(address + u64(i64(which) * h * w * 3))
-            x, y = f32(ox), f32(oy)
-            sx = f32(row[0] * x + row[1] * y + row[2])
-            sy = f32(row[3] * x + row[4] * y + row[5])
-            blur, radius = row[18], row[19]
-            _sample(mine, h, w, sx, sy, seen, f32(f32(1.0) - f32(4.0) * blur) if blur > f32(0.0) else f32(1.0))
-            if blur > f32(0.0):
-                _sample(mine, h, w, f32(sx - radius), sy, seen, blur)
-                _sample(mine, h, w, f32(sx + radius), sy, seen, blur)
-                _sample(mine, h, w, sx, f32(sy - radius), seen, blur)
-                _sample(mine, h, w, sx, f32(sy + radius), seen, blur)
-            if row[24] > f32(0.0):
-                _set_on_ground(source, row, h, w, x, y, sx, sy, seen)
+        threads = i32(cuda.blockDim.x)
+        first = i32(i32(cuda.blockIdx.x) * threads * PIXELS + t)
+        for at in range(first, min(total, i32(first + threads * PIXELS)), threads):
+            oy = i32(divide(at, w_mul, w_shift))
+            ox = i32(at - oy * width)
             for i in range(3):
-                v = row[9 + 4 * i]
-                for j in range(3):
-                    v = f32(v + row[6 + 4 * i + j] * seen[j])
-                rgb[i] = min(max(v, f32(0.0)), f32(1.0))
-            if GREY:
-                rgb[0] = f32(f32(0.299) * rgb[0] + f32(0.587) * rgb[1] + f32(0.114) * rgb[2])
-            rgb[0], rgb[1], rgb[2] = f32((rgb[0] - m0) * s0), f32((rgb[1] - m1) * s1), f32((rgb[2] - m2) * s2)
-            boxed = oy >= i32(row[20]) and oy < i32(row[22]) and ox >= i32(row[21]) and ox < i32(row[23])
-            if boxed:
-                rgb[0], rgb[1], rgb[2] = f32(0.0), f32(0.0), f32(0.0)
-            if GREY:
-                rgb[1], rgb[2] = f32(0.0), f32(0.0)
-        where = i64(n) * ldn + i64(oy) * ldr + ox
-        zero = u32(0)
-        if HALF:
-            target = u64(out + u64(where * (2 * pixel)))
-            low, high = pack_bf16(rgb[0], rgb[1]), pack_bf16(rgb[2], f32(0.0))
-            if EIGHT:
-                store4(target, low, high, zero, zero)
+                rgb[i] = f32(0.0)
+            if real:
+                _colour(source, mine, h, w, row, f32(ox), f32(oy), rgb)
+                if GREY:
+                    rgb[0] = f32(f32(0.299) * rgb[0] + f32(0.587) * rgb[1] + f32(0.114) * rgb[2])
+                rgb[0], rgb[1], rgb[2] = f32((rgb[0] - m0) * s0), f32((rgb[1] - m1) * s1), f32((rgb[2] - m2) * s2)
+                boxed = oy >= i32(row[20]) and oy < i32(row[22]) and ox >= i32(row[21]) and ox < i32(row[23])
+                for i in range(3):
+                    rgb[i] = f32(0.0) if boxed or (GREY and i > 0) else rgb[i]
+            where, zero = i64(n) * ldn + i64(oy) * ldr + ox, u32(0)
+            target = u64(out + u64(where * (element * pixel)))
+            if HALF:
+                low, high = pack_bf16(rgb[0], rgb[1]), pack_bf16(rgb[2], f32(0.0))
+                if EIGHT:
+                    store4(target, low, high, zero, zero)
+                else:
+                    store2(target, low, high)
             else:
-                store2(target, low, high)
-        else:
-            target = u64(out + u64(where * (4 * pixel)))
-            store4(target, float_to_bits(rgb[0]), float_to_bits(rgb[1]), float_to_bits(rgb[2]), zero)
-            if EIGHT:
-                store4(u64(target + u64(16)), zero, zero, zero, zero)
+                store4(target, float_to_bits(rgb[0]), float_to_bits(rgb[1]), float_to_bits(rgb[2]), zero)
+                if EIGHT:
+                    store4(u64(target + u64(16)), zero, zero, zero, zero)
 
     return photo

@@ -1,6 +1,6 @@
 """Max pooling, 16 bytes of channels a lane: the winner's place is kept as a byte, so that the gradient gathers.
 
-A place of 255 marks a window whose winner did not pass the producer's ReLU: its mask costs nothing more.
+A place of 127 marks a window whose winner did not pass the producer's ReLU: its mask costs nothing more.
 """
 
 from __future__ import annotations
@@ -8,13 +8,19 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from core.gpu.cuda import cuda, device_function, types
-from core.gpu.kernels.lanes import ADD, PACK, UNPACK, find_pixel, passes
-from core.gpu.ptx import high_bf16, load1, load2, load4, load4_ordered, permute, store1, store2, store4
+from core.gpu.kernels.lanes import ADD, PACK, UNPACK, find_pixel, in_turn, passes
+from core.gpu.ptx import fma_bf16, high_bf16, load1, load2, load4, load4_ordered, permute, store1, store2, store4
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-STOPPED: Final = 255
-"""Place of a winner whose gradient the ReLU before the pool stops."""
+STOPPED: Final = 127
+"""Place of a winner whose gradient the ReLU before the pool stops; windows have fewer places."""
+
+ONES: Final = 0x3F803F80
+"""A pair of bf16 ones."""
+
+EVERY: Final = 0x01010101
+"""A byte four times."""
 
 ARGUMENTS: Final = (
     *(types.uint64,) * 3,  # x, out, places (0: keep none); or dy, dx, places
@@ -50,6 +56,24 @@ def make_positive_max_pool(shape: Shape) -> Any:
     """
     KH, KW, SY, SX = shape
 
+    def make_tap(ky: int, kx: int) -> Any:
+        MARK = 255 - (ky * KW + kx)
+
+        @device_function
+        def tap(x, n, y, xx, height, width, ldx, part, best):
+            ok = y + ky >= 0 and y + ky < height and xx + kx >= 0 and xx + kx < width
+            row = i64((i64(n) * height + y + ky) * width + xx + kx)
+            v = load4(u64(x + u64((row * ldx + part * 8) * 2)) if ok else x)
+            for i in range(4):
+                pair = v[i] if ok else u32(0)
+                low, high = i32(permute(pair, u32(MARK), u32(0x1054))), i32(permute(pair, u32(MARK), u32(0x3254)))
+                best[2 * i] = low if low > best[2 * i] else best[2 * i]
+                best[2 * i + 1] = high if high > best[2 * i + 1] else best[2 * i + 1]
+
+        return tap
+
+    take_taps = in_turn([make_tap(ky, kx) for ky in range(KH) for kx in range(KW)])
+
     def max_pool(
         x, out, places, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide,
         height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
@@ -61,19 +85,7 @@ def make_positive_max_pool(shape: Shape) -> Any:
         best = cuda.local.array(8, dtype=types.int32)
         for i in range(8):
             best[i] = i32(0)
-        for ky in range(KH):
-            y = i32(oy * SY - top + ky)
-            for kx in range(KW):
-                xx = i32(ox * SX - left + kx)
-                ok = y >= 0 and y < height and xx >= 0 and xx < width
-                row = i64((i64(n) * height + y) * width + xx)
-                v = load4(u64(x + u64((row * ldx + part * 8) * 2)) if ok else x)
-                for i in range(4):
-                    pair = v[i] if ok else u32(0)
-                    low = i32(permute(pair, u32(255 - (ky * KW + kx)), u32(0x1054)))
-                    high = i32(permute(pair, u32(255 - (ky * KW + kx)), u32(0x3254)))
-                    best[2 * i] = low if low > best[2 * i] else best[2 * i]
-                    best[2 * i + 1] = high if high > best[2 * i + 1] else best[2 * i + 1]
+        take_taps(x, n, i32(oy * SY - top), i32(ox * SX - left), height, width, ldx, part, best)
         row = i64(pixel)
         pairs = cuda.local.array(4, dtype=types.uint32)
         for i in range(4):
@@ -83,7 +95,7 @@ def make_positive_max_pool(shape: Shape) -> Any:
             marks = cuda.local.array(8, dtype=types.uint32)
             for i in range(8):
                 value = high_bf16(u32(best[i]))
-                marks[i] = u32(255) - u32(u32(best[i]) & u32(255)) if passes(value, activation) else u32(255)
+                marks[i] = u32(255) - u32(u32(best[i]) & u32(255)) if passes(value, activation) else u32(STOPPED)
             _write_places(u64(places + u64(row * ldp + part * 8)), marks, True)
 
     return max_pool
@@ -124,10 +136,86 @@ def make_max_pool(element: int, shape: Shape) -> Any:
         if places != u64(0):
             marks = cuda.local.array(VEC, dtype=types.uint32)
             for i in range(VEC):
-                marks[i] = u32(place[i]) if passes(best[i], activation) else u32(255)
+                marks[i] = u32(place[i]) if passes(best[i], activation) else u32(STOPPED)
             _write_places(u64(places + u64(row * ldp + part * VEC)), marks, WIDE)
 
     return max_pool
+
+
+def make_packed_max_pool_gradient(shape: Shape) -> Any:
+    """`make_max_pool_gradient` for bf16, four channels at a time: sums stay pairs of bf16.
+
+    A byte of ``(places ^ place) + 127`` has its sign set where the places differ (neither is above 127, so that
+    nothing is carried); `permute` makes masks of the signs. At most four windows see a pixel where the kernel is
+    not larger than twice the stride, so that a sum is rounded three times at most.
+    """
+    KH, KW, SY, SX = shape
+    SUMS, add = SY * SX * 4, ADD[2]
+    windows = [(da, db) for da in range((KH - 1) // SY + 1) for db in range((KW - 1) // SX + 1)]
+    WORDS, PLACES = 4 * len(windows), 2 * len(windows)
+
+    def make_load(k: int, da: int, db: int) -> Any:
+        @device_function
+        def load(dy, places, n, a, b, ho, wo, ldo, ldp, part, v, found):
+            ok = a >= da and a - da < ho and b >= db and b - db < wo
+            row = i64((i64(n) * ho + a - da) * wo + b - db) if ok else i64(0)
+            four, two = load4(u64(dy + u64((row * ldo + part * 8) * 2))), load2(u64(places + u64(row * ldp + part * 8)))
+            for i in range(4):
+                v[k * 4 + i] = four[i]
+            for i in range(2):
+                found[k * 2 + i] = two[i] if ok else u32(STOPPED * EVERY)
+
+        return load
+
+    def make_share(k: int, da: int, db: int, i: int, j: int) -> Any:
+        MINE, AT = ((i + da * SY) * KW + j + db * SX) * EVERY, (i * SX + j) * 4
+
+        @device_function
+        def share(v, found, sums):
+            for half in range(2):
+                other = u32(u32(found[k * 2 + half] ^ u32(MINE)) + u32(127 * EVERY))
+                o, q = AT + half * 2, k * 4 + half * 2
+                one = u32(v[q] & ~permute(other, u32(0), u32(0x9988)))
+                two = u32(v[q + 1] & ~permute(other, u32(0), u32(0xBBAA)))
+                sums[o], sums[o + 1] = fma_bf16(one, u32(ONES), sums[o]), fma_bf16(two, u32(ONES), sums[o + 1])
+
+        return share
+
+    load_windows = in_turn([make_load(k, da, db) for k, (da, db) in enumerate(windows)])
+    take_shares = in_turn([
+        make_share(k, da, db, i, j)
+        for k, (da, db) in enumerate(windows)
+        for i in range(min(SY, KH - da * SY))
+        for j in range(min(SX, KW - db * SX))
+    ])
+
+    def max_pool_gradient(
+        dy, dx, places, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide,
+        height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
+    ):
+        at = i32(cuda.grid(1))
+        if at >= total:
+            return
+        _, part, n, a, b = find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide)
+        v = cuda.local.array(WORDS, dtype=types.uint32)
+        found = cuda.local.array(PLACES, dtype=types.uint32)
+        sums = cuda.local.array(SUMS, dtype=types.uint32)
+        load_windows(dy, places, n, a, b, ho, wo, ldo, ldp, part, v, found)
+        for i in range(SUMS):
+            sums[i] = u32(0)
+        take_shares(v, found, sums)
+        for i in range(SY):
+            for j in range(SX):
+                y, x, o = i32(a * SY + i - top), i32(b * SX + j - left), (i * SX + j) * 4
+                if y >= 0 and y < height and x >= 0 and x < width:
+                    row = i64((i64(n) * height + y) * width + x)
+                    target = u64(dx + u64((row * ldx + part * 8) * 2))
+                    s = (sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+                    if accumulate != 0:
+                        s = add(s, load4_ordered(target))
+                    store4(target, s[0], s[1], s[2], s[3])
+
+    return max_pool_gradient
 
 
 def make_max_pool_gradient(element: int, shape: Shape) -> Any:

@@ -1,4 +1,4 @@
-"""The max pool for numbers that passed a ReLU is the general one."""
+"""The max pool's kernels for bf16 are the general ones, run as plain Python."""
 
 from __future__ import annotations
 
@@ -11,34 +11,64 @@ from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.plain_launches import simple_launch
 from tests.helpers.emulated_gpu import Machine, Memory
 
-PHOTOS, SIDE, OUT, CHANNELS = 2, 6, 3, 16
+PHOTOS, CHANNELS = 2, 16
+LANES = CHANNELS // 8
+SIDES = {(3, 3, 2, 2): (6, 3), (2, 3, 2, 1): (5, 3), (2, 2, 2, 2): (4, 2)}
+"""Kernel and stride to (side of the photo, of the result); the last windows of the first may hang over."""
+
+
+def run(memory, factory, arguments, shape, grid, addresses, activation=0, accumulate=0):
+    side, out = SIDES[shape]
+    lanes = PHOTOS * grid * grid * LANES
+    values = (
+        *addresses, lanes, LANES, *fast_divisor(LANES), *fast_divisor(grid * grid), *fast_divisor(grid), grid * grid,
+        grid, side, side, out, out, CHANNELS, CHANNELS, CHANNELS, 0, 0, activation, accumulate,
+    )
+    Machine(memory).run(
+        simple_launch(
+            "pool", "forward", "fused", "pool_fast", factory, arguments, pool_fast.ARGUMENTS, (1, 1, 1),
+            (-(-lanes // 32) * 32, 1, 1), values,
+        )
+    )
+
+
+def put_bf16(memory, values):
+    at = memory.reserve(2 * values.size)
+    memory.put(at, (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16))
+    return at
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu6"])
-def test_value_and_place_found_by_one_maximum_are_those_of_comparisons(activation):
-    draw, memory, found = np.random.default_rng(4), Memory(1 << 16), []
-    values = np.round(np.clip(draw.normal(0, 4, (PHOTOS, SIDE, SIDE, CHANNELS)), 0, None)).astype(np.float32)
-    values = np.minimum(values, 6) if activation == "relu6" else values  # whole numbers: many are equal, some windows 0
-    x = memory.reserve(2 * values.size)
-    memory.put(x, (values.view(np.uint32) >> 16).astype(np.uint16))
-    lanes, total = CHANNELS // 8, PHOTOS * OUT * OUT * CHANNELS // 8
-    for factory, arguments in (
-        ("make_max_pool", (2, (3, 3, 2, 2))), ("make_positive_max_pool", ((3, 3, 2, 2),)),
-    ):  # fmt: skip
-        out, places = memory.reserve(2 * total * 8), memory.reserve(total * 8)
-        launch_values = (
-            x, out, places, total, lanes, *fast_divisor(lanes), *fast_divisor(OUT * OUT), *fast_divisor(OUT), OUT * OUT,
-            OUT, SIDE, SIDE, OUT, OUT, CHANNELS, CHANNELS, CHANNELS, 0, 0, RELU[activation], 0,
-        )
-        Machine(memory).run(
-            simple_launch(
-                "pool", "forward", "fused", "pool_fast", factory, arguments, pool_fast.ARGUMENTS,
-                (1, 1, 1), (64, 1, 1), launch_values,
-            )
-        )
-        found.append((memory.get(out, total * 8, np.uint16), memory.get(places, total * 8, np.uint8)))
+@pytest.mark.parametrize("shape", sorted(SIDES), ids=str)
+def test_value_and_place_found_by_one_maximum_are_those_of_comparisons(shape, activation):
+    draw, memory, found, (side, out) = np.random.default_rng(4), Memory(1 << 16), [], SIDES[shape]
+    top = 6 if activation == "relu6" else np.inf  # whole numbers: many are equal, and some windows are all 0
+    x = put_bf16(memory, np.round(np.clip(draw.normal(-1, 4, (PHOTOS, side, side, CHANNELS)), 0, top)))
+    for factory, arguments in (("make_max_pool", (2, shape)), ("make_positive_max_pool", (shape,))):
+        count = PHOTOS * out * out * CHANNELS
+        y, places = memory.reserve(2 * count), memory.reserve(count)
+        run(memory, factory, arguments, shape, out, (x, y, places), RELU[activation])
+        found.append((memory.get(y, count, np.uint16), memory.get(places, count, np.uint8)))
     (wanted, marks), (got, same) = found
     assert np.array_equal(got, wanted)
     assert np.array_equal(same, marks)
-    assert (marks == 255).any()
-    assert (marks == 8).any() or activation == "relu6"
+    assert set(np.unique(marks)) >= {0, 1, pool_fast.STOPPED}
+
+
+@pytest.mark.parametrize("accumulate", [0, 1])
+@pytest.mark.parametrize("shape", sorted(SIDES), ids=str)
+def test_the_gradient_in_pairs_is_that_of_single_numbers(shape, accumulate):
+    draw, memory, found, (side, out) = np.random.default_rng(5), Memory(1 << 16), [], SIDES[shape]
+    dy = put_bf16(memory, draw.integers(-9, 10, (PHOTOS, out, out, CHANNELS)))  # small: sums are exact
+    marks = draw.integers(0, shape[0] * shape[1], (PHOTOS, out, out, CHANNELS), dtype=np.uint8)
+    marks[draw.random(marks.shape) < 0.2] = pool_fast.STOPPED
+    places = memory.reserve(marks.size)
+    memory.put(places, marks)
+    before = draw.integers(-9, 10, (PHOTOS, side, side, CHANNELS))
+    grid = -(-side // min(shape[2:]))
+    for factory, arguments in (("make_max_pool_gradient", (2, shape)), ("make_packed_max_pool_gradient", (shape,))):
+        dx = put_bf16(memory, before)
+        run(memory, factory, arguments, shape, grid, (dy, dx, places), accumulate=accumulate)
+        found.append(memory.get(dx, before.size, np.uint16))
+    assert np.array_equal(*found)
+    assert len(np.unique(found[0])) > 9

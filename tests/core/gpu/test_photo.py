@@ -1,0 +1,48 @@
+"""The photo's kernel, run as plain Python, against the reference of the augmentation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.gpu import control
+from core.gpu.frame import Frame, Places
+from core.gpu.memory import BEHIND
+from core.gpu.plain_launches import photo_launch
+from core.ops import photo
+from core.ops.builder import Builder
+from core.program import lay_out_parameters, lower
+from tests.helpers.compare import relative_error
+from tests.helpers.emulated_gpu import Machine, Memory
+
+PHOTOS, COUNT = 3, 2
+
+
+@pytest.mark.parametrize("side", [(9, 7), (8, 1)], ids=str)
+def test_every_pixel_is_the_references(side):
+    mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+    b = Builder("small", (34, 33, 3), mean, std)
+    graph = b.graph(b.add("global_avg_pool", "pool", b.add("conv2d", "c", "photo", filters=4)))
+    frame = Frame(lower(graph, False), lay_out_parameters(graph), PHOTOS, "float32", 1, frozenset())
+    draw, memory = np.random.default_rng(3), Memory(1 << 17)
+    photos = draw.integers(0, 256, (5, *side, 3), dtype=np.uint8)
+    rows = photo.identity_rows(COUNT, side, (34, 33))
+    rows[0, 18:20], rows[1, 20:24], rows[1, 6:9], rows[1, 1] = (0.1, 1.2), (3, 4, 12, 15), (0.8, 0.1, 0.2), 0.05
+    index = np.array([4, 1], np.int32)
+    _, at_index, at_rows, size = control.places(PHOTOS)
+    block, source = memory.reserve(size), memory.reserve(photos.nbytes + BEHIND)
+    memory.put(source, photos)
+    settings = np.zeros(1, control.SETTINGS)
+    settings["photos"], settings["source"] = COUNT, source
+    settings["source_height"], settings["source_width"] = side
+    for at, values in ((0, settings), (at_index, index), (at_rows, rows)):
+        memory.put(block + at, values)
+    photo_launch(frame)
+    (name, life), = frame.lifetimes().items()
+    frame.restart(Places(control=block, offsets={name: memory.reserve(life.bytes)}))
+    Machine(memory).run(photo_launch(frame))
+    t = frame._photo()
+    got = memory.get(t.address, PHOTOS * t.height * t.width * 4, np.float32).reshape(PHOTOS, t.height, t.width, 4)
+    wanted = photo.transform(photos[index], rows, (34, 33), mean, std)
+    assert relative_error(got[:COUNT, :34, :33, :3], wanted) < 1e-5
+    assert not got[COUNT:, :34, :33].any()
