@@ -11,7 +11,7 @@ from typing import final
 
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import shared_activation
-from core.gpu.kernels.pointwise_tiles import MAX_SUMS, shape_to_narrow, shape_to_wide
+from core.gpu.kernels.pointwise_tiles import MAX_FILTERS, shape_to_narrow, shape_to_wide
 from core.graph import PHOTO
 from core.ops.window import Window, read_window
 from core.program import Step, Value
@@ -110,7 +110,8 @@ def _suits(frame: Frame, wide: Value, narrow: Value) -> bool:
     """Whether there are kernels for so many channels on both sides."""
     channels = [-(-value.shape[-1] // frame.vector) * frame.vector for value in (wide, narrow)]
     one, other = shape_to_wide(*channels), shape_to_narrow(*channels)
-    return one is not None and other is not None and one.gradient_sums <= MAX_SUMS and len(narrow.shape) == 3
+    known = one is not None and other is not None
+    return known and channels[0] * channels[1] <= MAX_FILTERS and len(narrow.shape) == 3
 
 
 def _readers(frame: Frame, value: Value) -> list[Step]:

@@ -12,7 +12,7 @@ from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
 from core.gpu.kernels import pointwise_narrow, pointwise_wide
-from core.gpu.kernels.pointwise_tiles import MANY_SUMS, Shape, shape_to_narrow, shape_to_wide
+from core.gpu.kernels.pointwise_tiles import MAX_FILTERS, Shape, shape_to_narrow, shape_to_wide
 from core.gpu.launch import Launch, Tensor, blocks_of
 from core.gpu.norm_pairs import norm_before, norm_behind
 from core.gpu.norm_steps import saved_of
@@ -21,10 +21,10 @@ from core.ops.contract import Array
 from core.program import Step
 
 RESIDENT: Final = {
-    "expand": {32: 4, 96: 4, 144: 2, 192: 3, 384: 1},
-    "project": {32: 6, 96: 3, 144: 1, 192: 2, 384: 1},
-    "expand_backward": {32: 3, 96: 2, 144: 1, 192: 2, 384: 1},
-    "project_backward": {32: 4, 96: 2, 144: 1, 192: 2, 384: 1},
+    "expand": {32: 4, 96: 4, 144: 2, 192: 3},
+    "project": {32: 6, 96: 3, 144: 1, 192: 2},
+    "expand_backward": {32: 3, 96: 2, 144: 1, 192: 2},
+    "project_backward": {32: 4, 96: 2, 144: 1, 192: 2},
 }
 """Blocks a multiprocessor by wide channels, as many as the registers allow."""
 
@@ -143,8 +143,8 @@ def _blocks(frame: Frame, x: Tensor, shape: Shape, kind: str) -> int:
 
 
 def _resident(kind: str, shape: Shape) -> int:
-    """Blocks a multiprocessor; those with many sums are alone."""
-    alone = kind.endswith("backward") and shape.gradient_sums >= MANY_SUMS
+    """Blocks a multiprocessor; those with the most filter gradients are alone."""
+    alone = kind.endswith("backward") and shape.wide * shape.narrow == MAX_FILTERS
     return 1 if alone else RESIDENT[kind][shape.wide]
 
 

@@ -85,6 +85,12 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
         return inside
 
     @device_function
+    def take(photo, line, places, count, raw, at):
+        """Neighbouring pixels of a line of the photo."""
+        for p in range(count):
+            load(u64(photo + u64(line + i64(places[p]))), raw, (at + p) * W)
+
+    @device_function
     def walk_dense(
         x, y, g, dx, column, row0, last, height, width, ho, wo, px, py, pg, pd, taps, scale, shift, factors, slopes,
         totals,
@@ -109,11 +115,9 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
             raws[i] = u32(0)
         line_g, line_y, line_x = i64(wo * pg), i64(wo * py), i64(width * px)
         start = i64(max(i32(row0 - 1), i32(0)))
-        for p in range(4):
-            load(u64(g + u64(start * line_g + i64(at_g[p]))), raw_g, p * W)
-            load(u64(y + u64(start * line_y + i64(at_y[p]))), raw_y, p * W)
-        for p in range(2):
-            load(u64(x + u64(i64(row0) * line_x + i64(at_x[p]))), coming, p * W)
+        take(g, start * line_g, at_g, 4, raw_g, 0)
+        take(y, start * line_y, at_y, 4, raw_y, 0)
+        take(x, i64(row0) * line_x, at_x, 2, coming, 0)
         target = u64(dx + u64(i64(row0) * i64(width * pd) + i64(column * pd)))
         for r in range(i32(row0 - 1), i32(last + 1)):
             for i in range(8):
@@ -162,29 +166,31 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
         raw_g = cuda.local.array(RAWY, dtype=types.uint32)
         raw_y = cuda.local.array(RAWY, dtype=types.uint32)
         raw_x = cuda.local.array(RAWX, dtype=types.uint32)
+        coming = cuda.local.array(RAWX, dtype=types.uint32)
         sums = cuda.local.array(8, dtype=types.float32)
         pixels = cuda.local.array(8, dtype=types.float32)
         above = cuda.local.array(4, dtype=types.float32)
         below = cuda.local.array(4, dtype=types.float32)
         d = cuda.local.array(2, dtype=types.float32)
         line_g, line_y, line_x, line_d = i64(wo * pg), i64(wo * py), i64(width * px), i64(width * pd)
-        for p in range(2):
-            load(u64(g + u64(i64(row0) * line_g + i64(at_g[p]))), raw_g, p * W)
-            load(u64(y + u64(i64(row0) * line_y + i64(at_y[p]))), raw_y, p * W)
+        take(g, i64(row0) * line_g, at_g, 2, raw_g, 0)
+        take(y, i64(row0) * line_y, at_y, 2, raw_y, 0)
         for p in range(2):
             behind(raw_g, raw_y, p, inside, factors, d)
             below[p * 2], below[p * 2 + 1] = d[0], d[1]
         next_row = i64(min(i32(row0 + 1), i32(ho - 1)))
-        for p in range(2):
-            load(u64(g + u64(next_row * line_g + i64(at_g[p]))), raw_g, p * W)
-            load(u64(y + u64(next_row * line_y + i64(at_y[p]))), raw_y, p * W)
-            load(u64(x + u64(i64(row0 * 2) * line_x + i64(at_x[p]))), raw_x, p * W)
-            below_x = i64(min(i32(row0 * 2 + 1), i32(height - 1))) * line_x
-            load(u64(x + u64(below_x + i64(at_x[p]))), raw_x, (2 + p) * W)
+        take(g, next_row * line_g, at_g, 2, raw_g, 0)
+        take(y, next_row * line_y, at_y, 2, raw_y, 0)
+        take(x, i64(row0 * 2) * line_x, at_x, 2, coming, 0)
+        take(x, i64(min(i32(row0 * 2 + 1), i32(height - 1))) * line_x, at_x, 2, coming, 2)
         target = u64(dx + u64(i64(row0 * 2) * line_d + i64(column * pd)))
         for r in range(row0, last):
             two_rows = 2 * r + 1 < height
+            for i in range(RAWX):
+                raw_x[i] = coming[i]
             for p in range(4):
+                row = i64(min(i32(r * 2 + 2 + p // 2), i32(height - 1)))
+                load(u64(x + u64(row * line_x + i64(at_x[p & 1]))), coming, p * W)
                 unpack(raw_x, p * W, d, 0)
                 real = (inside_x >> (p & 1)) & 1 != 0 and (p < 2 or two_rows)
                 for i in range(2):
@@ -218,9 +224,6 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
                         beside = u64(target + u64(i64(pd)))
                         finish(sums, k * 4 + 2, pixels, k * 4 + 2, raw_x, (k * 2 + 1) * W, beside, totals)
                 target = u64(target + u64(line_d))
-            for p in range(4):
-                row = i64(min(i32(r * 2 + 2 + p // 2), i32(height - 1)))
-                load(u64(x + u64(row * line_x + i64(at_x[p & 1]))), raw_x, p * W)
 
     walk = walk_dense if stride == 1 else walk_strided
 

@@ -14,7 +14,6 @@ from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.channels import make_squash
 from core.gpu.kernels.lanes import PACK, UNPACK
 from core.gpu.kernels.pointwise_tiles import (
-    MANY_SUMS,
     make_coefficients,
     make_copy_rows,
     make_gradient_product,
@@ -70,7 +69,6 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     ROWS, ACROSS, CROWS = TH // PARTS, shape.warps // HIGH, gcd(shape.warps, C // 16)
     NT, CT, GN = P // 8 // ACROSS, C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
     RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4
-    SHORT = SLOPES >= MANY_SUMS
     TILE, NARROW = P * WR, (P + BM) * WR
     unpack, pack, wait_all, coefficients = UNPACK[2], PACK[2], WAIT_COPIES[0], make_coefficients(1.0)
     copy_filters = make_copy_rows(P, PARTS, PARTS, WR, TH)
@@ -148,17 +146,12 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
         lower, right = i32(warp % CROWS), i32(warp // CROWS)
         used = i32(0)
         while first < pixels:
-            if SHORT:
-                coefficients(kept, one)
-                coefficients(u64(kept + u64(C * 4)), two)
-                coefficients(u64(kept + u64(C * 8)), three)
             combine(raw_x, raw_g, i32(first + r0), real, one, two, three, to)
             wait_all()
             cuda.syncthreads()
             following = i32(first + step)
             fetch(mine_x, i32(following + r0), pixels, ldx, raw_x)
-            if not SHORT:
-                fetch(mine_g, i32(following + r0), pixels, ldg, raw_g)
+            fetch(mine_g, i32(following + r0), pixels, ldg, raw_g)
             if following < pixels:
                 place = u64(source + u64(i64(following) * lds * 2))
                 copy_narrow(u32(base + u32(NARROW + (1 - used) * BM * NR)), place, lds, i32(pixels - following), tid)
@@ -171,8 +164,6 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
                 u32(base + u32(TILE + lower * CT * 32)), u32(narrow_tile + u32(right * GN * 16)), lane, slopes
             )
             write(acc, u64(out + u64(i64(column * 2))), i32(first + high * 16 + (lane >> 2)), pixels, ldo, accumulate)
-            if SHORT:
-                fetch(mine_g, i32(following + r0), pixels, ldg, raw_g)
             cuda.syncthreads()
             used = i32(1 - used)
             first = following

@@ -24,12 +24,10 @@ from core.gpu.ptx import (
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-WARPS: Final = {32: 4, 96: 6, 144: 9, 192: 6, 384: 12}
+WARPS: Final = {32: 4, 96: 6, 144: 9, 192: 6}
 """Warps of a block by wide channels: so many that a thread always meets the same 8 channels."""
-MAX_SUMS: Final = 63
-"""Sums of a filter gradient that a thread may hold."""
-MANY_SUMS: Final = 64
-"""From so many sums a thread on, what it knows of its channels is read again for every tile."""
+MAX_FILTERS: Final = 12288
+"""Filter gradients that the registers of a block hold beside the rest."""
 
 
 @final
@@ -65,11 +63,6 @@ class Shape:
     def narrow_row(self) -> int:
         return row_bytes(self.depth)
 
-    @property
-    def gradient_sums(self) -> int:
-        """Sums of the filter gradient a thread."""
-        return self.wide * self.narrow // self.threads
-
 
 def row_bytes(channels: int) -> int:
     """Bytes of a row of bf16 in shared memory: an odd number of 16, so that eight rows meet no bank twice."""
@@ -81,7 +74,7 @@ def shape_to_wide(wide: int, narrow: int) -> Shape | None:
     warps = WARPS.get(wide, 0)
     if not warps or narrow % 8 or narrow * 2 > wide:
         return None
-    return Shape(wide, narrow, warps, 64 if wide < 96 else 48 if wide < 384 else 32)
+    return Shape(wide, narrow, warps, 64 if wide < 96 else 48)
 
 
 def shape_to_narrow(wide: int, narrow: int) -> Shape | None:

@@ -14,7 +14,6 @@ from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.channels import make_squash
 from core.gpu.kernels.lanes import PACK, UNPACK
 from core.gpu.kernels.pointwise_tiles import (
-    MANY_SUMS,
     make_coefficients,
     make_copy_rows,
     make_gradient_product,
@@ -68,7 +67,6 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     ROWS, NT, CROWS = TH // PARTS, C // 8 // shape.warps, gcd(shape.warps, C // 16)
     CT, GN = C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
     RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4 if gradient else 1
-    SHORT = SLOPES >= MANY_SUMS
     OUT, INNER = C * NR, C * NR + BM * WR
     NARROW = INNER + (BM * WR if gradient else 0)
     unpack, pack, wait_all, squash = UNPACK[2], PACK[2], WAIT_COPIES[0], make_squash(norm)
@@ -194,15 +192,9 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             commit_copies()
             narrow_tile = u32(base + u32(NARROW + used * BM * NR))
             multiply(narrow_tile, u32(base + u32(warp * NT * 8 * NR)), u32(base + u32(OUT + warp * NT * 16)), lane)
-            if SHORT:
-                coefficients(rows, scale)
-                coefficients(u64(rows + u64(C * 4)), shift)
             if gradient:
                 normalise(raw, scale, shift, u32(base + u32(INNER) + chunk))
             cuda.syncthreads()
-            if SHORT:
-                coefficients(rows, scale)
-                coefficients(u64(rows + u64(C * 4)), shift)
             write(u32(base + u32(OUT) + chunk), raw, scale, shift, mine_out, i32(first + r0), pixels, real, ldo, totals)
             if gradient:
                 fetch(mine_x, i32(following + r0), pixels, ldx, raw)
