@@ -205,7 +205,7 @@ def _pool(walk: Backward, step: Step) -> None:
     frame, value = walk.frame, step.inputs[0]
     if not walk.wants(value):
         return
-    mask, activation, add = walk.target(value)
+    mask, activation, add = walk.target(value, reads=step.op == "avg_pool")  # a max pool's places know it
     dy, dx = frame.image(step.output, True), frame.image(value, True)
     if step.op == "avg_pool":
         frame.add(pool_launches.average_backward(frame, step, dy, dx, mask, activation, add))

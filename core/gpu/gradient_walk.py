@@ -35,8 +35,11 @@ class Backward:
             return slice(None)
         return slice(value.channel, value.channel + value.shape[-1])
 
-    def target(self, value: Value) -> tuple[Tensor | None, str, bool]:
-        """(mask, its activation, whether to add) for a contribution to a value's gradient."""
+    def target(self, value: Value, reads: bool = True) -> tuple[Tensor | None, str, bool]:
+        """(mask, its activation, whether to add) for a contribution to a value's gradient.
+
+        No mask where the kernel does not read it (`reads`): the value's memory is free then.
+        """
         part = self._written[value.buffer][self._span(value)]
         accumulate = bool(part.any())
         if accumulate and not part.all():
@@ -46,7 +49,7 @@ class Backward:
         if activation is None:
             self._unmasked.add(value.buffer)
             return None, "", accumulate
-        return (self.frame.image(value) if activation else None), activation, accumulate
+        return (self.frame.image(value) if activation and reads else None), activation, accumulate
 
     def claim(self, value: Value) -> None:
         """Note that a kernel writes the whole gradient of a value, mask and all."""
