@@ -56,9 +56,12 @@ def photo_launch(frame: Frame) -> Launch:
         total, height, width, *fast_divisor(width), x.width, x.height * x.width,
         *padded[0], *padded[1],
     )
+    blocks = blocks_of(total, THREADS * photo_fast.PIXELS)
+    if blocks * frame.batch < BLOCKS * frame.processors:
+        blocks = blocks_of(total, THREADS)
     return simple_launch(
         PHOTO, "forward", "fused", "photo_fast", "make_photo", (frame.element, channels, x.pitch),
-        photo_fast.ARGUMENTS, (blocks_of(total, THREADS * photo_fast.PIXELS), frame.batch, 1), (THREADS, 1, 1), values,
+        photo_fast.ARGUMENTS, (blocks, frame.batch, 1), (THREADS, 1, 1), values,
         moved=frame.batch * total * (3 + x.pitch * x.element), blocks=4,
     )
 

@@ -25,7 +25,7 @@ from core.gpu.ptx import (
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 PIXELS: Final = 4
-"""Pixels a thread: what it must look up before its first one takes longer than a pixel."""
+"""Pixels a thread, where there are many: what it must look up before its first one takes longer than a pixel."""
 
 ARGUMENTS: Final = (
     *(types.uint64,) * 5,  # control block, place of the photos' address, rows, index, out (of the first pixel)
@@ -153,8 +153,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
         mine = u64(address + u64(i64(which) * h * w * 3))
         rgb = cuda.local.array(3, dtype=types.float32)
         threads = i32(cuda.blockDim.x)
-        first = i32(i32(cuda.blockIdx.x) * threads * PIXELS + t)
-        for at in range(first, min(total, i32(first + threads * PIXELS)), threads):
+        for at in range(i32(i32(cuda.blockIdx.x) * threads + t), total, i32(threads * i32(cuda.gridDim.x))):
             oy = i32(divide(at, w_mul, w_shift))
             ox = i32(at - oy * width)
             for i in range(3):
