@@ -112,7 +112,7 @@ class RunConfig:
                          choices=("natural", "sqrt", "balanced"))
 
     augment: str = _row("standard", "augmentation", "Augmentation", "how much photos are varied",
-                        choices=("none", "light", "standard", "strong"), expert=False)
+                        choices=("none", "light", "standard", "soft", "strong"), expert=False)
 
     augment_background: float = _row(0.0, "augmentation", "Other backgrounds", "share of training leaves that are set "
                                      "on another photo's ground", low=0.0, high=1.0)

@@ -65,7 +65,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         {
             "model": "squeezenet1_1_wide_bn", "image_size": 224, "use_size": 256, "epochs": 90, "validate_every": 5,
             "augment_background": 0.3, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
-            "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.5, "augment": "standard",
+            "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.5, "augment": "soft",
             "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt",
             "precision": "mixed", "device": "cuda", "average": 0.999,
         },
