@@ -15,6 +15,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,8 @@ def run_depthwise(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
     shapes = studies.DEPTHWISE_SHAPES if device == "cuda" else studies.DEPTHWISE_SHAPES[:1]
     found = (study for shape in shapes for study in studies.depthwise_study(device, *shape))
-    _print_studies(arguments, found)
+    bias = (study for shape in shapes for study in studies.bias_study(*shape)) if device == "cuda" else ()
+    _print_studies(arguments, chain(found, bias))
 
 
 def _print_studies(arguments: argparse.Namespace, found: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, final
 
@@ -15,7 +16,7 @@ from core.errors import DeviceError, OutOfMemory
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.network import HOST, Place, cuda_place
 from core.laboratory.plot import Point
-from core.laboratory.timing import Timing, time_rows
+from core.laboratory.timing import Timing, time_on_device, time_rows
 from core.models.init import initial_weights
 from core.models.table import build
 from core.ops.builder import with_loss
@@ -25,6 +26,8 @@ from core.plan import compile_plan, cuda_problem
 
 DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
 """(batch, channels, side) of the depthwise study."""
+IN_A_GRAPH: Final = 20
+"""Launches of a small kernel in one graph, whose own start takes longer than it."""
 
 
 @final
@@ -73,6 +76,38 @@ def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterat
     ):
         case = Case(op, MappingProxyType(attributes), (shape,), shape, batch)
         yield f"{name} {batch}x{channels}x{side}x{side}", list(time_rows(case, "forward", table, place, flops))
+
+
+def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
+    """A bias from global and from constant memory, channels last and first, on the GPU."""
+    table_and_place("cuda")
+    from core.gpu.cuda import cuda
+    from core.gpu.kernels.bias import from_global, make_from_constant
+
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(channels, np.float32)
+    count, from_constant = batch * channels * side * side, make_from_constant(values)
+    x, bias = cuda.to_device(rng.standard_normal(count, np.float32)), cuda.to_device(values)
+    for order, pixels in (("channels last", 1), ("channels first", side * side)):
+        found = []
+        channel = np.arange(count) // pixels % channels
+        out = cuda.device_array(count, np.float32)
+        for name, kernel, given in (
+            ("global", from_global, (x, bias, out)), ("constant", from_constant, (x, out)),
+        ):  # fmt: skip
+            out.copy_to_device(np.full(count, np.nan, np.float32))
+            ms = time_on_device(partial(_repeat, kernel, count, (*given, channels, pixels))) / IN_A_GRAPH
+            if not np.allclose(out.copy_to_host(), x.copy_to_host() + values[channel]):
+                raise DeviceError(f"The bias from {name} memory was not added right on this GPU.")
+            found.append(Timing(name, ms, count / ms / 1e6))
+        yield f"bias, {order}, {batch}x{channels}x{side}x{side}", found
+
+
+def _repeat(kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
+    from core.gpu.hosted import over
+
+    for _ in range(IN_A_GRAPH):
+        kernel[over(count)](*arguments)
 
 
 def roofline_study(model: str, device: str, batch: int, image_size: int) -> list[KernelTime]:

@@ -67,7 +67,7 @@ def random_arrays(case: Case) -> dict[str, Array]:
 def _median(run: Callable[[], Any], place: Place) -> float:
     """Median milliseconds of one run."""
     if place is not HOST:
-        return _device_median(run)
+        return time_on_device(run)
     times: list[float] = []
     while len(times) < REPEATS and sum(times) < ENOUGH_SECONDS * 1e3:
         begin = time.perf_counter()
@@ -76,8 +76,11 @@ def _median(run: Callable[[], Any], place: Place) -> float:
     return statistics.median(times)
 
 
-def _device_median(run: Callable[[], Any]) -> float:
-    """By the GPU's own clock, replaying a captured graph: a launch from Python takes longer than many a kernel."""
+def time_on_device(run: Callable[[], Any]) -> float:
+    """Median milliseconds of what `run` queues, by the GPU's own clock.
+
+    A captured graph is replayed: a launch from Python takes longer than many a kernel.
+    """
     from core.gpu.cuda import cuda, driver
     from core.gpu.graph_capture import Graph
     from core.gpu.hosted import on_stream, stream_address
