@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train app test lint bench bundle clean
+.PHONY: help setup train app test lint bench bundle screenshots clean
 
 help:            ## list the commands
 	@grep -E '^[a-z]+: .*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -31,6 +31,9 @@ test: $(VENV)/.tested packages   ## everything that is checked without a GPU
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest
+
+screenshots: $(VENV)/.installed   ## take the README's pictures of the window anew (three minutes)
+	$(BIN)/python docs/screenshots/take.py
 
 bench: $(VENV)/.tested      ## time ours and the peers by turns on this machine (installs PyTorch)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[compare]'

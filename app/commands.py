@@ -24,8 +24,9 @@ from app.translation import tr
 from app.viewmodels.document import Document
 from core import __version__
 
-DEMO: Final = {"photos_per_class": 60, "side": 160}
-"""The demo photos: 240 drawings, made in two seconds and learned in a minute."""
+DEMO: Final = {"photos_per_class": 240, "side": 160}
+"""The demo photos of `make train`: 960 drawings, learned in about a minute; with a quarter of them 81 % came out
+right instead of 96 %."""
 
 
 @final

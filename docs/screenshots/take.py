@@ -1,8 +1,10 @@
-"""Takes the README's screenshots from the real program on real photos, in light and dark.
+"""Takes the README's screenshots from the real program, in light and dark.
 
-    python docs/screenshots/take.py PHOTOS [--model FILE] [--out docs/screenshots] [--epochs 3]
+    make screenshots                                               of the program's own drawn leaves, into this folder
+    python docs/screenshots/take.py PHOTOS --out FOLDER [--model FILE] [--epochs 3]      of your photos
 
-PHOTOS is a folder of classes. With a display (or under xvfb-run) set QT_QPA_PLATFORM=xcb; without, it runs offscreen.
+PHOTOS is a folder of classes; pictures that show them go into a folder of yours, because photos are not committed.
+With a display (or under xvfb-run) set QT_QPA_PLATFORM=xcb; without, it runs offscreen.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from PySide6.QtCore import QEventLoop, QTimer
 from PySide6.QtWidgets import QApplication
 
 from app.application import Program, start
+from app.panels.diagnose.brush import BrushDialog
 
 SIZE = (1280, 820)
 
@@ -47,51 +50,93 @@ def shoot(program: Program, out: Path, name: str) -> None:
         program.window.grab().save(str(out / f"{name}-{side}.png"))
 
 
+def open_photos(program: Program, photos: str, out: Path) -> None:
+    """The Dataset place, examined."""
+    panel = program.window.go("dataset")
+    if photos:
+        program.commands.open([photos])
+    else:
+        program.window.actions_.open_demo.trigger()
+    until(lambda: program.document.table is not None)
+    panel.side.setCurrentWidget(panel.health)
+    panel.health.start()
+    until(lambda: not program.examination.busy)
+    panel.side.setCurrentWidget(panel.split)
+    wait(300)
+    shoot(program, out, "dataset")
+
+
 def train(program: Program, epochs: int, out: Path) -> None:
+    """The Train place: curves before the end, kernels, mistakes, and what the run reached."""
     panel = program.window.go("train")
-    for name, value in {"model": "squeezenet1_1_bn", "image_size": 96, "epochs": epochs, "batch_size": 32,
-                        "learning_rate": 0.003, "time_every": 10}.items():  # fmt: skip
+    for name, value in {"epochs": epochs, "time_every": 10}.items() if epochs else ():
         panel.setup.form.fields[name].set_value(value)
     program.window.actions_.start.trigger()
-    until(lambda: program.training.view.epoch is not None and program.training.view.epoch.epoch >= epochs - 1)
+    view = program.training.view
+    until(lambda: view.epoch is not None and view.epoch.epoch >= view.started.epochs - 2)
     shoot(program, out, "train")
     until(lambda: not program.training.session.busy)
-    panel.notice.hide()
-    for pane, name in ((panel.kernels, "kernel-times"), (panel.confusion, "confusion")):
+    for pane, name in ((panel.outcome, "result"), (panel.kernels, "kernel-times")):
         panel.tabs.setCurrentWidget(pane)
+        wait(200)
         shoot(program, out, name)
+
+
+def diagnose(program: Program, model: str, out: Path) -> None:
+    """The Diagnose place with a dozen photos: the class map, then the diseased area in the brush's window."""
+    program.photo_commands.use_model(model or program.training.view.finished.model_path)
+    until(lambda: bool(program.diagnosis.ready))
+    dataset = program.document.table.dataset
+    rows = range(0, len(dataset), max(len(dataset) // 12, 1))
+    program.photo_commands.diagnose([dataset.path(row) for row in rows])
+    until(lambda: program.diagnosis.rows.rows and not program.diagnosis.working)
+    panel = program.window.stack.currentWidget()
+    sick = [row.id for row in program.diagnosis.rows.rows if row.shown_percent]
+    panel.table.selectRow(sick[0] if sick else 0)
+    wait(1000)
+    shoot(program, out, "diagnose")
+    if panel.detail.correct.isVisible():
+        panel.detail.correct.click()
+        wait(500)
+        dialog = panel.findChild(BrushDialog)
+        for side in ("light", "dark"):
+            program.theme.set(side)
+            wait(300)
+            dialog.grab().save(str(out / f"brush-{side}.png"))
+        dialog.reject()
+
+
+def climb(program: Program, out: Path) -> None:
+    """The Kernels place after a ladder, under its roof."""
+    panel = program.window.go("kernels")
+    until(lambda: bool(program.ladder.kernels))
+    panel.run.click()
+    until(lambda: not program.ladder.running)
+    panel.table.selectRow(len(program.ladder.rows.rows) // 2)
+    panel.chart.switch.button(1).click()
+    shoot(program, out, "kernels")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("photos", type=Path)
+    parser.add_argument("photos", nargs="?", default="")
     parser.add_argument("--model", default="")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--epochs", type=int, default=0, help="fewer than the recipe's")
     options = parser.parse_args()
+    if options.photos and options.out is None:
+        parser.error("name a folder of yours for pictures of your photos with --out")
+    out = options.out or Path(__file__).parent
+    out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["LEAFCLINIC_HOME"] = home
-        program = start(QApplication([]), [str(options.photos)])
+        program = start(QApplication([]), [])
         assert program is not None
         program.window.resize(*SIZE)
-        until(lambda: program.document.table is not None)
-        wait(1500)
-        shoot(program, options.out, "dataset")
-        train(program, options.epochs, options.out)
-        program.photo_commands.use_model(options.model or program.training.view.finished.model_path)
-        until(lambda: bool(program.diagnosis.ready))
-        rows = range(0, len(program.document.table.dataset), max(len(program.document.table.dataset) // 12, 1))
-        program.photo_commands.diagnose([program.document.table.dataset.path(row) for row in rows])
-        until(lambda: program.diagnosis.rows.rows and not program.diagnosis.working)
-        program.window.stack.currentWidget().table.selectRow(1)
-        wait(1000)
-        shoot(program, options.out, "diagnose")
-        kernels = program.window.go("kernels")
-        until(lambda: bool(program.ladder.kernels))
-        kernels.run.click()
-        until(lambda: not program.ladder.running)
-        kernels.table.selectRow(len(program.ladder.rows.rows) // 2)
-        shoot(program, options.out, "kernels")
+        open_photos(program, options.photos, out)
+        train(program, options.epochs, out)
+        diagnose(program, options.model, out)
+        climb(program, out)
         program.window.hide()
         program.close()
 

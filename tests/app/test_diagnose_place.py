@@ -1,5 +1,7 @@
 """The Diagnose place without a network: the slider judges anew, the brush corrects, the report shows it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
@@ -62,6 +64,13 @@ def test_the_slider_judges_all_photos_anew_and_says_what_it_costs(place):
     panel.coverage.slider.setValue(0)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0]] * 3
     assert "0.0%" in panel.coverage.said.text()
+
+
+def test_points_of_equal_coverage_are_one_place_of_the_slider(place):
+    panel, model = place
+    model.thresholds = replace(THRESHOLDS, curve=(CURVE[0], CURVE[0], *CURVE))
+    panel.coverage._on_model()
+    assert panel.coverage.slider.maximum() == 2
 
 
 def test_a_model_without_thresholds_leaves_the_slider_still(place):

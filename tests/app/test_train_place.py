@@ -4,8 +4,8 @@ import pytest
 
 from app.panels.train.outcome import figures, headline
 from app.panels.train.start_choice import shipped_model
-from app.wording import stage_text
 from app.viewmodels.run_view import RunView
+from app.wording import stage_text
 from core.config import from_dict
 from core.training.events import RunFinished, RunJudged
 

@@ -40,7 +40,8 @@ class CoverageBar(QWidget):
 
     def _on_model(self) -> None:
         thresholds = self._model.thresholds
-        self._points = sorted(thresholds.curve, key=lambda p: (-p.coverage, p.threshold)) if thresholds else []
+        known = {round(p.coverage, 4): p for p in thresholds.curve} if thresholds else {}  # equal ones are one place
+        self._points = [known[coverage] for coverage in sorted(known, reverse=True)]
         self.slider.setEnabled(bool(self._points))
         self.slider.blockSignals(True)
         self.slider.setRange(0, max(len(self._points) - 1, 0))
