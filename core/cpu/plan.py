@@ -223,11 +223,13 @@ class CpuPlan(Plan):
         if photos == 1 and not self.training:
             self._run_groups(self._rows, self._groups)
             return
+        backwards = False
         for stage in self._stages:
             if stage.once:
                 self._run_groups(self._rows, self._alone, stage.first, stage.last)
-            else:
-                self._run_photos(self._calls, stage.first, stage.last, photos)
+            else:  # there and back: the photos that were last are still in the caches
+                self._run_photos(self._calls, stage.first, stage.last, photos, backwards)
+                backwards = not backwards
 
     def _run_groups(self, rows: Rows, schedule: Schedule, first: int = 0, last: int = -1, photo: int = 0) -> None:
         walk_schedule(rows, schedule, self._context.ctypes.data, first, last, photo)
@@ -263,12 +265,13 @@ class CpuPlan(Plan):
         else:
             self._run_photos(self._whole, index, index + 1, photos)
 
-    def _run_photos(self, calls: Words, first: int, last: int, photos: int) -> None:
+    def _run_photos(self, calls: Words, first: int, last: int, photos: int, backwards: bool = False) -> None:
         context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._apart)
         threads = min(self.threads, photos)  # slots are only as many as photos
         photo_walker()(
-            rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, photos, by_thread, threads, context
-        )
+            rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, photos, int(backwards), by_thread,
+            threads, context,
+        )  # fmt: skip
 
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch; gives the number of photos."""

@@ -107,7 +107,7 @@ class Single:
             else:
                 photo_walker()(
                     rows.table, rows.slot_shift, rows.thread_shift, as_calls([(i, 0, record.tasks)]), 0, 1,
-                    self.case.batch, 0, self.threads, context,
+                    self.case.batch, 0, 0, self.threads, context,
                 )  # fmt: skip
 
     def read_gradient(self, dy: Array) -> None:

@@ -47,20 +47,25 @@ def has_openmp() -> bool:
     return True
 
 
-def walk_photos(table, slot_shift, thread_shift, calls, first, last, photos, by_thread, threads, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def walk_photos(  # type: ignore[no-untyped-def]  # noqa: ANN201
+    table, slot_shift, thread_shift, calls, first, last, photos, backwards, by_thread, threads, context  # noqa: ANN001
+):  # fmt: skip
     """Every photo walks calls `first` to `last`; thread t has photos ``[N t / T, N (t + 1) / T)``.
 
-    `by_thread` 1: memory of its thread (slot t); 0: memory of its own (slot n).
+    `backwards` 1: a thread takes its photos last to first. `by_thread` 1: memory of its thread (slot t); 0: memory
+    of its own (slot n).
     """
     for t in prange(threads):
         mode = flush_denormals()
         row = np.empty(FIELDS, np.int64)
-        for n in range(photos * t // threads, photos * (t + 1) // threads):
+        low, high = photos * t // threads, photos * (t + 1) // threads
+        for i in range(low, high):
+            n = low + high - 1 - i if backwards else i
             slot = t if by_thread else n
             for k in range(first, last):
-                i = calls[k, 0]
+                r = calls[k, 0]
                 for f in range(FIELDS):
-                    row[f] = table[i, f] + slot * slot_shift[i, f] + t * thread_shift[i, f]
+                    row[f] = table[r, f] + slot * slot_shift[r, f] + t * thread_shift[r, f]
                 call(row[0], row.ctypes.data, context, n, calls[k, 1], calls[k, 2])
         restore_floats(mode)
 
@@ -108,7 +113,7 @@ _TABLE = types.Array(int64, 2, "C")
 @functools.cache
 def photo_walker() -> Any:
     """`walk_photos`, compiled."""
-    signature = types.void(_TABLE, _TABLE, _TABLE, _TABLE, *[int64] * 6)
+    signature = types.void(_TABLE, _TABLE, _TABLE, _TABLE, *[int64] * 7)
     return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(walk_photos)
 
 
