@@ -63,8 +63,13 @@ def encode_mask(severity: Severity, box: Box) -> dict[str, Any]:
 def decode_mask(raw: Mapping[str, Any]) -> Mask:
     side = int(raw["side"])
     labels = np.frombuffer(zlib.decompress(base64.b64decode(raw["data"])), np.uint8).reshape(side, side)
-    y0, x0, y1, x1 = (float(v) for v in raw["box"])
-    return Mask(labels, (y0, x0, y1, x1))
+    return Mask(labels, decode_box(raw))
+
+
+def decode_box(raw: Mapping[str, Any] | None) -> Box:
+    """Where the mask lies; the whole square where nothing was measured."""
+    y0, x0, y1, x1 = (float(v) for v in raw["box"]) if raw else (0.0, 0.0, 1.0, 1.0)
+    return y0, x0, y1, x1
 
 
 def mask_path(place: Path, photo: str) -> Path:

@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: model (a path), device. Then requests {"id": n, "path": file} until the window has gone."""
+    """`asked`: model (a path), device. Then requests {"id": n, "path": file, "crop": bool} until it has gone."""
     cv2.setNumThreads(1)  # photos run side by side; threads within one would only get into each other's way
     model = read_model(Path(asked["model"]))
     device = choose_device(str(asked.get("device", "auto")))
@@ -79,7 +79,7 @@ def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> 
     examiner = examiners.get()
     try:
         data = read_bytes(request["path"])
-        answer |= _describe(examiner.examine(decode_small(data)))
+        answer |= _describe(examiner.examine(decode_small(data), crop=bool(request.get("crop", True))))
         answer["hash"] = hashlib.sha256(data).hexdigest()
     except PhotoError as error:
         answer["error"] = str(error)

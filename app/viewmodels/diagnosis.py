@@ -44,6 +44,7 @@ class DiagnosisModel(QObject):
         self.ready: dict[str, Any] = {}
         self.thresholds: Thresholds | None = None
         self.coverage = COVERAGE
+        self.crop = True
         self._thread: ProcessThread | None = None
         self._waiting: deque[int] = deque()
         self._flying: set[int] = set()
@@ -125,6 +126,18 @@ class DiagnosisModel(QObject):
         self.rows.replace_all([self._judge(row) for row in self.rows.rows])
         self.judged.emit()
 
+    def set_crop(self, crop: bool) -> None:
+        """Whether small leaves are cut out first; all photos are looked at again."""
+        if crop == self.crop:
+            return
+        self.crop = crop
+        if self._thread is not None and self.rows.rows:
+            self.load(self.model_path)  # answers on their way are of the other kind; what was in flight waits again
+        self._waiting = deque(row.id for row in self.rows.rows)
+        self._total = len(self._waiting)
+        self.rows.replace_all([Result(row.id, row.path) for row in self.rows.rows])
+        self._feed()
+
     def correct(self, result: Result, mask: Mask | None) -> None:
         """Keep a person's correction of the diseased area, or None for what was measured. Raises StorageError."""
         path = mask_path(paths.folder("masks"), result.hash)
@@ -147,7 +160,7 @@ class DiagnosisModel(QObject):
         while self._thread is not None and self.ready and self._waiting and len(self._flying) < IN_FLIGHT:
             at = self._waiting.popleft()
             self._flying.add(at)
-            self._thread.send(json.dumps({"id": at, "path": self.rows.rows[at].path}))
+            self._thread.send(json.dumps({"id": at, "path": self.rows.rows[at].path, "crop": self.crop}))
         self.busy.emit(*self.progress)
 
     def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ from typing import Final, final
 
 import numpy as np
 from PySide6.QtCore import QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QImage, QPainter, QPaintEvent, QPixmap
+from PySide6.QtGui import QColor, QImage, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
 from app.mask import DISEASED, GROUND, Box
@@ -34,6 +34,7 @@ class PhotoView(QWidget):
         self._photo = QPixmap()
         self._map = QPixmap()
         self._box: Box = WHOLE
+        self._frame: Box = WHOLE
         self._wanted = ""
         self._photos: Thumbnails | None = None
         self.strength = 0.0
@@ -70,6 +71,11 @@ class PhotoView(QWidget):
         self.strength = strength
         self.update()
 
+    def show_frame(self, box: Box) -> None:
+        """The part of the square that was looked at; the whole of it needs no frame."""
+        self._frame = box
+        self.update()
+
     def place(self) -> QRect:
         """Where the photo's square lies in the widget."""
         side = min(self.width(), self.height())
@@ -86,10 +92,19 @@ class PhotoView(QWidget):
             painter.drawPixmap(place, self._photo)
         if not self._map.isNull() and self.strength > 0:
             painter.setOpacity(self.strength)
-            y0, x0, y1, x1 = self._box
-            side = place.width()
-            part = QRectF(place.x() + x0 * side, place.y() + y0 * side, (x1 - x0) * side, (y1 - y0) * side)
-            painter.drawPixmap(part, self._map, QRectF(self._map.rect()))
+            painter.drawPixmap(within(place, self._box), self._map, QRectF(self._map.rect()))
+        if self._frame != WHOLE:
+            painter.setOpacity(1.0)
+            for colour, width in ((QColor(0, 0, 0, 150), 3.0), (QColor(255, 255, 255), 1.2)):
+                painter.setPen(QPen(colour, width))
+                painter.drawRect(within(place, self._frame))
+
+
+def within(place: QRect, box: Box) -> QRectF:
+    """Part of a square on the screen, `box` in shares."""
+    y0, x0, y1, x1 = box
+    side = place.width()
+    return QRectF(place.x() + x0 * side, place.y() + y0 * side, (x1 - x0) * side, (y1 - y0) * side)
 
 
 def coloured(values: Array) -> QImage:

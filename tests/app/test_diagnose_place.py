@@ -130,3 +130,20 @@ def test_a_correction_belongs_to_the_photo_and_not_to_its_name(place):
     model.correct(model.rows.rows[0], Mask(np.full((64, 64), LEAF, np.uint8), corrected=True))
     assert model.rows.rows[3].mask is not None
     assert model.rows.rows[1].mask is None
+
+
+def test_cutting_out_can_be_switched_off_and_all_photos_wait_again(place):
+    panel, model = place
+    panel.coverage.crop.click()
+    assert not model.crop
+    assert model.progress == (3, 3)
+    assert not any(row.done for row in model.rows.rows)
+    assert panel.detail.photo._frame == (0.0, 0.0, 1.0, 1.0)
+
+
+def test_what_was_cut_out_is_framed(place):
+    panel, model = place
+    leaf = np.ones((8, 8), bool)
+    cut = {**answer(0.9), "mask": encode_mask(Severity(leaf, ~leaf), (0.25, 0.25, 0.75, 0.75))}
+    panel.detail.show_result(read_result(model.rows.rows[0], cut))
+    assert panel.detail.photo._frame == (0.25, 0.25, 0.75, 0.75)

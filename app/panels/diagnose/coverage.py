@@ -1,4 +1,4 @@
-"""How sure an answer must be: a slider along the model's own curve of coverage against accuracy."""
+"""How photos are judged: a slider along the model's own curve of coverage against accuracy, and the cut to the leaf."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from typing import final
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QSlider, QWidget
+from PySide6.QtWidgets import QCheckBox, QSlider, QWidget
 
 from app.settings import Settings
 from app.translation import tr
@@ -32,8 +32,15 @@ class CoverageBar(QWidget):
         self.slider.setAccessibleName(tr("How sure must it be?"))
         self.said = label("", "muted", wrap=True)
         self.said.setToolTip(tr("Measured on the validation photos of this model. Photos from elsewhere are harder."))
-        self.setLayout(row(label(tr("How sure must it be?"), "caption"), self.slider, spacing=10))
-        self.layout().addWidget(self.said, 1)  # type: ignore[union-attr, call-arg]
+        self.crop = QCheckBox(tr("Cut out small leaves"))
+        self.crop.setToolTip(tr("A leaf that is small in the photo is cut out before it is looked at; the frame shows "
+                                "what was taken. All photos are looked at again."))  # fmt: skip
+        self.crop.setChecked(model.crop)
+        self.crop.toggled.connect(model.set_crop)
+        layout = row(label(tr("How sure must it be?"), "caption"), self.slider, spacing=10)
+        layout.addWidget(self.said, 1)
+        layout.addWidget(self.crop)
+        self.setLayout(layout)
         self.slider.valueChanged.connect(self._on_moved)
         model.model_ready.connect(self._on_model)
         self._on_model()

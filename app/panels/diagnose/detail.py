@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QTextBrowser, QVBoxLayout, QWidget
 
 from app.cards import card_html, disease_name, find_card
-from app.mask import Mask
+from app.mask import Mask, decode_box
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.result import Result, doubts, severity_text, verdict_text
@@ -97,6 +97,7 @@ class DetailPane(QWidget):
         self.notes.setVisible(bool(self.notes.text()))
         area = result.area()
         self.correct.setVisible(area is not None and bool(result.hash) and bool((area.labels > 0).any()))
+        self.photo.show_frame(decode_box(result.measured))
         likeliest = result.top[0][0] if result.top else ""
         self.card.setHtml(card_html(find_card(likeliest), result.sure) if likeliest else "")
         self._fill_maps(result, area)
