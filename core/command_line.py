@@ -27,6 +27,9 @@ from core.training.presets import PRESETS
 OPTION_NAMES: Final = {"start": "from"}
 """Fields whose option has another name; `from` is a word of Python's own."""
 
+WITHOUT_TRAINING: Final = {"device": "where to compute"}
+"""Help where a command takes only some fields, and trains nothing."""
+
 CHANGEABLE: Final = frozenset({
     "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
     "field", "leaf_tests",
@@ -52,7 +55,8 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
             made[row.group] = parser.add_argument_group(row.group)
         group = made[row.group]
         default = entry.default
-        help_text = row.help.replace("%", "%%") + _default_text(default)
+        said = WITHOUT_TRAINING.get(name, row.help) if only else row.help
+        help_text = said.replace("%", "%%") + _default_text(default)
         flag = "--" + OPTION_NAMES.get(name, name).replace("_", "-")
         more: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "metavar": _metavar(row.choices, default)}
         if isinstance(default, bool):
@@ -87,6 +91,13 @@ def read_share(name: str, text: str, found: list[Problem]) -> float:
     if not 0 <= value <= 1:
         found.append(Problem(name, f"{text!r} is not a share from 0 to 1."))
     return value
+
+
+def check_folder(name: str, file: str, found: list[Problem]) -> None:
+    """The folder of a file that is to be written must be there; told before any work. A mistake is added to `found`."""
+    folder = Path(file).absolute().parent
+    if file and not folder.is_dir():
+        found.append(Problem(name, f"there is no folder {folder}."))
 
 
 def read_toml(path: Path) -> dict[str, Any]:

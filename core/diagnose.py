@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from core.command_line import add_settings, merge_settings, read_settings, read_share, run_command
+from core.command_line import add_settings, check_folder, merge_settings, read_settings, read_share, run_command
 from core.data.folder import ENDINGS
+from core.data.photo import UNREADABLE
 from core.diagnosis.batch_report import Entry, make_entry, render_batch
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import read_model
@@ -22,6 +23,9 @@ from core.errors import EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
 from core.storage import write_file
 
 BATCH = 16
+
+NAMED = (*ENDINGS, *UNREADABLE)
+"""Endings found in a folder: photos of a format that is not read get an answer too, which says so."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,8 +37,9 @@ def diagnose(argv: Sequence[str]) -> int:
     arguments, unknown = make_parser().parse_known_args(argv)
     found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
     coverage = read_share("coverage", arguments.coverage, found)
-    if arguments.report and not Path(arguments.report).absolute().parent.is_dir():
-        found.append(Problem("report", f"there is no folder {Path(arguments.report).absolute().parent}."))
+    check_folder("report", arguments.report, found)
+    if arguments.json and arguments.csv:
+        found.append(Problem("csv", "does not go with --json: choose one of them."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
     model = read_model(Path(arguments.model_file))
@@ -75,7 +80,7 @@ def find_photos(named: Iterable[str]) -> Iterator[str]:
             os.path.join(folder, file)
             for folder, _, files in os.walk(name)
             for file in files
-            if file.lower().endswith(ENDINGS)
+            if file.lower().endswith(NAMED)
         )
         if not inside:
             raise DataError(f"There are no photos in {name}.")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from core.command_line import add_settings, merge_settings, read_settings, run_command
+from core.command_line import add_settings, check_folder, merge_settings, read_settings, run_command
 from core.config import RunConfig
 from core.data.dataset import TRAIN, VALIDATION
 from core.data.preparation import PhotoSet, prepare_photos
 from core.diagnosis.completion import Labelled
 from core.diagnosis.eight_bit import Loss, agreement, loss_metadata, measure_loss, quantise_model
-from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.model_file import ModelFile, check_classes, read_model
 from core.diagnosis.portable import Check, check_onnx, metadata_of, to_onnx
-from core.errors import EXIT_DONE, DataError, Problem
+from core.errors import EXIT_DONE, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
 from core.training.run_folder import CONFIG, SPLIT, read_config
@@ -40,6 +40,7 @@ def export(argv: Sequence[str]) -> int:
     own = "data" not in arguments and (run / CONFIG).is_file()
     if not arguments.onnx:
         found.append(Problem("onnx", "names no file to write."))
+    check_folder("onnx", arguments.onnx, found)
     if arguments.int8 and "data" not in arguments and not own:
         found.append(Problem("int8", "needs photos: their ranges become the scales, and the loss of accuracy is "
                                      "measured. Name the photos that the model was trained with by --data."))
@@ -79,9 +80,7 @@ def labelled(photos: PhotoSet, split: int, model: ModelFile) -> Labelled:
     """Photos of a split with the model's class numbers, matched by name. Raises DataError for unknown classes."""
     rows, names = photos.rows(split), photos.dataset.classes
     labels = photos.dataset.labels[rows]
-    unknown = [names[i] for i in np.unique(labels) if names[i] not in model.classes]
-    if unknown:
-        raise DataError(f"The model does not know the class {', '.join(unknown)}. It knows {', '.join(model.classes)}.")
+    check_classes(model, [names[i] for i in np.unique(labels)])
     places = np.array([model.classes.index(name) if name in model.classes else -1 for name in names])
     return Labelled(photos.cache.gather(rows), places[labels])
 

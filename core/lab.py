@@ -24,7 +24,7 @@ import numpy as np
 from core.command_line import run_command
 from core.data.idx import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
-from core.errors import DataError
+from core.errors import DataError, InputError
 from core.laboratory import studies
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
@@ -60,7 +60,8 @@ def make_parser() -> argparse.ArgumentParser:
     conv.add_argument("--examples", type=int, nargs="+", default=[2048], help="digits to train with, once each")
     conv.add_argument("--learning-rate", type=float, nargs="+", default=[0.05])
     conv.add_argument("--padding", choices=("same", "full"), default="same")
-    conv.add_argument("--ways", nargs="+", help="only these rungs")
+    conv.add_argument("--ways", nargs="+", help="only these: naive, vectorised, vectorised_parallel, "
+                      "im2col, im2col_parallel, plan (GPU: naive, shared, im2col, plan)")
     matmul = command("matmul", run_matmul, "the ladder of the matrix product on the GPU", "cuda")
     matmul.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
     command("depthwise", run_depthwise, "depthwise separable convolution")
@@ -85,7 +86,10 @@ def run_conv(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
     table, place = studies.table_and_place(device)
     train, test = read_digits(arguments.data, "train"), read_digits(arguments.data, "t10k")
-    ways = arguments.ways or [*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan"]
+    known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan")
+    ways = arguments.ways or known
+    if not set(ways) <= set(known):
+        raise InputError(f"--ways: on {device} there are {', '.join(known)}.")
     results = []
     for batch in arguments.batch:
         for examples in arguments.examples:

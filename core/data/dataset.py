@@ -108,6 +108,14 @@ class Dataset:
         return sum(int(a.nbytes) for a in arrays) + sum(t.nbytes for t in texts)
 
 
+def left_out(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
+    """A sentence about all skipped photos, such as "1 photo is left out: ..."; empty where there are none."""
+    if not skipped:
+        return ""
+    many = f"1 {kind} is" if len(skipped) == 1 else f"{len(skipped)} {kind}s are"
+    return f"{many} left out: {reasons(skipped)}."
+
+
 def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:
     """One sentence about skipped photos: how many, and the commonest reasons with an example."""
     counts = Counter(s.reason for s in skipped)

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import Dataset, IsCancelled, ReportProgress, reasons
+from core.data.dataset import Dataset, IsCancelled, ReportProgress, left_out, reasons
 from core.data.source import open_photos
 from core.errors import DataError
 from core.ops.contract import Array
@@ -64,8 +64,8 @@ def open_field(
     if not len(kept):
         raise DataError(f"None of the {len(dataset)} field photos can be used: {reasons(cache.skipped)}.")
     places = np.array([list(classes).index(name) for name in dataset.classes], np.int32)
-    left_out = f"{len(cache.skipped)} field photos are left out: {reasons(cache.skipped)}." if cache.skipped else ""
-    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], (left_out,) if left_out else ())
+    skipped = left_out(cache.skipped, "field photo")
+    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], (skipped,) if skipped else ())
 
 
 def count_common(one: PhotoCache, other: PhotoCache) -> int:

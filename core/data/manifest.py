@@ -133,7 +133,8 @@ def _find_columns(
 
     paths = [find(name) for name in PATH_COLUMNS if find(name) >= 0]
     if not paths:
-        raise DataError(f"{path} has no column path; its columns are {', '.join(names)}.")
+        raise DataError(f"{path} has no column path; its columns are {', '.join(names)}. Name the one with the photos' "
+                        f"files `path` ({', '.join(PATH_COLUMNS[1:])} are known too).")
     if label:
         labels: tuple[int, ...] = (require(label, "--label"),)
     elif find("crop") >= 0 and find("condition") >= 0:

@@ -12,7 +12,7 @@ import numpy as np
 from core.config import RunConfig
 from core.data.burst_groups import group_by_burst
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, IsCancelled, ReportProgress, reasons
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, IsCancelled, ReportProgress, left_out, reasons
 from core.data.known_copies import find_copies
 from core.data.leaf_map import group_by_leaf_map
 from core.data.name_groups import group_by_name
@@ -133,7 +133,7 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
 def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak) -> tuple[str, ...]:
     said = []
     if cache.skipped:
-        said.append(f"{len(cache.skipped)} photos are left out: {reasons(cache.skipped)}.")
+        said.append(left_out(cache.skipped))
     if leak.leaked:
         said.append(
             f"{leak.leaked} of {leak.held_out} held-out photos have a photo of the same group in training: "

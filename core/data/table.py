@@ -43,7 +43,8 @@ class Table:
                 "Name the column that holds the class with --label COLUMN."
             )
         if code == len(self._codes) - 1 and readable(label) != label:
-            raise DataError(f"The class name {readable(label)!r} is no text (UTF-8). Give it another name.")
+            raise DataError(f"The class name {readable(label)!r} is no text (UTF-8). Give the folder another "
+                            "name, or save the manifest again as CSV (UTF-8).")
         self._paths.append(path)
         self._labels.append(code)
         self._splits.append(split)

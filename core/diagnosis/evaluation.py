@@ -12,14 +12,14 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import SPLIT_NAMES, reasons
+from core.data.dataset import SPLIT_NAMES, left_out, reasons
 from core.data.field import open_field, scan_field
 from core.data.manifest import SETTING
 from core.data.source import open_photos
 from core.data.split_file import read_split
 from core.diagnosis.answered import Answered, count_answered
 from core.diagnosis.figures import Figures, judge
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.parts import OWN_FIELD, Part, part_by_setting
 from core.diagnosis.prediction import Answer, Predictor, choose_device
 from core.errors import DataError
@@ -58,15 +58,13 @@ def judge_model(
     if not len(kept):
         reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""
         raise DataError(f"There are no {split + ' ' if split else ''}photos in {config.data} to judge by{reason}.")
-    unknown = [dataset.classes[i] for i in np.unique(dataset.labels[kept]) if dataset.classes[i] not in model.classes]
-    if unknown:
-        raise DataError(f"The model does not know the class {', '.join(unknown)}. It knows {', '.join(model.classes)}.")
+    check_classes(model, [dataset.classes[i] for i in np.unique(dataset.labels[kept])])
     places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
     own = None
     if scanned is not None:
         own = open_field(scanned, model.classes, model.source_side, folder=config.cache, threads=config.threads)
     settings = dataset.columns.get(SETTING)
-    left_out = (f"{len(cache.skipped)} photos are left out: {reasons(cache.skipped)}.",) if cache.skipped else ()
+    skipped = (left_out(cache.skipped),) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         labels = places[dataset.labels[kept]]
         answers = _answers(made, cache.photos, cache.slots[kept])
@@ -81,7 +79,7 @@ def judge_model(
         if coverage is not None:
             words = [made.judge(answer, coverage).word for answer in answers]
             answered = count_answered(words, labels, right, model.classes, coverage)
-    return Judged(figures, parts, field, answered), (*left_out, *(own.warnings if own else ()))
+    return Judged(figures, parts, field, answered), (*skipped, *(own.warnings if own else ()))
 
 
 def _answers(predictor: Predictor, photos: Array, slots: Array) -> list[Answer]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
-from core.errors import ModelFileError
+from core.errors import DataError, ModelFileError
 from core.graph import Graph, from_json, to_json
 from core.ops.builder import check
 from core.ops.contract import Array, volume
@@ -100,6 +100,15 @@ def read_model(path: Path) -> ModelFile:
         raise ModelFileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} has a header that cannot be read ({error}).") from error
+
+
+def check_classes(model: ModelFile, names: Iterable[str]) -> None:
+    """Raises DataError where photos have classes that the model does not know."""
+    unknown = [name for name in names if name not in model.classes]
+    if unknown:
+        several = "class" if len(unknown) == 1 else "classes"
+        raise DataError(f"The model does not know the {several} {', '.join(unknown)}. "
+                        f"It knows {', '.join(model.classes)}.")
 
 
 def _checked(file: TensorFile) -> ModelFile:

@@ -54,6 +54,8 @@ def test_eight_bits_need_photos_and_tell_their_loss(model, tmp_path, capsys):
 def test_wrong_calls_are_told(model, tmp_path, capsys):
     assert export.main([str(model)]) == 2
     assert "--onnx: names no file" in capsys.readouterr().err
+    assert export.main([str(model), "--onnx", str(tmp_path / "nowhere" / "m.onnx")]) == 2
+    assert "--onnx: there is no folder" in capsys.readouterr().err
     photos = write_photos(tmp_path / "photos", ("green", "grey"))
     out = tmp_path / "m.onnx"
     command = [str(model), "--onnx", str(out), "--int8", "--data", str(photos), "--cache", str(tmp_path / "cache")]

@@ -42,6 +42,11 @@ def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
     assert cv2.imread(str(picture)).shape[1] == 1000
 
 
+def test_an_unknown_way_is_a_sentence_that_names_the_ways(few_digits, capsys):
+    assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--ways", "winograd"]) == 2
+    assert "--ways: on cpu there are naive, vectorised" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(cuda_problem() is None, reason="there is a GPU")
 def test_the_ladder_of_the_gpu_says_why_it_cannot_run(capsys):
     assert lab.main(["matmul"]) == 2

@@ -126,11 +126,27 @@ def test_diagnose_writes_a_page_of_its_own(trained, photos, cache, tmp_path):
     assert page.read_text("utf-8").count("data:image/jpeg;base64") == 2
 
 
+def test_diagnose_answers_for_photos_of_formats_it_does_not_read(trained, photos, cache, tmp_path):
+    folder = tmp_path / "some"
+    folder.mkdir()
+    (folder / "a.png").write_bytes((photos / "green" / "000.png").read_bytes())
+    (folder / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
+    done = call("core.diagnose", trained[0], folder, "--json", cache=cache)
+    assert done.returncode == 0, done.stderr
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["verdict"] == "green"
+    assert "HEIC photos are not read" in second["error"]
+    both = call("core.diagnose", trained[0], folder, "--json", "--csv", cache=cache)
+    assert both.returncode == 2
+    assert "--csv: does not go with --json" in both.stderr
+
+
 @pytest.mark.parametrize("module", ["core.train", "core.evaluate", "core.diagnose"])
 def test_help_is_grouped_and_has_defaults(module, cache):
     done = call(module, "--help", cache=cache)
     assert done.returncode == 0
     assert "--device" in done.stdout
+    assert ("where to train" in done.stdout) == (module == "core.train")
     if module == "core.train":
         for word in ("optimizer:", "augmentation:", "(default: 0.001)", "--from", "tomato-cpu", "exit codes"):
             assert word in done.stdout

@@ -24,7 +24,7 @@ def test_classes_are_matched_by_name_and_broken_files_are_told(tmp_path, photos)
     found = open_field(scan_field(str(field)), known, 16, folder=str(tmp_path / "cache"))
     assert set(found.labels.tolist()) == {len(known) - 1}
     assert len(found.labels) == len(found.slots) == len(list((photos / known[-1]).iterdir()))
-    assert "1 field photos are left out" in found.warnings[0]
+    assert "1 field photo is left out" in found.warnings[0]
 
 
 def test_photos_that_are_also_learned_from_are_counted(tmp_path, photos):

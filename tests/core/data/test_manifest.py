@@ -95,7 +95,7 @@ def test_paths_may_be_absolute(tmp_path):
         (b"", "is empty"),
         (b"\n\n", "is empty"),
         (b"path,label\n", "no rows below its heading"),
-        (b"name,label\na,b\n", "no column path; its columns are name, label"),
+        (b"name,label\na,b\n", "no column path; its columns are name, label. Name the one with the photos' files"),
         (b"path,size\na,3\n", "no column with the class.*--label COLUMN"),
         (b"path,label\na.jpg,rust,more\n", "Line 2 .* 3 fields where the heading has 2"),
         (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"),

@@ -53,7 +53,7 @@ def test_photos_that_cannot_be_used_are_left_out_and_said(config, tmp_path):
     photos = prepare_photos(config)
     row = list(photos.dataset.paths).index("rust/bad.jpg")
     assert photos.splits[row] == UNSPLIT
-    assert "1 photos are left out: 1 x The file is not a photo" in photos.warnings[0]
+    assert "1 photo is left out: 1 x The file is not a photo" in photos.warnings[0]
 
 
 def test_a_class_without_a_usable_photo_stops_the_run(config, tmp_path):
