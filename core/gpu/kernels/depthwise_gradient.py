@@ -14,7 +14,7 @@ from typing import Any, Final
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.channels import make_fold, make_load, make_squash, make_store, make_unpack
 from core.gpu.kernels.fragments import divide
-from core.gpu.ptx import load1, load_float
+from core.gpu.ptx import load1, load_float, prefetch
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -31,6 +31,9 @@ ARGUMENTS: Final = (
 
 CHANNELS: Final = 2
 THREADS: Final = 128
+AHEAD: Final = 2
+"""Rows of y, and twice as many of x, that a strided walk asks for before those it loads (features.2 of MobileNetV2:
+576 us against 732; where the stride is 1 it gains nothing)."""
 BLOCKS: Final = {2: 3, 4: 2}
 """Blocks a multiprocessor by bytes of an element."""
 
@@ -191,12 +194,16 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
             for p in range(4):
                 row = i64(min(i32(r * 2 + 2 + p // 2), i32(height - 1)))
                 load(u64(x + u64(row * line_x + i64(at_x[p & 1]))), coming, p * W)
+                row = i64(min(i32(r * 2 + 2 + 2 * AHEAD + p // 2), i32(height - 1)))
+                prefetch(u64(x + u64(row * line_x + i64(at_x[p & 1]))))
                 unpack(raw_x, p * W, d, 0)
                 real = (inside_x >> (p & 1)) & 1 != 0 and (p < 2 or two_rows)
                 for i in range(2):
                     pixels[p * 2 + i] = squash(d[i], scale[i], shift[i]) if real else f32(0.0)
                     sums[p * 2 + i] = f32(0.0)
-            next_row = i64(min(i32(r + 2), i32(ho - 1)))
+            next_row, ahead = i64(min(i32(r + 2), i32(ho - 1))), i64(min(i32(r + 2 + AHEAD), i32(ho - 1)))
+            prefetch(u64(g + u64(ahead * line_g + i64(at_g[0]))))
+            prefetch(u64(y + u64(ahead * line_y + i64(at_y[0]))))
             for p in range(2):
                 above[p * 2], above[p * 2 + 1] = below[p * 2], below[p * 2 + 1]
                 behind(raw_g, raw_y, p, inside if r + 1 < ho else i32(0), factors, d)

@@ -26,6 +26,8 @@ i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, 
 
 WARPS: Final = {32: 4, 96: 6, 144: 9, 192: 6}
 """Warps of a block by wide channels: so many that a thread always meets the same 8 channels."""
+PIXELS: Final = {32: 64, 96: 48, 144: 96, 192: 48}
+"""Pixels of a tile to the wide side; 144 channels: 221 us with 96, 255 with 48 (projection of features.3)."""
 MAX_FILTERS: Final = 12288
 """Filter gradients that the registers of a block hold beside the rest."""
 
@@ -74,7 +76,7 @@ def shape_to_wide(wide: int, narrow: int) -> Shape | None:
     warps = WARPS.get(wide, 0)
     if not warps or narrow % 8 or narrow * 2 > wide:
         return None
-    return Shape(wide, narrow, warps, 64 if wide < 96 else 48)
+    return Shape(wide, narrow, warps, PIXELS[wide])
 
 
 def shape_to_narrow(wide: int, narrow: int) -> Shape | None:
