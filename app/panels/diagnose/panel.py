@@ -180,11 +180,13 @@ class DiagnosePanel(QWidget):
         self.cancel.setVisible(waiting > 0)
         self.bar.setMaximum(max(total, 1))
         self.bar.setValue(total - waiting)
+        if waiting:  # told with every photo: the rows are counted once, at the end
+            self.state.setText(tr("{waiting} of {total} to go", waiting=waiting, total=total))
+            return
         rows = self._model.rows.rows
         unsure = sum(row.done and not row.sure and not row.error for row in rows)
         done = count(len(rows), "{n} photo", "{n} photos")
-        done += ", " + tr("{n} not answered", n=f"{unsure:,}") if unsure else ""
-        self.state.setText(tr("{waiting} of {total} to go", waiting=waiting, total=total) if waiting else done)
+        self.state.setText(done + (", " + tr("{n} not answered", n=f"{unsure:,}") if unsure else ""))
 
     def _show_selected(self) -> None:
         index = self.table.currentIndex()
