@@ -11,8 +11,8 @@ from typing import Final, final
 import numpy as np
 
 from core.config import RunConfig
-from core.data.cache import open_cache
-from core.data.dataset import SPLIT_NAMES, left_out, reasons
+from core.data.cache import PhotoCache, open_cache
+from core.data.dataset import SPLIT_NAMES, Dataset, left_out, reasons
 from core.data.field import open_field, scan_field
 from core.data.manifest import SETTING
 from core.data.source import open_photos
@@ -48,16 +48,7 @@ def judge_model(
     DataError where the photos have classes that the model does not know.
     """
     scanned = scan_field(config.field, config.label) if config.field else None
-    dataset = open_photos(config.data, config.label, config.where)
-    if split and not config.split:
-        dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
-    cache = open_cache(dataset, model.source_side, folder=config.cache, threads=config.threads)
-    kept = cache.kept
-    if split and config.split:
-        kept = np.flatnonzero(read_split(Path(config.split), dataset, cache) == SPLIT_NAMES[split])
-    if not len(kept):
-        reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""
-        raise DataError(f"There are no {split + ' ' if split else ''}photos in {config.data} to judge by{reason}.")
+    dataset, cache, kept = _open_split(config, split, model.source_side)
     check_classes(model, [dataset.classes[i] for i in np.unique(dataset.labels[kept])])
     places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
     own = None
@@ -80,6 +71,21 @@ def judge_model(
             words = [made.judge(answer, coverage).word for answer in answers]
             answered = count_answered(words, labels, right, model.classes, coverage)
     return Judged(figures, parts, field, answered), (*skipped, *(own.warnings if own else ()))
+
+
+def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:
+    """The photos that `config` names, and which of them are judged. Raises DataError where none is left."""
+    dataset = open_photos(config.data, config.label, config.where)
+    if split and not config.split:
+        dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
+    cache = open_cache(dataset, side, folder=config.cache, threads=config.threads)
+    kept = cache.kept
+    if split and config.split:
+        kept = np.flatnonzero(read_split(Path(config.split), dataset, cache) == SPLIT_NAMES[split])
+    if not len(kept):
+        reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""
+        raise DataError(f"There are no {split + ' ' if split else ''}photos in {config.data} to judge by{reason}.")
+    return dataset, cache, kept
 
 
 def _answers(predictor: Predictor, photos: Array, slots: Array) -> list[Answer]:

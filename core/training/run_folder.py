@@ -155,6 +155,9 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
         raise InputError(f"The run folder {path} would lie within the photos. Choose another with --out.")
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file. Name a new folder with --out.")
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not os.access(there, os.W_OK | os.X_OK):  # told before photos are read and kernels compiled
+        raise InputError(f"Nothing may be written in {there}. Choose another folder with --out.")
     if path.is_dir() and not overwrite:
         if (path / CONFIG).exists():
             raise InputError(

@@ -300,6 +300,13 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
         train(replace(config, out=str(tmp_path / "photos" / "run")))
 
 
+def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("core.training.run_folder.os.access", lambda place, mode: place != tmp_path)
+    run = Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run()
+    with pytest.raises(InputError, match=f"Nothing may be written in {tmp_path}"):
+        next(run)
+
+
 def test_a_stop_before_the_first_step_writes_nothing(tiny):
     config = tiny()
     commands = Commands()
