@@ -61,7 +61,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves": Preset(
-        "the shipped model, on a GPU: learned at 224 pixels, judged and used at 256 (docs/diagnosis.md)",
+        "the shipped model, on a GPU; afterwards it is used at 256 pixels (docs/diagnosis.md)",
+        {
+            "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 100, "batch_size": 128, "optimizer": "sgd",
+            "learning_rate": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.5,
+            "augment": "standard", "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1,
+            "sampling": "sqrt", "precision": "mixed", "device": "cuda", "average": 0.999,
+        },
+    ),
+    "leaves-wide": Preset(
+        "leaves that depend less on their background, on a GPU: wider, learned on other grounds (docs/diagnosis.md)",
         {
             "model": "squeezenet1_1_wide_bn", "image_size": 224, "use_size": 256, "epochs": 90, "validate_every": 5,
             "augment_background": 0.3, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
