@@ -123,7 +123,9 @@ def show_text(diagnoses: Iterable[Diagnosis]) -> int:
         guesses = ", ".join(f"{g.label} {100 * g.probability:.1f} %" for g in d.top)
         verdict = f"{d.verdict}. {d.reason} " if d.reason else ""
         area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
-        print(f"{d.path}: {d.error or verdict + guesses + area}" + "".join(f" {n}" for n in d.notes), flush=True)
+        notes = "".join(f" {note}" for note in d.notes)
+        stop = "." if notes and not d.error else ""
+        print(f"{d.path}: {d.error or verdict + guesses + area}{stop}{notes}", flush=True)
         read += not d.error
     return read
 
