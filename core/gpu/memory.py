@@ -25,12 +25,14 @@ class Block:
         self._pointer = check(driver.cuMemAlloc(self.size + BEHIND))
         self.address = int(self._pointer)
         check(driver.cuMemsetD8(self._pointer, 0, self.size))
+        _wait()
 
     def put(self, values: Array, offset: int = 0) -> None:
         """Copy a host array in at a byte offset and wait."""
         values = np.ascontiguousarray(values)
         assert offset + values.nbytes <= self.size
         check(driver.cuMemcpyHtoD(self.address + offset, values.ctypes.data, values.nbytes))
+        _wait()
 
     def get(self, count: int, dtype: npt.DTypeLike, offset: int = 0) -> Array:
         """Copy of `count` values from a byte offset."""
@@ -42,11 +44,21 @@ class Block:
     def fill(self, byte: int) -> None:
         """Set every byte."""
         check(driver.cuMemsetD8(self.address, byte, self.size))
+        _wait()
 
     def close(self) -> None:
         if self.address:
             check(driver.cuMemFree(self._pointer))
             self.address = 0
+
+
+def _wait() -> None:
+    """Until copies and fills of the default stream have landed.
+
+    A copy from ordinary memory returns once the driver has its own copy, a fill at once, and our streams do not
+    wait for the default one: on a busy GPU a kernel once read weights that were still under way.
+    """
+    check(driver.cuStreamSynchronize(driver.CUstream(0)))
 
 
 @final
