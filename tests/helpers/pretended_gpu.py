@@ -14,14 +14,19 @@ MODULES = ("device", "memory", "graph_capture", "plan")
 
 
 class PretendedDriver:
-    """Answers what `core.gpu` asks of the driver; `blocks` are the arrays allocated and not yet freed."""
+    """Answers what `core.gpu` asks of the driver; `blocks` are the arrays allocated and not yet freed.
+
+    Copies from ordinary memory and fills count as under way until the default stream was waited for: no kernel may be
+    queued before, since our streams do not wait for that one.
+    """
 
     CUresult, CUdevice_attribute = real.CUresult, real.CUdevice_attribute
     CUfunction_attribute, CUstream_flags = real.CUfunction_attribute, real.CUstream_flags
-    CUevent_flags, CUstreamCaptureMode = real.CUevent_flags, real.CUstreamCaptureMode
+    CUevent_flags, CUstreamCaptureMode, CUstream = real.CUevent_flags, real.CUstreamCaptureMode, real.CUstream
 
     def __init__(self, memory):
         self.memory, self.blocks, self.launches, self.replays = memory, {}, 0, 0
+        self.under_way = False
 
     def cuDeviceGetAttribute(self, attribute, handle):  # noqa: N802
         return DONE, next((v for k, v in ATTRIBUTES.items() if k in attribute.name), 1000)
@@ -48,21 +53,32 @@ class PretendedDriver:
 
     def cuMemsetD8(self, pointer, byte, size):  # noqa: N802
         ctypes.memset(int(pointer), byte, size)
+        self.under_way = True
         return (DONE,)
 
     def _copy(self, target, source, size, stream=None):
         ctypes.memmove(int(target), int(source), size)
         return (DONE,)
 
-    cuMemcpyHtoD = cuMemcpyDtoH = cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = _copy  # noqa: N815
+    cuMemcpyDtoH = cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = _copy  # noqa: N815
+
+    def cuMemcpyHtoD(self, target, source, size):  # noqa: N802
+        self.under_way = True
+        return self._copy(target, source, size)
+
+    def cuStreamSynchronize(self, stream):  # noqa: N802
+        self.under_way &= int(stream) != 0
+        return (DONE,)
 
     def cuLaunchKernel(self, *arguments):  # noqa: N802
+        assert not self.under_way, "a kernel could read what has not landed"
         values, kinds = arguments[9]
         assert len(values) == len(kinds)
         self.launches += 1
         return (DONE,)
 
     def cuGraphLaunch(self, graph, stream):  # noqa: N802
+        assert not self.under_way, "a kernel could read what has not landed"
         self.replays += 1
         return (DONE,)
 
