@@ -58,7 +58,7 @@ class Examination:
     def warnings(self) -> tuple[str, ...]:
         """Sentences about what makes the answer doubtful."""
         if self.heat is not None and self.off_leaf > OFF_LEAF_WARNING:
-            return (f"{self.off_leaf:.0%} of what speaks for this answer lies off the leaf; do not trust it.",)
+            return (f"{100 * self.off_leaf:.0f} % of what speaks for this answer lies off the leaf; do not trust it.",)
         return ()
 
 
@@ -113,11 +113,12 @@ class Examiner:
         except PhotoError as error:
             return Diagnosis(path, error=str(error)), None
         severity = found.severity
+        measured = found.verdict.is_disease and severity.leaf.any()
         milliseconds = 1000 * (time.perf_counter() - begin)
         return Diagnosis(
             path, found.verdict.word, found.top, milliseconds, reason=found.verdict.reason,
-            diseased=severity.percent if severity.leaf.any() else None,
-            grade=severity.grade if severity.leaf.any() else None,
+            diseased=severity.percent if measured else None,
+            grade=severity.grade if measured else None,
             off_leaf=None if found.heat is None else found.off_leaf, notes=found.warnings,
         ), found
 

@@ -69,7 +69,8 @@ class Answer:
 class Predictor:
     """A model loaded on a device. `batch` is the most photos at once; close it to give the memory back.
 
-    Where the model file has thresholds, the verdict may be "not sure" or "no leaf"; else it is the likeliest class.
+    Where the model file has thresholds, the verdict may be "not sure" or "no leaf"; else it is the likeliest class if
+    that is likelier than all others together.
     """
 
     def __init__(

@@ -23,6 +23,8 @@ COVERAGE: Final = 0.97
 """Share of validation photos that is answered unless the user moves the slider."""
 FAR_REFUSED: Final = 0.02
 """Share of good validation photos that may be refused for being unlike everything learned."""
+UNTESTED: Final = 0.5
+"""Probability below which a model without thresholds is not sure."""
 NO_LEAF_FOUND: Final = 0.99
 """Share of the validation photos without a leaf that must be found."""
 
@@ -70,6 +72,11 @@ class Verdict:
     def is_class(self) -> bool:
         return self.word not in (NOT_SURE, NO_LEAF)
 
+    @property
+    def is_disease(self) -> bool:
+        """A class, and not the healthy one: only then has a diseased area a meaning."""
+        return self.is_class and not self.word.rsplit("/", 1)[-1].startswith("healthy")
+
 
 def set_thresholds(
     logits: Array, labels: Array, temperature: float, familiar: Array, score: str, classes: Sequence[str]
@@ -93,11 +100,16 @@ def judge_photo(
     probabilities: Array, familiar: float, thresholds: Thresholds | None, classes: Sequence[str],
     coverage: float = COVERAGE,
 ) -> Verdict:  # fmt: skip
-    """The verdict on one photo, probabilities ``(classes,)``; without thresholds always the likeliest class."""
+    """The verdict on one photo, probabilities ``(classes,)``.
+
+    Without thresholds (too few validation photos to set them) a class must be likelier than all others together.
+    """
     order = np.argsort(-probabilities, kind="stable")
     best = int(order[0])
+    second = classes[int(order[1])] if len(order) > 1 else classes[best]
+    unsure = Verdict(NOT_SURE, f"It may be {classes[best]} or {second}. Take another photo, close and in even light.")
     if thresholds is None:
-        return Verdict(classes[best])
+        return unsure if probabilities[best] < UNTESTED else Verdict(classes[best])
     bare = thresholds.no_leaf_class
     if bare >= 0 and probabilities[bare] >= thresholds.no_leaf:
         return Verdict(NO_LEAF, "There seems to be no leaf in this photo.")
@@ -106,7 +118,4 @@ def judge_photo(
     point = at_coverage(thresholds.curve, coverage)
     if best == bare:
         return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another, close and in even light.")
-    if probabilities[best] < point.threshold:
-        second = classes[int(order[1])] if len(order) > 1 else classes[best]
-        return Verdict(NOT_SURE, f"It may be {classes[best]} or {second}. Take another photo, close and in even light.")
-    return Verdict(classes[best])
+    return unsure if probabilities[best] < point.threshold else Verdict(classes[best])

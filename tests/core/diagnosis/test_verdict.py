@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Thresholds, judge_photo, set_thresholds
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Thresholds, Verdict, judge_photo, set_thresholds
 
 CLASSES = ("apple/scab", "background/none", "tomato/healthy")
 
@@ -36,6 +36,11 @@ def test_a_sure_and_familiar_photo_gets_its_class(thresholds):
     assert verdict.is_class
 
 
+def test_only_a_disease_has_a_diseased_area():
+    words = ("bean/rust", "tomato/healthy", "healthy", NO_LEAF, NOT_SURE)
+    assert [Verdict(word).is_disease for word in words] == [True, False, False, False, False]
+
+
 def test_an_unfamiliar_photo_is_refused_however_sure_the_network_is(thresholds):
     verdict = judge_photo(np.array([0.0, 0.0, 1.0]), thresholds.far - 1, thresholds, CLASSES)
     assert verdict.word == NOT_SURE
@@ -63,5 +68,7 @@ def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):
     assert Thresholds.from_section({**section, "far": "nan"}, 3) is None
 
 
-def test_without_thresholds_the_likeliest_class_is_said():
-    assert judge_photo(np.array([0.4, 0.3, 0.3]), 0.0, None, CLASSES).word == "apple/scab"
+def test_without_thresholds_a_class_must_be_likelier_than_all_others():
+    assert judge_photo(np.array([0.6, 0.3, 0.1]), 0.0, None, CLASSES).word == "apple/scab"
+    doubtful = judge_photo(np.array([0.4, 0.25, 0.35]), 0.0, None, CLASSES)
+    assert (doubtful.word, "apple/scab or tomato/healthy" in doubtful.reason) == (NOT_SURE, True)
