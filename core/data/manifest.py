@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -58,12 +59,26 @@ def open_manifest(
     Raises DataError; Cancelled when `cancelled` says so.
     """
     try:
-        with path.open("r", encoding="utf-8-sig", errors=ERRORS, newline="") as file:
+        encoding, errors = _encoding(path)
+        with path.open("r", encoding=encoding, errors=errors, newline="") as file:
             return _read(file, path, label, where, columns, progress, cancelled)
     except OSError as error:
         raise DataError(f"The manifest {path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"The manifest {path} begins as UTF-16 and is none: {error.reason}. "
+                        "Save it again as CSV (UTF-8).") from error
     except csv.Error as error:
         raise DataError(f"The manifest {path} is no sound CSV file: {error}. Save it again as CSV (UTF-8).") from error
+
+
+def _encoding(path: Path) -> tuple[str, str]:
+    """Encoding and way with errors: UTF-16 where a byte order mark says so (spreadsheets' "Unicode text"), else UTF-8.
+
+    UTF-8 may hold file names that are no text; in UTF-16 nothing stands for those.
+    """
+    with path.open("rb") as file:
+        marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    return ("utf-16", "strict") if marked else ("utf-8-sig", ERRORS)
 
 
 def _read(

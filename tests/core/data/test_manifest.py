@@ -83,6 +83,21 @@ def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, mark, newlin
     assert list(dataset.paths) == ["ä ö/1.jpg", f"with{separator}two", "b/c.jpg"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize("separator", ["\t", ",", ";"])
+def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
+    text = f"path{separator}label\r\nä ö/1.jpg{separator}rust\r\n2.jpg{separator}\"bệnh\r\nsương\"\r\n"
+    mark = "" if encoding == "utf-16" else "\ufeff"  # "utf-16" writes its own
+    dataset = open_manifest(write(tmp_path, (mark + text).encode(encoding)))
+    assert list(dataset.paths) == ["ä ö/1.jpg", "2.jpg"]
+    assert dataset.classes == ("bệnh\r\nsương", "rust")
+
+
+def test_a_filter_that_keeps_nothing_reads_unicode_text_twice(tmp_path):
+    with pytest.raises(DataError, match="label is one of rust"):
+        open_manifest(write(tmp_path, "path\tlabel\na.jpg\trust\n".encode("utf-16")), where=("label=x",))
+
+
 def test_paths_may_be_absolute(tmp_path):
     photo = tmp_path / "elsewhere" / "a.jpg"
     dataset = open_manifest(write(tmp_path, f"path,label\n{photo.as_posix()},x\n"))
@@ -103,6 +118,8 @@ def test_paths_may_be_absolute(tmp_path):
         (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is none of train, val and test"),
         (b'path,label\n"a,rust\n', "no sound CSV"),
         (b"path,label\na.jpg,rust\na.jpg,healthy\n", "two different labels, such as a.jpg"),
+        (b"\xff\xfep\0a\0t\0h\0,\0l\0a\0b\0e\0l\0\n", "begins as UTF-16 and is none.*Save it again"),
+        ("path,label\na,x\n".encode("utf-16-le"), r"no text file. .*\(UTF-8\)"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|no text file"),
         (b"path,label\na\0b,rust\n", "no sound CSV|holds a zero byte"),
     ],
