@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import json
 import math
 import os
 import sys
@@ -142,28 +145,55 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
     return from_dict({**same, **changes})
 
 
-def run_command(work: Callable[[], int]) -> int:
-    """Run a command line's work; failures it understands become a sentence and an exit code."""
+def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
+    """The arguments, and the options among them that do not exist. Raises InputError for what cannot be parsed."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            arguments, unknown = parser.parse_known_args(argv)
+    except SystemExit as end:
+        if not end.code:  # --help
+            raise
+        raise InputError(said.getvalue().strip()) from None
+    return arguments, [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+
+
+def tell_json(message: str, exit_code: int) -> None:
+    """Why there is no answer, for a program that reads JSON: one object."""
+    sys.stdout.write(json.dumps({"error": message, "exit_code": exit_code}, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None = None) -> int:
+    """Run a command line's work; failures it understands become a sentence on the error stream and an exit code.
+
+    tell: where given, also takes the sentence and the code, for the program that reads the output.
+    """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # file names need not be valid text
     try:
         return work()
     except ConfigError as error:
-        sys.stderr.write(f"These options are not possible:\n{error}\n")
-        return error.exit_code
+        return _fail(f"These options are not possible:\n{error}", error.exit_code, tell)
     except LeafClinicError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+        return _fail(str(error), error.exit_code, tell)
     except MemoryError:
-        sys.stderr.write("The memory of this machine is not enough. Try a smaller --batch-size or --image-size.\n")
-        return EXIT_FAILED
+        return _fail("The memory of this machine is not enough. Try a smaller --batch-size or --image-size.",
+                     EXIT_FAILED, tell)  # fmt: skip
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped.\n")
         return EXIT_STOPPED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nobody to tell
         return EXIT_DONE
+
+
+def _fail(message: str, exit_code: int, tell: Callable[[str, int], None] | None) -> int:
+    sys.stderr.write(message + "\n")
+    if tell is not None:
+        tell(message, exit_code)
+    return exit_code
 
 
 def _convert(text: Any, default: Any) -> Any:

@@ -11,7 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from core.command_line import add_settings, check_folder, merge_settings, read_settings, read_share, run_command
+from core.command_line import (
+    add_settings,
+    check_folder,
+    merge_settings,
+    read_arguments,
+    read_settings,
+    read_share,
+    run_command,
+    tell_json,
+)
 from core.data.folder import ENDINGS
 from core.data.photo import UNREADABLE
 from core.diagnosis.batch_report import Entry, make_entry, render_batch
@@ -30,12 +39,12 @@ NAMED = (*ENDINGS, *UNREADABLE)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done (also where some photos could not be read), 2 wrong input, 1 anything else."""
-    return run_command(lambda: diagnose(sys.argv[1:] if argv is None else argv))
+    argv = sys.argv[1:] if argv is None else argv
+    return run_command(lambda: diagnose(argv), tell_json if "--json" in argv else None)
 
 
 def diagnose(argv: Sequence[str]) -> int:
-    arguments, unknown = make_parser().parse_known_args(argv)
-    found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    arguments, found = read_arguments(make_parser(), argv)
     coverage = read_share("coverage", arguments.coverage, found)
     check_folder("report", arguments.report, found)
     if arguments.json and arguments.csv:

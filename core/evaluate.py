@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from core.command_line import add_settings, merge_settings, read_settings, read_share, run_command
+from core.command_line import (
+    add_settings,
+    merge_settings,
+    read_arguments,
+    read_settings,
+    read_share,
+    run_command,
+    tell_json,
+)
 from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Judged, judge_model
 from core.diagnosis.figures import describe_accuracy, wilson_interval
@@ -22,12 +30,12 @@ from core.training.run_folder import CONFIG, SPLIT, read_config
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 1 anything else."""
-    return run_command(lambda: evaluate(sys.argv[1:] if argv is None else argv))
+    argv = sys.argv[1:] if argv is None else argv
+    return run_command(lambda: evaluate(argv), tell_json if "--json" in argv else None)
 
 
 def evaluate(argv: Sequence[str]) -> int:
-    arguments, unknown = make_parser().parse_known_args(argv)
-    found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    arguments, found = read_arguments(make_parser(), argv)
     run = Path(arguments.model_file)
     own = "data" not in arguments and (run / CONFIG).is_file()
     if "data" not in arguments and not own:

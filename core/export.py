@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.command_line import add_settings, check_folder, merge_settings, read_settings, run_command
+from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
 from core.data.dataset import TRAIN, VALIDATION
 from core.data.preparation import PhotoSet, prepare_photos
@@ -34,8 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def export(argv: Sequence[str]) -> int:
-    arguments, unknown = make_parser().parse_known_args(argv)
-    found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    arguments, found = read_arguments(make_parser(), argv)
     run = Path(arguments.model_file)
     own = "data" not in arguments and (run / CONFIG).is_file()
     if not arguments.onnx:

@@ -18,6 +18,7 @@ from core.command_line import (
     add_settings,
     change_settings,
     merge_settings,
+    read_arguments,
     read_settings,
     read_toml,
     run_command,
@@ -27,7 +28,7 @@ from core.data.places import user_cache_folder
 from core.data.preparation import cache_side
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
-from core.errors import EXIT_DONE, EXIT_STOPPED, LeafClinicError, Problem
+from core.errors import EXIT_DONE, EXIT_STOPPED, Problem
 from core.training.commands import Commands
 from core.training.dry_run import count_memory, describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
@@ -47,13 +48,18 @@ Reader = JsonReader | TerminalReader | TraceWriter
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 1 anything else."""
-    return run_command(lambda: train(sys.argv[1:] if argv is None else argv))
+    argv = sys.argv[1:] if argv is None else argv
+    return run_command(lambda: train(argv), tell_event if "--json" in argv else None)
+
+
+def tell_event(message: str, exit_code: int) -> None:
+    """The end of a run that failed, as its last event."""
+    JsonReader(sys.stdout).show(RunFailed(message, traceback.format_exc(), exit_code))
 
 
 def train(argv: Sequence[str]) -> int:
     """Train as the arguments say. Raises LeafClinicError."""
-    arguments, unknown = make_parser().parse_known_args(argv)
-    found = [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    arguments, found = read_arguments(make_parser(), argv)
     config = configure(arguments, found)
     reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())
     if arguments.demo:
@@ -64,27 +70,22 @@ def train(argv: Sequence[str]) -> int:
     profile = Path(arguments.profile) if arguments.profile else None
     trainer = Trainer(config, resume=bool(arguments.resume), overwrite=arguments.overwrite, profiled=bool(profile))
     if profile is None:
-        return follow(trainer, (reader,), arguments.json)
+        return follow(trainer, (reader,))
     with closing(TraceWriter(profile)) as trace:
-        return follow(trainer, (reader, trace), arguments.json)
+        return follow(trainer, (reader, trace))
 
 
-def follow(trainer: Trainer, readers: Sequence[Reader], tell_failure: bool) -> int:
+def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
     """Show a run's events to its end; the first Ctrl-C stops it cleanly, the second at once."""
     commands = Commands()
     signal.signal(signal.SIGINT, _stopper(commands))
     signal.signal(signal.SIGTERM, _stopper(commands))
     code = EXIT_DONE
-    try:
-        for event in trainer.run(commands):
-            for reader in readers:
-                reader.show(event)
-            if isinstance(event, RunFinished) and event.reason == "stopped":
-                code = EXIT_STOPPED
-    except LeafClinicError as error:
-        if tell_failure:
-            readers[0].show(RunFailed(str(error), traceback.format_exc(), error.exit_code))
-        raise
+    for event in trainer.run(commands):
+        for reader in readers:
+            reader.show(event)
+        if isinstance(event, RunFinished) and event.reason == "stopped":
+            code = EXIT_STOPPED
     return code
 
 

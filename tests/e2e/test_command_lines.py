@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import EXIT_WRONG_INPUT
 from core.training.checkpoint import read_checkpoint
 from tests.helpers.commands import ROOT, SMALL, call, environment
 from tests.helpers.tiny_photos import write_photos
@@ -246,3 +247,17 @@ def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_pat
     assert resumed.returncode == 0, resumed.stderr
     want, got = (read_checkpoint(folder / "last.safetensors") for folder in (trained[0], run))
     assert all(want.weights[name].tobytes() == got.weights[name].tobytes() for name in want.weights)
+
+
+def test_a_program_that_reads_json_is_told_what_is_wrong(trained, tmp_path, cache):
+    for options in (["--epochs", "x", "--data", tmp_path], ["--data", tmp_path / "nothing"], ["--data"]):
+        done = call("core.train", "--json", *options, cache=cache)
+        event = json.loads(done.stdout.splitlines()[-1])
+        assert event["event"] == "RunFailed"
+        assert done.returncode == event["exit_code"] == EXIT_WRONG_INPUT
+        assert event["message"] in done.stderr
+    for command, options in (("core.evaluate", [trained[0], "--split", "all"]), ("core.diagnose", ["none", "a.jpg"])):
+        done = call(command, "--json", *options, cache=cache)
+        told = json.loads(done.stdout)
+        assert done.returncode == told["exit_code"] == EXIT_WRONG_INPUT
+        assert told["error"] in done.stderr
