@@ -11,12 +11,14 @@ from math import gcd
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
-from core.gpu.kernels.channels import make_squash
 from core.gpu.kernels.lanes import PACK, UNPACK
 from core.gpu.kernels.pointwise_tiles import (
+    ceiling,
     make_coefficients,
     make_copy_rows,
+    make_fetch,
     make_gradient_product,
+    make_normalise,
     make_product,
     shape_to_narrow,
 )
@@ -27,7 +29,6 @@ from core.gpu.ptx import (
     float_to_bits,
     high_bf16,
     load1,
-    load4,
     load_float,
     low_bf16,
     pack_bf16,
@@ -71,17 +72,9 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4
     TILE, NARROW = P * WR, (P + BM) * WR
     unpack, pack, wait_all, coefficients = UNPACK[2], PACK[2], WAIT_COPIES[0], make_coefficients(1.0)
-    copy_filters = make_copy_rows(P, PARTS, PARTS, WR, TH)
+    copy_filters, fetch = make_copy_rows(P, PARTS, PARTS, WR, TH), make_fetch(CHUNKS, ROWS)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     product, gradient_product = make_product(C // 16, NT, WR, WR), make_gradient_product(BM // 16, CT, GN, WR, NR)
-
-    @device_function
-    def fetch(x, first, pixels, ldx, raw):
-        """This thread's pieces of a tile; `x` points at its channels."""
-        for j in range(CHUNKS):
-            v = load4(u64(x + u64(i64(min(i32(first + j * ROWS), i32(pixels - 1))) * ldx * 2)))
-            for i in range(4):
-                raw[j * 4 + i] = v[i]
 
     @device_function
     def combine(raw_x, raw_g, first, real, one, two, three, to):
@@ -198,30 +191,13 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
     shape = shape_to_narrow(wide, narrow)
     assert shape is not None
     C, P, BM, TH, CHUNKS, WR = wide, narrow, shape.pixels, shape.threads, shape.chunks, shape.wide_row
-    PARTS, HIGH, SIX = C // 8, BM // 16, 6.0 if norm == 2 else 1.0
+    PARTS, HIGH, SIX = C // 8, BM // 16, ceiling(norm)
     ROWS, ACROSS = TH // PARTS, shape.warps // HIGH
     NT = P // 8 // ACROSS
     RAW, SUMS, TOTALS = CHUNKS * 4, NT * 4, NT * 4
     TILE, PLACES = P * WR, (P + BM) * WR
-    unpack, pack, wait_all, squash = UNPACK[2], PACK[2], WAIT_COPIES[0], make_squash(norm)
+    wait_all, fetch, normalise = WAIT_COPIES[0], make_fetch(CHUNKS, ROWS), make_normalise(CHUNKS, ROWS, WR, norm)
     copy_filters, product = make_copy_rows(P, PARTS, PARTS, WR, TH), make_product(C // 16, NT, WR, WR)
-
-    @device_function
-    def fetch(x, first, pixels, ldx, raw):
-        for j in range(CHUNKS):
-            v = load4(u64(x + u64(i64(min(i32(first + j * ROWS), i32(pixels - 1))) * ldx * 2)))
-            for i in range(4):
-                raw[j * 4 + i] = v[i]
-
-    @device_function
-    def normalise(raw, scale, shift, to):
-        a = cuda.local.array(8, dtype=types.float32)
-        for j in range(CHUNKS):
-            unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), a)
-            for i in range(8):
-                a[i] = f32(squash(a[i], scale[i], shift[i]) * f32(SIX))
-            v = pack(a)
-            shared_store4(u32(to + u32(j * ROWS * WR)), v[0], v[1], v[2], v[3])
 
     @device_function
     def write(acc, out, row, pixels, real, ldo, totals):

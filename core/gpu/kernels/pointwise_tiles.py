@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from core.gpu.cuda import device_function, types
+from core.gpu.cuda import cuda, device_function, types
+from core.gpu.kernels.channels import make_squash
+from core.gpu.kernels.lanes import PACK, UNPACK
 from core.gpu.ptx import (
     bits_to_float,
     copy_async16,
@@ -18,8 +20,10 @@ from core.gpu.ptx import (
     ldmatrix2_transposed,
     ldmatrix4,
     ldmatrix4_transposed,
+    load4,
     load4_ordered,
     mma_bf16,
+    shared_store4,
 )
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -101,6 +105,43 @@ def make_coefficients(factor: float) -> Any:
                 out[half * 4 + i] = f32(bits_to_float(v[i]) * f32(factor))
 
     return coefficients
+
+
+def ceiling(norm: int) -> float:
+    """What the activation behind a batch norm ends at, which `make_squash` leaves as 1; 1 where it has no end."""
+    return 6.0 if norm == 2 else 1.0
+
+
+def make_fetch(chunks: int, rows: int) -> Any:
+    """Device function: a thread's `chunks` 16-byte pieces of a wide tile, `rows` pixels apart, into registers; `x`
+    points at its channels."""
+
+    @device_function
+    def fetch(x, first, pixels, ldx, raw):
+        for j in range(chunks):
+            v = load4(u64(x + u64(i64(min(i32(first + j * rows), i32(pixels - 1))) * ldx * 2)))
+            for i in range(4):
+                raw[j * 4 + i] = v[i]
+
+    return fetch
+
+
+def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
+    """Device function: what `make_fetch` brought, scaled, shifted and activated (`norm` as in `make_squash`), to a tile
+    in shared memory of `row` bytes a pixel; scale and shift are divided by `ceiling(norm)`."""
+    unpack, pack, squash, end = UNPACK[2], PACK[2], make_squash(norm), ceiling(norm)
+
+    @device_function
+    def normalise(raw, scale, shift, to):
+        a = cuda.local.array(8, dtype=types.float32)
+        for j in range(chunks):
+            unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), a)
+            for i in range(8):
+                a[i] = f32(squash(a[i], scale[i], shift[i]) * f32(end))
+            v = pack(a)
+            shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
+
+    return normalise
 
 
 def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> Any:

@@ -14,9 +14,12 @@ from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.channels import make_squash
 from core.gpu.kernels.lanes import PACK, UNPACK
 from core.gpu.kernels.pointwise_tiles import (
+    ceiling,
     make_coefficients,
     make_copy_rows,
+    make_fetch,
     make_gradient_product,
+    make_normalise,
     make_product,
     shape_to_wide,
 )
@@ -26,13 +29,11 @@ from core.gpu.ptx import (
     commit_copies,
     float_to_bits,
     load1,
-    load4,
     pack_bf16,
     shared_address,
     shared_load1,
     shared_load4,
     shared_store1,
-    shared_store4,
     store2,
     store4,
     store_float,
@@ -63,35 +64,19 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     shape = shape_to_wide(wide, narrow)
     assert shape is not None
     C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
-    WR, NR, PARTS, SIX = shape.wide_row, shape.narrow_row, wide // 8, 6.0 if norm == 2 else 1.0
+    WR, NR, PARTS, SIX = shape.wide_row, shape.narrow_row, wide // 8, ceiling(norm)
     ROWS, NT, CROWS = TH // PARTS, C // 8 // shape.warps, gcd(shape.warps, C // 16)
     CT, GN = C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
     RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4 if gradient else 1
     OUT, INNER = C * NR, C * NR + BM * WR
     NARROW = INNER + (BM * WR if gradient else 0)
     unpack, pack, wait_all, squash = UNPACK[2], PACK[2], WAIT_COPIES[0], make_squash(norm)
-    coefficients = make_coefficients(1.0 / SIX)
+    coefficients, fetch = make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
+    normalise = make_normalise(CHUNKS, ROWS, WR, norm)
     copy_filters = make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     product = make_product(shape.depth // 16, NT, NR, NR)
     gradient_product = make_gradient_product(BM // 16, CT, GN, WR, NR)
-
-    @device_function
-    def fetch(x, first, pixels, ldx, raw):
-        for j in range(CHUNKS):
-            v = load4(u64(x + u64(i64(min(i32(first + j * ROWS), i32(pixels - 1))) * ldx * 2)))
-            for i in range(4):
-                raw[j * 4 + i] = v[i]
-
-    @device_function
-    def normalise(raw, scale, shift, to):
-        a = cuda.local.array(8, dtype=types.float32)
-        for j in range(CHUNKS):
-            unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), a)
-            for i in range(8):
-                a[i] = f32(squash(a[i], scale[i], shift[i]) * f32(SIX))
-            v = pack(a)
-            shared_store4(u32(to + u32(j * ROWS * WR)), v[0], v[1], v[2], v[3])
 
     @device_function
     def multiply(source, filters, to, lane):
