@@ -19,7 +19,7 @@ _IR = {
 }
 
 
-def _instruction(
+def instruction(
     text: str, results: Sequence[Any], operands: Sequence[Any], effect: bool, clobber: bool = False
 ) -> Any:
     """The code generator of one instruction; several results come back as a tuple."""
@@ -54,7 +54,7 @@ def mma_bf16(context, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):  # type: ignore[n
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};"
     )
-    return _instruction(text, [_f] * 4, [_u] * 6 + [_f] * 4, False)
+    return instruction(text, [_f] * 4, [_u] * 6 + [_f] * 4, False)
 
 
 @intrinsic
@@ -64,75 +64,75 @@ def mma_tf32(context, a0, a1, a2, a3, b0, b1, c0, c1, c2, c3):  # type: ignore[n
         "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
         "{$0,$1,$2,$3},{$4,$5,$6,$7},{$8,$9},{$10,$11,$12,$13};"
     )
-    return _instruction(text, [_f] * 4, [_u] * 6 + [_f] * 4, False)
+    return instruction(text, [_f] * 4, [_u] * 6 + [_f] * 4, False)
 
 
 @intrinsic
 def to_tf32(context, value):  # type: ignore[no-untyped-def]
     """Bits of a float32 rounded to tf32."""
-    return _instruction("cvt.rna.tf32.f32 $0, $1;", [_u], [_f], False)
+    return instruction("cvt.rna.tf32.f32 $0, $1;", [_u], [_f], False)
 
 
 @intrinsic
 def bits_to_float(context, bits):  # type: ignore[no-untyped-def]
     """float32 of its 32 bits."""
-    return _instruction("mov.b32 $0, $1;", [_f], [_u], False)
+    return instruction("mov.b32 $0, $1;", [_f], [_u], False)
 
 
 @intrinsic
 def float_to_bits(context, value):  # type: ignore[no-untyped-def]
     """32 bits of a float32."""
-    return _instruction("mov.b32 $0, $1;", [_u], [_f], False)
+    return instruction("mov.b32 $0, $1;", [_u], [_f], False)
 
 
 @intrinsic
 def ldmatrix4(context, address):  # type: ignore[no-untyped-def]
     """Four 8x8 tiles of 16-bit values from shared memory; lane i gives the address of row i."""
     text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0,$1,$2,$3},[$4];"
-    return _instruction(text, [_u] * 4, [_u], True)
+    return instruction(text, [_u] * 4, [_u], True)
 
 
 @intrinsic
 def ldmatrix2(context, address):  # type: ignore[no-untyped-def]
     """Two 8x8 tiles of 16-bit values; lanes 0 to 15 give the rows' addresses."""
-    return _instruction("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {$0,$1},[$2];", [_u] * 2, [_u], True)
+    return instruction("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {$0,$1},[$2];", [_u] * 2, [_u], True)
 
 
 @intrinsic
 def ldmatrix4_transposed(context, address):  # type: ignore[no-untyped-def]
     """`ldmatrix4`, each tile transposed on the way."""
     text = "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0,$1,$2,$3},[$4];"
-    return _instruction(text, [_u] * 4, [_u], True)
+    return instruction(text, [_u] * 4, [_u], True)
 
 
 @intrinsic
 def ldmatrix2_transposed(context, address):  # type: ignore[no-untyped-def]
     """`ldmatrix2`, each tile transposed on the way."""
-    return _instruction("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1},[$2];", [_u] * 2, [_u], True)
+    return instruction("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {$0,$1},[$2];", [_u] * 2, [_u], True)
 
 
 @intrinsic
 def copy_async16(context, destination, source, real):  # type: ignore[no-untyped-def]
     """Global to shared memory, 16 bytes, past the registers; the bytes after the first `real` become zero."""
-    return _instruction("cp.async.cg.shared.global [$0], [$1], 16, $2;", [], [_u, _l, _u], True, True)
+    return instruction("cp.async.cg.shared.global [$0], [$1], 16, $2;", [], [_u, _l, _u], True, True)
 
 
 @intrinsic
 def copy_async16_cached(context, destination, source, real):  # type: ignore[no-untyped-def]
     """`copy_async16` that also keeps the line in L1, for data this block reads again."""
-    return _instruction("cp.async.ca.shared.global [$0], [$1], 16, $2;", [], [_u, _l, _u], True, True)
+    return instruction("cp.async.ca.shared.global [$0], [$1], 16, $2;", [], [_u, _l, _u], True, True)
 
 
 @intrinsic
 def commit_copies(context):  # type: ignore[no-untyped-def]
     """Close a group of asynchronous copies."""
-    return _instruction("cp.async.commit_group;", [], [], True, True)
+    return instruction("cp.async.commit_group;", [], [], True, True)
 
 
 def _waiter(pending: int) -> Any:
     @intrinsic
     def wait(context):  # type: ignore[no-untyped-def]
-        return _instruction(f"cp.async.wait_group {pending};", [], [], True, True)
+        return instruction(f"cp.async.wait_group {pending};", [], [], True, True)
 
     return wait
 
@@ -157,171 +157,152 @@ def shared_address(context, array):  # type: ignore[no-untyped-def]
 @intrinsic
 def pack_bf16(context, low, high):  # type: ignore[no-untyped-def]
     """Two float32 rounded to a pair of bf16."""
-    sig, generate = _instruction("cvt.rn.bf16x2.f32 $0, $2, $1;", [_u], [_f, _f], False)
-    return sig, generate
+    return instruction("cvt.rn.bf16x2.f32 $0, $2, $1;", [_u], [_f, _f], False)
 
 
 @intrinsic
 def low_bf16(context, pair):  # type: ignore[no-untyped-def]
     """The lower bf16 of a pair as float32."""
-    return _instruction("shl.b32 $0, $1, 16;", [_f], [_u], False)
+    return instruction("shl.b32 $0, $1, 16;", [_f], [_u], False)
 
 
 @intrinsic
 def high_bf16(context, pair):  # type: ignore[no-untyped-def]
     """The upper bf16 of a pair as float32."""
-    return _instruction("and.b32 $0, $1, 0xffff0000;", [_f], [_u], False)
+    return instruction("and.b32 $0, $1, 0xffff0000;", [_f], [_u], False)
 
 
 @intrinsic
 def fma_clamped(context, a, b, c):  # type: ignore[no-untyped-def]
     """``a b + c`` between 0 and 1."""
-    return _instruction("fma.rn.sat.f32 $0, $1, $2, $3;", [_f], [_f, _f, _f], False)
+    return instruction("fma.rn.sat.f32 $0, $1, $2, $3;", [_f], [_f, _f, _f], False)
 
 
 @intrinsic
 def load4(context, address):  # type: ignore[no-untyped-def]
     """16 bytes of global memory that this kernel does not write."""
-    return _instruction("ld.global.nc.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_l], False)
+    return instruction("ld.global.nc.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_l], False)
 
 
 @intrinsic
 def load4_ordered(context, address):  # type: ignore[no-untyped-def]
     """16 bytes of global memory, ordered with this thread's stores."""
-    return _instruction("ld.global.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_l], True, True)
+    return instruction("ld.global.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_l], True, True)
 
 
 @intrinsic
 def prefetch(context, address):  # type: ignore[no-untyped-def]
     """Ask for the line of global memory to be in the L2 cache soon."""
-    return _instruction("prefetch.global.L2 [$0];", [], [_l], True, False)
+    return instruction("prefetch.global.L2 [$0];", [], [_l], True, False)
 
 
 @intrinsic
 def load2(context, address):  # type: ignore[no-untyped-def]
     """8 bytes of global memory that this kernel does not write."""
-    return _instruction("ld.global.nc.v2.u32 {$0,$1}, [$2];", [_u] * 2, [_l], False)
+    return instruction("ld.global.nc.v2.u32 {$0,$1}, [$2];", [_u] * 2, [_l], False)
 
 
 @intrinsic
 def load1(context, address):  # type: ignore[no-untyped-def]
     """4 bytes of global memory that this kernel does not write."""
-    return _instruction("ld.global.nc.u32 $0, [$1];", [_u], [_l], False)
+    return instruction("ld.global.nc.u32 $0, [$1];", [_u], [_l], False)
 
 
 @intrinsic
 def load_float(context, address):  # type: ignore[no-untyped-def]
     """One float32 of global memory, ordered with this thread's stores."""
-    return _instruction("ld.global.f32 $0, [$1];", [_f], [_l], True, True)
-
-
-@intrinsic
-def load_half(context, address):  # type: ignore[no-untyped-def]
-    """16 bits of global memory, zero-extended."""
-    return _instruction("{.reg .u16 t; ld.global.nc.u16 t, [$1]; cvt.u32.u16 $0, t;}", [_u], [_l], False)
+    return instruction("ld.global.f32 $0, [$1];", [_f], [_l], True, True)
 
 
 @intrinsic
 def load_byte(context, address):  # type: ignore[no-untyped-def]
     """One byte of global memory, zero-extended."""
-    return _instruction("{.reg .u16 t; ld.global.nc.u8 t, [$1]; cvt.u32.u16 $0, t;}", [_u], [_l], False)
+    return instruction("{.reg .u16 t; ld.global.nc.u8 t, [$1]; cvt.u32.u16 $0, t;}", [_u], [_l], False)
 
 
 @intrinsic
 def store4(context, address, v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     """16 bytes to global memory."""
-    return _instruction("st.global.v4.u32 [$0], {$1,$2,$3,$4};", [], [_l] + [_u] * 4, True, True)
+    return instruction("st.global.v4.u32 [$0], {$1,$2,$3,$4};", [], [_l] + [_u] * 4, True, True)
 
 
 @intrinsic
 def store2(context, address, v0, v1):  # type: ignore[no-untyped-def]
     """8 bytes to global memory."""
-    return _instruction("st.global.v2.u32 [$0], {$1,$2};", [], [_l, _u, _u], True, True)
+    return instruction("st.global.v2.u32 [$0], {$1,$2};", [], [_l, _u, _u], True, True)
 
 
 @intrinsic
 def store1(context, address, value):  # type: ignore[no-untyped-def]
     """4 bytes to global memory."""
-    return _instruction("st.global.u32 [$0], $1;", [], [_l, _u], True, True)
+    return instruction("st.global.u32 [$0], $1;", [], [_l, _u], True, True)
 
 
 @intrinsic
 def store_float(context, address, value):  # type: ignore[no-untyped-def]
     """One float32 to global memory."""
-    return _instruction("st.global.f32 [$0], $1;", [], [_l, _f], True, True)
-
-
-@intrinsic
-def store_half(context, address, value):  # type: ignore[no-untyped-def]
-    """The low 16 bits of a value to global memory."""
-    return _instruction("{.reg .u16 t; cvt.u16.u32 t, $1; st.global.u16 [$0], t;}", [], [_l, _u], True, True)
-
-
-@intrinsic
-def store_byte(context, address, value):  # type: ignore[no-untyped-def]
-    """The low 8 bits of a value to global memory."""
-    return _instruction("st.global.u8 [$0], $1;", [], [_l, _u], True, True)
+    return instruction("st.global.f32 [$0], $1;", [], [_l, _f], True, True)
 
 
 @intrinsic
 def shared_load4(context, address):  # type: ignore[no-untyped-def]
     """16 bytes of shared memory."""
-    return _instruction("ld.shared.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_u], True)
+    return instruction("ld.shared.v4.u32 {$0,$1,$2,$3}, [$4];", [_u] * 4, [_u], True)
 
 
 @intrinsic
 def shared_load1(context, address):  # type: ignore[no-untyped-def]
     """4 bytes of shared memory."""
-    return _instruction("ld.shared.u32 $0, [$1];", [_u], [_u], True)
+    return instruction("ld.shared.u32 $0, [$1];", [_u], [_u], True)
 
 
 @intrinsic
 def shared_store1(context, address, value):  # type: ignore[no-untyped-def]
     """4 bytes to shared memory."""
-    return _instruction("st.shared.u32 [$0], $1;", [], [_u, _u], True, True)
+    return instruction("st.shared.u32 [$0], $1;", [], [_u, _u], True, True)
 
 
 @intrinsic
 def shared_store2(context, address, v0, v1):  # type: ignore[no-untyped-def]
     """8 bytes to shared memory."""
-    return _instruction("st.shared.v2.u32 [$0], {$1,$2};", [], [_u, _u, _u], True, True)
+    return instruction("st.shared.v2.u32 [$0], {$1,$2};", [], [_u, _u, _u], True, True)
 
 
 @intrinsic
 def shared_store4(context, address, v0, v1, v2, v3):  # type: ignore[no-untyped-def]
     """16 bytes to shared memory."""
-    return _instruction("st.shared.v4.u32 [$0], {$1,$2,$3,$4};", [], [_u] * 5, True, True)
+    return instruction("st.shared.v4.u32 [$0], {$1,$2,$3,$4};", [], [_u] * 5, True, True)
 
 
 @intrinsic
 def shuffle_xor(context, value, lanes):  # type: ignore[no-untyped-def]
     """The value of the lane whose number differs by `lanes`, over the whole warp."""
-    return _instruction("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", [_f], [_f, _u], True)
+    return instruction("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", [_f], [_f, _u], True)
 
 
 @intrinsic
 def shuffle_bits(context, value, lanes):  # type: ignore[no-untyped-def]
     """`shuffle_xor` of 32 bits."""
-    return _instruction("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", [_u], [_u, _u], True)
+    return instruction("shfl.sync.bfly.b32 $0, $1, $2, 31, 0xffffffff;", [_u], [_u, _u], True)
 
 
 @intrinsic
 def divide_fast(context, n, multiplier, shift):  # type: ignore[no-untyped-def]
     """``(high32(n * multiplier) + n) >> shift``: left to Numba this becomes 64-bit arithmetic, 4x as long."""
     text = "{.reg .u32 t; mul.hi.u32 t, $1, $2; add.u32 t, t, $1; shr.u32 $0, t, $3;}"
-    return _instruction(text, [_u], [_u, _u, _u], False)
+    return instruction(text, [_u], [_u, _u, _u], False)
 
 
 @intrinsic
 def permute(context, a, b, selector):  # type: ignore[no-untyped-def]
     """Four of eight bytes: digit i of the hexadecimal selector names byte i, 0 to 3 of `a`, 4 to 7 of `b`."""
-    return _instruction("prmt.b32 $0, $1, $2, $3;", [_u], [_u, _u, _u], False)
+    return instruction("prmt.b32 $0, $1, $2, $3;", [_u], [_u, _u, _u], False)
 
 
 @intrinsic
 def shift_pair(context, low, high, bits):  # type: ignore[no-untyped-def]
     """The lower 32 of 64 bits shifted right by up to 31."""
-    return _instruction("shf.r.wrap.b32 $0, $1, $2, $3;", [_u], [_u, _u, _u], False)
+    return instruction("shf.r.wrap.b32 $0, $1, $2, $3;", [_u], [_u, _u, _u], False)
 
 
 @intrinsic
@@ -331,22 +312,22 @@ def byte_to_float(context, word, selector):  # type: ignore[no-untyped-def]
     Four times as fast as a conversion; in one piece, since fast arithmetic would pull the subtraction apart.
     """
     text = "{.reg .b32 t; prmt.b32 t, $1, 0x4B000000, $2; add.f32 $0, t, 0fCB000000;}"
-    return _instruction(text, [_f], [_u, _u], False)
+    return instruction(text, [_f], [_u, _u], False)
 
 
 @intrinsic
 def fma_bf16(context, a, b, c):  # type: ignore[no-untyped-def]
     """``a b + c`` of pairs of bf16."""
-    return _instruction("fma.rn.bf16x2 $0, $1, $2, $3;", [_u], [_u, _u, _u], False)
+    return instruction("fma.rn.bf16x2 $0, $1, $2, $3;", [_u], [_u, _u, _u], False)
 
 
 @intrinsic
 def hold32(context, value):  # type: ignore[no-untyped-def]
     """The value, which the compiler must keep: it would work it out again in every turn of a loop otherwise."""
-    return _instruction("mov.b32 $0, $1;", [types.int32], [types.int32], True)
+    return instruction("mov.b32 $0, $1;", [types.int32], [types.int32], True)
 
 
 @intrinsic
 def hold64(context, value):  # type: ignore[no-untyped-def]
     """`hold32` for an address."""
-    return _instruction("mov.b64 $0, $1;", [_l], [_l], True)
+    return instruction("mov.b64 $0, $1;", [_l], [_l], True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from core.gpu.cuda import driver, intrinsic, types
 from core.gpu.device import check
-from core.gpu.ptx import _instruction as instruction
+from core.gpu.ptx import instruction
 
 _u, _l, _i = types.uint32, types.uint64, types.int32
 
