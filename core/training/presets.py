@@ -79,6 +79,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "precision": "mixed", "device": "cuda", "average": 0.999,
         },
     ),
+    "leaves-mobile": Preset(
+        "leaves that depend less on their background, on a GPU: MobileNetV2, learned on other grounds, long",
+        {
+            "model": "mobilenetv2", "image_size": 224, "use_size": 256, "epochs": 150, "validate_every": 5,
+            "augment_background": 0.3, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
+            "momentum": 0.9, "nesterov": True, "weight_decay": 5e-4, "dropout": 0.2, "augment": "soft",
+            "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt",
+            "precision": "mixed", "device": "cuda", "average": 0.999,
+        },
+    ),
     "leaves-fast": Preset(
         "good in half a minute on a GPU: learned at 224 pixels, judged and used at 256",
         {
