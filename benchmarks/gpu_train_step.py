@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.record import Row, write_results
+from benchmarks.torch_graph import capture
 from benchmarks.torch_models import make_model
 from core.device import Optimizer, PhotoBatch
 from core.gpu.device import open_device
@@ -98,29 +99,7 @@ def theirs(case: Case) -> Callable[[int], float]:
     model = make_model(case.model, CLASSES).cuda().to(memory_format=torch.channels_last)
     x = torch.randn(case.batch, 3, SIZE, SIZE, device="cuda").to(memory_format=torch.channels_last)
     y = torch.randint(0, CLASSES, (case.batch,), device="cuda")
-    run = _torch_step(model, x, y, full) if case.training else _torch_inference(model, x, full)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(4):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    graph.replay()
-    torch.cuda.synchronize()
-
-    def milliseconds(replays: int) -> float:
-        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        before.record()
-        for _ in range(replays):
-            graph.replay()
-        after.record()
-        after.synchronize()
-        return before.elapsed_time(after) / replays
-
-    return milliseconds
+    return capture(_torch_step(model, x, y, full) if case.training else _torch_inference(model, x, full))
 
 
 def _torch_step(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, full: bool) -> Callable[[], None]:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.record import Row, write_results
+from benchmarks.torch_graph import capture
 from benchmarks.torch_models import make_model
 from core.device import Optimizer, PhotoBatch
 from core.errors import OutOfMemory
@@ -29,7 +30,7 @@ from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
 BATCHES, SIZES, SIDE, BATCH, CLASSES = (1, 8, 32, 128, 512), (64, 128, 224, 320, 448), 224, 32, 10
-ROUNDS = 5
+ROUNDS, REPLAYS = 5, 5
 GAP_SECONDS = 0.02
 """Threads that spin after their last call have gone to sleep after this long."""
 Timed = Callable[[], float]
@@ -62,7 +63,7 @@ def ours(model: str, device: str, training: bool, batch: int, side: int) -> tupl
         kept = PhotoBatch(None, rows, labels, np.arange(batch))
         if training:
             plan.train_step(kept, 1e-5)
-        return lambda: plan.replay_milliseconds(kept, 5), plan.close
+        return lambda: plan.replay_milliseconds(kept, REPLAYS), plan.close
     given = PhotoBatch(photos, rows, labels)
     if training:
         return by_clock(lambda: plan.train_step(given, 1e-5)), plan.close
@@ -97,30 +98,10 @@ def theirs(model: str, device: str, training: bool, batch: int, side: int) -> Ti
             loss.backward()
             optimizer.step()
 
-    return captured(step) if on_gpu else by_clock(step)
-
-
-def captured(step: Callable[[], None]) -> Timed:
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-
-    def milliseconds() -> float:
-        before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        before.record()
-        for _ in range(5):
-            graph.replay()
-        after.record()
-        after.synchronize()
-        return before.elapsed_time(after) / 5
-
-    return milliseconds
+    if not on_gpu:
+        return by_clock(step)
+    replay = capture(step)
+    return lambda: replay(REPLAYS)
 
 
 def measure(model: str, device: str, training: bool, batch: int, side: int) -> Row:
