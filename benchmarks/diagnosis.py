@@ -34,7 +34,7 @@ from core.diagnosis.intervals import bootstrap_interval
 from core.diagnosis.model_card import TEST, render_card
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
-from core.diagnosis.verdict import NO_LEAF_NAMES, SECTION, Thresholds
+from core.diagnosis.verdict import NO_LEAF_NAMES, SECTION, Thresholds, is_healthy
 from core.ops.contract import Array
 
 
@@ -85,8 +85,8 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
     named |= {f"{place} photos of leaves": (settings == place) & leaves for place in ("lab", "field")}
     parts = [_part(name, right[mask]) for name, mask in named.items()]
     known_crop = np.array([model.classes[i].split("/")[0] for i in said]) == crops
-    sick = np.array([not model.classes[i].endswith("/healthy") for i in said])
-    truly = np.array([r["condition"] != "healthy" for r in rows])
+    sick = np.array([not is_healthy(model.classes[i]) for i in said])
+    truly = np.array([not is_healthy(r["condition"]) for r in rows])
     parts += [_part("crop named right", known_crop[leaves]), _part("healthy or not", (sick == truly)[leaves])]
 
     def macro(indices: Array) -> float:

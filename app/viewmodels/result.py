@@ -14,7 +14,7 @@ from app.cards import disease_name
 from app.mask import Mask, decode_mask
 from app.translation import sentence, tr
 from app.viewmodels.table import Column
-from core.diagnosis.verdict import Thresholds, judge_photo
+from core.diagnosis.verdict import Thresholds, is_healthy, judge_photo
 from core.ops.contract import Array
 
 
@@ -53,7 +53,7 @@ class Result:
 
     @property
     def healthy(self) -> bool:
-        return self.sure and self.verdict.rsplit("/", 1)[-1].startswith("healthy")
+        return self.sure and is_healthy(self.verdict)
 
     @property
     def shown_percent(self) -> float | None:

@@ -20,7 +20,7 @@ from core.diagnosis.model_card import TEST, render_card_html
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Diagnosis, Guess
 from core.diagnosis.severity import SCALE
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, is_healthy
 from core.ops.contract import Array
 
 PICTURE: Final = 256
@@ -126,7 +126,7 @@ def _guess(guess: Guess) -> str:
 def _kind(found: Diagnosis) -> str:
     if found.error or found.verdict in (NOT_SURE, NO_LEAF):
         return "muted"
-    return "well" if found.verdict.endswith("healthy") else "sick"
+    return "well" if is_healthy(found.verdict) else "sick"
 
 
 def readable(label: str) -> str:

@@ -75,7 +75,12 @@ class Verdict:
     @property
     def is_disease(self) -> bool:
         """A class, and not the healthy one: only then has a diseased area a meaning."""
-        return self.is_class and not self.word.rsplit("/", 1)[-1].startswith("healthy")
+        return self.is_class and not is_healthy(self.word)
+
+
+def is_healthy(label: str) -> bool:
+    """Whether a class is that of healthy leaves: its condition (after the crop) begins so."""
+    return label.rsplit("/", 1)[-1].startswith("healthy")
 
 
 def set_thresholds(
