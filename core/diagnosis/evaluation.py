@@ -20,7 +20,7 @@ from core.data.split_file import read_split
 from core.diagnosis.answered import Answered, count_answered
 from core.diagnosis.figures import Figures, judge
 from core.diagnosis.model_file import ModelFile, check_classes
-from core.diagnosis.parts import OWN_FIELD, Part, part_by_setting
+from core.diagnosis.parts import Part, beside_field, part_by_setting
 from core.diagnosis.prediction import Answer, Predictor, choose_device
 from core.errors import DataError
 from core.ops.contract import Array
@@ -64,8 +64,7 @@ def judge_model(
         field = None
         if own is not None:
             field, _ = _judge(_answers(made, own.cache.photos, own.slots), own.labels, model)
-            parts = (*(parts or (Part("these photos", figures.photos, figures.right),)),
-                     Part(OWN_FIELD, field.photos, field.right))  # fmt: skip
+        parts = beside_field(parts, "these photos", figures, field)
         answered = None
         if coverage is not None:
             words = [made.judge(answer, coverage).word for answer in answers]

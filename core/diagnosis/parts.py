@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.diagnosis.figures import wilson_interval
+from core.diagnosis.figures import Figures, wilson_interval
 from core.diagnosis.verdict import NO_LEAF_NAMES
 from core.ops.contract import Array
 
@@ -60,6 +60,17 @@ def part_by_setting(right: Array, labels: Array, classes: Sequence[str], setting
     found = [Part(f"{place} photos{' of leaves' if bare.any() else ''}", int(mask.sum()), int(right[mask].sum()))
              for place in np.unique(places) if place and (mask := (places == place) & leaves).any()]  # fmt: skip
     return tuple(sorted(found, key=lambda part: -part.photos))
+
+
+def beside_field(
+    places: Sequence[Part], all_name: str, figures: Figures, field: Figures | None
+) -> tuple[Part, ...]:
+    """The parts by place with the user's own field photos after them; where no place is known, all judged photos
+    stand beside those, under `all_name`. Without field photos the parts as they are."""
+    if field is None:
+        return tuple(places)
+    whole = Part(all_name, figures.photos, figures.right)
+    return (*(places or (whole,)), Part(OWN_FIELD, field.photos, field.right))
 
 
 def describe_part(part: Part) -> str:

@@ -18,7 +18,7 @@ from core.diagnosis.calibration import describe_error
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.figures import Figures, describe_accuracy, judge
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.parts import OWN_FIELD, Part, describe_places, part_by_setting
+from core.diagnosis.parts import Part, beside_field, describe_places, part_by_setting
 from core.ops.contract import Array
 from core.training.commands import Commands
 from core.training.events import Progress, RunJudged
@@ -48,10 +48,7 @@ class Judgement:
     @property
     def parts(self) -> tuple[Part, ...]:
         """Lab and field side by side; where only the user's own photos are known to be field photos, against all."""
-        if self.field is None:
-            return self.places
-        own = Part(OWN_FIELD, self.field.photos, self.field.right)
-        return (*(self.places or (self._whole(f"{self.judged_on} photos"),)), own)
+        return beside_field(self.places, f"{self.judged_on} photos", self.figures, self.field)
 
     def verdict(self) -> str:
         """Right of how many, and by place in the same breath."""
