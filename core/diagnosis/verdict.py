@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -17,8 +19,12 @@ SECTION: Final = "rejection"
 """Name of the model file's section."""
 NOT_SURE: Final = "not sure"
 NO_LEAF: Final = "no leaf"
-NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no leaf", "not_a_leaf")
+NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no leaf", "not_a_leaf",
+                         "background_without_leaves")
 """Class names, in lower case, that mean a photo without a leaf."""
+HEALTHY_WORDS: Final = frozenset({"healthy", "khỏe", "khoẻ"})
+NOT_WORDS: Final = frozenset({"not", "non", "không"})
+"""Words of class names, in the languages of the window."""
 COVERAGE: Final = 0.97
 """Share of validation photos that is answered unless the user moves the slider."""
 FAR_REFUSED: Final = 0.02
@@ -79,8 +85,10 @@ class Verdict:
 
 
 def is_healthy(label: str) -> bool:
-    """Whether a class is that of healthy leaves: its condition (after the crop) begins so."""
-    return label.rsplit("/", 1)[-1].startswith("healthy")
+    """Whether a class is that of healthy leaves, as folders name it: ``tomato/healthy``, ``Tomato___healthy``,
+    ``Healthy leaves``, ``lá khỏe``."""
+    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", label).lower())
+    return not HEALTHY_WORDS.isdisjoint(words) and NOT_WORDS.isdisjoint(words)
 
 
 def set_thresholds(

@@ -4,7 +4,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Thresholds, Verdict, judge_photo, set_thresholds
+from core.diagnosis.verdict import (
+    NO_LEAF,
+    NOT_SURE,
+    Thresholds,
+    Verdict,
+    is_healthy,
+    judge_photo,
+    set_thresholds,
+)
 
 CLASSES = ("apple/scab", "background/none", "tomato/healthy")
 
@@ -72,3 +80,13 @@ def test_without_thresholds_a_class_must_be_likelier_than_all_others():
     assert judge_photo(np.array([0.6, 0.3, 0.1]), 0.0, None, CLASSES).word == "apple/scab"
     doubtful = judge_photo(np.array([0.4, 0.25, 0.35]), 0.0, None, CLASSES)
     assert (doubtful.word, "apple/scab or tomato/healthy" in doubtful.reason) == (NOT_SURE, True)
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [("tomato/healthy", True), ("Tomato___healthy", True), ("Pepper,_bell___healthy", True), ("Tomato_healthy", True),
+     ("Healthy leaves", True), ("lá khoẻ", True), ("cà chua/la\u0301 kho\u0309e mạnh", True), ("unhealthy", False),
+     ("not_healthy", False), ("lá không khỏe", False), ("tomato/late_blight", False)],
+)  # fmt: skip
+def test_folders_of_healthy_leaves_are_known_by_their_names(label, expected):
+    assert is_healthy(label) is expected
