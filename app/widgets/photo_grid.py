@@ -34,9 +34,12 @@ class PhotoGrid(QAbstractItemView):
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.verticalScrollBar().setSingleStep(CELL.height() // 3)
-        thumbnails.ready.connect(lambda _: self.viewport().update())
+        thumbnails.ready.connect(self._on_ready)  # not a lambda: pictures may come when the grid has gone
         theme.changed.connect(self.viewport().update)
         self.activated.connect(lambda index: self.opened.emit(index.row()))
+
+    def _on_ready(self, path: str) -> None:
+        self.viewport().update()
 
     @property
     def columns(self) -> int:
@@ -170,5 +173,5 @@ class PhotoGrid(QAbstractItemView):
             painter.drawText(tag.adjusted(5, 0, -3, 0), Qt.AlignmentFlag.AlignVCenter, mark)
         under = QRect(area.left() + 5, place.bottom() + 2, PHOTO, area.bottom() - place.bottom() - 2)
         painter.setPen(QColor(colours.muted))
-        name = painter.fontMetrics().elidedText(str(index.data()), Qt.TextElideMode.ElideMiddle, under.width())
+        name = painter.fontMetrics().elidedText(str(index.data()), Qt.TextElideMode.ElideLeft, under.width())
         painter.drawText(under, Qt.AlignmentFlag.AlignCenter, name)

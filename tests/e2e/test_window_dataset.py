@@ -43,6 +43,20 @@ def test_keys_leave_photos_out_and_take_it_back(panel, qtbot):
     assert panel._document.table.excluded.sum() == 0
 
 
+def test_the_chosen_class_stays_chosen_when_its_photos_change(panel, monkeypatch):
+    panel.classes.table.selectRow(1)
+    panel.grid.setCurrentIndex(panel.photos.index(0))
+    panel._actions.exclude.trigger()
+    assert panel.classes.selected() == ["rust"]
+    assert panel.photos.rowCount() == 32
+    assert panel._actions.exclude.isEnabled(), "the same photos are shown and stay selected"
+    monkeypatch.setattr(QInputDialog, "getItem", lambda *_: ("mildew", True))
+    panel._on_move()
+    assert panel.classes.selected() == ["rust"]
+    assert panel.photos.rowCount() == 31
+    assert not panel._actions.exclude.isEnabled(), "the photo has gone elsewhere, and with it the selection"
+
+
 def test_photos_are_moved_and_classes_renamed(panel, qtbot, monkeypatch):
     monkeypatch.setattr(QInputDialog, "getItem", lambda *_: ("mildew", True))
     panel.grid.setCurrentIndex(panel.photos.index(0))

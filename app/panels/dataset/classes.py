@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSignalBlocker, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QVBoxLayout, QWidget
 
@@ -60,12 +60,23 @@ class ClassesPane(QWidget):
         self._bars.highest = float(max((n for _, n in rows), default=1))
         if [r for r in self.model.rows] != sorted(rows):
             self.model.show_rows(sorted(rows))
+            self._select(before)
         self.balance.setText(balance_text(rows))
         if before != self.selected():
             self.chosen.emit(self.selected())
 
     def selected(self) -> list[str]:
         return [index.data(ROW)[0] for index in self.table.selectionModel().selectedRows()]
+
+    def _select(self, names: list[str]) -> None:
+        """Select these classes, as far as they are still there, and tell nobody."""
+        selection, view = QItemSelection(), self.table.model()
+        for index in (view.index(at, 0) for at in range(view.rowCount())):
+            if index.data(ROW)[0] in names:
+                selection.select(index, index)
+        with QSignalBlocker(self):
+            flags = QItemSelectionModel.SelectionFlag
+            self.table.selectionModel().select(selection, flags.ClearAndSelect | flags.Rows)
 
     def _on_rename(self) -> None:
         names = self.selected()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, final
 
@@ -63,10 +62,12 @@ class HealthPane(QWidget):
         self.bar.setVisible(busy)
         self.stop.setVisible(busy)
         self.check.setVisible(not busy)
-        counts = Counter()
-        for finding in found:
-            counts[finding.kind] += max(len(finding.rows), 1)
-        rows = [(meaning, counts[kind], kind) for kind, meaning in known.items() if counts[kind]]
+        rows = []
+        for kind, meaning in known.items():
+            findings = [finding for finding in found if finding.kind == kind]
+            photos = {row for finding in findings for row in finding.rows}  # one photo may be in two findings
+            if findings:
+                rows.append((meaning, len(photos) or len(findings), kind))
         if rows != self.model.rows:
             self.model.show_rows(rows)
         self.table.setVisible(bool(rows))

@@ -158,13 +158,14 @@ class DatasetPanel(QWidget):
         self.which.currentIndexChanged.connect(lambda _: self._on_filter())
         self.grid.opened.connect(self._on_opened_photo)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
+        self.photos.modelReset.connect(self._on_selection)  # Qt tells of no selection that a reset has ended
         self.grid.selectionModel().currentChanged.connect(lambda *_: self.augmentation.refresh())
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
         self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))
         self._on_selection()
 
     def selection(self) -> Array:
-        """Rows of the table that are selected in the grid, or all shown where none is."""
+        """Rows of the table that are selected in the grid."""
         return self.photos.rows[self.grid.selected_rows()]
 
     def current_path(self) -> str:
