@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, QThread, Signal
 from app.processes.entry import environment
 
 FRAME_MS: Final = 33
-"""Least time between two bundles: redrawing more than 30 times a second shows nobody anything."""
+"""Least time between two bundles, unless asked otherwise: more than 30 a second show nobody anything."""
 NICE: Final = 10
 """The process gives way to the window where both want a core; where nobody wants it, it has it as before."""
 TAIL: Final = 4000
@@ -34,10 +34,11 @@ class ProcessThread(QThread):
     ended = Signal(int, str)
 
     def __init__(
-        self, command: Sequence[str], read: Callable[[str], Any], parent: QObject | None = None
-    ) -> None:
+        self, command: Sequence[str], read: Callable[[str], Any], parent: QObject | None = None,
+        frame_ms: int = FRAME_MS,
+    ) -> None:  # fmt: skip
         super().__init__(parent)
-        self._command, self._read = list(command), read
+        self._command, self._read, self._frame_ms = list(command), read, frame_ms
         self._lock = threading.Lock()
         self._waiting: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -113,7 +114,7 @@ class ProcessThread(QThread):
             if found:
                 self.bundle.emit(found)
             if open_:
-                self.msleep(FRAME_MS)
+                self.msleep(self._frame_ms)
 
     def _write(self, line: str) -> None:
         assert self._process is not None

@@ -19,6 +19,8 @@ from core.training.events import CheckpointSaved, RunFailed, RunFinished, RunSta
 
 log = logging.getLogger(__name__)
 
+BUNDLE_MS: Final = 250
+"""Between two bundles of events: the plots are drawn twice a second, and each bundle wakes the window."""
 PATIENCE_MS: Final = 20_000
 """How long `shutdown` waits for the last checkpoint; writing one takes well under a second."""
 
@@ -76,7 +78,7 @@ class TrainingSession(QObject):
             raise RuntimeError(f"cannot start while {self.state.value}")
         self.folder, self._resumable = folder, bool(folder)
         self._finished = self._failure = None
-        self._thread = ProcessThread(self._command, read_event, self)
+        self._thread = ProcessThread(self._command, read_event, self, BUNDLE_MS)
         self._thread.send(request)
         self._thread.bundle.connect(self._on_bundle)
         self._thread.ended.connect(self._on_ended)

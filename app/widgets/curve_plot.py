@@ -18,6 +18,7 @@ from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QHBoxLayout, QVBoxLayout
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.run_view import Curve
+from app.viewmodels.series import Floats
 from app.widgets.parts import label
 
 STYLES: Final = (
@@ -32,23 +33,28 @@ IMAGE_WIDTH: Final = 1600
 
 @final
 class CurvePlot(QWidget):
-    """Curves by name; `show_curves` brings the drawing up to date and keeps what the user hid or zoomed."""
+    """Curves by name; `show_curves` brings the drawing up to date and keeps what the user hid or zoomed.
 
-    def __init__(self, theme: Theme, title: str, unit: str = "", log: bool = False) -> None:
+    The ranges are set here and seldom change: whenever one does, both axes are drawn anew, which costs more than all
+    curves, and pyqtgraph's own ranging looks at every curve twice in each redraw.
+    """
+
+    def __init__(self, theme: Theme, title: str, unit: str = "") -> None:
         super().__init__()
         self._theme, self._title = theme, title
         self._lines: dict[str, pg.PlotDataItem] = {}
+        self._drawn: dict[str, tuple[float, ...]] = {}
         self._boxes: dict[str, QCheckBox] = {}
         self.curves: list[Curve] = []
         self.plot = pg.PlotWidget()
         self.plot.setAccessibleName(title)
         self.plot.setLabel("left", unit)
         self.plot.setLabel("bottom", tr("epoch"))
-        self.plot.setLogMode(y=log)
         self.plot.setMouseEnabled(x=True, y=True)
         self.plot.hideButtons()
         self.plot.setMenuEnabled(False)
-        self._widest = 0.0
+        self.plot.disableAutoRange()
+        self._range = (0.0, 0.0, 0.0)
         self._zoomed = False
         self.plot.getViewBox().sigRangeChangedManually.connect(self._on_zoomed)
         for side in ("left", "bottom"):
@@ -56,14 +62,12 @@ class CurvePlot(QWidget):
             self.plot.getAxis(side).setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = QHBoxLayout()
         self._legend.setSpacing(9)
-        head = QHBoxLayout()
-        head.addWidget(label(title, "heading"))
-        head.addStretch(1)
-        head.addLayout(self._legend)
+        self._legend.addStretch(1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(4)
-        layout.addLayout(head)
+        layout.addWidget(label(title, "heading"))
+        layout.addLayout(self._legend)
         layout.addWidget(self.plot, 1)
         theme.changed.connect(self._paint)
         self._paint()
@@ -73,29 +77,42 @@ class CurvePlot(QWidget):
         self.curves = list(curves)
         for name in set(self._lines) - {c.name for c in curves}:
             self.plot.removeItem(self._lines.pop(name))
+            self._drawn.pop(name, None)
             box = self._boxes.pop(name)
             self._legend.removeWidget(box)
             box.deleteLater()
         for curve in curves:
             if curve.name not in self._lines:
                 self._add(curve.name)
-            line = self._lines[curve.name]
-            line.setData(curve.x, curve.y)
-            few = 0 < len(curve.x) <= 60 and curve.name not in ("each step", "learning rate")
-            line.setSymbol(self._symbol(curve.name) if few else None)
-        self._fit(max((float(c.x[-1]) for c in curves if len(c.x)), default=0.0))
+            self._draw(curve)
+        self._fit()
 
     def reset_zoom(self) -> None:
-        self._zoomed, self._widest = False, 0.0
-        self.plot.enableAutoRange(axis="y")
-        self._fit(max((float(c.x[-1]) for c in self.curves if len(c.x)), default=0.0))
+        self._zoomed, self._range = False, (0.0, 0.0, 0.0)
+        self._fit()
 
-    def _fit(self, last: float) -> None:
-        """The x axis ends at a whole epoch (a tenth within the first): redrawing it for every step would cost most."""
-        wide = math.ceil(last) if last > 1 else max(math.ceil(10 * last) / 10, 0.1)
-        if not self._zoomed and wide != self._widest:
-            self._widest = wide
-            self.plot.setXRange(0.0, wide, padding=0.02)
+    def _draw(self, curve: Curve) -> None:
+        """A curve grows at its end: where that is as it was drawn, nothing is to be done."""
+        count = len(curve.x)
+        end = (count, float(curve.x[-1]), float(curve.y[-1])) if count else (0,)
+        if self._drawn.get(curve.name) == end:
+            return
+        self._drawn[curve.name] = end
+        few = 0 < count <= 60 and curve.name not in ("each step", "learning rate")
+        self._lines[curve.name].setData(curve.x, curve.y, symbol=self._symbol(curve.name) if few else None)
+
+    def _fit(self) -> None:
+        """All curves that are shown in sight, unless somebody zoomed."""
+        shown = [curve for curve in self.curves if self.is_shown(curve.name) and len(curve.x)]
+        if self._zoomed or not shown:
+            return
+        wanted = (
+            rounded_end(max(float(curve.x[-1]) for curve in shown)),
+            *rounded_range(np.concatenate([curve.y for curve in shown])),
+        )
+        if wanted != self._range:
+            self._range = wanted
+            self.plot.setRange(xRange=(0.0, wanted[0]), yRange=wanted[1:], padding=0.02)
 
     def _on_zoomed(self) -> None:
         self._zoomed = True
@@ -137,8 +154,9 @@ class CurvePlot(QWidget):
         box.setChecked(True)
         box.setToolTip(tr("Show or hide this curve"))
         box.toggled.connect(line.setVisible)
+        box.toggled.connect(lambda _: self._fit())
         self._boxes[name] = box
-        self._legend.addWidget(box)
+        self._legend.insertWidget(self._legend.count() - 1, box)
         self._style(name)
 
     def _style(self, name: str) -> None:
@@ -171,3 +189,24 @@ class CurvePlot(QWidget):
         self.plot.showGrid(x=True, y=True, alpha=0.12)
         for name in self._lines:
             self._style(name)
+
+
+def rounded_end(last: float) -> float:
+    """Where an axis ends that shows epochs up to `last`: seldom elsewhere, and at most a quarter too far.
+
+    Whole epochs (tenths within the first), from 8 on multiples of 2, from 16 on of 4, and so on.
+    """
+    if last <= 1:
+        return max(math.ceil(10 * last) / 10, 0.1)
+    grain = 2.0 ** max(math.floor(math.log2(last)) - 2, 0)
+    return math.ceil(last / grain) * grain
+
+
+def rounded_range(values: Floats) -> tuple[float, float]:
+    """A range with all finite values in it, never empty; its ends lie on a grid of an eighth to a quarter of it."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    span = max(high - low, 0.1 * abs(high)) or 1.0
+    grain = 2.0 ** (math.floor(math.log2(span)) - 2)
+    bottom, top = math.floor(low / grain) * grain, math.ceil(high / grain) * grain
+    return (bottom, top) if top > bottom else (bottom - grain, top + grain)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from app.viewmodels.run_list import list_runs, read_run
-from app.viewmodels.run_view import RunView
+from app.viewmodels.run_view import Curve, RunView
 from app.viewmodels.series import Series
 from core.training.events import EpochDone, RunFinished, RunStarted, StepDone, to_line
 
@@ -116,3 +116,35 @@ def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
     box = pane.plots["loss"].box("validation")
     box.click()
     assert not pane.plots["loss"].is_shown("validation")
+
+
+@pytest.mark.gui
+def test_axes_seldom_change_and_always_hold_the_curves(qtbot, qapp):
+    from app.theme import Theme
+    from app.widgets.curve_plot import CurvePlot
+
+    plot = CurvePlot(Theme(qapp), "Loss")
+    qtbot.addWidget(plot)
+    ranges = []
+    for end in range(1, 200):
+        x = np.arange(1, end + 1, dtype=float)
+        plot.show_curves([Curve("training", x, 2 / x), Curve("validation", x, 3 / x)])
+        (left, right), (low, high) = plot.plot.getViewBox().viewRange()
+        assert left <= 0
+        assert end <= right <= max(1.3 * end, end + 0.5)
+        assert low <= 2 / end
+        assert high >= 3
+        ranges.append((left, right, low, high))
+    assert len(set(ranges)) < 40
+    plot.box("validation").click()
+    assert plot.plot.getViewBox().viewRange()[1][1] < 3
+
+
+def test_a_range_is_never_empty():
+    from app.widgets.curve_plot import rounded_range
+
+    for values in ([], [0.0], [float("nan"), float("inf")], [1e-3, 1e-3], [-5.0, -5.0], [0.0, 1.0]):
+        low, high = rounded_range(np.array(values))
+        assert low < high
+        assert all(low <= v <= high for v in values if np.isfinite(v))
+    assert rounded_range(np.array([0.0, 1.0])) == (0.0, 1.0)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from app.training.session import State, TrainingSession, death
+from app.training.session import BUNDLE_MS, State, TrainingSession, death
 from core.training.events import RunFinished, RunStarted, StepDone
 from tests.helpers.window import FAKE_WORKER
 
@@ -52,9 +52,9 @@ def test_pause_holds_the_run_and_resume_goes_on(run, qtbot):
     qtbot.waitUntil(lambda: len(session.seen) > 3)
     session.pause()
     assert session.state is State.PAUSED
-    qtbot.wait(150)
+    qtbot.wait(2 * BUNDLE_MS)
     count = len(session.seen)
-    qtbot.wait(200)
+    qtbot.wait(2 * BUNDLE_MS)
     assert len(session.seen) == count
     session.resume()
     qtbot.waitUntil(idle(session))

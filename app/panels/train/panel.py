@@ -27,9 +27,9 @@ from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row
 from app.wording import duration, number, stage_text
 
-REDRAW_MS: Final = 300
-"""One timer draws one plot at a time, and only what is seen. Drawn by the processor, the window took 12 % of a core at
-ten times a second and 7 % at three, from cores that train (`benchmarks.gui_latency`)."""
+REDRAW_MS: Final = 500
+"""One timer draws one plot at a time, and only what is seen and new: the window draws with the cores that train
+(`docs/window.md`, What it costs)."""
 
 
 @final
@@ -100,7 +100,7 @@ class TrainPanel(QWidget):
         self.tabs.currentChanged.connect(lambda _: self.redraw())
         right = QVBoxLayout()
         right.setSpacing(GAP)
-        right.addLayout(row(*self.figures.values(), spacing=GAP))
+        right.addLayout(row(*self.figures.values()))
         right.addWidget(self.progress)
         right.addWidget(self.stage)
         right.addWidget(self.tabs, 1)
