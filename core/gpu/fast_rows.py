@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, single_step
+from core.gpu import convolution, single_step, update_row
 from core.gpu.forward_steps import halo_forward, plain_forward, window_of
 from core.gpu.frame import Frame
 from core.gpu.hosted import hosted
 from core.gpu.single_step import Write
 from core.ops.registry import Kernel, Tolerance
+from core.ops.update import OPTIMIZERS
 from core.ops.window import read_window
 from core.program import Step
 
@@ -22,7 +23,9 @@ LONG: Final = Tolerance(1e-4)
 
 EXACT: Final = Tolerance(1e-6)
 
-WRITES: Final = {"forward": ("out",), "backward_input": ("dx", "dx2"), "backward_weight": ("dweight", "dbias")}
+WRITES: Final = {
+    "forward": ("out", *single_step.UPDATED), "backward_input": ("dx", "dx2"), "backward_weight": ("dweight", "dbias"),
+}  # fmt: skip
 
 
 def write_implicit(frame: Frame, step: Step) -> None:
@@ -74,6 +77,22 @@ PRODUCTS: Final = tuple(
     )
 )  # fmt: skip
 
+NORMS: Final = (
+    fast_row("batch_norm", "forward", "fused", single_step.forward,
+             "partial sums of slices, added in order; then one pass, activation on the way out", LONG),
+    fast_row("batch_norm", "backward_input", "fused", single_step.backward_input,
+             "dx = a dy + b x + c, its factors from sums of dy and dy x (timed with the statistics of x)", LONG),
+    fast_row("batch_norm", "backward_weight", "fused", single_step.backward_weight,
+             "partial sums of dy and dy x, added in order (timed with the statistics of x)", LONG),
+)  # fmt: skip
+
+UPDATES: Final = tuple(
+    Kernel(op, "update", "cuda", "fused", hosted(update_row.launch, *update_row.WRITES),
+           "decay, moments, step and average in one pass; the gradient's norm before it, for clipping", EXACT,
+           lambda case: None)
+    for op in OPTIMIZERS
+)  # fmt: skip
+
 ROWS: Final = (
     *PRODUCTS,
     fast_row("conv2d", "forward", "halo", write_halo,
@@ -87,4 +106,11 @@ ROWS: Final = (
     *both("relu6", "16 bytes a lane", "16 bytes a lane, masked by the output"),
     *both("sigmoid", "16 bytes a lane", "16 bytes a lane"),
     *both("add", "16 bytes a lane, activation on the way out", "16 bytes a lane"),
+    *both("dropout", "16 bytes a lane; every channel computes its own random bits", "the same bits again, no mask"),
+    *NORMS,
+    fast_row("softmax_cross_entropy", "forward", "fused", single_step.loss,
+             "a block a photo: scores, loss and hit in shared memory", LONG),
+    fast_row("softmax_cross_entropy", "backward_input", "fused", single_step.loss_gradient,
+             "the loss and its gradient (dy is 1) in one launch", LONG),
+    *UPDATES,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from core.gpu.frame import Frame, Places
 from core.gpu.launch import Launch
-from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launches
+from core.gpu.update_steps import UpdateArrays, pack_launch, result_launches, update_launch
 from core.gpu.walk import walk
 from core.ops.update import Optimizer
 
@@ -23,7 +23,9 @@ def write_lists(frame: Frame, where: Places, at: Mapping[str, int], optimizer: O
     frame.restart(where)
     walk(frame, True, True)
     arrays = UpdateArrays(at["first"], at.get("second", 0), at.get("average", 0), at["roles"], at["sums"], at["answer"])
-    end, update = result_launches(frame, arrays), update_launches(frame, optimizer, arrays)
+    count = frame.layout.trained
+    end = result_launches(where, count, frame.batch, arrays)
+    update = [update_launch(where, count, frame.processors, optimizer, arrays), pack_launch(frame)]
     return {
         **lists, "gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update,
         "step": [*first, *end, *update],

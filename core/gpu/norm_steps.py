@@ -20,6 +20,14 @@ def saved_of(frame: Frame, step: Step) -> int:
 
 def forward(frame: Frame, step: Step) -> None:
     """Finish the statistics, and normalise where no later kernel does it on its way."""
+    statistics(frame, step)
+    if frame.whole or not is_read_raw(frame, step):
+        x, out = frame.image(step.inputs[0]), frame.image(step.output)
+        frame.add(_apply(frame, step, "forward", x, None, None, "", out, saved_of(frame, step), False, False))
+
+
+def statistics(frame: Frame, step: Step) -> None:
+    """What the pass over the activations reads of a batch norm's channels, and new running statistics."""
     saved, x = saved_of(frame, step), frame.image(step.inputs[0])
     of = {p.role: frame.weight(f"{step.node}.{p.role}") for p in step.parameters}
     epsilon = float(step.attributes["epsilon"])  # type: ignore[arg-type]
@@ -35,9 +43,6 @@ def forward(frame: Frame, step: Step) -> None:
         partial, blocks = _statistics(frame, step, x)
         momentum = float(step.attributes["momentum"])  # type: ignore[arg-type]
         frame.add(_finish(frame, step, x, "forward", (partial, *four, saved, 0, 0), blocks, 0, epsilon, momentum))
-    if frame.whole or not is_read_raw(frame, step):
-        x, out = frame.image(step.inputs[0]), frame.image(step.output)
-        frame.add(_apply(frame, step, "forward", x, None, None, "", out, saved_of(frame, step), False, False))
 
 
 def _statistics(frame: Frame, step: Step, x: Tensor) -> tuple[int, int]:
@@ -45,8 +50,8 @@ def _statistics(frame: Frame, step: Step, x: Tensor) -> tuple[int, int]:
     name = f"sums:{step.node}"
     if name in frame.partials:
         return frame.use(name, 0), frame.partials[name]
-    last = frame.launches[-1]
-    if last.recipe.factory == "make_convolution" and last.recipe.arguments[3] and last.layer != step.node:
+    last = frame.launches[-1] if frame.launches else None
+    if last and last.recipe.factory == "make_convolution" and last.recipe.arguments[3] and last.layer != step.node:
         return frame.use(name, 0), last.grid[0]
     return _sums(frame, step, "forward", name, x, None)
 

@@ -7,14 +7,17 @@ all in bf16, are copied into the plan's layout and back, which counts in a timin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, final
 from weakref import finalize
 
+import numpy as np
+
 from core.errors import KernelUnavailable
+from core.gpu import control, norm_steps
 from core.gpu.backward_steps import write_backward
 from core.gpu.cuda import driver
-from core.gpu.device import check, open_device
+from core.gpu.device import Device, check, open_device
 from core.gpu.forward_steps import write_forward
 from core.gpu.frame import Frame, Places
 from core.gpu.gradient_walk import Backward
@@ -23,10 +26,10 @@ from core.gpu.kernels import layout_fast
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.launch import Launch, blocks_of
 from core.gpu.memory import Block
-from core.gpu.plain_launches import THREADS, simple_launch
+from core.gpu.plain_launches import THREADS, head_launch, simple_launch
 from core.gpu.update_steps import pack_launch
 from core.graph import Graph, Node, Shape
-from core.ops.contract import Array, volume
+from core.ops.contract import Array, Mode, volume
 from core.ops.registry import Case, Refusal
 from core.ops.table import OPS
 from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
@@ -40,16 +43,23 @@ Allocate: TypeAlias = Callable[[Mapping[str, int], Mapping[str, Array]], dict[st
 NODE: Final = "layer"
 PROCESSORS: Final = 132
 """For a refusal, which needs no GPU."""
+TRAINING: Final = Mode(training=True)
+LOSS: Final = "softmax_cross_entropy"
 
 ROLES: Final = {"x": "x", "x2": "x2", "out": "out", "d:out": "dy", "d:x": "dx", "d:x2": "dx2"}
 """The caller's name of each buffer."""
 
+UPDATED: Final = ("running_mean", "running_var")
+"""Parameters that a forward pass in training moves."""
+
 WRITTEN: Final = {"forward": ("out",), "backward_input": ("d:x", "d:x2"), "backward_weight": ()}
 
 
-def lower_case(case: Case) -> tuple[Program, ParameterLayout]:
-    """A program of one step that reads x (and x2) and writes out."""
+def lower_case(case: Case, mode: Mode) -> tuple[Program, ParameterLayout]:
+    """A program of one step that reads x (and x2) and writes out; a loss reads the program's own output."""
     op = OPS[case.op]
+    if case.op == "dropout" and not mode.training:
+        case = replace(case, attributes={**case.attributes, "rate": 0.0})
     parameters = op.parameters(case.attributes, case.inputs)
     inputs = tuple(Value(f"x{i + 1}" if i else "x", shape) for i, shape in enumerate(case.inputs))
     step = Step(
@@ -58,7 +68,9 @@ def lower_case(case: Case) -> tuple[Program, ParameterLayout]:
     )  # fmt: skip
     graph = Graph("row", (Node(NODE, case.op, (), case.output, case.attributes, parameters),), NODE)
     buffers = {value.buffer: value.shape for value in (*inputs, step.output)}
-    return Program(graph, True, (step,), buffers, {}, Value("logits", (1,))), lay_out_parameters(graph)
+    training = mode.training or case.op != "batch_norm"
+    output = inputs[0] if case.op == LOSS else Value("logits", (1,))
+    return Program(graph, training, (step,), buffers, {}, output), lay_out_parameters(graph)
 
 
 def forward(frame: Frame, step: Step) -> None:
@@ -70,6 +82,8 @@ def backward_input(frame: Frame, step: Step) -> None:
     """Gradients of the inputs; a max pool runs forward first, which leaves the winners' places."""
     if step.op == "max_pool":
         write_forward(frame, step, None)
+    elif step.op == "batch_norm":
+        _keep_statistics(frame, step)
     walk = Backward(frame, False)
     walk.wanted = frozenset(value.buffer for value in step.inputs)
     frozen, frame.frozen = frame.frozen, frozenset(f"{NODE}.{p.role}" for p in step.parameters)
@@ -79,11 +93,32 @@ def backward_input(frame: Frame, step: Step) -> None:
 
 def backward_weight(frame: Frame, step: Step) -> None:
     """Gradients of the parameters."""
+    if step.op == "batch_norm":
+        if step.attributes["frozen"]:
+            raise KernelUnavailable("A frozen batch norm learns nothing.")
+        _keep_statistics(frame, step)
     write_backward(Backward(frame, False), step)
 
 
-def new_frame(case: Case, processors: int, shared: int) -> Frame:
-    program, layout = lower_case(case)
+def _keep_statistics(frame: Frame, step: Step) -> None:
+    """What a batch norm's gradient reads of its forward pass."""
+    if not frame.program.training:
+        raise KernelUnavailable("The GPU's batch norm has a gradient in training only.")
+    norm_steps.statistics(frame, step)
+
+
+def loss(frame: Frame, step: Step) -> None:
+    """Each photo's share of the loss."""
+    frame.add(head_launch(frame, None, ""))
+
+
+def loss_gradient(frame: Frame, step: Step) -> None:
+    """The loss and its gradient; that of the loss itself is 1."""
+    frame.add(head_launch(frame, frame.image(step.inputs[0], True), ""))
+
+
+def new_frame(case: Case, processors: int, shared: int, mode: Mode = TRAINING) -> Frame:
+    program, layout = lower_case(case, mode)
     return Frame(program, layout, case.batch, case.precision, processors, frozenset(), shared)
 
 
@@ -123,7 +158,9 @@ class Work:
     after: tuple[Copy, ...]
 
 
-def prepare(frame: Frame, direction: str, write: Write, theirs: Mapping[str, int], allocate: Allocate) -> Work:
+def prepare(
+    frame: Frame, direction: str, write: Write, theirs: Mapping[str, int], allocate: Allocate, mode: Mode = TRAINING
+) -> Work:
     """The work on arrays at the addresses `theirs` by role; `allocate` makes room for what the step has of its own."""
     step = frame.program.steps[0]
     write(frame, step)
@@ -135,23 +172,52 @@ def prepare(frame: Frame, direction: str, write: Write, theirs: Mapping[str, int
     packed, flat = max(frame.packed_count, 2), 4 * frame.layout.size + 64
     sizes = {n: size for n, size in sizes.items() if n not in direct} | {
         "weights": flat, "gradient": flat, "packed": packed * frame.element, "pack places": 4 * packed,
-        "tables": frame.all_tables().nbytes,
+        "tables": frame.all_tables().nbytes, "results": 8 * frame.batch,
+        "logits": 4 * frame.batch * frame.program.output.shape[-1], "control": control.places(frame.batch)[3],
     }  # fmt: skip
-    at = direct | allocate(sizes, {"pack places": frame.all_packs(), "tables": frame.all_tables()})
-    frame.restart(Places(at["weights"], at["gradient"], 0, at["packed"], at["pack places"], at["tables"], 0, 0, 0, at))
+    contents = {"pack places": frame.all_packs(), "tables": frame.all_tables(), "control": _settings(frame.batch, mode)}
+    at = direct | allocate(sizes, contents)
+    frame.restart(
+        Places(
+            at["weights"], at["gradient"], at["control"], at["packed"], at["pack places"], at["tables"], at["logits"],
+            at["results"], 0, at,
+        )
+    )  # fmt: skip
     write(frame, step)
     pack = [pack_launch(frame)] if frame.packed_count else []
     copied, results = [n for n in given if n not in direct], WRITTEN[direction]
     spread = [_layout(frame, "make_spread", n, given[n], at[n]) for n in copied if n not in results]
     gather = [_layout(frame, "make_gather", n, at[n], given[n]) for n in copied if n in results]
-    into, out_of = [], []
+    into, out_of = _loss_copies(frame, direction, theirs, at)
     for parameter in step.parameters:
         first = 4 * frame.layout.offsets[f"{NODE}.{parameter.role}"][0]
         if parameter.role in theirs:
             into.append(Copy(at["weights"] + first, theirs[parameter.role], 4 * parameter.size))
+        if direction == "forward" and parameter.role in UPDATED and parameter.role in theirs:
+            out_of.append(Copy(theirs[parameter.role], at["weights"] + first, 4 * parameter.size))
         if direction == "backward_weight" and f"d{parameter.role}" in theirs:
             out_of.append(Copy(theirs[f"d{parameter.role}"], at["gradient"] + first, 4 * parameter.size))
     return Work(tuple(into), (*pack, *spread, *frame.launches, *gather), tuple(out_of))
+
+
+def _settings(batch: int, mode: Mode) -> Array:
+    """The control block of a batch without labels."""
+    raw = np.zeros(control.places(batch)[3], np.uint8)
+    settings = control.Control(raw, batch).settings
+    settings["photos"], settings["step"], settings["photo0"] = batch, mode.step, mode.photo0
+    settings["seed"] = mode.seed & 0xFFFFFFFF
+    return raw
+
+
+def _loss_copies(
+    frame: Frame, direction: str, theirs: Mapping[str, int], at: Mapping[str, int]
+) -> tuple[list[Copy], list[Copy]]:
+    """The labels into the control block, and each photo's share of the loss out of the results."""
+    if frame.program.steps[0].op != LOSS:
+        return [], []
+    labels, size = control.places(frame.batch)[0], 4 * frame.batch
+    into = [Copy(at["control"] + labels, theirs["labels"], size)]
+    return into, [Copy(theirs["out"], at["results"], size)] if direction == "forward" else []
 
 
 def _lies_as_here(frame: Frame, name: str) -> bool:
@@ -178,9 +244,16 @@ def launcher(direction: str, write: Write) -> Launcher:
     """`run` of a table row, on device arrays; what it prepares is kept in `arrays`."""
 
     def launch(case: Case, arrays: Arrays) -> None:
-        key = f"single {case} {direction} {write.__name__}"
+        mode = arrays.get("mode", Mode())
+        key = f"single {case} {direction} {write.__name__} {mode}"
         if key not in arrays:
-            arrays[key] = Prepared(case, direction, write, arrays)
+            theirs = {n: address_of(a) for n, a in arrays.items() if hasattr(a, "__cuda_array_interface__")}
+
+            def make(device: Device, allocate: Allocate) -> Work:
+                frame = new_frame(case, device.processors, device.shared, mode)
+                return prepare(frame, direction, write, theirs, allocate, mode)
+
+            arrays[key] = Prepared(make)
         arrays[key].run()
 
     return launch
@@ -188,21 +261,20 @@ def launcher(direction: str, write: Write) -> Launcher:
 
 @final
 class Prepared:
-    """A step's work on given device arrays; its own memory goes with it."""
+    """Work on given device arrays; its own memory, `blocks` by name, goes with it."""
 
-    def __init__(self, case: Case, direction: str, write: Write, arrays: Arrays) -> None:
+    def __init__(self, make: Callable[[Device, Allocate], Work]) -> None:
         self._device = device = open_device()
-        theirs = {n: address_of(a) for n, a in arrays.items() if hasattr(a, "__cuda_array_interface__")}
-        frame = new_frame(case, device.processors, device.shared)
-        self._work = prepare(frame, direction, write, theirs, self._allocate)
+        self.blocks: dict[str, Block] = {}
+        self._work = make(device, self._allocate)
         self._functions = device.load([launch.recipe for launch in self._work.launches])
 
     def _allocate(self, sizes: Mapping[str, int], contents: Mapping[str, Array]) -> dict[str, int]:
-        blocks = {name: Block(size) for name, size in sizes.items()}
+        self.blocks = {name: Block(size) for name, size in sizes.items()}
         for name, values in contents.items():
-            blocks[name].put(values)
-        finalize(self, close_blocks, list(blocks.values()))
-        return {name: block.address for name, block in blocks.items()}
+            self.blocks[name].put(values)
+        finalize(self, close_blocks, list(self.blocks.values()))
+        return {name: block.address for name, block in self.blocks.items()}
 
     def run(self) -> None:
         """Queue everything on the stream in use."""

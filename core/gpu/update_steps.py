@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, Places
 from core.gpu.kernels import update_fast
 from core.gpu.launch import Launch, blocks_of
 from core.gpu.plain_launches import THREADS, simple_launch
@@ -39,9 +39,8 @@ def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
     return roles
 
 
-def result_launches(frame: Frame, arrays: UpdateArrays) -> list[Launch]:
-    """Norm of the gradient, and loss, hits and norm for the host."""
-    places, count = frame.places, frame.layout.trained
+def result_launches(places: Places, count: int, batch: int, arrays: UpdateArrays) -> list[Launch]:
+    """Norm of the gradient of `count` floats, and loss, hits and norm for the host."""
     norm = simple_launch(
         "all", "update", "norm", "update_fast", "norm", (), update_fast.NORM_ARGUMENTS,
         (update_fast.NORM_BLOCKS, 1, 1), (128, 1, 1), (places.gradient, arrays.sums, count),
@@ -50,25 +49,24 @@ def result_launches(frame: Frame, arrays: UpdateArrays) -> list[Launch]:
         replace(norm, join=True),
         simple_launch(
             "all", "update", "result", "update_fast", "result", (), update_fast.RESULT_ARGUMENTS,
-            (1, 1, 1), (128, 1, 1), (arrays.sums, places.results, places.control, arrays.result, frame.batch),
+            (1, 1, 1), (128, 1, 1), (arrays.sums, places.results, places.control, arrays.result, batch),
         ),
     ]  # fmt: skip
 
 
-def update_launches(frame: Frame, optimizer: Optimizer, arrays: UpdateArrays) -> list[Launch]:
-    """The optimizer's step over all weights, and their packed copies."""
-    o, places, count = optimizer, frame.places, frame.layout.trained
+def update_launch(places: Places, count: int, processors: int, optimizer: Optimizer, arrays: UpdateArrays) -> Launch:
+    """The optimizer's step over `count` weights."""
+    o = optimizer
     values = (
         places.weights, places.gradient, arrays.first, arrays.second, arrays.average, arrays.roles, places.control,
         arrays.result, count, o.momentum, o.weight_decay, o.beta1, 1 - o.beta1, o.beta2, 1 - o.beta2, o.epsilon,
         o.clip_norm,
     )  # fmt: skip
-    grid = (min(blocks_of(count, THREADS), 8 * frame.processors), 1, 1)
-    update = simple_launch(
+    grid = (min(blocks_of(count, THREADS), 8 * processors), 1, 1)
+    return simple_launch(
         "all", "update", o.name, "update_fast", "make_update", (o.name, o.nesterov), update_fast.ARGUMENTS, grid,
         (THREADS, 1, 1), values,
     )
-    return [update, pack_launch(frame)]
 
 
 def pack_launch(frame: Frame) -> Launch:

@@ -187,6 +187,7 @@ class Machine:
             syncthreads=lambda: self.barrier.wait(),
             libdevice=SimpleNamespace(sqrt=np.sqrt, sqrtf=np.sqrt, expf=np.exp, logf=np.log),
             grid=lambda _: self.here.block[0] * self.block[0] + self.here.thread[0],
+            gridsize=lambda _: self.grid[0] * self.block[0],
         )  # fmt: skip
 
     def run(self, launch):
@@ -256,7 +257,7 @@ class Machine:
 
     def _shared_array(self, shape, dtype):
         if shape == 0:
-            return None
+            return self.bytes.view(str(dtype))
         self.here.arrays += 1
         return self.shared.setdefault(self.here.arrays, np.full(shape, np.nan, str(dtype)))
 

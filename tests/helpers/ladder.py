@@ -47,9 +47,9 @@ PRODUCTS = ((5, 7, 3), (33, 9, 65), (1, 1, 1), (130, 12, 4), (66, 36, 68))
 def check(op, limit, table=TEACHING):
     """(row, case text, relative error) of every row of an op and every case of up to `limit` elements."""
     if op in OPTIMIZERS:
-        yield from _check_update(op)
+        yield from _check_update(op, table)
     elif op == "matmul":
-        yield from _check_product()
+        yield from _check_product(table)
     else:
         plain = {label(c): c for c in (replace(c, activation="") for c in cases(op)) if _elements(c) <= limit}
         for problem in (*plain.values(), *SMALL.get(op, ())):
@@ -86,11 +86,7 @@ def _belongs(name, direction):
     return name == "out" or name.startswith("running")
 
 
-def _rows(op):
-    return [row for row in TEACHING if row.op == op]
-
-
-def _check_update(op):
+def _check_update(op, table):
     optimizer = OPTIMIZERS[op]
     rng = np.random.default_rng(3)
     weights, gradient = (rng.normal(size=97).astype(np.float32) for _ in range(2))
@@ -98,7 +94,7 @@ def _check_update(op):
     state = {k: np.abs(rng.normal(size=97)).astype(np.float32) for k in initial_state(optimizer, weights)}
     exact = {k: v.astype(np.float64) for k, v in state.items()}
     wanted, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, 0.01, 3)
-    for row in _rows(op):
+    for row in (r for r in table if r.op == op):
         arrays = {"weights": weights.copy(), "gradient": gradient, "decayed": decayed.astype(np.float32)}
         arrays |= {k: v.copy() for k, v in state.items()}
         arrays |= {"optimizer": optimizer, "learning_rate": 0.01, "step": 3}
@@ -107,12 +103,12 @@ def _check_update(op):
         yield row, "97 weights", max(errors)
 
 
-def _check_product():
+def _check_product(table):
     rng = np.random.default_rng(5)
     for m, k, n in PRODUCTS:
         case = Case("matmul", {}, ((m, k), (k, n)), (m, n), 1)
         x, x2 = (rng.normal(size=shape).astype(np.float32) for shape in case.inputs)
-        for row in _rows("matmul"):
+        for row in (r for r in table if r.op == "matmul"):
             if row.refuses(case) is None:
                 arrays = {"x": x, "x2": x2, "out": poisoned((m, n))}
                 row.run(case, arrays)
