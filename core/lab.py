@@ -3,6 +3,7 @@
     python -m core.lab conv --data MNIST [--device cuda]    ways to convolve: seconds per iteration, accuracy
     python -m core.lab matmul                               the ladder of the matrix product on the GPU
     python -m core.lab depthwise                            depthwise separable against standard convolution
+    python -m core.lab ladder [--ops batch_norm adam]       every kernel of an op, held against float64 and timed
     python -m core.lab roofline --model squeezenet1_1       where the time of a training step goes
     python -m core.lab sweep                                photos per second over batch and photo sizes
     python -m core.lab mnist learn | predict | unpack       digits by presets, photographed ones, and as photo folders
@@ -15,7 +16,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ import numpy as np
 from core.command_line import run_command
 from core.data.idx import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
-from core.errors import DataError, InputError
+from core.errors import DataError, DeviceError, InputError
 from core.laboratory import studies
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, run_lesson, run_plan
+from core.laboratory.ladder import CASES, UPDATES, climb
 from core.laboratory.mnist import RECIPES, certainty, learn, predict
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
@@ -65,6 +67,9 @@ def make_parser() -> argparse.ArgumentParser:
     matmul = command("matmul", run_matmul, "the ladder of the matrix product on the GPU", "cuda")
     matmul.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
     command("depthwise", run_depthwise, "depthwise separable convolution")
+    rows = command("ladder", run_ladder, "every kernel of an op, held against float64 and timed")
+    rows.add_argument("--ops", nargs="+", choices=(*CASES, *UPDATES), default=[*CASES, *UPDATES], metavar="OP",
+                      help=", ".join((*CASES, *UPDATES)))
     for name, run, help in (("roofline", run_roofline, "where the time goes"), ("sweep", run_sweep, "throughput")):
         made = command(name, run, help)
         made.add_argument("--model", default="squeezenet1_1")
@@ -118,6 +123,24 @@ def run_depthwise(arguments: argparse.Namespace) -> None:
     found = (study for shape in shapes for study in studies.depthwise_study(device, *shape))
     bias = (study for shape in shapes for study in studies.bias_study(*shape)) if device == "cuda" else ()
     _print_studies(arguments, chain(found, bias))
+
+
+def run_ladder(arguments: argparse.Namespace) -> None:
+    device, results, wrong = _device(arguments.device), [], []
+    for op in arguments.ops:
+        directions = ("update",) if op in UPDATES else ("forward", "backward_input", "backward_weight")
+        for (name, case), direction in product({**CASES, **UPDATES}[op].items(), directions):
+            for i, found in enumerate(climb(case, direction, device)):
+                row, head = found.kernel, f"\n{op} {direction} {name}\n"
+                told = f"{found.milliseconds:10.4f} ms   error {found.error:.1e}{'' if found.right else ', too large'}"
+                print(f"{'' if i else head}  {row.algorithm:20} {found.reason or told}", flush=True)
+                wrong += [] if found.reason or found.right else [f"{row.algorithm} of {op}, {direction}"]
+                results.append({"op": op, "direction": direction, "case": name, "algorithm": row.algorithm,
+                                "milliseconds": found.milliseconds, "error": found.error, "reason": found.reason})
+    bars = [(f"{r['op']} {r['direction']} {r['algorithm']}", r["milliseconds"]) for r in results if not r["reason"]]
+    _save(arguments, results, lambda: draw_bars("kernels", "milliseconds", bars))
+    if wrong:
+        raise DeviceError(f"These kernels differ from the reference by more than they may: {'; '.join(wrong)}.")
 
 
 def _print_studies(arguments: argparse.Namespace, found: Any) -> None:

@@ -10,7 +10,7 @@ import inspect
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,17 +20,22 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.cpu.single import run_single, single_walk
-from core.graph import PHOTO, Node
+from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.registry import LADDER, YARDSTICKS, Case, Kernel
 from core.ops.table import OPS
+from core.ops.update import OPTIMIZERS, Optimizer, initial_state, update
 from core.plan import cuda_problem
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODE: Final = Mode(training=True)
 REPEATS: Final = 7
+LOSS: Final = "softmax_cross_entropy"
+RATE: Final = 0.01
+STEP: Final = 3
+"""Learning rate and number of the step of the updates."""
 SECONDS: Final = 0.5
 """Time given to one kernel: repeats end when it is used up, so that the plain loops do not hold everybody up."""
 
@@ -42,7 +47,8 @@ def _case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> Cas
 
 def _node(op: str, shape: tuple[int, ...], attributes: Mapping[str, Any]) -> Node:
     known = {PHOTO: Node(PHOTO, "photo", (), (1, 1, 3)), "x": Node("x", "photo", (), shape)}
-    return make_node(op, "node", ("x",), MappingProxyType(dict(attributes)), known)
+    inputs = ("x", LABEL) if op == LOSS else ("x",)
+    return make_node(op, "node", inputs, MappingProxyType(dict(attributes)), known)
 
 
 SAME: Final = (1, 1, 1, 1)
@@ -67,8 +73,14 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
     "batch_norm": {"28 x 28 x 128, batch 8": _case("batch_norm", (28, 28, 128), 8)},
     "global_avg_pool": {"13 x 13 x 512, batch 8": _case("global_avg_pool", (13, 13, 512), 8)},
     "relu": {"56 x 56 x 64, batch 8": _case("relu", (56, 56, 64), 8)},
+    "dropout": {"13 x 13 x 512, batch 8": _case("dropout", (13, 13, 512), 8)},
+    LOSS: {"38 classes, batch 256": _case(LOSS, (38,), 256, label_smoothing=0.1)},
 }
 """Op to named cases, from SqueezeNet and MobileNetV2."""
+UPDATES: Final[Mapping[str, Mapping[str, Case]]] = {
+    op: {"735424 weights": Case(op, MappingProxyType({}), ((735424,),), (735424,), 1)} for op in OPTIMIZERS
+}
+"""The optimizers on as many weights as SqueezeNet 1.0 has."""
 
 
 @final
@@ -87,8 +99,8 @@ class Climbed:
         return not self.reason and self.error <= self.kernel.tolerance.relative
 
 
-def rungs() -> list[Kernel]:
-    """All kernels of the ops in CASES, on every device whose packages are there, lowest rung first."""
+def rungs(ops: Collection[str] = CASES) -> list[Kernel]:
+    """All kernels of these ops, on every device whose packages are there, lowest rung first."""
     rows = [*LABORATORY.rows]
     with contextlib.suppress(ImportError):  # `cuda_problem` says which packages are missing
         from core.gpu.table import TABLE
@@ -99,29 +111,30 @@ def rungs() -> list[Kernel]:
     def place(row: Kernel) -> tuple[str, int]:
         return row.device, next((i for i, name in enumerate(order) if row.algorithm.startswith(name)), len(order))
 
-    return sorted((row for row in rows if row.op in CASES), key=place)
+    return sorted((row for row in rows if row.op in ops), key=place)
 
 
-def climb(case: Case, direction: str) -> Iterator[Climbed]:
-    """Prove and time every kernel of an op and direction on one case, one result at a time."""
-    given, wanted = solve(case)
+def climb(case: Case, direction: str, device: str = "") -> Iterator[Climbed]:
+    """Prove and time every kernel of an op and direction, of one device or of all, one result at a time."""
+    given, wanted = solve_update(case) if case.op in OPTIMIZERS else solve(case)
     names = _results(direction, wanted)
     missing = cuda_problem()
-    for row in rungs():
-        if (row.op, row.direction) != (case.op, direction):
+    for row in rungs((case.op,)):
+        if (row.op, row.direction) != (case.op, direction) or row.device != (device or row.device):
             continue
         reason = missing if row.device == "cuda" and missing else row.refuses(case)
         if reason is not None:
             yield Climbed(row, reason=reason)
             continue
         arrays: dict[str, Any] = {**given, "mode": MODE}
-        if direction != "forward":
+        if direction.startswith("backward"):
             arrays["out"] = np.ascontiguousarray(wanted["out"], np.float32)
-        arrays |= {name: np.full(wanted[name].shape, np.nan, np.float32) for name in names}
+        poisoned = {name: np.full(wanted[name].shape, np.nan, np.float32) for name in names}
+        arrays |= {name: given[name].copy() if name in given else poisoned[name] for name in names}
         row.run(case, arrays)
         error = max(_error(np.asarray(arrays[name]), wanted[name]) for name in names)
         milliseconds = _time(row, case, arrays)
-        flops = OPS[case.op].cost(case.attributes, case.inputs, case.output).flops * case.batch
+        flops = 0 if case.op in OPTIMIZERS else _flops(case)
         yield Climbed(row, milliseconds, flops / milliseconds / 1e6, error)
 
 
@@ -133,16 +146,39 @@ def solve(case: Case, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]
     for p in node.parameters:
         drawn = random.standard_normal(p.shape) * max(p.fan_in, 1) ** -0.5
         given[p.role] = 1 + np.abs(drawn) / 2 if p.role == "running_var" else drawn
-    given["dy"] = random.standard_normal((case.batch, *case.output))
+    out = (case.batch, *case.output)
+    given["dy"] = np.ones(out) if case.op == LOSS else random.standard_normal(out)
     given = {name: np.ascontiguousarray(value, np.float32) for name, value in given.items()}
     exact = {name: value.astype(np.float64) for name, value in given.items()}
+    inputs = [exact["x"]]
+    if case.op == LOSS:
+        given["labels"] = random.integers(-1, case.inputs[0][0], case.batch).astype(np.int32)
+        inputs.append(given["labels"])
     rule, parameters = OPS[case.op], {p.role: exact[p.role] for p in node.parameters}
-    result = rule.forward(case.attributes, [exact["x"]], parameters, MODE)
-    got = rule.backward(case.attributes, [exact["x"]], parameters, result, exact["dy"], MODE)
+    result = rule.forward(case.attributes, inputs, parameters, MODE)
+    got = rule.backward(case.attributes, inputs, parameters, result, exact["dy"], MODE)
     wanted = {"out": result.output, **{f"d{role}": g for role, g in got.parameters.items()}}
     if got.inputs[0] is not None:
         wanted["dx"] = got.inputs[0]
     return given, wanted
+
+
+def solve_update(case: Case, seed: int = 0) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Random weights, gradient and state of an optimizer's third step, and all of them after it in float64."""
+    random, size = np.random.Generator(np.random.Philox(seed)), case.output[0]
+    optimizer = Optimizer(case.op, weight_decay=0.01, average=0.9)
+    weights, gradient = (random.standard_normal(size, np.float32) for _ in range(2))
+    state = {k: np.abs(random.standard_normal(size, np.float32)) for k in initial_state(optimizer, weights)}
+    decayed, exact = np.arange(size) % 9 > 0, {k: v.astype(np.float64) for k, v in state.items()}
+    new, moved = update(
+        optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, RATE, STEP
+    )  # fmt: skip
+    given = {"weights": weights, "gradient": gradient, "decayed": decayed.astype(np.float32), **state}
+    return {**given, "optimizer": optimizer, "learning_rate": RATE, "step": STEP}, {"weights": new, **moved}
+
+
+def _flops(case: Case) -> int:
+    return OPS[case.op].cost(case.attributes, case.inputs, case.output).flops * case.batch
 
 
 def source(row: Kernel) -> tuple[str, str]:
@@ -182,6 +218,8 @@ _KERNEL_FILES: Final = {
 def _results(direction: str, wanted: Mapping[str, Array]) -> list[str]:
     if direction == "forward":
         return ["out"]
+    if direction == "update":
+        return list(wanted)
     return ["dx"] if direction == "backward_input" else [n for n in wanted if n.startswith("d") and n != "dx"]
 
 

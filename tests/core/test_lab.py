@@ -13,7 +13,8 @@ from core.config import RunConfig
 from core.data.dataset import TRAIN
 from core.data.idx import read_digits
 from core.data.source import open_dataset
-from core.laboratory import studies
+from core.laboratory import ladder, studies
+from core.laboratory.ladder import solve
 from core.laboratory.mnist import RECIPES, digit_graph, vary
 from core.laboratory.plot import Point, draw_bars, draw_roofline
 from core.ops.photo import AFFINE
@@ -51,6 +52,24 @@ def test_an_unknown_way_is_a_sentence_that_names_the_ways(few_digits, capsys):
 def test_the_ladder_of_the_gpu_says_why_it_cannot_run(capsys):
     assert lab.main(["matmul"]) == 2
     assert capsys.readouterr().err.strip() == cuda_problem()
+
+
+def test_every_kernel_of_an_op_is_proved_and_timed(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "ladder.json"
+    assert lab.main(["ladder", "--device", "cpu", "--ops", "softmax_cross_entropy", "--json", str(out)]) == 0
+    assert "softmax_cross_entropy backward_input" in capsys.readouterr().out
+    results = json.loads(out.read_text())
+    assert {(r["direction"], r["algorithm"]) for r in results} == {
+        (d, a) for d in ("forward", "backward_input") for a in ("reference", "fused")
+    }
+
+    def solve_wrongly(case):
+        given, wanted = solve(case)
+        return given, {name: value + 1 for name, value in wanted.items()}
+
+    monkeypatch.setattr(ladder, "solve", solve_wrongly)
+    assert lab.main(["ladder", "--device", "cpu", "--ops", "softmax_cross_entropy"]) == 2
+    assert "differ from the reference" in capsys.readouterr().err
 
 
 def test_digits_become_photos_that_a_network_learns_from(few_digits, tmp_path, capsys):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from core.laboratory import ladder
-from core.laboratory.ladder import CASES, climb, rungs, source
+from core.laboratory.ladder import CASES, LOSS, climb, rungs, solve_update, source
+from core.ops.registry import Case
 
 SMALL = ladder._case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3, 3), padding=(1, 1, 1, 1))
 
@@ -24,12 +25,27 @@ def test_a_wrong_kernel_is_told_and_one_that_leaves_nan_too(monkeypatch):
 
     good = next(row for row in rungs() if row.key == ("conv2d", "forward", "cpu", "reference"))
     bad, lazy = replace(good, run=wrong), replace(good, run=lambda case, arrays: None)
-    monkeypatch.setattr(ladder, "rungs", lambda: [bad, lazy])
+    monkeypatch.setattr(ladder, "rungs", lambda ops: [bad, lazy])
     first, second = climb(SMALL, "forward")
     assert not first.right
     assert first.error == pytest.approx(1.0)
     assert not second.right
     assert second.error == float("inf")
+
+
+@pytest.mark.parametrize(("op", "direction"), [(LOSS, "forward"), (LOSS, "backward_input"), ("dropout", "forward")])
+def test_the_loss_and_dropout_are_right_on_the_cpu(op, direction):
+    found = [c for case in CASES[op].values() for c in climb(case, direction) if c.kernel.device == "cpu"]
+    assert {c.kernel.algorithm for c in found} == {"reference", "fused"}
+    assert all(c.right for c in found)
+
+
+def test_an_update_has_a_problem_and_rows():
+    case = Case("adamw", {}, ((5,),), (5,), 1)
+    given, wanted = solve_update(case)
+    assert {"weights", "first", "second", "average"} == set(wanted)
+    assert all(np.abs(given[name] - wanted[name]).max() > 0 for name in wanted)
+    assert [c.kernel.op for c in climb(case, "update")] == ["adamw", "adamw"]
 
 
 def test_what_cannot_run_says_why():
