@@ -30,14 +30,15 @@ def count(number: int, one: str, many: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A finished sentence of core's in the chosen language: found as it is, or by a text with `{name}` places."""
+    """A finished sentence of core's in the chosen language: found as it is, or by a text with `{name}` places,
+    whose values may be texts of the catalogue too."""
     found = QCoreApplication.translate(CONTEXT, text)
     if found != text or not _active:
         return found
     for pattern, translation in _active[-1].patterns():
         match = pattern.fullmatch(text)
         if match:
-            return translation.format(**match.groupdict())
+            return translation.format(**{name: tr(value) for name, value in match.groupdict().items()})
     return text
 
 

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushBu
 
 from app import resources
 from app.theme import Theme
-from app.translation import tr
+from app.translation import sentence, tr
 from app.widgets.parts import button, label
 
 
@@ -42,8 +42,8 @@ class Notice(QFrame):
         self._show("notice", "check", self._theme.colours.accent, text, verb, act, "")
 
     def alarm(self, text: str, details: str = "", verb: str = "", act: Callable[[], object] | None = None) -> None:
-        """Something went wrong; says it in a sentence."""
-        self._show("alarm", "warning", self._theme.colours.danger, text, verb, act, details)
+        """Something went wrong; says it in a sentence, of the window's or of core's."""
+        self._show("alarm", "warning", self._theme.colours.danger, sentence(text), verb, act, details)
 
     def _show(
         self, role: str, icon: str, colour: str, text: str, verb: str, act: Callable[[], object] | None, details: str

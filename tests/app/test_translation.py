@@ -8,7 +8,7 @@ from PySide6.QtCore import QCoreApplication
 
 from app import resources, translation
 from app.translation import count, sentence, tr
-from tests.helpers.texts import core_texts, help_texts, written_texts
+from tests.helpers.texts import core_texts, error_texts, help_texts, written_texts
 
 pytestmark = pytest.mark.gui
 
@@ -52,6 +52,14 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
     said = sentence("It may be tomato/rust or tomato/healthy. Take another photo, close and in even light.")
     assert said == "Có thể là tomato/rust hoặc tomato/healthy. Hãy chụp lại, gần hơn và ánh sáng đều."
     assert sentence("Something nobody foresaw.") == "Something nobody foresaw."
+    said = sentence("Both are one picture; they stay in one split.")
+    assert said == "Hai tệp là một ảnh; chúng ở cùng một phần.", "values that are texts are translated too"
+
+
+def test_nearly_every_error_that_a_person_may_meet_has_a_translation(vietnamese):
+    known = error_texts()
+    missing = sorted(text for text in known if sentence(text) == text)
+    assert len(missing) <= len(known) // 10, missing
 
 
 def test_english_needs_no_catalogue(qapp):

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = {"tr": 1, "count": 3}
 """Functions whose literal arguments are texts, and how many of them."""
+ERRORS = {"DataError", "PhotoError", "StorageError", "ModelFileError", "InputError", "Finding"}
 
 
 def written_texts() -> set[str]:
@@ -37,6 +38,25 @@ def core_texts() -> set[str]:
     found |= {choice for row in rows for choice in row.choices} - set(MODELS) - set(PRESETS)
     found |= set(KINDS.values()) | {state.value for state in State} | {d.replace("_", " ") for d in DIRECTIONS}
     return found | set(MENUS) | {NO_LEAF, NOT_SURE, "each step", "training", "validation", "learning rate"}
+
+
+def error_texts() -> set[str]:
+    """The engine's sentences about photos, manifests, files and runs that the window may show; a value stands as 1."""
+    places = ("data/folder", "data/manifest", "data/table", "data/preparation", "data/split_file", "data/cache_store",
+              "data/field", "data/health", "data/photo", "data/decoding", "storage", "tensor_file",
+              "training/run_folder", "training/start")  # fmt: skip
+    found = set()
+    for place in places:
+        for node in ast.walk(ast.parse((ROOT / "core" / f"{place}.py").read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+                found |= {text for text in map(_spoken, node.args) if " " in text}
+    return found
+
+
+def _spoken(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "1" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def help_texts() -> set[str]:

@@ -10,7 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from app.theme import Theme
-from app.translation import count, tr
+from app.translation import count, sentence, tr
 from app.viewmodels.examination import Examination
 from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
 from app.widgets.parts import button, label, row
@@ -94,6 +94,7 @@ class HealthPane(QWidget):
         meaning, _, kind = index.data(ROW)
         found = [f for f in self._examination.found if f.kind == kind]
         rows = np.array(list(dict.fromkeys(row for f in found for row in f.rows)), np.int64)
-        self.advice.setText(found[0].message if len(found) == 1 else tr("For example: {text}", text=found[0].message))
+        said = sentence(found[0].message)
+        self.advice.setText(said if len(found) == 1 else tr("For example: {text}", text=said))
         if len(rows):
             self.opened.emit(rows, tr(meaning) + " (" + count(len(found), "{n} finding", "{n} findings") + ")")
