@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from PySide6.QtCore import QByteArray, QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QShowEvent
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
@@ -26,6 +26,9 @@ from app.widgets.status import StatusLine
 
 PLACES: Final = ("dataset", "train", "diagnose", "kernels")
 SIDE_WIDTH: Final = 184
+FOLDED_WIDTH: Final = 60
+FOLDED_BELOW: Final = 1150
+"""Width of the window below which the side bar shows icons only, so that the places have room."""
 FIRST_SIZE: Final = QSize(1280, 820)
 LEAST_SIZE: Final = QSize(960, 620)
 
@@ -62,7 +65,8 @@ class MainWindow(QMainWindow):
         layout = QHBoxLayout(centre)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
-        layout.addWidget(self._side_bar(self.actions_))
+        self._side = self._side_bar(self.actions_)
+        layout.addWidget(self._side)
         layout.addWidget(self.stack, 1)
         self.setCentralWidget(centre)
         theme.changed.connect(self._draw_icons)
@@ -98,10 +102,9 @@ class MainWindow(QMainWindow):
     def _side_bar(self, actions: Actions) -> QWidget:
         side = QWidget()
         side.setObjectName("sidebar")
-        side.setFixedWidth(SIDE_WIDTH)
         side.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         layout = QVBoxLayout(side)
-        layout.setContentsMargins(12, 16, 12, 14)
+        layout.setContentsMargins(8, 16, 8, 14)
         layout.setSpacing(4)
         sign = QLabel()
         sign.setPixmap(resources.pixmap("leafclinic", "", 56))
@@ -110,7 +113,7 @@ class MainWindow(QMainWindow):
         name = QLabel("LeafClinic")
         name.setObjectName("brand")
         head = QHBoxLayout()
-        head.setContentsMargins(4, 0, 0, 10)
+        head.setContentsMargins(8, 0, 0, 10)
         head.addWidget(sign)
         head.addWidget(name, 1)
         layout.addLayout(head)
@@ -119,21 +122,30 @@ class MainWindow(QMainWindow):
         layout.addStretch(1)
         promise = QLabel(tr("Nothing leaves\nthis computer."))
         promise.setObjectName("privacy")
-        promise.setContentsMargins(6, 0, 0, 0)
+        promise.setContentsMargins(10, 0, 0, 0)
         layout.addWidget(promise)
+        self._folding = (name, promise)
         return side
+
+    def _fold(self, folded: bool) -> None:
+        """Icons only, or icons and names."""
+        style = Qt.ToolButtonStyle
+        self._side.setFixedWidth(FOLDED_WIDTH if folded else SIDE_WIDTH)
+        for button in self._buttons.values():
+            button.setToolButtonStyle(style.ToolButtonIconOnly if folded else style.ToolButtonTextBesideIcon)
+            button.setFixedSize((FOLDED_WIDTH if folded else SIDE_WIDTH) - 16, 40)
+        for text in self._folding:
+            text.setVisible(not folded)
 
     def _place_button(self, place: str, actions: Actions) -> QToolButton:
         action = getattr(actions, f"go_{place}")
         button = QToolButton()
         button.setObjectName(f"button_{place}")
-        button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         button.setCheckable(True)
         button.setText("  " + action.text().replace("&", ""))
         button.setAccessibleName(action.text().replace("&", ""))
         button.setToolTip(f"{action.toolTip()} ({action.shortcut().toString()})")
         button.setIconSize(QSize(20, 20))
-        button.setFixedSize(SIDE_WIDTH - 24, 40)
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.clicked.connect(action.trigger)
         action.triggered.connect(lambda: self.go(place))
@@ -172,6 +184,10 @@ class MainWindow(QMainWindow):
         """The keyboard starts in the place, not on a button of the side bar."""
         super().showEvent(event)
         self.stack.setFocus()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
+        super().resizeEvent(event)
+        self._fold(self.width() < FOLDED_BELOW)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802
         if dropped_paths(event.mimeData()):

@@ -93,8 +93,14 @@ def palette(colours: Colours) -> QPalette:
     }.items():
         made.setColor(where, QColor(colour))
     for where in (role.Text, role.WindowText, role.ButtonText):
-        made.setColor(QPalette.ColorGroup.Disabled, where, QColor(colours.border).darker(115))
+        made.setColor(QPalette.ColorGroup.Disabled, where, between(colours.muted, colours.surface))
     return made
+
+
+def between(one: str, other: str) -> QColor:
+    """The colour half way."""
+    a, b = QColor(one), QColor(other)
+    return QColor((a.red() + b.red()) // 2, (a.green() + b.green()) // 2, (a.blue() + b.blue()) // 2)
 
 
 def stylesheet(colours: Colours) -> str:

@@ -12,6 +12,8 @@ from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 SORT = Qt.ItemDataRole.UserRole
 ROW = Qt.ItemDataRole.UserRole + 1
 NOWHERE = QModelIndex()
+WIDEST = 300
+"""Pixels of the widest column that follows its contents: a long file name may not push the others away."""
 
 
 @final
@@ -110,6 +112,7 @@ def sorted_view(model: RowsModel, name: str, stretch: int = 0) -> tuple[QTableVi
     view.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
     view.horizontalHeader().setHighlightSections(False)
     view.horizontalHeader().setResizeContentsPrecision(30)  # rows measured for a width; all of them cost a second
+    view.horizontalHeader().setMaximumSectionSize(WIDEST)
     view.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
     view.horizontalHeader().setSectionResizeMode(stretch, QHeaderView.ResizeMode.Stretch)
     return view, proxy

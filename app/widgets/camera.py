@@ -12,7 +12,7 @@ from PySide6.QtGui import QCloseEvent, QImage
 from PySide6.QtWidgets import QDialog, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.widgets.parts import button, label, row
+from app.widgets.parts import button, fit, label, row
 from app.widgets.photo_view import PhotoView
 
 FRAME_S = 1 / 25
@@ -64,7 +64,7 @@ class CameraDialog(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("Camera"))
-        self.resize(620, 680)
+        fit(self, 620, 680)
         self._place = place
         self._last = QImage()
         self.view = PhotoView(tr("What the camera sees"))

@@ -17,6 +17,8 @@ from app.translation import tr
 from app.viewmodels.ladder import Rung
 from app.widgets.parts import label, row
 
+NAME_HEIGHT: Final = 17
+"""Pixels from the name of one kernel to the next."""
 DECADES: Final = 1.5
 """Powers of ten of FLOP per byte that are drawn to each side of the operation."""
 
@@ -102,8 +104,8 @@ class KernelChart(QWidget):
         """Both axes are powers of ten; the points of one operation stand above each other."""
         colours, middle = self._theme.colours, math.log10(self._intensity)
         x = np.linspace(middle - DECADES, middle + DECADES, 200)
-        lowest = min(math.log10(max(rung.gflops, 1e-6)) for rung in self._rungs)
-        highest = lowest
+        heights = [math.log10(max(rung.gflops, 1e-6)) for rung in self._rungs]
+        lowest, highest = min(heights), max(heights)
         said = []
         for device, (gflops, gigabytes) in self._roofs.items():
             roof = np.minimum(math.log10(gflops), math.log10(gigabytes) + x)
@@ -113,10 +115,13 @@ class KernelChart(QWidget):
             said.append(tr("{device}: {gflops} GFLOP/s, {gigabytes} GB/s", device=device, gflops=f"{gflops:,.0f}",
                            gigabytes=f"{gigabytes:,.0f}"))  # fmt: skip
         self.plot.addItem(pg.ScatterPlotItem(
-            x=[middle] * len(self._rungs), y=[math.log10(max(r.gflops, 1e-6)) for r in self._rungs], size=9,
+            x=[middle] * len(self._rungs), y=heights, size=9,
             brush=[pg.mkBrush(self._shade(rung)) for rung in self._rungs], pen=pg.mkPen(colours.surface),
         ))  # fmt: skip
-        for y, rung in spread(self._rungs, (highest - lowest) / 12):
+        lines = max(self.plot.getViewBox().height() / NAME_HEIGHT, 2)
+        names = spread(self._rungs, (highest - lowest + 0.6) / lines)
+        highest = max(highest, names[-1][0])
+        for y, rung in names:
             text = pg.TextItem(named(rung), color=colours.text, anchor=(0, 0.5))
             text.setPos(middle + 0.05, y)
             self.plot.addItem(text)

@@ -90,6 +90,17 @@ def button(text: str, clicked: Callable[[], object], role: str = "", tip: str = 
     return made
 
 
+def side_width(place: QWidget) -> int:
+    """Width of a place's left column: a third of the place, within what its forms and tables need."""
+    return min(max(place.width() // 3, 300), 344)
+
+
+def fit(dialog: QWidget, width: int, height: int) -> None:
+    """The size a dialog would like, but no larger than the screen."""
+    room = dialog.screen().availableSize()
+    dialog.resize(min(width, room.width() - 40), min(height, room.height() - 60))
+
+
 def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
     """A panel's head: what it is for on the left, its actions on the right."""
     head = QWidget()
@@ -128,6 +139,7 @@ class Figure(QFrame):
         self._make_room()
         layout.addWidget(self._place)
         layout.addWidget(label(name, "caption"))
+        self.setToolTip(name)
 
     def show_value(self, text: str) -> None:
         if text != self.value.text():

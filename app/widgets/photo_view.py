@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
 from app.mask import DISEASED, GROUND, Box
 from app.viewmodels.thumbnails import Thumbnails, decode
-from app.widgets.parts import label
+from app.widgets.parts import fit, label
 from core.ops.contract import Array
 
 LARGE: Final = 900
@@ -137,7 +137,7 @@ class PhotoDialog(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(title)
-        self.resize(640, 720)
+        fit(self, 640, 720)
         view = PhotoView(title)
         view.show_photo(decode(path, LARGE))
         where = label(path, "caption", wrap=True)

@@ -35,7 +35,17 @@ from app.viewmodels.examination import Examination
 from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.notice import Notice
-from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
+from app.widgets.parts import (
+    GAP,
+    MARGIN,
+    EmptyPlace,
+    action_button,
+    button,
+    header,
+    label,
+    row,
+    side_width,
+)
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoDialog
 from core.ops.contract import Array
@@ -83,7 +93,6 @@ class DatasetPanel(QWidget):
     def _lay_out(self, actions: Actions, theme: Theme, settings: Settings) -> None:
         self.side = QTabWidget()
         self.side.setDocumentMode(True)
-        self.side.setFixedWidth(344)
         for pane, name in (
             (self.classes, tr("Classes")), (self.health, tr("Health")), (self.split, tr("Split")),
             (self.augmentation, tr("Preview")),
@@ -163,6 +172,9 @@ class DatasetPanel(QWidget):
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
         self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))
         self._on_selection()
+
+    def resizeEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
+        self.side.setFixedWidth(side_width(self))
 
     def selection(self) -> Array:
         """Rows of the table that are selected in the grid."""

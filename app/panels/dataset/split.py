@@ -65,12 +65,13 @@ class SplitPane(QWidget):
         self.title = label(tr("Held-out photos whose leaf is in training too"), "heading", wrap=True)
         self.meter = LeakMeter(theme)
         self.model = RowsModel([
-            Column(tr("Class"), lambda c: readable(c[0])),
+            Column(tr("Class"), lambda c: readable(c[0]), tip=lambda c: c[0]),
             Column(tr("train"), lambda c: f"{c[1]:,}", lambda c: c[1], right=True),
             Column(tr("valid."), lambda c: f"{c[2]:,}", lambda c: c[2], right=True),
             Column(tr("test"), lambda c: f"{c[3]:,}", lambda c: c[3], right=True),
         ], self)  # fmt: skip
         self.table, _ = sorted_view(self.model, tr("Split"), stretch=0)
+        self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # classes of one crop differ at their end
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
         layout.addWidget(self.title)

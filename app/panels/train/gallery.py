@@ -20,7 +20,7 @@ from app.viewmodels.photos import PhotoModel
 from app.viewmodels.result import Result
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.notice import Notice
-from app.widgets.parts import button, label, row
+from app.widgets.parts import button, fit, label, row
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
@@ -42,8 +42,10 @@ class GalleryDialog(QDialog):
     ) -> None:  # fmt: skip
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(tr("{truth}, taken for {said}", truth=readable(truth), said=readable(said)))
-        self.resize(1080, 720)
+        names = {"truth": readable(truth), "said": readable(said)}
+        taken = tr("{truth}, taken for {said}", **names)
+        self.setWindowTitle(tr("{truth}, rightly known", **names) if truth == said else taken)
+        fit(self, 1080, 720)
         self._document, self._said = document, said
         self._pictures = pictures[1]
         self._results: dict[int, Result] = {}
@@ -62,6 +64,7 @@ class GalleryDialog(QDialog):
         self.slider.setValue(55)
         self.slider.setAccessibleName(tr("Strength of the class map"))
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
+        self.slider.hide()
         self.move = button(tr("Move to class…"), self._on_move)
         self.exclude = button(tr("Exclude photos"), lambda: document.exclude(self._selected(), True))
         self.undo = button(tr("Undo"), document.undo.undo)
@@ -93,7 +96,7 @@ class GalleryDialog(QDialog):
     def _connect(self) -> None:
         self._model.result.connect(self._on_result)
         self._model.failed.connect(self.notice.alarm)
-        self._model.busy.connect(lambda waiting, total: self._refresh_state())
+        self._model.busy.connect(lambda waiting, total: self._on_busy())
         self.grid.selectionModel().currentChanged.connect(lambda *_: self._on_current())
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self._document.changed.connect(self._refresh)
@@ -118,6 +121,12 @@ class GalleryDialog(QDialog):
             if row_ in chosen:
                 self.grid.setCurrentIndex(self.photos.index(at))
         self._refresh_state()
+
+    def _on_busy(self) -> None:
+        """With all photos there, the first one is shown."""
+        self._refresh_state()
+        if not self._model.working and len(self.photos.rows) and not self.grid.currentIndex().isValid():
+            self.grid.setCurrentIndex(self.photos.index(0))
 
     def _refresh_state(self) -> None:
         looking = self._model.working or not self._model.ready

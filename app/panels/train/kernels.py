@@ -17,8 +17,8 @@ from app.viewmodels.table import RowsModel, sorted_view
 from app.widgets.parts import EmptyPlace, card, label, row
 from core.device import KernelTime
 
-SHOWN: Final = 14
-"""Layers seen at once; the wheel shows the others."""
+LAYER_HEIGHT: Final = 19
+"""Pixels that a layer needs for its name; the wheel shows the layers that have no room."""
 
 
 @final
@@ -29,14 +29,17 @@ class KernelTimesPane(QWidget):
         super().__init__()
         self._theme = theme
         self._times: Sequence[KernelTime] = ()
+        self._layers = 0
         self.model = RowsModel(kernel_times.columns(), self)
-        self.table, _ = sorted_view(self.model, tr("Kernel times"), stretch=2)
+        self.table, _ = sorted_view(self.model, tr("Kernel times"), stretch=0)
+        self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
         self.plot = pg.PlotWidget()
         self.plot.setAccessibleName(tr("Time per layer"))
         self.plot.setMenuEnabled(False)
         self.plot.hideButtons()
         self.plot.setMouseEnabled(x=False, y=True)
         self.plot.invertY(True)
+        self.plot.getViewBox().sigResized.connect(lambda _: self._fit())
         self.plot.setLabel("bottom", tr("milliseconds"))
         self._legend = row(spacing=14)
         self._total = label("", "muted")
@@ -59,6 +62,11 @@ class KernelTimesPane(QWidget):
         layout.setContentsMargins(0, 8, 0, 0)
         layout.addLayout(self._stack)
         theme.changed.connect(self._draw)
+
+    def _fit(self) -> None:
+        """As many layers as there is room for."""
+        shown = max(int(self.plot.getViewBox().height() // LAYER_HEIGHT), 2)
+        self.plot.setYRange(-0.6, min(self._layers, shown) - 0.4, padding=0)
 
     def show_times(self, times: Sequence[KernelTime]) -> None:
         if times is self._times:
@@ -97,6 +105,7 @@ class KernelTimesPane(QWidget):
         self._legend.addStretch(1)
         self.plot.getAxis("left").setTicks([list(enumerate(layers))])
         self.plot.setLimits(yMin=-1, yMax=len(layers))
-        self.plot.setYRange(-0.6, min(len(layers), SHOWN) - 0.4, padding=0)
+        self._layers = len(layers)
+        self._fit()
         self.plot.setXRange(0, max(start) * 1.03, padding=0)
         self._total.setText(tr("one step: {total} ms in kernels", total=f"{sum(start):.1f}"))

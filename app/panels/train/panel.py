@@ -24,7 +24,7 @@ from app.viewmodels.run_list import RunSummary, read_run
 from app.viewmodels.run_view import RunView
 from app.viewmodels.training import TrainingModel
 from app.widgets.notice import Notice
-from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row
+from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row, side_width
 from app.wording import duration, number, stage_text
 
 REDRAW_MS: Final = 500
@@ -147,7 +147,10 @@ class TrainPanel(QWidget):
         elif shown is self.outcome:
             self.outcome.show_run(self._earlier or view)
 
-    def showEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
+    def resizeEvent(self, event: object) -> None:  # noqa: N802 (Qt's names here and below)
+        self.setup.setFixedWidth(side_width(self))
+
+    def showEvent(self, event: object) -> None:  # noqa: N802
         QTimer.singleShot(0, self, self.redraw)
 
     def _show_figures(self) -> None:

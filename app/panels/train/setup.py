@@ -16,7 +16,6 @@ from app.widgets.run_form import RunForm
 from core.config import RunConfig, from_dict
 from core.errors import ConfigError, Problem
 
-WIDTH = 344
 OF_THE_START = ("model", "image_size")
 """Fields that a file to start from decides."""
 
@@ -30,7 +29,6 @@ class SetupPane(QFrame):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.setProperty("role", "card")
-        self.setFixedWidth(WIDTH)
         self._settings = settings
         model = shipped_model()
         self.form = RunForm(presets(model))
