@@ -92,6 +92,8 @@ class Program:
         self.window.restoreGeometry(self.settings.bytes("geometry"))
         place = self.settings.text("place", PLACES[0])
         self.window.go(place if place in PLACES else PLACES[0])
+        if place == "diagnose":
+            self.photo_commands.find_model()
 
     def close(self) -> None:
         """Leave nothing behind: no process, no thread, no hook, no lock."""

@@ -33,6 +33,8 @@ LEAF_RIM: Final = (40, 170, 90)
 SICK_RIM: Final = (220, 40, 30)
 DANGEROUS: Final = ("=", "+", "-", "@", "\t", "\r")
 """A cell that begins so is run as a formula by spreadsheets; an apostrophe makes it a text."""
+LEAST: Final = 0.005
+"""Probability below which a further class says nothing."""
 HEAD: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
 
 
@@ -79,7 +81,7 @@ def render(results: Sequence[Result], model: str) -> str:
 
 
 def _summary(results: Sequence[Result]) -> str:
-    words = Counter(verdict_text(result) for result in results if not result.error)
+    words = Counter(tr("Not readable") if result.error else verdict_text(result) for result in results)
     return page.paragraphs([", ".join(f"{word}: {many}" for word, many in words.most_common())], "lead")
 
 
@@ -87,10 +89,12 @@ def _row(result: Result) -> list[str]:
     name = f'<br><small class="muted">{escape(Path(result.path).name)}</small>'
     photo, marked = _pictures(result)
     kind = "muted" if result.error or not result.sure else "well" if result.healthy else "sick"
-    said = [f'<p><b class="{kind}">{escape(verdict_text(result))}</b></p>']
+    named = tr("Not readable") if result.error else verdict_text(result)
+    said = [f'<p><b class="{kind}">{escape(named)}</b></p>']
     texts = (sentence(result.error), doubts(result), severity_text(result))
     said += [f"<p>{escape(text)}</p>" for text in texts if text]
-    top = "".join(f"<p>{escape(disease_name(label))} <b>{share:.1%}</b></p>" for label, share in result.top)
+    guesses = [guess for at, guess in enumerate(result.top) if not at or guess[1] >= LEAST]
+    top = "".join(f"<p>{escape(disease_name(label))} <b>{share:.1%}</b></p>" for label, share in guesses)
     return [photo + name, marked, "".join(said), top]
 
 

@@ -89,7 +89,7 @@ def find_photos(named: Iterable[str]) -> Iterator[str]:
             os.path.join(folder, file)
             for folder, _, files in os.walk(name)
             for file in files
-            if file.lower().endswith(NAMED)
+            if file.lower().endswith(NAMED) and not file.startswith(".")  # macOS leaves ._photo.jpg beside photo.jpg
         )
         if not inside:
             raise DataError(f"There are no photos in {name}.")

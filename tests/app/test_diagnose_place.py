@@ -14,7 +14,7 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result, judge, read_result
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import NOT_SURE, Thresholds
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNLIKE, Thresholds
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -147,3 +147,23 @@ def test_what_was_cut_out_is_framed(place):
     cut = {**answer(0.9), "mask": encode_mask(Severity(leaf, ~leaf), (0.25, 0.25, 0.75, 0.75))}
     panel.detail.show_result(read_result(model.rows.rows[0], cut))
     assert panel.detail.photo._frame == (0.25, 0.25, 0.75, 0.75)
+
+
+def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(place):
+    panel, model = place
+    known = model.rows.rows[0]
+    panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason="It may be one or the other."))
+    assert "Early blight" in panel.detail.card.toPlainText()
+    panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason=UNLIKE))
+    assert "Early blight" not in panel.detail.card.toPlainText()
+    assert "take the photo again" in panel.detail.card.toPlainText()
+    bare = replace(known, sure=False, verdict=NO_LEAF, top=(("background/none", 0.99), *known.top[1:]))
+    panel.detail.show_result(bare)
+    assert "Not certain" not in panel.detail.card.toPlainText()
+
+
+def test_photos_that_cannot_be_read_are_counted(place):
+    panel, model = place
+    model.rows.replace(2, replace(model.rows.rows[2], error="The file is empty."))
+    panel._on_busy(0, 3)
+    assert "1 not readable" in panel.state.text()

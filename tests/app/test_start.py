@@ -6,9 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QToolButton
 
-from app import crash, instance
+from app import crash, instance, paths
 from app.instance import FirstInstance, hand_over
+from app.settings import Settings
 
 pytestmark = pytest.mark.gui
 
@@ -97,3 +100,21 @@ def test_our_own_errors_are_shown_as_they_are():
 def test_a_second_window_of_the_same_home_is_not_opened(start):
     assert start() is not None
     assert start() is None
+
+
+def test_a_narrow_window_shows_icons_in_its_side_bar(start, qapp):
+    window = start().window
+    button = window.findChild(QToolButton, "button_train")
+    styles = Qt.ToolButtonStyle
+    for width, style in ((1300, styles.ToolButtonTextBesideIcon), (980, styles.ToolButtonIconOnly)):
+        window.resize(width, 700)
+        qapp.processEvents()
+        assert button.toolButtonStyle() == style
+    assert button.accessibleName() == "Train"
+
+
+def test_the_shipped_model_is_there_where_the_program_ended_in_diagnose(home, start):
+    settings = Settings(paths.settings_store())
+    settings.set("place", "diagnose")
+    settings.sync()
+    assert Path(start().diagnosis.model_path).name == "leaves.safetensors"

@@ -125,9 +125,11 @@ def test_the_report_stands_alone_with_its_pictures(tmp_path):
 
 def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
     folder = write_folder(tmp_path / "x", {"a": 2, "b": 1})
-    (folder / "notes.txt").write_text("no photo")
+    for other in ("notes.txt", "phone.HEIC", "._0.png"):  # the last is what macOS leaves beside photos
+        (folder / other).write_text("no photo")
     found = list(photo_files([str(folder), "/not/there.jpg"]))
-    assert len(found) == 4
+    assert len(found) == 5, "a format that is not read gets an answer, which says so"
+    assert str(folder / "phone.HEIC") in found
     assert found[-1] == "/not/there.jpg"
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QSlider, QTextBrowser, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QScrollArea, QSlider, QTextBrowser, QVBoxLayout, QWidget
 
 from app.cards import card_html, disease_name, find_card
 from app.mask import Mask, decode_box
@@ -16,6 +17,7 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.parts import button, card, label, row
 from app.widgets.photo_view import PhotoView, painted
 from app.widgets.probability_bars import ProbabilityBars
+from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, UNLIKE
 
 AREA: Final = "\0area"
 """Stands for the diseased area among the class names."""
@@ -53,14 +55,17 @@ class DetailPane(QWidget):
         self.card.setOpenExternalLinks(False)
         self.card.setAccessibleName(tr("About the disease"))
         self.map_row = QWidget()
-        self.map_row.setLayout(row(label(tr("Shown"), "caption"), self.which, self.slider))
+        choice = row(label(tr("Shown"), "caption"), self.which, self.slider)
+        choice.setStretch(1, 2)
+        choice.setStretch(2, 1)
+        self.map_row.setLayout(choice)
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
         self.photo.set_strength(self.slider.value() / 100)
         self.which.currentIndexChanged.connect(lambda _: self._show_map())
         left, inside = card()
         inside.addWidget(self.photo, 1)
         inside.addWidget(self.map_row)
-        middle, texts = card()
+        middle, texts = self._scrolling_card()
         texts.addWidget(self.verdict)
         texts.addWidget(self.doubt)
         texts.addSpacing(4)
@@ -76,6 +81,22 @@ class DetailPane(QWidget):
         column = QVBoxLayout()
         column.addWidget(self.card)
         layout.addLayout(column, 5)
+
+    @staticmethod
+    def _scrolling_card() -> tuple[QFrame, QVBoxLayout]:
+        """A card whose contents can be scrolled where the window is low."""
+        frame, outside = card()
+        outside.setContentsMargins(0, 2, 2, 2)
+        inside = QWidget()
+        scroll = QScrollArea()
+        scroll.setWidget(inside)
+        scroll.setWidgetResizable(True)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        outside.addWidget(scroll)
+        layout = QVBoxLayout(inside)
+        layout.setContentsMargins(14, 10, 12, 10)
+        return frame, layout
 
     def show_result(self, result: Result | None) -> None:
         """Show a photo and what was said of it; None clears the place."""
@@ -98,8 +119,7 @@ class DetailPane(QWidget):
         area = result.area()
         self.correct.setVisible(area is not None and bool(result.hash) and bool((area.labels > 0).any()))
         self.photo.show_frame(decode_box(result.measured))
-        likeliest = result.top[0][0] if result.top else ""
-        self.card.setHtml(card_html(find_card(likeliest), result.sure) if likeliest else "")
+        self.card.setHtml(_advice(result))
         self._fill_maps(result, area)
 
     def _fill_maps(self, result: Result, area: Mask | None) -> None:
@@ -124,3 +144,16 @@ class DetailPane(QWidget):
             self.photo.show_layer(painted(area.labels), area.box)
         else:
             self.photo.show_map(self.shown.maps.get(chosen) if self.shown else None)
+
+
+def _advice(result: Result) -> str:
+    """The card of the likeliest class as rich text; where the photo is unlike all that was learned no card is right."""
+    if not result.top:
+        return ""
+    if result.reason == UNLIKE:
+        hint = tr("The likeliest classes are guesses here, so no card is shown. If the leaf is of a crop that this "
+                  "model knows, take the photo again: one leaf, filling the picture, in daylight, in focus.")
+        return f"<p>{html.escape(hint)}</p>"
+    likeliest = result.top[0][0]
+    bare = result.verdict == NO_LEAF and likeliest.lower() in NO_LEAF_NAMES
+    return card_html(find_card(likeliest), result.sure or bare)

@@ -186,7 +186,9 @@ class DiagnosePanel(QWidget):
         rows = self._model.rows.rows
         unsure = sum(row.done and not row.sure and not row.error for row in rows)
         done = count(len(rows), "{n} photo", "{n} photos")
-        self.state.setText(done + (", " + tr("{n} not answered", n=f"{unsure:,}") if unsure else ""))
+        failed = sum(bool(row.error) for row in rows)
+        rest = ((unsure, tr("{n} not answered", n=f"{unsure:,}")), (failed, tr("{n} not readable", n=f"{failed:,}")))
+        self.state.setText(", ".join([done, *(text for many, text in rest if many)]))
 
     def _show_selected(self) -> None:
         index = self.table.currentIndex()
