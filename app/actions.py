@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, final
 
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
@@ -137,7 +137,3 @@ def build_menus(window: QMainWindow, actions: Actions) -> None:
                 menu.addAction(getattr(actions, name))
             else:
                 menu.addSeparator()
-
-
-def all_actions(actions: Actions) -> list[QAction]:
-    return [getattr(actions, f.name) for f in fields(actions)]

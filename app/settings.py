@@ -8,7 +8,6 @@ from typing import Final, final
 from PySide6.QtCore import QByteArray, QObject, QSettings, Signal
 
 RECENT: Final = 8
-THEMES: Final = ("system", "light", "dark")
 
 
 @final

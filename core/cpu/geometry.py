@@ -144,12 +144,6 @@ class Buffers:
             view = self._views[name]
             self._views[name] = replace(view, address=view.address + offset)
 
-    def reserve(self, size: int) -> Address:
-        """Memory of a photo; the first bytes after it may be read (`SLACK`)."""
-        start = Address(Space.SLOT, self.bytes)
-        self.bytes += -(-size // LINE) * LINE
-        return start
-
     def whole(self, name: str) -> View:
         """All channels of an array, without its border."""
         return self._views[name]

@@ -115,14 +115,6 @@ def familiarity(
     raise ValueError(f"There is no score {name!r}.")
 
 
-def nearest_photos(features: Array, known: Array, neighbours: int = 5) -> Array:
-    """Minus the distance to the k-th nearest of `known`, all scaled to length 1: ``(N,)``. For measuring only."""
-    unit = np.asarray(features, np.float64) / np.linalg.norm(features, axis=1, keepdims=True)
-    base = np.asarray(known, np.float64) / np.linalg.norm(known, axis=1, keepdims=True)
-    similar = np.partition(unit @ base.T, -neighbours, axis=1)[:, -neighbours]
-    return np.asarray(-np.sqrt(np.maximum(2 - 2 * similar, 0)))
-
-
 def auroc(known: Array, unknown: Array) -> float:
     """Chance that a known photo scores above an unknown one (ties count half): area under the ROC curve."""
     scores = np.concatenate((known, unknown))

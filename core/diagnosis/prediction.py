@@ -11,7 +11,7 @@ from typing import Final, final
 import numpy as np
 
 from core.data.augment import evaluation_rows
-from core.data.photo import PhotoError, read_photo, square
+from core.data.photo import PhotoError, read_photo
 from core.device import PhotoBatch, Plan
 from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
@@ -113,12 +113,6 @@ class Predictor:
         paths = iter(paths)
         while chunk := list(itertools.islice(paths, self.batch)):
             yield from self._diagnose(chunk, coverage)
-
-    def diagnose_photo(self, rgb: Array, name: str = "") -> Diagnosis:
-        """Diagnosis of a decoded photo, uint8 RGB ``(height, width, 3)``, such as a pasted picture."""
-        begin = time.perf_counter()
-        answer = next(self.answer(square(rgb, self.model.source_side)[None]))
-        return self._word(name, answer, 1000 * (time.perf_counter() - begin))
 
     def close(self) -> None:
         self.plan.close()

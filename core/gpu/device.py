@@ -91,11 +91,6 @@ class Function:
         wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
         return int(check(driver.cuFuncGetAttribute(wanted, self._handle)))
 
-    def local_bytes(self) -> int:
-        """Bytes of local memory a thread: 0 unless registers spill."""
-        wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
-        return int(check(driver.cuFuncGetAttribute(wanted, self._handle)))
-
 
 @final
 class Device:

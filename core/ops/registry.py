@@ -39,8 +39,6 @@ LADDER: Final = (
 
 YARDSTICKS: Final = ("cublas", "cudnn")
 
-PASSES: Final = ("forward", "backward_input", "backward_weight", "update")
-
 
 @final
 @dataclass(frozen=True, slots=True)

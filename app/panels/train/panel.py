@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QTabWidget, QVBoxLayout, QWidget
 
 from app.actions import Actions
@@ -223,7 +223,3 @@ class TrainPanel(QWidget):
     def _on_result_asked(self, folder: str) -> None:
         self._earlier = read_run(Path(folder))
         self.tabs.setCurrentWidget(self.outcome)
-
-    def set_focus(self) -> None:
-        """Where the keyboard starts in this place."""
-        self.setup.form.setFocus(Qt.FocusReason.OtherFocusReason)

@@ -8,7 +8,6 @@ from core.diagnosis.familiarity import (
     coordinates,
     familiarity,
     fit_statistics,
-    nearest_photos,
 )
 
 
@@ -52,12 +51,6 @@ def test_scores_say_what_they_lack():
     with pytest.raises(ValueError, match="needs features"):
         familiarity("relative", np.zeros((1, 3)), None, None)
     assert "relative" in SCORES
-
-
-def test_nearest_photos_is_the_distance_between_unit_vectors():
-    known = np.array([[1.0, 0.0], [0.0, 2.0]])
-    got = nearest_photos(np.array([[3.0, 0.0], [-1.0, 0.0]]), known, neighbours=1)
-    assert got == pytest.approx([0.0, -np.sqrt(2)])
 
 
 def test_auroc_counts_ties_as_half():
