@@ -42,6 +42,12 @@ def count_taps(view: View, kernel: tuple[int, int], depth: int, whole: bool) -> 
     return kernel[0], kernel[1], depth
 
 
+def is_by_row(c: Convolution, x: View, y: View) -> bool:
+    """Whether threads share an image's rows, each reading the whole filter, or its columns: what is less to read."""
+    weights = c.filters * c.kernel[0] * c.kernel[1] * c.depth
+    return weights <= x.height * x.width * c.channels + y.height * y.width * c.filters
+
+
 def forward_records(
     c: Convolution, x: View, y: View, panel: Address, bias: Address | None, flags: int, layer: str
 ) -> list[Record]:
@@ -49,6 +55,7 @@ def forward_records(
     records = []
     counts = count_taps(x, c.kernel, c.depth, c.groups == 1)
     start = x.at(-c.padding[0], -c.padding[1])
+    by_row = is_by_row(c, x, y)
     for part, at in each_panel(panel, c.width, c.groups, c.kernel[0] * c.kernel[1] * c.depth):
         fields = packed_product(part, at, y.width, counts, c.groups, y.height)
         shift = part.first * 4
@@ -60,6 +67,7 @@ def forward_records(
             mk.FLAGS: flags | (mk.BIAS if bias else 0),
         }  # fmt: skip
         tasks = c.groups * part.blocks * y.height
+        fields[tiled.BY_ROW] = int(by_row)
         records.append(Record(tiled.run_tiled, fields, tasks, layer, "forward", "tiled"))
     return records
 

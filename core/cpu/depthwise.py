@@ -36,6 +36,7 @@ def forward_records(
         mk.SAK: x.pixel, mk.SAY: x.row, tiled.SAR: window.stride[0] * x.row,
         tiled.B: taps, mk.SBK: pixel, mk.SBY: kw * pixel, mk.KL: kw, tiled.KH: kh, tiled.KH_LAST: kh,
         tiled.C: y.address, mk.LDC: y.pixel, tiled.SCR: y.row, tiled.ROWS: y.height,
+        tiled.BY_ROW: int(8 * x.height * x.width >= x.channels),
         tiled.X: bias or NOWHERE, mk.FLAGS: flags | (mk.BIAS if bias else 0),
     }  # fmt: skip
     return [Record(tiled.run_tiled, fields, blocks.blocks * y.height, layer, "forward", "tiled")]

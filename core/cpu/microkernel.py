@@ -212,6 +212,9 @@ class _Tile:
         ]
         new = []
         for m in range(self.rows):
+            if self.depthwise and self.level.assembly:
+                new.append(self._fma_from_memory(pa, m, filters[0], sums[m]))
+                continue
             if self.depthwise:
                 seen = self._load(self.b.bitcast(self.b.gep(pa, [self.row_offset[m]]), self.vector.as_pointer()))
                 new.append(self._fma(seen, filters[0], sums[m]))
@@ -252,11 +255,12 @@ class _Tile:
         return self.b.call(code, [a, b, c])
 
     def _fma_from_memory(self, pa: Any, m: int, b: Any, c: Any) -> Any:
-        """AVX-512 broadcasts inside the multiply-add; best where a broadcast is used once."""
+        """A vector of A (depthwise), or one float that AVX-512 broadcasts within: best where it is used once."""
         form, index = self._address_form(m)
         kind = ir.FunctionType(self.vector, [BYTES, *[I64] * len(index), self.vector, self.vector])
-        code = f"vfmadd231ps {form}{{1to{self.level.lanes}}}, ${2 + len(index)}, $0"
-        places = "=v,r," + "r," * len(index) + "v,0"
+        spread = "" if self.depthwise else f"{{1to{self.level.lanes}}}"
+        code = f"vfmadd231ps {form}{spread}, ${2 + len(index)}, $0"
+        places = f"={self._register()},r," + "r," * len(index) + f"{self._register()},0"
         return self.b.call(ir.InlineAsm(kind, code, places, side_effect=True), [pa, *index, b, c])
 
     def _register(self) -> str:

@@ -43,7 +43,9 @@ def walk_schedule(rows: Rows, schedule: Schedule, context: int, first: int = 0, 
 def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) -> Schedule:
     """Groups are records ``[bounds[g], bounds[g + 1])``; thread t has tasks ``[T t / N, T (t + 1) / N)`` of each.
 
-    Every second record is dealt in reverse, so that what does not divide evenly evens out in a group.
+    So a thread mostly reads what it wrote itself, in its own caches: where the next layer's halves were swapped, two
+    threads took 3.0 instead of 2.5 ms for a photo (MobileNetV2, Xeon). Every second record's shares are rounded up
+    instead of down, so that what does not divide evenly evens out in a group.
     """
     calls: list[Call] = []
     shares = np.zeros((len(bounds) - 1, threads + 1), np.int64)
@@ -51,9 +53,8 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
         for t in range(threads):
             shares[g, t] = len(calls)
             for i in range(first, last):
-                part = threads - 1 - t if i % 2 else t
-                tasks = records[i].tasks
-                halves = _halve(tasks * part // threads, tasks * (part + 1) // threads)
+                tasks, up = records[i].tasks, (threads - 1) * ((i - first) % 2)
+                halves = _halve((tasks * t + up) // threads, (tasks * (t + 1) + up) // threads)
                 calls += [(i, low, high) for low, high in halves]
         shares[g, threads] = len(calls)
     counters = np.zeros((len(shares), threads + 1, LINE_BYTES // 8), np.int64)

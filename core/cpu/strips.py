@@ -55,6 +55,10 @@ def cut_strip(records: Sequence[Record], strip: Strip) -> Iterator[Call]:
         last = min(first + at_once, pool.tasks)
         needed = height if last == pool.tasks else min((last - 1) * stride - top + kernel, height)
         for i in range(strip.first, strip.pool) if needed > done else ():
+            if records[i].fields.get(tiled.BY_ROW):
+                planes = records[i].tasks // height
+                yield i, planes * done, planes * needed
+                continue
             for plane in range(0, records[i].tasks, height):
                 yield i, plane + done, plane + needed
         done = max(done, needed)

@@ -43,6 +43,10 @@ AT_ONCE: Final = 49
 HEIGHT: Final = 50
 """Rows of C where the photos of a batch are summed over; 0 where each photo is a row."""
 
+BY_ROW: Final = 51
+"""1: a row's blocks are tasks that follow each other, and threads share the rows; 0: a block's rows are, and threads
+share the columns."""
+
 # Context.
 ADD: Final = 22
 """1: sums over a batch add to what is there."""
@@ -67,7 +71,7 @@ _HEIGHTS: Final = _heights(current_level())
 
 
 def run_tiled(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Tasks are (g, j, r), r fastest; all taps and all of M belong to one task."""
+    """Tasks are (g, j, r), r fastest, or (r, g, j); all taps and all of M belong to one task."""
     w = words(record)
     if w[AT_ONCE]:
         _run_batch(w, record, words(context), low, high)
@@ -80,10 +84,10 @@ def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: A
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
     wide = max(vectors, 1)
     width = wide * LANES * 4
+    planes = w[TASKS] // rows
     for task in range(low, high):
-        r = task % rows
-        j = task // rows % blocks
-        g = task // rows // blocks
+        r, plane = (task // planes, task % planes) if w[BY_ROW] else (task % rows, task // rows)
+        j, g = plane % blocks, plane // blocks
         kh = w[KH_LAST] if r == rows - 1 else w[KH]
         lanes = w[COLUMNS] - (blocks * wide - 1) * LANES if j == blocks - 1 else LANES
         a0 = w[A] + g * w[SAG] + j * w[SAJ] + r * w[SAR]

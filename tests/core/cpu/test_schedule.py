@@ -67,3 +67,16 @@ def test_walks_of_several_threads_at_once_come_to_the_end():
         thread.join(60)
         assert not thread.is_alive()
     assert all((x == 2000).all() for x, _ in jobs)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_thread_has_the_same_part_of_records_that_follow_each_other(threads):
+    records = [Record(ew.run_map, {}, 60 * threads + 1, "layer", "forward", "fused") for _ in range(4)]
+    schedule = share_out(records, [0, 2, 3, 4], threads)
+    for shares in schedule.shares:
+        for t in range(threads):
+            for _, low, high in schedule.calls[shares[t] : shares[t + 1]]:
+                assert 60 * t <= low
+                assert high <= 60 * (t + 1) + 1
+    counts = [(schedule.calls[a:b, 2] - schedule.calls[a:b, 1]).sum() for a, b in schedule.shares[0, [[0, 1], [1, 2]]]]
+    assert counts == [121, 121] or threads > 2  # 60 + 61 and 61 + 60

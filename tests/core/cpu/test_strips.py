@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.cpu import pooling, strips
+from core.cpu import pooling, strips, tiled
 from core.cpu.plan import CpuPlan
 from core.device import PhotoBatch
 from core.models.table import build
@@ -40,18 +40,24 @@ def test_strips_of_any_height_give_the_same_bits(name, monkeypatch):
     assert np.array_equal(predicted[0], predicted[2])
 
 
+def _rows_done(record, done, height):
+    """(planes, rows) of a record's tasks."""
+    return done.reshape(height, -1).T if record.fields.get(tiled.BY_ROW) else done.reshape(-1, height)
+
+
 @pytest.mark.parametrize("size", [1, 4000, 1 << 30])
 def test_every_row_is_computed_once_and_before_the_pool_reads_it(size, monkeypatch):
     plan = _plan("squeezenet1_0", False, size, monkeypatch)
     assert plan._script.strips
     for strip in plan._script.strips:
         pool = plan.records[strip.pool]
+        feeders = strip.first, strip.pool
         height, stride, kernel = (pool.fields[f] for f in (pooling.HEIGHT, pooling.STRIDE_Y, pooling.KERNEL_Y))
         done = {i: np.zeros(plan.records[i].tasks, int) for i in range(strip.first, strip.pool + 1)}
         for index, low, high in strips.cut_strip(plan.records, strip):
             if index == strip.pool:
                 needed = min((high - 1) * stride + kernel, height)
-                ready = [done[i].reshape(-1, height)[:, :needed].all() for i in range(strip.first, strip.pool)]
+                ready = [_rows_done(plan.records[i], done[i], height)[:, :needed].all() for i in range(*feeders)]
                 assert all(ready)
             done[index][low:high] += 1
         assert all((count == 1).all() for count in done.values())
