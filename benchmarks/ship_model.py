@@ -1,6 +1,6 @@
 """Make the shipped model of a finished run: photo side for use, temperature, thresholds, statistics, sources.
 
-    python -m benchmarks.ship_model runs/leaves $LEAFCLINIC_DATA/leaves --out resources/models/leaves.safetensors
+    python -m benchmarks.ship_model runs/leaves $LEAFCLINIC_DATA/leaves --half --commit COMMIT --out leaves.safetensors
 
 Reads training and validation photos only. `benchmarks.diagnosis` then judges it on the test split and writes the card.
 """
@@ -19,8 +19,9 @@ from benchmarks.pack_photos import chosen_rows
 from core.data.photo import read_photo
 from core.diagnosis.completion import Labelled, complete_model
 from core.diagnosis.model_card import DATA
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
 from core.diagnosis.photo_size import with_photo_side
+from core.training.presets import PRESETS
 
 PER_CLASS = 120
 """Training photos per class that are read: statistics need 100, the border baseline some more."""
@@ -48,50 +49,59 @@ WEAKNESSES = (
 LICENCE = "MIT for the weights as a work of this project; the photos' licences are unsettled, see the sources"
 
 
-def read_part(root: Path, split: str, classes: Sequence[str], most: int = 0, seed: int = 0) -> Labelled:
-    """Photos of a split whose class the model knows; at most so many per class, drawn by seed."""
+def read_part(
+    root: Path, split: str, classes: Sequence[str], side: int, most: int = 0, seed: int = 0
+) -> Labelled:
+    """Photos of a split whose class the model knows, as squares of `side`; at most so many per class, by seed."""
     rows = [r for r in chosen_rows(root / "manifest.csv", [split], []) if name_of(r) in classes]
     labels = np.array([classes.index(name_of(r)) for r in rows])
     kept = np.arange(len(rows))
     if most:
         rng = np.random.default_rng(seed)
         kept = np.sort(np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:most] for c in np.unique(labels)]))
-    return Labelled(np.stack([read_photo(str(root / rows[i]["path"]), 224) for i in kept]), labels[kept])
+    return Labelled(np.stack([read_photo(str(root / rows[i]["path"]), side) for i in kept]), labels[kept])
 
 
 def name_of(row: dict[str, str]) -> str:
     return f"{row['crop']}/{row['condition']}"
 
 
-def ship(run: Path, root: Path, side: int, commit: str, device: str) -> ModelFile:
+def ship(run: Path, root: Path, side: int, commit: str, device: str, half: bool) -> ModelFile:
+    """The run's best model, used at `side` (0: as it was validated), completed as it will be stored."""
     trained = read_model(run)
-    model = replace(trained, graph=with_photo_side(trained.graph, side), licence=LICENCE)
-    train = read_part(root, "train", model.classes, PER_CLASS)
-    validation = read_part(root, "val", model.classes)
+    model = replace(trained, licence=LICENCE)
+    if side:
+        model = replace(model, graph=with_photo_side(trained.graph, side))
+    if half:
+        model = in_half(model)
+    train = read_part(root, "train", model.classes, model.source_side, PER_CLASS)
+    validation = read_part(root, "val", model.classes, model.source_side)
     model = complete_model(model, train, validation, device=device)
     sources = [*SOURCES, trained_by(run, commit)]
     return replace(model, sections={**model.sections, DATA: {"sources": sources, "weaknesses": list(WEAKNESSES)}})
 
 
 def trained_by(run: Path, commit: str) -> str:
-    """How these weights were made, as a sentence."""
+    """How these weights were made, as a sentence: the preset, and the options given besides."""
     config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    return (
-        f"Trained from scratch on an NVIDIA H200 at commit {commit} of this project: python -m core.train "
-        f"--preset {config['preset']} --seed {config['seed']} --epochs {config['epochs']}."
-    )
+    recipe = PRESETS[config["preset"]].values
+    given = {name: config[name] for name, value in recipe.items() if name in config and config[name] != value}
+    options = {"preset": config["preset"], "seed": config["seed"], "epochs": config["epochs"], **given}
+    words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
+    return f"Trained from scratch on an NVIDIA H200 at commit {commit} of this project: python -m core.train {words}."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("photos", type=Path)
-    parser.add_argument("--side", type=int, default=256)
+    parser.add_argument("--side", type=int, default=0, help="pixels in use (as validated)")
+    parser.add_argument("--half", action="store_true", help="store filters in half precision")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--commit", required=True, help="what the training ran from")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    model = ship(options.run, options.photos, options.side, options.commit, options.device)
+    model = ship(options.run, options.photos, options.side, options.commit, options.device, options.half)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write_model(options.out, model)
     print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB, temperature {model.temperature:.3f}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -41,6 +41,7 @@ class ModelFile:
     source_side: side of the square (`core.data.photo`) that is scaled to the network's photo, pixels.
     temperature: logits are divided by it before the softmax. figures: what it reached, by name ("test_accuracy").
     sections: further JSON objects by name ("rejection", "thresholds"); extra: further arrays by name.
+    half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_half`).
     """
 
     graph: Graph
@@ -53,6 +54,7 @@ class ModelFile:
     figures: Mapping[str, float] = field(default_factory=dict)
     sections: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Array] = field(default_factory=dict)
+    half: bool = False
 
     @property
     def size(self) -> tuple[int, int]:
@@ -63,6 +65,29 @@ class ModelFile:
     @property
     def parameters(self) -> int:
         return sum(array.size for array in self.weights.values())
+
+
+def in_half(model: ModelFile) -> ModelFile:
+    """The model with its filters and dense weights rounded to half precision, in which its file will hold them.
+
+    The file is half as large; biases and batch norms, which are few and of any size, stay as they are. Raises
+    ModelFileError where a weight is too large for half precision.
+    """
+    with np.errstate(over="ignore"):
+        weights = {name: _wide(_narrow(array)) for name, array in model.weights.items()}
+    for name, array in weights.items():
+        if not np.isfinite(array).all():
+            raise ModelFileError(f"{name} holds a weight beyond 65504, which half precision cannot. "
+                                 "Store the model in full precision.")
+    return replace(model, weights=weights, half=True)
+
+
+def _narrow(array: Array) -> Array:
+    return array.astype(np.float16) if array.ndim > 1 else array
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
 def write_model(path: Path, model: ModelFile) -> None:
@@ -81,7 +106,8 @@ def write_model(path: Path, model: ModelFile) -> None:
         "figures": dict(model.figures),
         "sections": dict(model.sections),
     }
-    arrays = {**model.weights, **{EXTRA + name: array for name, array in model.extra.items()}}
+    weights = {name: _narrow(array) for name, array in model.weights.items()} if model.half else model.weights
+    arrays = {**weights, **{EXTRA + name: array for name, array in model.extra.items()}}
     write_tensor_file(path, "model", VERSION, header, arrays)
 
 
@@ -115,7 +141,9 @@ def _checked(file: TensorFile) -> ModelFile:
     header = file.header
     graph = check(from_json(json.dumps(header["graph"])))
     classes = tuple(str(name) for name in header["classes"])
-    weights = {n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)}
+    stored = {n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)}
+    half = any(array.dtype == np.float16 for array in stored.values())
+    weights = {name: _wide(array) for name, array in stored.items()}
     extra = {n.removeprefix(EXTRA): a for n, a in file.tensors.items() if n.startswith(EXTRA)}
     _check_sizes(graph)
     _check_weights(graph, weights)
@@ -129,7 +157,7 @@ def _checked(file: TensorFile) -> ModelFile:
         raise ModelFileError(f"The file wants photos of {source_side} pixels; that cannot be.")
     return ModelFile(
         graph, weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
-        {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra,
+        {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra, half,
     )
 
 

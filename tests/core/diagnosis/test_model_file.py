@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis import model_file
-from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
 from core.errors import ModelFileError
 from core.graph import to_json
 from core.models import build, initial_weights
@@ -46,6 +46,31 @@ def test_a_model_comes_back_whole(model, tmp_path):
         assert all(got.weights[n].tobytes() == model.weights[n].tobytes() for n in got.weights)
         assert got.extra["means"].tolist() == np.eye(3).tolist()
         assert replace(got, weights={}, extra={}) == replace(model, weights={}, extra={})
+
+
+def test_filters_in_half_precision_are_stored_as_they_are_used(model, tmp_path):
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    rounded = in_half(model)
+    write_model(first, rounded)
+    got = read_model(first)
+    assert got.half
+    assert all(got.weights[n].tobytes() == rounded.weights[n].tobytes() for n in model.weights)
+    assert all(array.dtype == np.float32 for array in got.weights.values())
+    for name, array in model.weights.items():
+        exact = array.ndim == 1  # biases and batch norms are not rounded
+        np.testing.assert_allclose(got.weights[name], array, rtol=0 if exact else 2**-11, atol=0 if exact else 1e-7)
+    write_model(second, got)  # read and written again, as a card is: the file stays half as large
+    assert first.stat().st_size == second.stat().st_size
+    write_model(second, model)
+    filters = sum(array.nbytes for array in model.weights.values() if array.ndim > 1)
+    assert second.stat().st_size - first.stat().st_size >= filters // 2 - 64  # up to padding
+
+
+def test_weights_beyond_half_precision_are_refused(model):
+    name = next(name for name, array in model.weights.items() if array.ndim > 1)
+    large = {**model.weights, name: np.full_like(model.weights[name], 1e6)}
+    with pytest.raises(ModelFileError, match=f"{name} holds a weight beyond 65504"):
+        in_half(replace(model, weights=large))
 
 
 def test_other_classes_than_weights_are_refused(model, tmp_path):
