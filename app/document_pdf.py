@@ -10,6 +10,7 @@ from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMarginsF, QRectF, QS
 from PySide6.QtGui import QColor, QFont, QImage, QPageLayout, QPageSize, QPainter, QPdfWriter, QTextDocument
 from PySide6.QtSvg import QSvgRenderer
 
+from app.sheets import cut_sheets
 from core.storage import write_file
 
 SHEET_PIXELS: Final = 720.0
@@ -53,21 +54,31 @@ def _paint(html: str, device: QIODevice) -> int:
     writer.setTitle(document.metaInformation(QTextDocument.MetaInformation.DocumentTitle))
     painter = QPainter(writer)
     painter.scale(scale, scale)
-    count = document.pageCount()
-    for number in range(count):
+    sheets = cut_sheets(document, sheet.height())
+    for number, cut in enumerate(sheets):
         if number:
             writer.newPage()
         painter.save()
-        painter.translate(0, -number * sheet.height())
-        document.drawContents(painter, QRectF(0, number * sheet.height(), sheet.width(), sheet.height()))
+        if cut.head:
+            _paint_part(painter, document, cut.head.top, cut.head.bottom)
+        _paint_part(painter, document, cut.top, cut.bottom)
         painter.restore()
-        _number(painter, sheet, f"{number + 1} / {count}")
+        _number(painter, sheet, f"{number + 1} / {len(sheets)}")
     painter.end()
-    return count
+    return len(sheets)
+
+
+def _paint_part(painter: QPainter, document: QTextDocument, top: float, bottom: float) -> None:
+    """What stands on the page between two heights; the painter's origin moves below it."""
+    painter.save()
+    painter.translate(0, -top)
+    document.drawContents(painter, QRectF(0, top, document.textWidth(), bottom - top))
+    painter.restore()
+    painter.translate(0, bottom - top)
 
 
 def _document(html: str, sheet: QSizeF) -> QTextDocument:
-    """The page's contents, broken into sheets."""
+    """The page's contents, as wide as a sheet and as long as it takes."""
     document = QTextDocument()
     document.setDocumentMargin(0)
     font = QFont()
@@ -75,7 +86,7 @@ def _document(html: str, sheet: QSizeF) -> QTextDocument:
     document.setDefaultFont(font)
     document.setHtml(DRAWING.sub(lambda found: _draw(found.group(), document, sheet.width()),
                                  BROWSER_ONLY.sub("", html)))  # fmt: skip
-    document.setPageSize(sheet)
+    document.setTextWidth(sheet.width())
     return document
 
 

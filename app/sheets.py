@@ -1,0 +1,123 @@
+"""Where a long page is cut into sheets of paper: between rows of tables and lines of text, never within.
+
+Qt's own pages cut a row wherever its lines allow it, and leave its pictures on the next sheet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, TypeAlias, final
+
+from PySide6.QtCore import QRectF
+from PySide6.QtGui import QTextBlock, QTextCursor, QTextDocument, QTextTable
+
+Span: TypeAlias = tuple[float, float]
+"""Top and bottom in the page's pixels."""
+
+NARROW: Final = 0.5
+"""Pixels that do not count as crossing an edge."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first rows of a table: shown again on every sheet on which it goes on; `end` is the table's."""
+
+    top: float
+    bottom: float
+    end: float
+
+    @property
+    def height(self) -> float:
+        return self.bottom - self.top
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What stands on one sheet: the head of a table that began earlier, if any, and the page from top to bottom."""
+
+    head: Head | None
+    top: float
+    bottom: float
+
+
+def cut_sheets(document: QTextDocument, height: float) -> list[Sheet]:
+    """The sheets of a document that is laid out as one page, each at most so many pixels high.
+
+    A row or line higher than a sheet is cut. Headings stay with what follows them, heads of tables with a row.
+    """
+    spans, heads = _measure(document)
+    total = document.size().height()
+    sheets: list[Sheet] = []
+    top = 0.0
+    while not sheets or top < total - NARROW:
+        head = next((h for h in heads if h.bottom - NARROW <= top < h.end - NARROW and 2 * h.height < height), None)
+        room = height - (head.height if head else 0.0)
+        bottom = _end(spans, top, room) if top + room < total else total
+        sheets.append(Sheet(head, top, bottom))
+        top = bottom
+    return sheets
+
+
+def _end(spans: Sequence[Span], top: float, room: float) -> float:
+    """The lowest place at which nothing is cut that fits on a sheet."""
+    end = top + room
+    whole = [s for s in spans if s[0] > top + NARROW and s[1] - s[0] <= room]
+    while crossed := [s[0] for s in whole if s[0] < end - NARROW and s[1] > end + NARROW]:
+        end = min(crossed)
+    return end
+
+
+def _measure(document: QTextDocument) -> tuple[list[Span], list[Head]]:
+    """What must stay whole, and the heads of the tables."""
+    layout = document.documentLayout()
+    spans: list[Span] = []
+    tables: dict[int, QTextTable] = {}
+    rows: dict[tuple[int, int], Span] = {}
+    title: float | None = None
+    block = document.begin()
+    while block.isValid():
+        box = layout.blockBoundingRect(block)
+        for table in _tables_around(block):
+            place = (table.objectIndex(), table.cellAt(block.position()).row())
+            before = rows.get(place, (box.top(), box.bottom()))
+            tables[place[0]], rows[place] = table, (min(before[0], box.top()), max(before[1], box.bottom()))
+        lines = _lines(block, box.top())
+        if title is not None and lines:
+            spans.append((title, lines[0][1]))
+        spans += lines
+        title = box.top() if block.blockFormat().headingLevel() else None
+        block = block.next()
+    heads = []
+    for index, table in tables.items():
+        edges = _edges(layout.frameBoundingRect(table), [rows[at] for at in sorted(rows) if at[0] == index])
+        spans += edges
+        count = table.format().toTableFormat().headerRowCount()
+        if 0 < count < len(edges):
+            heads.append(Head(edges[0][0], edges[count - 1][1], edges[-1][1]))
+            spans.append((edges[0][0], edges[count][1]))
+    return spans, heads
+
+
+def _tables_around(block: QTextBlock) -> Iterator[QTextTable]:
+    """The tables a block stands in, from the innermost."""
+    frame = QTextCursor(block).currentFrame()
+    while frame is not None:
+        if isinstance(frame, QTextTable):
+            yield frame
+        frame = frame.parentFrame()
+
+
+def _lines(block: QTextBlock, top: float) -> list[Span]:
+    laid = block.layout()
+    found = [laid.lineAt(at) for at in range(laid.lineCount())]
+    return [(top + line.y() - found[0].y(), top + line.y() - found[0].y() + line.height()) for line in found]
+
+
+def _edges(box: QRectF, rows: Sequence[Span]) -> list[Span]:
+    """The rows of a table with the space around their contents: each begins where the one before ends."""
+    between = [(above[1] + below[0]) / 2 for above, below in pairwise(rows)]
+    return list(pairwise([box.top(), *between, box.bottom()]))
