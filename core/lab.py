@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,13 +29,15 @@ from core.errors import DataError, DeviceError, InputError
 from core.laboratory import studies
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
-from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, run_lesson, run_plan
+from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
 from core.laboratory.ladder import CASES, UPDATES, climb
 from core.laboratory.mnist import RECIPES, certainty, learn, predict
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.plan import DEVICES, cuda_problem
 from core.storage import write_file
+
+PROGRESS_WIDTH: Final = 79
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,14 +104,28 @@ def run_conv(arguments: argparse.Namespace) -> None:
                 lesson = Lesson(batch, rate, examples, arguments.padding)
                 print(f"\nbatch {batch}, {examples} digits, learning rate {rate:g}, {arguments.padding} padding")
                 for way in ways:
-                    plan = way == "plan"
-                    done = run_plan(lesson, device, train, test) if plan else run_lesson(
-                        lesson, table, way, place, train, test)
+                    plan, report = way == "plan", teller(TITLES.get(way, way), arguments)
+                    done = run_plan(lesson, device, train, test, report) if plan else run_lesson(
+                        lesson, table, way, place, train, test, report)
+                    report("", 0, 0)
                     print(f"  {TITLES.get(way, way):38} {done.seconds:9.4f} s an iteration   loss {done.loss:.4f}   "
                           f"test accuracy {100 * (done.accuracy or 0):.1f} %", flush=True)
                     results.append({**asdict(lesson), **asdict(done)})
     bars = [(f"{TITLES.get(r['way'], r['way'])}, {r['batch']}", 1e3 * r["seconds"]) for r in results]
     _save(arguments, results, lambda: draw_bars("one training iteration", "milliseconds", bars))
+
+
+def teller(title: str, arguments: argparse.Namespace) -> Report:
+    """A line on the error stream that is written over; nothing where no terminal is, or figures go to a file."""
+    if arguments.json or not sys.stderr.isatty():
+        return keep_quiet
+
+    def tell(stage: str, done: int, total: int) -> None:
+        said = f"  {title}: {stage} {done}/{total} digits" if stage else ""
+        sys.stderr.write(f"\r{said:{PROGRESS_WIDTH}}" + ("" if stage else "\r"))
+        sys.stderr.flush()
+
+    return tell
 
 
 def run_matmul(arguments: argparse.Namespace) -> None:

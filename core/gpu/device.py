@@ -21,6 +21,7 @@ OLDEST: Final = (8, 0)
 
 _C_TYPES: Final = {
     "uint64": ctypes.c_uint64, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "float32": ctypes.c_float,
+    "tensor_map": None,  # the driver's own 128 bytes
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu import fast_rows
+from core.gpu import cublas, fast_rows
 from core.gpu.hosted import Launcher, hosted
 from core.gpu.kernels import (
     batch_norm,
@@ -23,6 +23,7 @@ from core.gpu.kernels import (
     matmul,
     matmul_copy_engine,
     matmul_hopper,
+    matmul_narrow,
     matmul_tensor_core,
     matmul_warp,
     pool,
@@ -186,6 +187,8 @@ PRODUCT: Final = (
         "the next tile travels while this one is multiplied", matmul.refuse_unaligned),
     row("matmul", "forward", "warp_tiled", matmul_warp.launch, "out",
         "8 x 16 sums a thread, every warp a tile of its own without bank conflicts", matmul.refuse_unaligned),
+    row("matmul", "forward", "narrow", matmul_narrow.launch, "out",
+        "a depth of at most 32 asked for at once, 4 x 4 sums a thread", matmul_narrow.refuse),
 )  # fmt: skip
 
 FAST: Final = (
@@ -197,8 +200,19 @@ FAST: Final = (
         "one warp sends boxes through the copy engine, eight only multiply", matmul_hopper.refuse, BF16),
 )  # fmt: skip
 
+VENDORS: Final = (
+    row("matmul", "forward", "cublas", cublas.launch_product, "out", "the vendor's library, float32", cublas.refuse),
+    row("dense", "forward", "cublas", cublas.launch_dense_forward, "out",
+        "the vendor's product, our bias", cublas.refuse),
+    row("dense", "backward_input", "cublas", cublas.launch_dense_backward_input, "dx",
+        "the vendor's product", cublas.refuse),
+    row("dense", "backward_weight", "cublas", cublas.launch_dense_backward_weight, "dweight dbias",
+        "the vendor's product of the transposed dy, our sums of the bias", cublas.refuse, LONG_SUMS),
+)  # fmt: skip
+"""Yardsticks: never chosen, but timed and checked beside ours."""
+
 TEACHING: Final = (
     *CONVOLUTION, *DEPTHWISE, *DENSE, *POOLS, *ELEMENTWISE, *JOINS, *SOFTMAX, *BATCH_NORM, *UPDATES, *PRODUCT,
 )  # fmt: skip
 
-TABLE: Final = Table((*TEACHING, *FAST, *fast_rows.ROWS))
+TABLE: Final = Table((*TEACHING, *FAST, *VENDORS, *fast_rows.ROWS))

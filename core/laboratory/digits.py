@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from core.ops.contract import Array, Mode
 from core.ops.photo import identity_rows
 from core.ops.registry import Table
 from core.plan import compile_plan
+
+Report: TypeAlias = Callable[[str, int, int], None]
+"""Told what is done with the digits ("training", "testing"), how many of them are, and of how many."""
 
 HOST_RUNGS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel")
 DEVICE_RUNGS: Final = ("naive", "shared", "im2col")
@@ -71,9 +74,14 @@ def normalised(photos: Array) -> Array:
     return ((photos / np.float32(255) - np.float32(DIGIT_MEAN[0])) / np.float32(DIGIT_STD[0])).astype(np.float32)
 
 
+def keep_quiet(stage: str, done: int, total: int) -> None:
+    """The report of those who are not asked for one."""
+
+
 def run_lesson(
-    lesson: Lesson, table: Table, rung: str, place: Place, train: tuple[Array, Array], test: tuple[Array, Array] | None
-) -> Outcome:
+    lesson: Lesson, table: Table, rung: str, place: Place, train: tuple[Array, Array],
+    test: tuple[Array, Array] | None, report: Report = keep_quiet,
+) -> Outcome:  # fmt: skip
     """Train once over the examples with one rung and time every iteration (the first is not counted)."""
     graph = lesson_graph(lesson)
     walk = Walk(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung, place)
@@ -85,13 +93,15 @@ def run_lesson(
         _descend(walk, place, lesson.learning_rate)
         loss = walk.loss()  # waits for the device
         seconds.append(time.perf_counter() - begin)
-    accuracy = None if test is None else _accuracy(walk, place, *test)
+        report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
+    accuracy = None if test is None else _accuracy(walk, place, *test, report)
     return Outcome(rung, float(np.median(seconds[1:] or seconds)), loss, accuracy)
 
 
 def run_plan(
-    lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None
-) -> Outcome:
+    lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
+    report: Report = keep_quiet,
+) -> Outcome:  # fmt: skip
     """The same lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
     network = cnn(Options(classes=10, image_size=28, channels=1, dropout=0.0, padding=lesson.padding))
     optimizer = Optimizer("sgd", 0.0, False)
@@ -105,6 +115,7 @@ def run_plan(
         begin = time.perf_counter()
         loss = plan.train_step(PhotoBatch(colour, rows, labels), lesson.learning_rate).loss
         seconds.append(time.perf_counter() - begin)
+        report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
     weights, accuracy = plan.weights(), None
     plan.close()
     if test is not None:
@@ -146,7 +157,7 @@ def _descend_on_device(weight: Any, gradient: Any, rate: float) -> None:
     naive_descent[over(weight.size)](flat(weight), flat(gradient), rate)
 
 
-def _accuracy(walk: Walk, place: Place, photos: Array, labels: Array) -> float:
+def _accuracy(walk: Walk, place: Place, photos: Array, labels: Array, report: Report) -> float:
     """Right answers of the walk's forward pass (no dropout in this lesson) over whole batches."""
     right = seen = 0
     walk.mode = Mode()
@@ -158,4 +169,5 @@ def _accuracy(walk: Walk, place: Place, photos: Array, labels: Array) -> float:
         logits = place.get(walk.values[walk.graph.output])
         right += int((logits.argmax(-1) == labels[rows]).sum())
         seen += walk.batch
+        report("testing", seen, len(photos))
     return right / max(seen, 1)

@@ -29,6 +29,7 @@ LADDER: Final = (
     "tiled_vectorised",
     "double_buffered",
     "warp_tiled",
+    "narrow",
     "tensor_core",
     "halo",
     "wgmma",

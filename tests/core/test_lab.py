@@ -43,6 +43,20 @@ def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
     assert cv2.imread(str(picture)).shape[1] == 1000
 
 
+@pytest.mark.parametrize(("terminal", "file", "told"), [(1, 0, 1), (1, 1, 0), (0, 0, 0)])
+def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypatch, terminal, file, told):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    more = ["--json", str(few_digits / "conv.json")] if file else []
+    assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
+                     "--ways", "im2col", "plan", *more]) == 0
+    printed = capsys.readouterr()
+    assert "digits\r" not in printed.out
+    for said in ("unfolded, matrix product: training 16/16 digits", "unfolded, matrix product: testing 8/16 digits",
+                 "our own plan: training 8/16 digits"):
+        assert (said in printed.err) == told
+    assert printed.err.endswith("\r") == told, "the line is free again for the table"
+
+
 def test_an_unknown_way_is_a_sentence_that_names_the_ways(few_digits, capsys):
     assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--ways", "winograd"]) == 2
     assert "--ways: on cpu there are naive, vectorised" in capsys.readouterr().err

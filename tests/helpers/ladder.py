@@ -14,6 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from core.gpu.hosted import hosted
+from core.gpu.kernels import matmul_warp
 from core.gpu.table import TEACHING
 from core.ops.registry import Case
 from core.ops.update import Optimizer, initial_state, update
@@ -40,8 +42,8 @@ SMALL = {
 }
 """Cases small enough for the simulator that reach what its small cases of the shared list do not."""
 
-PRODUCTS = ((5, 7, 3), (33, 9, 65), (1, 1, 1), (130, 12, 4), (66, 36, 68))
-"""(M, K, N) of matrix products: odd, one element, and two that the 16-byte loads take."""
+PRODUCTS = ((5, 7, 3), (33, 9, 65), (1, 1, 1), (130, 12, 4), (66, 36, 68), (33, 27, 72), (66, 40, 72))
+"""(M, K, N) of matrix products: odd, one element, two for 16-byte loads, an unfolded first layer, one for bf16."""
 
 
 def check(op, limit, table=TEACHING):
@@ -113,6 +115,17 @@ def _check_product(table):
                 arrays = {"x": x, "x2": x2, "out": poisoned((m, n))}
                 row.run(case, arrays)
                 yield row, f"{m}x{k}x{n}", relative_error(arrays["out"], x.astype(np.float64) @ x2)
+        if k % 4 == 0 and n % 4 == 0 and table is TEACHING:
+            yield from _check_tiles(x, x2)
+
+
+def _check_tiles(x, x2):
+    """Every tile of the rung that has several, not only the one that fits the size."""
+    row = next(r for r in TEACHING if (r.op, r.algorithm) == ("matmul", "warp_tiled"))
+    for tile in matmul_warp.TILES:
+        arrays = {"x": x, "x2": x2, "out": poisoned((len(x), x2.shape[1]))}
+        hosted(lambda case, given, tile=tile: matmul_warp.launch_tile(tile, given), "out")(None, arrays)
+        yield row, f"{x.shape} {x2.shape} by {tile}", relative_error(arrays["out"], x.astype(np.float64) @ x2)
 
 
 if __name__ == "__main__":

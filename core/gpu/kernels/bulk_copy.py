@@ -8,6 +8,9 @@ shared memory has phases: one ends when all arrivals and all expected bytes have
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 from core.gpu.cuda import driver, intrinsic, types
 from core.gpu.device import check
 from core.gpu.ptx import instruction
@@ -18,10 +21,11 @@ BOX_COLUMNS = 64
 """bf16 columns of a box: the 128 bytes of one swizzled line."""
 
 
-def encode_map(address: int, rows: int, columns: int, box_rows: int) -> list[int]:
-    """The 16 words of the tensor map of a row-major bf16 matrix, boxes of `box_rows` x 64, swizzled by 128 bytes."""
+@lru_cache(maxsize=64)
+def encode_map(address: int, rows: int, columns: int, box_rows: int) -> Any:
+    """Tensor map of a row-major bf16 matrix, a launch's argument: boxes of `box_rows` x 64, swizzled by 128 bytes."""
     long, short = driver.cuuint64_t, driver.cuuint32_t
-    tensor_map = check(
+    return check(
         driver.cuTensorMapEncodeTiled(
             driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, address,
             [long(columns), long(rows)], [long(columns * 2)], [short(BOX_COLUMNS), short(box_rows)],
@@ -31,7 +35,6 @@ def encode_map(address: int, rows: int, columns: int, box_rows: int) -> list[int
             driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
     )  # fmt: skip
-    return [int(word) for word in tensor_map.opaque]
 
 
 @intrinsic
@@ -42,9 +45,9 @@ def copy_box(context, place, tensor_map, column, row, barrier):
 
 
 @intrinsic
-def acquire_map(context, tensor_map):
-    """See a tensor map in global memory as the host wrote it."""
-    return instruction("fence.proxy.tensormap::generic.acquire.gpu [$0], 128;", [], [_l], True, True)
+def prefetch_map(context, tensor_map):
+    """Have a tensor map at hand when the first box is asked for."""
+    return instruction("prefetch.tensormap [$0];", [], [_l], True, False)
 
 
 @intrinsic

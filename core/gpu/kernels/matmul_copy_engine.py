@@ -1,55 +1,91 @@
-"""The bf16 matrix product as fast as the vendor's: a warp that only copies, eight that only multiply.
+"""The bf16 matrix product as fast as the vendor's: a warp that only copies, others that only multiply.
 
-One thread of the ninth warp sends boxes of both factors through the copy engine into a ring of four slices of 64
-columns, as far ahead as there is room; two warpgroups multiply 128 x 256 a block from them. The two sides meet at
-barriers in shared memory alone: `full` of a slice when its bytes have come, `empty` when all eight warps are done with
-it. Nobody computes an address for a copy, and the multiplying warps never wait for one another. A block walks tile
-after tile, so that the next tile's slices arrive while this one is stored. Layouts as in `matmul_hopper.py`.
+One thread of the last warp sends boxes of both factors through the copy engine into a ring of slices of 64 columns, as
+far ahead as there is room; warpgroups multiply 64 rows each from them. The two sides meet at barriers in shared memory
+alone: `full` of a slice when its bytes have come, `empty` when all warps are done with it. Nobody computes an address
+for a copy, and the multiplying warps never wait for one another. A block walks tile after tile, so that the next
+tile's slices arrive while this one is stored. Small products take smaller tiles with more slices under way (`TILES`).
+Layouts as in `matmul_hopper.py`.
 """
 
 from __future__ import annotations
 
-import re
-from functools import cache, lru_cache
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, final
 
-import numpy as np
-
-from core.gpu.cuda import compile_to_ptx, cuda, device_function, driver, types
-from core.gpu.device import Function, check
+from core.gpu.cuda import cuda, device_function, types
+from core.gpu.device import Function
 from core.gpu.hosted import Arrays, blocks, stream_address
 from core.gpu.kernels.bulk_copy import (
     BOX_COLUMNS,
-    acquire_map,
     arrive,
     copy_box,
     divide,
     encode_map,
     expect_bytes,
     make_barrier,
+    prefetch_map,
     show_barriers,
     wait_for,
 )
-from core.gpu.kernels.matmul_hopper import A_BYTES, CAPABILITY, COLUMNS, ROWS, STAGE, STAGES, descriptor
+from core.gpu.kernels.hopper import load_for_hopper, ptx_for_hopper
+from core.gpu.kernels.matmul_hopper import descriptor
 from core.gpu.kernels.matmul_tensor_core import GROUP, run_in_bf16
-from core.gpu.kernels.wgmma import DEPTH, SUMS, finish_product, keep_one_product, start_product
+from core.gpu.kernels.wgmma import DEPTH, make_products
 from core.gpu.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
 from core.ops.registry import Case
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
-KINDS: Final = (u64, u64, u64, i32, i32, i32, i32, i32)
-"""Addresses of the tensor maps of A and B and of C; rows, columns, depth; tiles down and across."""
-MULTIPLIERS: Final = 8
-"""Warps that multiply; one more copies."""
-THREADS: Final = 32 * (MULTIPLIERS + 1)
+KINDS: Final = ("tensor_map", "tensor_map", "uint64", *("int32",) * 5)
+"""Maps of A and B, address of C; rows, columns, depth; tiles down and across."""
 BOX: Final = DEPTH * BOX_COLUMNS * 2
-"""Bytes of a box of B; a slice has four side by side."""
-C_ROW: Final = 64 * 2 + 16
+"""Bytes of a box of B: 64 columns."""
+C_ROW: Final = BOX_COLUMNS * 2 + 16
 """Bytes of a line on its way out: 64 columns, and 16 against bank conflicts."""
 C_BYTES: Final = 16 * C_ROW
-SHARED: Final = STAGES * STAGE + MULTIPLIERS * C_BYTES + 16 * STAGES + 1024
-"""The ring, each warp's lines on their way out, the barriers, and room to begin at a multiple of 1024."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a block computes: 64 `groups` rows by `columns`, from a ring of `stages` slices (a power of two)."""
+
+    groups: int
+    columns: int
+    stages: int
+
+    @property
+    def rows(self) -> int:
+        return 64 * self.groups
+
+    @property
+    def warps(self) -> int:
+        """Warps that multiply; one more copies."""
+        return 4 * self.groups
+
+    @property
+    def threads(self) -> int:
+        return 32 * (self.warps + 1)
+
+    @property
+    def stage(self) -> int:
+        """Bytes of a slice of both factors."""
+        return 2 * DEPTH * (self.rows + self.columns)
+
+    @property
+    def shared(self) -> int:
+        """The ring, each warp's lines on their way out, the barriers, and room to begin at a multiple of 1024."""
+        return self.stages * (self.stage + 16) + self.warps * C_BYTES + 1024
+
+
+LARGE: Final = Tile(2, 256, 4)
+MIDDLE: Final = Tile(2, 64, 8)
+SMALL: Final = Tile(1, 64, 8)
+TILES: Final = ((LARGE, 120), (MIDDLE, 64), (SMALL, 0))
+"""Each with the number of tiles from which it is taken. On an H200 with its 132 processors: at 1024 the middle ones are
+128 and 2.2 times as fast as 32 large ones; at 512 the small ones are 64, with all their slices on their way at once."""
 
 
 @device_function
@@ -62,26 +98,31 @@ def find_tile(tile, down, across):
     return i32(group * u32(GROUP) + inside - column * tall), i32(column)
 
 
-@device_function
-def send_tiles(ring, full, empty, map_a, map_b, down, across, steps):
-    """One thread: the slices of all tiles of this block, as far ahead as the ring has room."""
-    slot, parity = u32(0), u32(1)
-    tile = i32(cuda.blockIdx.x)
-    while tile < down * across:
-        row, column = find_tile(tile, down, across)
-        step = i32(0)
-        while step < steps:
-            wait_for(u32(empty + slot * u32(8)), parity)
-            barrier, place = u32(full + slot * u32(8)), u32(ring + slot * u32(STAGE))
-            expect_bytes(barrier, u32(STAGE))
-            copy_box(place, map_a, i32(step * DEPTH), i32(row * ROWS), barrier)
-            for box in range(COLUMNS // BOX_COLUMNS):
-                first = i32(column * COLUMNS + box * BOX_COLUMNS)
-                copy_box(u32(place + u32(A_BYTES + box * BOX)), map_b, first, i32(step * DEPTH), barrier)
-            slot = u32((slot + u32(1)) & u32(STAGES - 1))
-            parity = u32(parity ^ u32(slot == 0))
-            step = i32(step + 1)
-        tile = i32(tile + i32(cuda.gridDim.x))
+def make_sender(tile: Tile) -> Any:
+    """Device function of one thread: the slices of all tiles of this block, as far ahead as the ring has room."""
+    rows, columns, stages, stage, a_bytes = tile.rows, tile.columns, tile.stages, tile.stage, 2 * DEPTH * tile.rows
+
+    @device_function
+    def send_tiles(ring, full, empty, map_a, map_b, down, across, steps):
+        slot, parity = u32(0), u32(1)
+        tile = i32(cuda.blockIdx.x)
+        while tile < down * across:
+            row, column = find_tile(tile, down, across)
+            step = i32(0)
+            while step < steps:
+                wait_for(u32(empty + slot * u32(8)), parity)
+                barrier, place = u32(full + slot * u32(8)), u32(ring + slot * u32(stage))
+                expect_bytes(barrier, u32(stage))
+                copy_box(place, map_a, i32(step * DEPTH), i32(row * rows), barrier)
+                for box in range(columns // BOX_COLUMNS):
+                    first = i32(column * columns + box * BOX_COLUMNS)
+                    copy_box(u32(place + u32(a_bytes + box * BOX)), map_b, first, i32(step * DEPTH), barrier)
+                slot = u32((slot + u32(1)) & u32(stages - 1))
+                parity = u32(parity ^ u32(slot == 0))
+                step = i32(step + 1)
+            tile = i32(tile + i32(cuda.gridDim.x))
+
+    return send_tiles
 
 
 @device_function
@@ -91,112 +132,124 @@ def release(empty, slot, lane):
         arrive(u32(empty + slot * u32(8)))
 
 
-@device_function
-def multiply_tiles(ring, full, empty, lines, c, m, n, warp, lane, down, across, steps):
-    """Eight warps: the product of every slice as it comes, begun before the one before it is complete."""
-    acc = cuda.local.array(SUMS, f32)
-    slot, parity, last = u32(0), u32(0), u32(0)
-    mine = u32(u32(warp >> 2) * u32(64 * 128))
-    tile = i32(cuda.blockIdx.x)
-    while tile < down * across:
-        row, column = find_tile(tile, down, across)
-        for i in range(SUMS):
-            acc[i] = f32(0.0)
-        step = i32(0)
-        while step < steps:
-            wait_for(u32(full + slot * u32(8)), parity)
-            place = u32(ring + slot * u32(STAGE))
-            right = descriptor(u32(place + u32(A_BYTES)), u32(BOX))
-            start_product(acc, descriptor(u32(place + mine), u32(16)), right)
-            keep_one_product(acc)
-            if step > 0:
-                release(empty, last, lane)
-            last = slot
-            slot = u32((slot + u32(1)) & u32(STAGES - 1))
-            parity = u32(parity ^ u32(slot == 0))
-            step = i32(step + 1)
-        finish_product(acc)
-        release(empty, last, lane)
-        write_lines(acc, lines, c, i32(row * ROWS + warp * 16), i32(column * COLUMNS), m, n, lane)
-        tile = i32(tile + i32(cuda.gridDim.x))
+def make_writer(columns: int) -> Any:
+    """Device function: a warp's 16 lines of sums, 64 columns at a time through shared lines of its own."""
+
+    @device_function
+    def write_lines(acc, lines, c, row, column, m, n, lane):
+        for part in range(columns // 64):
+            place = u32(lines + u32((lane >> 2) * C_ROW + (lane & 3) * 4))
+            for j in range(8):
+                o = (part * 8 + j) * 4
+                shared_store1(u32(place + u32(j * 16)), pack_bf16(acc[o], acc[o + 1]))
+                shared_store1(u32(place + u32(j * 16 + 8 * C_ROW)), pack_bf16(acc[o + 2], acc[o + 3]))
+            cuda.syncwarp()  # the lines are complete
+            for i in range(4):
+                r, q = i32(i * 4 + (lane >> 3)), i32(lane & 7)
+                v = shared_load4(u32(lines + u32(r * C_ROW + q * 16)))
+                at = i32(column + part * 64 + q * 8)
+                if row + r < m and at < n:
+                    store4(u64(c + (u64(row + r) * u64(n) + u64(at)) * u64(2)), v[0], v[1], v[2], v[3])
+            cuda.syncwarp()  # the lines are free
+
+    return write_lines
 
 
-@device_function
-def write_lines(acc, lines, c, row, column, m, n, lane):
-    """A warp's 16 x 256 sums, 64 columns at a time through its own lines, so that every lane stores 16 bytes."""
-    for part in range(COLUMNS // 64):
-        place = u32(lines + u32((lane >> 2) * C_ROW + (lane & 3) * 4))
-        for j in range(8):
-            o = (part * 8 + j) * 4
-            shared_store1(u32(place + u32(j * 16)), pack_bf16(acc[o], acc[o + 1]))
-            shared_store1(u32(place + u32(j * 16 + 8 * C_ROW)), pack_bf16(acc[o + 2], acc[o + 3]))
-        cuda.syncwarp()  # the lines are complete
-        for i in range(4):
-            r, q = i32(i * 4 + (lane >> 3)), i32(lane & 7)
-            v = shared_load4(u32(lines + u32(r * C_ROW + q * 16)))
-            at = i32(column + part * 64 + q * 8)
-            if row + r < m and at < n:
-                store4(u64(c + (u64(row + r) * u64(n) + u64(at)) * u64(2)), v[0], v[1], v[2], v[3])
-        cuda.syncwarp()  # the lines are free
+def make_multiplier(tile: Tile) -> Any:
+    """Device function of the other warps: each slice's product, begun before that of the slice before is complete."""
+    rows, columns, stages, stage, a_bytes = tile.rows, tile.columns, tile.stages, tile.stage, 2 * DEPTH * tile.rows
+    start_product, keep_one_product, finish_product = make_products(columns)
+    sums, write_lines = columns // 2, make_writer(columns)
+
+    @device_function
+    def multiply_tiles(ring, full, empty, lines, c, m, n, warp, lane, down, across, steps):
+        acc = cuda.local.array(sums, f32)
+        slot, parity, last = u32(0), u32(0), u32(0)
+        mine = u32(u32(warp >> 2) * u32(64 * 128))
+        tile = i32(cuda.blockIdx.x)
+        while tile < down * across:
+            row, column = find_tile(tile, down, across)
+            for i in range(sums):
+                acc[i] = f32(0.0)
+            step = i32(0)
+            while step < steps:
+                wait_for(u32(full + slot * u32(8)), parity)
+                place = u32(ring + slot * u32(stage))
+                right = descriptor(u32(place + u32(a_bytes)), u32(BOX))
+                start_product(acc, descriptor(u32(place + mine), u32(16)), right)
+                keep_one_product(acc)
+                if step > 0:
+                    release(empty, last, lane)
+                last = slot
+                slot = u32((slot + u32(1)) & u32(stages - 1))
+                parity = u32(parity ^ u32(slot == 0))
+                step = i32(step + 1)
+            finish_product(acc)
+            release(empty, last, lane)
+            write_lines(acc, lines, c, i32(row * rows + warp * 16), i32(column * columns), m, n, lane)
+            tile = i32(tile + i32(cuda.gridDim.x))
+
+    return multiply_tiles
 
 
-def product(map_a, map_b, c, m, n, k, down, across):
+def make_kernel(tile: Tile) -> Any:
     """``C = A B``; A (M, K), B (K, N), C (M, N) in bf16, K and N multiples of 8."""
-    ring = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
-    lines = u32(ring + u32(STAGES * STAGE))
-    full = u32(lines + u32(MULTIPLIERS * C_BYTES))
-    empty = u32(full + u32(8 * STAGES))
-    thread = i32(cuda.threadIdx.x)
-    lane, warp = i32(thread & 31), i32(thread >> 5)
-    steps = i32((k + DEPTH - 1) // DEPTH)
-    if thread == 0:
-        for stage in range(STAGES):
-            make_barrier(u32(full + u32(8 * stage)), u32(1))
-            make_barrier(u32(empty + u32(8 * stage)), u32(MULTIPLIERS))
-        show_barriers()
-    cuda.syncthreads()  # the barriers stand
-    if warp == MULTIPLIERS:
-        if lane == 0:
-            acquire_map(map_a)
-            acquire_map(map_b)
-            send_tiles(ring, full, empty, map_a, map_b, down, across, steps)
-    else:
-        mine = u32(lines + u32(warp) * u32(C_BYTES))
-        multiply_tiles(ring, full, empty, mine, c, m, n, warp, lane, down, across, steps)
+    stages, stage, warps = tile.stages, tile.stage, tile.warps
+    send_tiles, multiply_tiles = make_sender(tile), make_multiplier(tile)
+
+    def product(map_a, map_b, c, m, n, k, down, across):
+        ring = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
+        lines = u32(ring + u32(stages * stage))
+        full = u32(lines + u32(warps * C_BYTES))
+        empty = u32(full + u32(8 * stages))
+        thread = i32(cuda.threadIdx.x)
+        lane, warp = i32(thread & 31), i32(thread >> 5)
+        steps = i32((k + DEPTH - 1) // DEPTH)
+        if thread == 0:
+            for slot in range(stages):
+                make_barrier(u32(full + u32(8 * slot)), u32(1))
+                make_barrier(u32(empty + u32(8 * slot)), u32(warps))
+            show_barriers()
+        if warp == warps and lane == 0:
+            prefetch_map(map_a)
+            prefetch_map(map_b)
+        cuda.syncthreads()  # the barriers stand
+        if warp == warps:
+            if lane == 0:
+                send_tiles(ring, full, empty, map_a, map_b, down, across, steps)
+        else:
+            mine = u32(lines + u32(warp) * u32(C_BYTES))
+            multiply_tiles(ring, full, empty, mine, c, m, n, warp, lane, down, across, steps)
+
+    return product
+
+
+def ptx(tile: Tile) -> tuple[str, str]:
+    """(PTX, entry name), for the tests."""
+    return ptx_for_hopper(make_kernel(tile), KINDS, tile.threads)
 
 
 @cache
-def ptx() -> tuple[str, str]:
-    """(PTX, entry name), for the target that knows wgmma and the version that knows tensor maps in global memory."""
-    text, entry = compile_to_ptx(product, KINDS, CAPABILITY, (THREADS, 1))
-    text = re.sub(r"^\.version .*$", ".version 8.3", text, count=1, flags=re.MULTILINE)
-    return text.replace(".target sm_90", ".target sm_90a", 1), entry
-
-
-@cache
-def load() -> Function:
+def load(tile: Tile) -> Function:
     """The kernel on the current GPU, which must be a Hopper."""
-    text, entry = ptx()
-    cuda.current_context()  # the driver loads into it
-    module = check(driver.cuModuleLoadData(text.encode() + b"\0"))
-    return Function(check(driver.cuModuleGetFunction(module, entry.encode())), ("uint64",) * 3 + ("int32",) * 5)
+    return load_for_hopper(make_kernel(tile), KINDS, tile.threads)
 
 
-@lru_cache(maxsize=64)
-def make_maps(a: int, b: int, m: int, n: int, k: int) -> Any:
-    """Tensor maps of both factors on the device; kept, since a captured graph goes on reading them."""
-    return cuda.to_device(np.array(encode_map(a, m, k, ROWS) + encode_map(b, k, n, DEPTH), np.uint64))
+def choose(m: int, n: int) -> Tile:
+    """The tile for a product of m rows and n columns."""
+    return next(tile for tile, least in TILES if blocks(m, tile.rows) * blocks(n, tile.columns) >= least)
 
 
-def multiply(a: Any, b: Any, c: Any) -> None:
-    """``c = a b`` on device matrices of bf16 bits (uint16)."""
+def multiply(a: Any, b: Any, c: Any, tile: Tile | None = None) -> None:
+    """``c = a b`` on device matrices of bf16 bits (uint16), by the tile that fits its size or the one given."""
     (m, k), n = a.shape, b.shape[1]
+    tile = tile or choose(m, n)
     at = [int(x.__cuda_array_interface__["data"][0]) for x in (a, b, c)]
-    maps = int(make_maps(at[0], at[1], m, n, k).__cuda_array_interface__["data"][0])
-    down, across = blocks(m, ROWS), blocks(n, COLUMNS)
+    maps = encode_map(at[0], m, k, tile.rows), encode_map(at[1], k, n, DEPTH)
+    down, across = blocks(m, tile.rows), blocks(n, tile.columns)
     grid = min(down * across, cuda.get_current_device().MULTIPROCESSOR_COUNT)
-    values = (maps, maps + 128, at[2], m, n, k, down, across)
-    load().launch((grid, 1, 1), (THREADS, 1, 1), SHARED, stream_address(), values)
+    values = (*maps, at[2], m, n, k, down, across)
+    load(tile).launch((grid, 1, 1), (tile.threads, 1, 1), tile.shared, stream_address(), values)
 
 
 def launch(case: Case, arrays: Arrays) -> None:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from core.gpu.cuda import compile_to_ptx, cuda, device_function, driver, types
-from core.gpu.device import Function, check
+from core.gpu.cuda import cuda, device_function, types
+from core.gpu.device import Function
 from core.gpu.hosted import Arrays, blocks, stream_address
-from core.gpu.kernels.matmul_tensor_core import GROUP, KINDS, run_in_bf16
+from core.gpu.kernels.hopper import CAPABILITY, load_for_hopper, ptx_for_hopper
+from core.gpu.kernels.matmul_tensor_core import GROUP, run_in_bf16
 from core.gpu.kernels.matmul_tensor_core import refuse as refuse_unaligned
-from core.gpu.kernels.wgmma import DEPTH, SUMS, finish_product, keep_one_product, show_to_tensor_cores, start_product
+from core.gpu.kernels.wgmma import DEPTH, make_products, show_to_tensor_cores
 from core.gpu.ptx import (
     WAIT_COPIES,
     commit_copies,
@@ -34,6 +35,7 @@ i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
 ROWS: Final = 128
 COLUMNS: Final = 256
+SUMS: Final = COLUMNS // 2
 THREADS: Final = 256
 STAGES: Final = 4
 AHEAD: Final = STAGES - 2
@@ -44,8 +46,10 @@ STAGE: Final = A_BYTES + B_BYTES
 SHARED: Final = STAGES * STAGE + 1024
 """The ring, and room to begin it at a multiple of 1024."""
 C_ROW: Final = COLUMNS * 2 + 16
-CAPABILITY: Final = (9, 0)
+KINDS: Final = ("uint64",) * 3 + ("int32",) * 3
+"""Addresses of A, B and C; rows, columns, depth."""
 
+start_product, keep_one_product, finish_product = make_products(COLUMNS)
 wait, wait_all = WAIT_COPIES[AHEAD - 1], WAIT_COPIES[0]
 
 
@@ -125,20 +129,15 @@ def product(a, b, c, m, n, k):
     write_tile(acc, base, c, row0, column0, m, n, thread)
 
 
-@cache
 def ptx() -> tuple[str, str]:
-    """(PTX, entry name), for the target that knows wgmma."""
-    text, entry = compile_to_ptx(product, KINDS, CAPABILITY, (THREADS, 1))
-    return text.replace(".target sm_90", ".target sm_90a", 1), entry
+    """(PTX, entry name), for the tests."""
+    return ptx_for_hopper(product, KINDS, THREADS)
 
 
 @cache
 def load() -> Function:
     """The kernel on the current GPU, which must be a Hopper."""
-    text, entry = ptx()
-    cuda.current_context()  # the driver loads into it
-    module = check(driver.cuModuleLoadData(text.encode() + b"\0"))
-    return Function(check(driver.cuModuleGetFunction(module, entry.encode())), ("uint64",) * 3 + ("int32",) * 3)
+    return load_for_hopper(product, KINDS, THREADS)
 
 
 def multiply(a: Any, b: Any, c: Any) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from core.gpu.fast_rows import ROWS
-from core.gpu.table import TEACHING
+from core.gpu.table import FAST, TEACHING
 
 
 @pytest.mark.gpu
@@ -28,3 +29,38 @@ def test_every_kernel_of_the_fast_plan_agrees_with_the_reference(op):
     assert {row.key for row, _, _ in errors} == {row.key for row in ROWS if row.op == op}
     wrong = [(row.key, text, error) for row, text, error in errors if not error <= row.tolerance.relative]
     assert not wrong, wrong
+
+
+@pytest.mark.gpu
+def test_products_on_the_matrix_units_agree_with_the_reference():
+    from tests.helpers.ladder import check
+
+    errors = [(row, text, error) for row, text, error in check("matmul", 10**9, FAST)]
+    assert errors
+    wrong = [(row.key, text, error) for row, text, error in errors if not error <= row.tolerance.relative]
+    assert not wrong, wrong
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(8, 8, 8), (200, 136, 72), (129, 1000, 264), (520, 512, 512)], ids=str)
+def test_every_tile_of_the_copy_engine_writes_everything_and_the_same_bits_twice(shape):
+    from core.gpu.cuda import cuda
+    from core.gpu.kernels import matmul_copy_engine as engine
+    from core.gpu.kernels.hopper import CAPABILITY
+
+    if tuple(cuda.get_current_device().compute_capability) != CAPABILITY:
+        pytest.skip("the copy engine's kernels are for Hopper")
+    m, k, n = shape
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-64, 65, size).astype(np.float32) / 64 for size in ((m, k), (k, n)))  # exact in bf16
+    wanted = a.astype(np.float64) @ b
+    on_device = [cuda.to_device((x.view(np.uint32) >> 16).astype(np.uint16)) for x in (a, b)]
+    for tile, _ in engine.TILES:
+        results = []
+        for _ in range(2):
+            out = cuda.to_device(np.full((m, n), 0x7FC0, np.uint16))  # NaN
+            engine.multiply(*on_device, out, tile)
+            results.append(out.copy_to_host())
+        assert np.array_equal(*results)
+        got = (results[0].astype(np.uint32) << 16).view(np.float32)
+        assert np.abs(got - wanted).max() <= np.abs(wanted).max() / 256, tile
