@@ -1,6 +1,6 @@
 """The ladder on a GPU: every rung checked, then timed beside PyTorch (cuDNN, cuBLAS) in one run.
 
-    python -m benchmarks.kernels [--only matmul,depthwise,small,lesson,handles,step,conv,check]
+    python -m benchmarks.kernels [--only matmul,dense,depthwise,small,lesson,handles,step,conv,check]
 
 Times are medians of replayed CUDA graphs, so that no launch from Python is in them. Each case's arrays stay
 where they are between repeats: small ones sit in the L2 cache, for ours and the peers alike.
@@ -38,7 +38,7 @@ SIZES = [(512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (32, 27
 TILES = ((128, 256, 32, 4, 2, 4), (128, 128, 32, 4, 2, 4), (128, 256, 64, 3, 2, 4), (128, 128, 64, 3, 2, 2))
 """Tile shapes of the tensor_core rung that are tried."""
 
-PARTS = "matmul,depthwise,small,lesson,handles,step,conv,check"
+PARTS = "matmul,dense,depthwise,small,lesson,handles,step,conv,check"
 
 CHECKED = (
     "conv2d", "dense", "max_pool", "avg_pool", "global_avg_pool", "depthwise_conv2d", "batch_norm", "relu", "relu6",
@@ -210,6 +210,28 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
     return line(f"matmul bf16 {name}", {"cublas": speeds.pop("cublas")}, "TFLOP/s", speeds)
 
 
+def time_dense(clock: Clock, rows: list[Row]) -> None:
+    """The multilayer perceptron's layer (784 to 500) and a wide one, beside cuBLAS as a row of the same table."""
+    for batch, inputs, units in ((256, 784, 500), (1024, 2048, 1024)):
+        case = Case("dense", {"units": units, "bias": True, "init": "he_uniform"}, ((inputs,),), (units,), batch)
+        arrays = device_arrays(case, (units, inputs))
+        x, weight, bias, dy = (torch_view(arrays[name]).double() for name in ("x", "weight", "bias", "dy"))
+        wanted = {"forward": x @ weight.T + bias, "backward_input": dy @ weight, "backward_weight": dy.T @ x}
+        for direction, exact in wanted.items():
+            ways: dict[str, Callable[[], Any]] = {}
+            for row in TABLE.of("dense", direction):
+                if row.refuses(case) is None:
+                    torch_view(arrays[results_of(direction)]).fill_(float("nan"))
+                    torch.cuda.synchronize()
+                    row.run(case, arrays)
+                    error = float((torch_view(arrays[results_of(direction)]) - exact).norm() / exact.norm())
+                    assert error < 1e-4, (row.key, error)
+                    ways[row.algorithm] = partial(row.run, case, arrays)
+            times = clock.by_turns(ways)
+            peers = {name: times.pop(name) for name in ("cublas",) if name in times}
+            rows.append(line(f"dense {direction} {batch}x{inputs}x{units}", peers, "ms", times))
+
+
 def time_depthwise(clock: Clock, rows: list[Row]) -> None:
     for batch, channels, side in ((128, 512, 32), (1, 32, 122)):
         name = f"{batch}x{channels}x{side}x{side}"
@@ -303,6 +325,7 @@ def main() -> None:
         "check": lambda: print(check_all(), "comparisons with the reference hold"),
         "step": partial(time_steps, clock, rows),
         "matmul": partial(time_products, clock, rows, SIZES),
+        "dense": partial(time_dense, clock, rows),
         "depthwise": partial(time_depthwise, clock, rows),
         "small": partial(time_small, clock, rows),
         "lesson": partial(add_lesson, rows),

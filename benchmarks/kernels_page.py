@@ -61,7 +61,7 @@ def step_table(results: dict[str, Any]) -> str:
 
 
 def matmul_table(results: dict[str, Any]) -> str:
-    order, rows = ("naive", "shared", "tiled", "tiled_vectorised", "double_buffered", "warp_tiled"), []
+    order, rows = ("naive", "shared", "tiled", "tiled_vectorised", "double_buffered", "warp_tiled", "narrow"), []
     for row in results["rows"]:
         if row["name"].startswith("matmul float32"):
             cells = with_factors(results["rungs"][row["name"]], order, False)

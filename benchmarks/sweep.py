@@ -123,13 +123,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--model", default="squeezenet1_1")
-    parser.add_argument("--training", action="store_true", help="training steps too")
+    parser.add_argument("--training", action="store_true", help="training steps too, and first")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing further after so long")
     parser.add_argument("--machine", default="", help="short name of the machine, for the file")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     begin, rows, left_out = time.monotonic(), [], []
-    for training in (False, True) if options.training else (False,):
+    for training in (True, False) if options.training else (False,):
         for batch, side in points():
             name = f"{'train' if training else 'infer'} {side}px b{batch}"
             if time.monotonic() - begin > options.seconds:
