@@ -18,6 +18,7 @@ from core.gpu.kernels import (
     conv2d_shared,
     dense,
     depthwise,
+    depthwise_filters,
     dropout,
     elementwise,
     matmul,
@@ -81,6 +82,9 @@ DEPTHWISE: Final = (
         "one thread per weight walks all pixels", refuse_fused, LONG_SUMS),
     row("depthwise_conv2d", "backward_weight", "shared", depthwise.launch_shared_backward_weight, "dweight dbias",
         "slices of the pixels meet in shared memory", refuse_fused, LONG_SUMS),
+    row("depthwise_conv2d", "backward_weight", "tiled", depthwise_filters.launch, "dweight dbias",
+        "strips of four channels walked downwards, nine sums in registers; blocks' parts added in order",
+        depthwise.refuse_tiled, LONG_SUMS),
 )  # fmt: skip
 
 DENSE: Final = (

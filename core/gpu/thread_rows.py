@@ -12,9 +12,9 @@ BUSY: Final = 0.9
 """Share of the threads of whole warps that is enough: rows of two lanes keep all busy, at half the bandwidth."""
 
 
-def lanes_a_row(lanes: int, threads: int) -> int:
+def lanes_a_row(lanes: int, threads: int, widest: int = WIDEST) -> int:
     """The largest divisor of `lanes` that leaves few threads of whole warps idle."""
-    widths = [w for w in range(min(lanes, WIDEST, threads), 0, -1) if lanes % w == 0]
+    widths = [w for w in range(min(lanes, widest, threads), 0, -1) if lanes % w == 0]
 
     def busy(wide: int) -> float:
         used = threads // wide * wide

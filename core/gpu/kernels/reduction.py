@@ -68,3 +68,9 @@ def launch_sum_columns(arrays: Arrays, x: Any, out: Any) -> None:
     parts = scratch(arrays, "column sums", (slices, x.shape[1]))
     sum_columns[at((blocks(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
     sum_slices[over(out.size)](parts, out)
+
+
+def launch_sum_parts(parts: Any, out: Any) -> None:
+    """Column sums of the few rows of the device matrix `parts` into the vector out, eight threads a column."""
+    rows, columns = parts.shape
+    sum_columns[at((blocks(columns, COLUMNS), 1), (COLUMNS, ROWS))](parts, out.reshape(1, columns), rows)
