@@ -8,7 +8,6 @@ from typing import Any, final
 
 from app import resources, translation
 from app.translation import tr
-from app.viewmodels.confusion import readable
 
 
 @final
@@ -40,12 +39,13 @@ def find_card(label: str, language: str = "") -> Card | None:
 
 
 def disease_name(label: str) -> str:
-    """A class as growers call it: the name on its card without the Latin one, else the class's own, readable.
+    """A class as the whole window names it: by its card without the Latin name, else its own name, easier to read
+    ("mango/leaf_spot" becomes "mango · leaf spot"). Where a class is named, its own name is the tool tip.
 
     Only a card of the same crop names it: "black_rot" of a folder may be another crop's.
     """
     card = find_card(label) if "/" in normal(label) else None
-    return card.name.split(" (")[0] if card else readable(label)
+    return card.name.split(" (")[0] if card else label.replace("_", " ").replace("/", " · ")
 
 
 def normal(label: str) -> str:

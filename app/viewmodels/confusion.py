@@ -8,6 +8,7 @@ from typing import Any, final
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
 from PySide6.QtGui import QColor
 
+from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
 
@@ -44,9 +45,10 @@ class ConfusionModel(QAbstractTableModel):
         if section >= len(self.classes):
             return None
         if role == Qt.ItemDataRole.DisplayRole:
-            return readable(self.classes[section])
-        if role == Qt.ItemDataRole.ToolTipRole and orientation == Qt.Orientation.Vertical:
-            return self._recall(section)
+            return disease_name(self.classes[section])
+        if role == Qt.ItemDataRole.ToolTipRole:
+            label = self.classes[section]
+            return f"{label}\n{self._recall(section)}" if orientation == Qt.Orientation.Vertical else label
         return None
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
@@ -61,7 +63,7 @@ class ConfusionModel(QAbstractTableModel):
             case Qt.ItemDataRole.BackgroundRole:
                 return self._shade(share, truth == said) if count else None
             case Qt.ItemDataRole.ToolTipRole | Qt.ItemDataRole.AccessibleTextRole:
-                names = readable(self.classes[truth]), readable(self.classes[said])
+                names = disease_name(self.classes[truth]), disease_name(self.classes[said])
                 said_so = tr("{count} photos of {truth}: the network said {said}")
                 return said_so.format(count=count, truth=names[0], said=names[1])
         return None
@@ -75,8 +77,3 @@ class ConfusionModel(QAbstractTableModel):
         total = sum(self.counts[truth])
         share = self.counts[truth][truth] / total if total else 0.0
         return tr("{share} of {count} photos found", share=f"{share:.1%}", count=total)
-
-
-def readable(name: str) -> str:
-    """A class name for people: "tomato/early_blight" becomes "tomato · early blight"."""
-    return name.replace("_", " ").replace("/", " · ")

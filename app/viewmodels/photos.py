@@ -7,8 +7,8 @@ from typing import Any, Final, final
 import numpy as np
 from PySide6.QtCore import QAbstractListModel, QModelIndex, Qt
 
+from app.cards import disease_name
 from app.project import Table
-from app.viewmodels.confusion import readable
 from core.ops.contract import Array
 
 PATH: Final = Qt.ItemDataRole.UserRole
@@ -44,9 +44,9 @@ class PhotoModel(QAbstractListModel):
         row = int(self.rows[index.row()])
         match role:
             case Qt.ItemDataRole.DisplayRole | Qt.ItemDataRole.AccessibleTextRole:
-                return readable(self.table.label(row))
+                return disease_name(self.table.label(row))
             case Qt.ItemDataRole.ToolTipRole:
-                return f"{self.table.dataset.paths[row]}\n{readable(self.table.label(row))}"
+                return f"{self.table.dataset.paths[row]}\n{self.table.label(row)}"
         if role == PATH:
             return self.table.dataset.path(row)
         if role == EXCLUDED:

@@ -173,5 +173,5 @@ class PhotoGrid(QAbstractItemView):
             painter.drawText(tag.adjusted(5, 0, -3, 0), Qt.AlignmentFlag.AlignVCenter, mark)
         under = QRect(area.left() + 5, place.bottom() + 2, PHOTO, area.bottom() - place.bottom() - 2)
         painter.setPen(QColor(colours.muted))
-        name = painter.fontMetrics().elidedText(str(index.data()), Qt.TextElideMode.ElideLeft, under.width())
+        name = painter.fontMetrics().elidedText(str(index.data()), Qt.TextElideMode.ElideMiddle, under.width())
         painter.drawText(under, Qt.AlignmentFlag.AlignCenter, name)

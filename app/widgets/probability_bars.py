@@ -28,6 +28,7 @@ class ProbabilityBars(QWidget):
 
     def show_top(self, top: Sequence[tuple[str, float]]) -> None:
         self._top = top
+        self.setToolTip("\n".join(name for name, _ in top))
         self.setAccessibleName(", ".join(f"{disease_name(name)} {share:.1%}" for name, share in top))
         self.update()
 

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from PySide6.QtCore import QByteArray, QSettings
+from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtGui import QColor
 
 from app import desktop_entry, resources, system
@@ -13,6 +13,7 @@ from app.cards import card_html, find_card
 from app.results_file import write_csv, write_html
 from app.settings import RECENT, Settings
 from app.theme import DARK, LIGHT, Theme, stylesheet
+from app.viewmodels.confusion import ConfusionModel
 from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import Result, read_result
 from tests.helpers.window import write_folder
@@ -97,6 +98,18 @@ def test_a_card_is_found_by_class_or_by_its_last_part_if_there_is_one():
     assert find_card("powdery_mildew", "en") is None
     assert "no card" in card_html(None)
     assert "&lt;" not in card_html(find_card("rice/blast", "en"))
+
+
+def test_the_confusion_matrix_names_classes_as_the_diagnosis_does(qapp):
+    model = ConfusionModel(Theme(qapp))
+    model.show_matrix(("tomato/late_blight", "mango/leaf_spot"), ((3, 1), (0, 2)))
+    down, across = Qt.Orientation.Vertical, Qt.Orientation.Horizontal
+    shown, tip = Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole
+    for side in (down, across):
+        assert [model.headerData(at, side, shown) for at in (0, 1)] == ["Late blight of tomato", "mango · leaf spot"]
+        assert "tomato/late_blight" in model.headerData(0, side, tip)
+    assert "75.0%" in model.headerData(0, down, tip)
+    assert "mango · leaf spot" in model.index(0, 1).data(tip)
 
 
 RESULTS = [

@@ -8,10 +8,10 @@ from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSignalBlocker, 
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QVBoxLayout, QWidget
 
+from app.cards import disease_name
 from app.project import Table
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.confusion import readable
 from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
 from app.widgets.bar_delegate import BarDelegate
 from app.widgets.parts import button, label, row
@@ -30,7 +30,7 @@ class ClassesPane(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self.model = RowsModel([
-            Column(tr("Class"), lambda c: readable(c[0]), tip=lambda c: c[0]),
+            Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
             Column(tr("Photos"), lambda c: f"{c[1]:,}", lambda c: c[1]),
         ], self)  # fmt: skip
         self.table, _ = sorted_view(self.model, tr("Classes"), stretch=0)
@@ -92,7 +92,7 @@ def balance_text(rows: list[tuple[str, int]]) -> str:
     used = sorted(n for _, n in rows if n)
     if len(used) < 2:
         return tr("Training needs two classes or more.")
-    few = [readable(name) for name, n in rows if 0 < n < FEW]
+    few = [disease_name(name) for name, n in rows if 0 < n < FEW]
     if few:
         return tr("Very few photos: {names}. Numbers for these classes mean little.", names=", ".join(few[:3]))
     ratio = used[-1] / used[0]

@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.actions import Actions
+from app.cards import disease_name
 from app.panels.dataset.augmentation import AugmentationPane
 from app.panels.dataset.classes import ClassesPane
 from app.panels.dataset.health import HealthPane
@@ -29,7 +30,6 @@ from app.panels.dataset.split import SplitPane
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
-from app.viewmodels.confusion import readable
 from app.viewmodels.document import Document
 from app.viewmodels.examination import Examination
 from app.viewmodels.photos import PATH, PhotoModel
@@ -269,5 +269,5 @@ class DatasetPanel(QWidget):
         table = self._document.table
         if table is not None:
             row_ = int(self.photos.rows[at])
-            dialog = PhotoDialog(self, table.dataset.path(row_), readable(table.label(row_)))
+            dialog = PhotoDialog(self, table.dataset.path(row_), disease_name(table.label(row_)))
             dialog.open()

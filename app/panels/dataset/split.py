@@ -8,9 +8,9 @@ from PySide6.QtCore import QRect, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.confusion import readable
 from app.viewmodels.examination import Examination
 from app.viewmodels.table import Column, RowsModel, sorted_view
 from app.widgets.parts import label
@@ -65,13 +65,13 @@ class SplitPane(QWidget):
         self.title = label(tr("Held-out photos whose leaf is in training too"), "heading", wrap=True)
         self.meter = LeakMeter(theme)
         self.model = RowsModel([
-            Column(tr("Class"), lambda c: readable(c[0]), tip=lambda c: c[0]),
+            Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
             Column(tr("train"), lambda c: f"{c[1]:,}", lambda c: c[1], right=True),
             Column(tr("valid."), lambda c: f"{c[2]:,}", lambda c: c[2], right=True),
             Column(tr("test"), lambda c: f"{c[3]:,}", lambda c: c[3], right=True),
         ], self)  # fmt: skip
         self.table, _ = sorted_view(self.model, tr("Split"), stretch=0)
-        self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # classes of one crop differ at their end
+        self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # classes of one crop differ at either end
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
         layout.addWidget(self.title)

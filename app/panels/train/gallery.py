@@ -11,9 +11,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QDialog, QInputDialog, QSlider, QSplitter, QVBoxLayout, QWidget
 
+from app.cards import disease_name
 from app.theme import Theme
 from app.translation import count, tr
-from app.viewmodels.confusion import readable
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.photos import PhotoModel
@@ -42,10 +42,11 @@ class GalleryDialog(QDialog):
     ) -> None:  # fmt: skip
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        names = {"truth": readable(truth), "said": readable(said)}
+        names = {"truth": disease_name(truth), "said": disease_name(said)}
         taken = tr("{truth}, taken for {said}", **names)
         self.setWindowTitle(tr("{truth}, rightly known", **names) if truth == said else taken)
         fit(self, 1080, 720)
+        self._classes = f"{truth}, {said}"
         self._document, self._said = document, said
         self._pictures = pictures[1]
         self._results: dict[int, Result] = {}
@@ -87,7 +88,9 @@ class GalleryDialog(QDialog):
         split.addWidget(right)
         split.setSizes([640, 400])
         layout = QVBoxLayout(self)
-        layout.addWidget(label(self.windowTitle(), "heading"))
+        title = label(self.windowTitle(), "heading")
+        title.setToolTip(self._classes)
+        layout.addWidget(title)
         layout.addWidget(self.state)
         layout.addWidget(self.notice)
         layout.addWidget(split, 1)
