@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt
 from PySide6.QtGui import QColor
@@ -13,6 +13,8 @@ from app.theme import Theme
 from app.translation import tr
 
 NOWHERE = QModelIndex()
+SHORT: Final = 9
+"""Letters that need no second line."""
 
 
 @final
@@ -45,7 +47,8 @@ class ConfusionModel(QAbstractTableModel):
         if section >= len(self.classes):
             return None
         if role == Qt.ItemDataRole.DisplayRole:
-            return disease_name(self.classes[section])
+            name = disease_name(self.classes[section])
+            return two_lines(name) if orientation == Qt.Orientation.Horizontal else name
         if role == Qt.ItemDataRole.ToolTipRole:
             label = self.classes[section]
             return f"{label}\n{self._recall(section)}" if orientation == Qt.Orientation.Vertical else label
@@ -77,3 +80,12 @@ class ConfusionModel(QAbstractTableModel):
         total = sum(self.counts[truth])
         share = self.counts[truth][truth] / total if total else 0.0
         return tr("{share} of {count} photos found", share=f"{share:.1%}", count=total)
+
+
+def two_lines(name: str) -> str:
+    """A name broken at the space nearest to its middle, so that a column needs half the width."""
+    spaces = [at for at, letter in enumerate(name) if letter == " "]
+    if not spaces or len(name) < SHORT:
+        return name
+    middle = min(spaces, key=lambda at: abs(at - len(name) / 2))
+    return name[:middle] + "\n" + name[middle + 1 :]

@@ -104,6 +104,7 @@ def sorted_view(model: RowsModel, name: str, stretch: int = 0) -> tuple[QTableVi
     view.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
     view.setAlternatingRowColors(True)
     view.setShowGrid(False)
+    view.setWordWrap(False)  # a text too long ends where the room does, not at its last word that fits
     view.setTabKeyNavigation(False)
     view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)

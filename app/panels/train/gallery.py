@@ -87,6 +87,7 @@ class GalleryDialog(QDialog):
         split.addWidget(self.grid)
         split.addWidget(right)
         split.setSizes([640, 400])
+        split.setHandleWidth(12)
         layout = QVBoxLayout(self)
         title = label(self.windowTitle(), "heading")
         title.setToolTip(self._classes)
