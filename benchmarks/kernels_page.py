@@ -132,7 +132,9 @@ def made_with(results: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
     processor = f"{results['machine']['processor']}, {results['machine']['cores']} cores"
     machine = results.get("gpu") or ("NVIDIA H200" if "h200" in results["machine"]["name"] else processor)
-    return f"{machine}; {versions}; commit {results['commit'][:10]}; {results['date'][:10]}."
+    again = results.get("amended", ())
+    renewed = "".join(f"\n\nMeasured again at {part['commit'][:10]}: {', '.join(part['rows'])}." for part in again)
+    return f"{machine}; {versions}; commit {results['commit'][:10]}; {results['date'][:10]}.{renewed}"
 
 
 def main() -> None:
@@ -141,8 +143,9 @@ def main() -> None:
     gpu, digits, ways = read("kernels-h200"), read("mnist-h200"), None
     tables = {
         "step": step_table(gpu), "conv": conv_table(gpu), "matmul": matmul_table(gpu), "bf16": bf16_table(gpu),
-        "depthwise": plain_table("depthwise", "ms")(gpu), "small": small_table(gpu),
-        "lesson": plain_table("lesson", "ms")(gpu), "digits": digits_table(digits), "gpu": made_with(gpu),
+        "dense": plain_table("dense", "ms")(gpu), "depthwise": plain_table("depthwise", "ms")(gpu),
+        "small": small_table(gpu), "lesson": plain_table("lesson", "ms")(gpu), "digits": digits_table(digits),
+        "gpu": made_with(gpu),
         "handles": handles_table(gpu), "sweep cpu": sweep_table("cpu"), "sweep cuda": sweep_table("cuda"),
     }  # fmt: skip
     if cpu is not None:
