@@ -15,6 +15,7 @@ from app.settings import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import SUFFIXES, DiagnosisModel
 from app.viewmodels.run_list import list_runs
+from core.storage import unused
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(SUFFIXES))
 
@@ -90,9 +91,12 @@ class PhotoCommands(QObject):
         if files:
             self.diagnose(files)
         elif not image.isNull():
-            path = paths.folder("pictures") / f"{time.strftime('%Y%m%d-%H%M%S')}-pasted.png"
-            image.save(str(path))
-            self.diagnose([str(path)])
+            path = unused(paths.folder("pictures") / f"{time.strftime('%Y%m%d-%H%M%S')}-pasted.png")
+            if image.save(str(path)):
+                self.diagnose([str(path)])
+            else:
+                text = tr("The picture could not be kept in {folder}. Make room there.", folder=path.parent)
+                self._window.go("diagnose").notice.alarm(text)
         else:
             self._window.go("diagnose").notice.alarm(tr("There is no picture in the clipboard."))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -46,3 +47,10 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     """The sentence for a write that failed."""
     reason = error.strerror or str(error)
     return StorageError(f"{path} could not be written: {reason}. Make room or choose another folder.")
+
+
+def unused(path: Path) -> Path:
+    """The path, or the same with -2, -3 ... where something is there: names made of the time are not unique, because
+    hands are quick and clocks are set back."""
+    names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
+    return path if not path.exists() else next(name for name in names if not name.exists())

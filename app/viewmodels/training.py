@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Signal
 from app.training.session import TrainingSession
 from app.viewmodels.run_list import read_run
 from app.viewmodels.run_view import RunView
+from core.storage import unused
 
 
 @final
@@ -45,4 +46,4 @@ class TrainingModel(QObject):
 
 def new_run_folder(place: Path, model: str) -> Path:
     """A name that sorts by time and says the network."""
-    return place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}"
+    return unused(place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}")

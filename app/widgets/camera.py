@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QDialog, QVBoxLayout, QWidget
 from app.translation import tr
 from app.widgets.parts import button, fit, label, row
 from app.widgets.photo_view import PhotoView
+from core.storage import unused
 
 FRAME_S = 1 / 25
 
@@ -92,8 +93,10 @@ class CameraDialog(QDialog):
         self.state.setText(tr("No camera was found. Connect one, or allow this program to use it."))
 
     def _on_take(self) -> None:
-        path = self._place / f"{time.strftime('%Y%m%d-%H%M%S')}-camera.png"
-        self._last.save(str(path))
+        path = unused(self._place / f"{time.strftime('%Y%m%d-%H%M%S')}-camera.png")
+        if not self._last.save(str(path)):
+            self.state.setText(tr("The picture could not be kept in {folder}. Make room there.", folder=path.parent))
+            return
         self.taken.emit(str(path))
         self.close()
 

@@ -18,7 +18,7 @@ from core.data.file_lock import locked
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST
 from core.errors import DataError, InputError, LeafClinicError
-from core.storage import TEMPORARY, storage_error, write_file
+from core.storage import TEMPORARY, storage_error, unused, write_file
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
 
@@ -131,7 +131,7 @@ class RunFolder:
 
 def default_folder(config: RunConfig) -> str:
     """Where a run goes that was given no folder."""
-    return f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.model}"
+    return str(unused(Path(f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{config.model}")))
 
 
 def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFolder:

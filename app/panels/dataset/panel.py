@@ -260,8 +260,9 @@ class DatasetPanel(QWidget):
     def _on_move(self) -> None:
         table = self._document.table
         if table is not None and len(self.selection()):
-            text = tr("Class (a new name makes a new class):")
-            name, fine = QInputDialog.getItem(self, tr("Move to class"), text, sorted(table.classes))
+            text, names = tr("Class (a new name makes a new class):"), sorted(table.classes)
+            now = names.index(table.label(int(self.selection()[0])))  # a quick Enter moves nothing
+            name, fine = QInputDialog.getItem(self, tr("Move to class"), text, names, now)
             if fine:
                 self._document.move(self.selection(), name)
 
