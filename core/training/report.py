@@ -164,16 +164,23 @@ def _trust(model: ModelFile) -> list[str]:
                     "photos of another kind it can be much worse.")
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
     if thresholds is not None:
-        curve = thresholds.curve
-        low = min(min(p.accuracy for p in curve) - 0.01, 0.98)
-        charts.append(draw_lines("How sure must it be?", [
-            Series("answers right", tuple((p.coverage, p.accuracy) for p in curve))],
-            "share of photos answered", x=(min(p.coverage for p in curve), 1), y=(low, 1.0), percent=True))
+        least = min(p.coverage for p in thresholds.curve)
+        charts += [_draw_coverage(thresholds, least)] if least < 1 else []
         told.append("Answering fewer photos makes the answers surer (validation photos); unless the slider is moved, "
-                    f"about {100 * COVERAGE:.0f} % are answered.")
+                    f"about {100 * COVERAGE:.0f} % are answered." if least < 1 else
+                    "However sure it must be, it answers every photo: its probabilities are too alike to tell sure "
+                    "answers from unsure ones. A longer training may change that.")
     if not charts:
         return [page.paragraphs(["There were too few validation photos to say."])]
     return [page.paragraphs(told), page.side_by_side(charts)]
+
+
+def _draw_coverage(thresholds: Thresholds, least: float) -> str:
+    curve = thresholds.curve
+    answers = Series("answers right", tuple((p.coverage, p.accuracy) for p in curve))
+    low = min(min(p.accuracy for p in curve) - 0.01, 0.98)
+    return draw_lines("How sure must it be?", [answers], "share of photos answered", x=(least, 1), y=(low, 1.0),
+                      percent=True)
 
 
 def _deeds(data: ReportData) -> str:

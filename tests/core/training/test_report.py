@@ -100,6 +100,14 @@ def test_a_run_without_the_tests_of_the_leaf_says_so(data):
     assert "border alone" not in page
 
 
+def test_a_network_that_is_never_surer_of_one_photo_than_of_another_has_no_curve(data):
+    section = {**data.model.sections["rejection"], "curve": 16 * [[1.0, 0.25, 0.4, 0.0]]}
+    page = render_report(replace(data, model=replace(data.model, sections={"rejection": section})))
+    assert "it answers every photo" in page
+    assert "How sure must it be?" not in page
+    assert "How sure must it be?" in render_report(data)
+
+
 def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
     own = judge(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]), ("<rust>", "healthy"))
     judgement = replace(data.judgement, places=(), field=own)
