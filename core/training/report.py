@@ -170,9 +170,9 @@ def _trust(model: ModelFile) -> list[str]:
                     f"about {100 * COVERAGE:.0f} % are answered." if least < 1 else
                     "However sure it must be, it answers every photo: its probabilities are too alike to tell sure "
                     "answers from unsure ones. A longer training may change that.")
-    if not charts:
+    if not told:
         return [page.paragraphs(["There were too few validation photos to say."])]
-    return [page.paragraphs(told), page.side_by_side(charts)]
+    return [page.paragraphs(told), page.side_by_side(charts) if charts else ""]
 
 
 def _draw_coverage(thresholds: Thresholds, least: float) -> str:
