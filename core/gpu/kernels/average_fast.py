@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
-from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, find_pixel
+from core.gpu.kernels.lanes import PACK, find_pixel, make_deliver, make_take
 from core.gpu.kernels.pool_fast import Shape
-from core.gpu.ptx import load4, load4_ordered, store4
+from core.gpu.ptx import store4
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -45,7 +45,7 @@ def make_share(shape: Shape, include: bool) -> Any:
 
 def make_average_pool(element: int, shape: Shape, include: bool) -> Any:
     """Forward kernel, one lane an output pixel; `include` counts padding in the divisor."""
-    unpack, pack, VEC, share = UNPACK[element], PACK[element], 16 // element, make_share(shape, include)
+    take, pack, VEC, share = make_take(element), PACK[element], 16 // element, make_share(shape, include)
     KH, KW, SY, SX = shape
 
     def average_pool(
@@ -65,8 +65,7 @@ def make_average_pool(element: int, shape: Shape, include: bool) -> Any:
             for kx in range(KW):
                 xx = i32(ox * SX - left + kx)
                 ok = y >= 0 and y < height and xx >= 0 and xx < width
-                row = i64((i64(n) * height + y) * width + xx)
-                unpack(load4(u64(x + u64((row * ldx + part * VEC) * element)) if ok else x), value)
+                take(x, ok, n, y, xx, height, width, ldx, part, value)
                 for i in range(VEC):
                     sums[i] = f32(sums[i] + (value[i] if ok else f32(0.0)))
         part_of_sum = share(oy, ox, height, width, top, left, bottom, right)
@@ -80,7 +79,7 @@ def make_average_pool(element: int, shape: Shape, include: bool) -> Any:
 
 def make_average_pool_gradient(element: int, shape: Shape, include: bool) -> Any:
     """Gradient kernel, one lane an input pixel: its share of every window that saw it."""
-    unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+    take, pack, deliver, VEC = make_take(element), PACK[element], make_deliver(element), 16 // element
     KH, KW, SY, SX = shape
     DOWN, ACROSS, share = (KH - 1) // SY + 1, (KW - 1) // SX + 1, make_share(shape, include)
 
@@ -102,17 +101,10 @@ def make_average_pool_gradient(element: int, shape: Shape, include: bool) -> Any
                 ox = i32((x + left) // SX - db)
                 ok = oy >= 0 and oy < ho and ox >= 0 and ox < wo
                 ok = ok and oy * SY - top + KH > y and ox * SX - left + KW > x
-                row = i64((i64(n) * ho + oy) * wo + ox)
-                unpack(load4(u64(dy + u64((row * ldo + part * VEC) * element)) if ok else dy), value)
+                take(dy, ok, n, oy, ox, ho, wo, ldo, part, value)
                 mine = share(oy, ox, height, width, top, left, bottom, right) if ok else f32(0.0)
                 for i in range(VEC):
                     sums[i] = f32(sums[i] + (f32(value[i] * mine) if ok else f32(0.0)))
-        v = pack(sums)
-        if masking != 0:
-            v = keep(v, load4(u64(mask + u64((i64(pixel) * ldm + part * VEC) * element))), masking)
-        target = u64(dx + u64((i64(pixel) * ldx + part * VEC) * element))
-        if accumulate != 0:
-            v = add(v, load4_ordered(target))
-        store4(target, v[0], v[1], v[2], v[3])
+        deliver(pack(sums), mask, dx, i64(pixel), part, ldm, ldx, masking, accumulate)
 
     return average_pool_gradient

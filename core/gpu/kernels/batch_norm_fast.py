@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
-from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, activate
-from core.gpu.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store4, store_float
+from core.gpu.kernels.lanes import PACK, UNPACK, activate, make_deliver
+from core.gpu.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store_float
 
 i32, u32, i64, u64, f32, f64 = (
     types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,
@@ -212,7 +212,7 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
 
     The block's threads are as many rows of pixels as its lanes leave room for.
     """
-    unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
     AHEAD = 2 if gradient else 4
     RAW = AHEAD * 4
     READS_X = centred or not gradient
@@ -275,11 +275,6 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
                     v = take(raw, w * 4, raw2, w * 4, first, second, third, activation)
                     if gradient and here >= real:
                         v = u32(0), u32(0), u32(0), u32(0)
-                    if masking != 0:
-                        v = keep(v, load4(u64(mask + u64((i64(here) * ldm + part * VEC) * element))), masking)
-                    target = u64(out + u64((i64(here) * ldo + part * VEC) * element))
-                    if accumulate != 0:
-                        v = add(v, load4_ordered(target))
-                    store4(target, v[0], v[1], v[2], v[3])
+                    deliver(v, mask, out, i64(here), part, ldm, ldo, masking, accumulate)
 
     return apply

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.fragments import divide
-from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, activate
+from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, activate, find_lane, make_deliver
 from core.gpu.ptx import load1, load4, load4_ordered, store4
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -82,7 +82,7 @@ DROPOUT_ARGUMENTS: Final = (
 
 def make_dropout(element: int) -> Any:
     """``out = a`` where the counter's bits reach the threshold, scaled, else 0: forward and gradient alike."""
-    unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
     def dropout(
         a, mask, out, control, total, lanes, channels, l_mul, l_shift, hw_mul, hw_shift, hw, lda, ldm, ldo,
@@ -91,8 +91,8 @@ def make_dropout(element: int) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel = divide(at, l_mul, l_shift)
-        row, part = i64(pixel), i32(u32(at) - pixel * u32(lanes))
+        pixel, part = find_lane(at, lanes, l_mul, l_shift)
+        row = i64(pixel)
         n = divide(pixel, hw_mul, hw_shift)
         place = u32(u32(pixel - n * u32(hw)) * u32(channels) + u32(part * VEC))
         first = u32(0)
@@ -109,12 +109,6 @@ def make_dropout(element: int) -> Any:
         for i in range(VEC):
             drawn = mix(u32(mix(u32(u32(place + u32(i)) ^ first)) + second))
             x[i] = f32(x[i] * scale) if drawn >= threshold else f32(0.0)
-        v = pack(x)
-        if masking != 0:
-            v = keep(v, load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
-        target = u64(out + u64((row * ldo + part * VEC) * element))
-        if accumulate != 0:
-            v = add(v, load4_ordered(target))
-        store4(target, v[0], v[1], v[2], v[3])
+        deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
 
     return dropout

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda, types
 from core.gpu.kernels.fragments import divide
-from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, activate
-from core.gpu.ptx import load4, load4_ordered, load_float, store4, store_float
+from core.gpu.kernels.lanes import PACK, UNPACK, activate, find_pixel, make_deliver, make_take
+from core.gpu.ptx import load4, load_float, store_float
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -24,7 +24,8 @@ ARGUMENTS: Final = (
 
 def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int]) -> Any:
     """Forward, or the gradient of the input: both read a window of the other side. `shape`: kernel, stride."""
-    unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+    unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
+    take, deliver = make_take(element), make_deliver(element)
     KH, KW, SY, SX = shape
 
     def depthwise(
@@ -34,12 +35,9 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel = divide(at, l_mul, l_shift)
-        part = i32(u32(at) - pixel * u32(lanes))
-        n = divide(pixel, hw_mul, hw_shift)
-        rest = u32(pixel - n * u32(ho * wo))
-        oy = i32(divide(rest, w_mul, w_shift))
-        ox = i32(rest - u32(oy * wo))
+        pixel, part, n, oy, ox = find_pixel(
+            at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, ho * wo, wo
+        )  # fmt: skip
         sums = cuda.local.array(VEC, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
         filt = cuda.local.array(VEC, dtype=types.float32)
@@ -54,22 +52,14 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
                 else:
                     y, xx = i32(oy * SY - top + ky), i32(ox * SX - left + kx)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
-                row = i64((i64(n) * height + y) * width + xx)
-                unpack(load4(u64(x + u64((row * ldx + part * VEC) * element)) if ok else x), value)
+                take(x, ok, n, y, xx, height, width, ldx, part, value)
                 tap = i64(i64(ky * KW + kx) * lanes + part)
                 unpack(load4(u64(weight + u64(tap * 16))), filt)
                 for i in range(VEC):
                     sums[i] = f32(sums[i] + (f32(value[i] * filt[i]) if ok else f32(0.0)))
         for i in range(VEC):
             sums[i] = activate(sums[i], activation)
-        v = pack(sums)
-        row = i64(pixel)
-        if masking != 0:
-            v = keep(v, load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
-        target = u64(out + u64((row * ldo + part * VEC) * element))
-        if accumulate != 0:
-            v = add(v, load4_ordered(target))
-        store4(target, v[0], v[1], v[2], v[3])
+        deliver(pack(sums), mask, out, i64(pixel), part, ldm, ldo, masking, accumulate)
 
     return depthwise
 
@@ -87,7 +77,7 @@ THREADS: Final = 256
 
 def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any:
     """Grid: lanes, rows of the kernel, splits. A lane keeps the sums of a row's taps (and the bias) in registers."""
-    unpack, VEC = UNPACK[element], 16 // element
+    unpack, take, VEC = UNPACK[element], make_take(element), 16 // element
     KH, KW, SY, SX = shape
     SUMS, STORED = (KW + 1) * VEC, THREADS * VEC
 
@@ -120,8 +110,7 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
                 for kx in range(KW):
                     xx = i32(x0 + kx)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
-                    row = i64((i64(n) * height + y) * width + xx)
-                    unpack(load4(u64(x + u64((row * ldx + part * VEC) * element)) if ok else x), other)
+                    take(x, ok, n, y, xx, height, width, ldx, part, other)
                     for i in range(VEC):
                         sums[kx * VEC + i] = f32(sums[kx * VEC + i] + (f32(value[i] * other[i]) if ok else f32(0.0)))
         for kx in range(KW + 1):

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from core.gpu.cuda import device_function, types
 from core.gpu.kernels.fragments import divide
-from core.gpu.ptx import bits_to_float, float_to_bits, high_bf16, low_bf16, pack_bf16
+from core.gpu.ptx import bits_to_float, float_to_bits, high_bf16, load4, load4_ordered, low_bf16, pack_bf16, store4
 
-i32, f32, u32 = types.int32, types.float32, types.uint32
+i32, f32, u32, i64, u64 = types.int32, types.float32, types.uint32, types.int64, types.uint64
 
 
 def in_turn(steps: Sequence[Any]) -> Any:
@@ -31,13 +31,16 @@ def in_turn(steps: Sequence[Any]) -> Any:
 
 
 @device_function
-def find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide):
-    """(pixel, 16-byte part of it, photo, row, column) of a thread, one a part of every pixel.
-
-    lanes: parts a pixel; hw: pixels a photo; wide: their width; each but `at` with its fast divisor.
-    """
+def find_lane(at, lanes, l_mul, l_shift):
+    """(pixel, 16-byte part of it) of a thread, one a part of every pixel; `lanes` parts a pixel, with fast divisor."""
     pixel = divide(at, l_mul, l_shift)
-    part = i32(u32(at) - pixel * u32(lanes))
+    return pixel, i32(u32(at) - pixel * u32(lanes))
+
+
+@device_function
+def find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide):
+    """`find_lane`, and the pixel's photo, row and column; hw: pixels a photo, wide: their width, with fast divisors."""
+    pixel, part = find_lane(at, lanes, l_mul, l_shift)
     n = divide(pixel, hw_mul, hw_shift)
     rest = u32(pixel - n * u32(hw))
     row = i32(divide(rest, w_mul, w_shift))
@@ -142,3 +145,32 @@ UNPACK: Final = {2: _unpack_pairs, 4: _unpack_ones}
 
 PACK: Final = {2: _pack_pairs, 4: _pack_ones}
 """``PACK[bytes](x)``: 16 bytes from a local array of float32."""
+
+
+def make_take(element: int) -> Any:
+    """Device function: a lane's channels of pixel (y, x) of photo n as float32 into `out`; any where not `ok`."""
+    unpack, VEC = UNPACK[element], 16 // element
+
+    @device_function
+    def take(photos, ok, n, y, x, height, width, pitch, part, out):
+        row = i64((i64(n) * height + y) * width + x)
+        unpack(load4(u64(photos + u64((row * pitch + part * VEC) * element)) if ok else photos), out)
+
+    return take
+
+
+def make_deliver(element: int) -> Any:
+    """Device function: 16 bytes to a lane of pixel `row`: those that pass the mask's activation, on top of what is
+    there if `accumulate`; ldm and ldo are the pitches of mask and out."""
+    keep, add, VEC = KEEP[element], ADD[element], 16 // element
+
+    @device_function
+    def deliver(v, mask, out, row, part, ldm, ldo, masking, accumulate):
+        if masking != 0:
+            v = keep(v, load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
+        target = u64(out + u64((row * ldo + part * VEC) * element))
+        if accumulate != 0:
+            v = add(v, load4_ordered(target))
+        store4(target, v[0], v[1], v[2], v[3])
+
+    return deliver

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, types
-from core.gpu.kernels.fragments import divide
-from core.gpu.kernels.lanes import PACK, UNPACK
+from core.gpu.kernels.lanes import PACK, UNPACK, find_lane
 from core.gpu.ptx import load4, load_float, store4, store_float
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -27,8 +26,8 @@ def make_spread(element: int) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel = divide(at, l_mul, l_shift)
-        first = i32(i32(u32(at) - pixel * u32(lanes)) * VEC)
+        pixel, part = find_lane(at, lanes, l_mul, l_shift)
+        first = i32(part * VEC)
         values = cuda.local.array(VEC, dtype=types.float32)
         for i in range(VEC):
             values[i] = f32(0.0)
@@ -48,8 +47,8 @@ def make_gather(element: int) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel = divide(at, l_mul, l_shift)
-        first = i32(i32(u32(at) - pixel * u32(lanes)) * VEC)
+        pixel, part = find_lane(at, lanes, l_mul, l_shift)
+        first = i32(part * VEC)
         values = cuda.local.array(VEC, dtype=types.float32)
         unpack(load4(u64(source + u64(i64(at) * 16))), values)
         for i in range(VEC):

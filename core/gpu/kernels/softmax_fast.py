@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, types
-from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK
-from core.gpu.ptx import load4, load4_ordered, shuffle_xor, store4
+from core.gpu.kernels.lanes import PACK, UNPACK, make_deliver
+from core.gpu.ptx import load4, shuffle_xor, store4
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -59,7 +59,7 @@ def make_softmax(element: int) -> Any:
 
 def make_softmax_gradient(element: int) -> Any:
     """``dx = y (dy - sum(dy y))``, kept where the mask lets the gradient pass."""
-    unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
     def softmax_gradient(dy, y, mask, out, pixels, channels, lanes, ldx, ldy, ldm, ldo, masking, accumulate):
         tid = i32(cuda.threadIdx.x)
@@ -81,12 +81,6 @@ def make_softmax_gradient(element: int) -> Any:
             unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
             for i in range(VEC):
                 value[i] = f32(made[i] * f32(value[i] - total)) if part * VEC + i < channels else f32(0.0)
-            v = pack(value)
-            if masking != 0:
-                v = keep(v, load4(u64(mask + u64((i64(row) * ldm + part * VEC) * element))), masking)
-            target = u64(out + u64((i64(row) * ldo + part * VEC) * element))
-            if accumulate != 0:
-                v = add(v, load4_ordered(target))
-            store4(target, v[0], v[1], v[2], v[3])
+            deliver(pack(value), mask, out, i64(row), part, ldm, ldo, masking, accumulate)
 
     return softmax_gradient
