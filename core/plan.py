@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -59,5 +60,7 @@ def cuda_problem() -> str | None:
     try:
         from core.gpu.device import problem
     except ImportError as error:
+        if getattr(sys, "frozen", False):
+            return "The program as a folder computes on the CPU; installed with pip it uses NVIDIA GPUs too."
         return f"The CUDA packages are not installed ({error.name}). Install them with: pip install '.[cuda]'"
     return problem()
