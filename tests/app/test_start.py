@@ -10,8 +10,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QToolButton
 
 from app import crash, instance, paths
+from app.__main__ import no_display
 from app.instance import FirstInstance, hand_over
 from app.settings import Settings
+from core.errors import EXIT_WRONG_INPUT
 
 pytestmark = pytest.mark.gui
 
@@ -45,6 +47,21 @@ def test_twenty_thousand_signals_do_not_end_the_interpreter():
     )
     done = python(code)
     assert done.stdout.strip() == "20000", done.stderr
+
+
+def test_without_a_display_a_sentence_says_so(tmp_path):
+    hidden = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}
+    bare = {name: value for name, value in os.environ.items() if name not in hidden}
+    done = subprocess.run([sys.executable, "-m", "app"], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                          env=bare | {"LEAFCLINIC_HOME": str(tmp_path)})  # fmt: skip
+    assert done.returncode == EXIT_WRONG_INPUT
+    assert done.stderr.startswith("There is no display here")
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr("app.__main__.CURSOR", "libnowhere.so.0")
+    assert "libnowhere.so.0. As root" in no_display({"DISPLAY": ":0"})
+    assert no_display({"WAYLAND_DISPLAY": "wayland-0"}) == no_display({"QT_QPA_PLATFORM": "offscreen"}) == ""
 
 
 def test_main_knows_its_version():
