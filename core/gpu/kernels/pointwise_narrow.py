@@ -20,6 +20,7 @@ from core.gpu.kernels.pointwise_tiles import (
     make_gradient_product,
     make_normalise,
     make_product,
+    make_write_slopes,
     shape_to_narrow,
 )
 from core.gpu.ptx import (
@@ -38,7 +39,6 @@ from core.gpu.ptx import (
     shared_store4,
     shuffle_xor,
     store1,
-    store2,
     store_float,
 )
 
@@ -73,6 +73,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     TILE, NARROW = P * WR, (P + BM) * WR
     unpack, pack, wait_all, coefficients = UNPACK[2], PACK[2], WAIT_COPIES[0], make_coefficients(1.0)
     copy_filters, fetch = make_copy_rows(P, PARTS, PARTS, WR, TH), make_fetch(CHUNKS, ROWS)
+    write_slopes = make_write_slopes(CT, GN, P)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     product, gradient_product = make_product(C // 16, NT, WR, WR), make_gradient_product(BM // 16, CT, GN, WR, NR)
 
@@ -161,12 +162,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
             used = i32(1 - used)
             first = following
         mine = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4)))
-        for m in range(CT):
-            for n in range(GN):
-                row, column = i32((lower * CT + m) * 16 + (lane >> 2)), i32((right * GN + n) * 8 + (lane & 3) * 2)
-                o, at = (m * GN + n) * 4, u64(mine + u64(i64((row * P + column) * 4)))
-                store2(at, float_to_bits(slopes[o]), float_to_bits(slopes[o + 1]))
-                store2(u64(at + u64(P * 32)), float_to_bits(slopes[o + 2]), float_to_bits(slopes[o + 3]))
+        write_slopes(slopes, mine, lower, right, lane)
 
     return pointwise_gradient
 

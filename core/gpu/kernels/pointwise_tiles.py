@@ -16,6 +16,7 @@ from core.gpu.kernels.lanes import PACK, UNPACK
 from core.gpu.ptx import (
     bits_to_float,
     copy_async16,
+    float_to_bits,
     ldmatrix2,
     ldmatrix2_transposed,
     ldmatrix4,
@@ -24,6 +25,7 @@ from core.gpu.ptx import (
     load4_ordered,
     mma_bf16,
     shared_store4,
+    store2,
 )
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -197,3 +199,19 @@ def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: 
                     acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
 
     return product
+
+
+def make_write_slopes(high: int, tiles: int, narrow: int) -> Any:
+    """Device function: sums of `make_gradient_product` to the block's filter gradients ``(wide, narrow)`` at `mine`;
+    the warp is number `lower` down and `right` across."""
+
+    @device_function
+    def write_slopes(slopes, mine, lower, right, lane):
+        for m in range(high):
+            for n in range(tiles):
+                row, column = i32((lower * high + m) * 16 + (lane >> 2)), i32((right * tiles + n) * 8 + (lane & 3) * 2)
+                o, at = (m * tiles + n) * 4, u64(mine + u64(i64((row * narrow + column) * 4)))
+                store2(at, float_to_bits(slopes[o]), float_to_bits(slopes[o + 1]))
+                store2(u64(at + u64(narrow * 32)), float_to_bits(slopes[o + 2]), float_to_bits(slopes[o + 3]))
+
+    return write_slopes

@@ -21,6 +21,7 @@ from core.gpu.kernels.pointwise_tiles import (
     make_gradient_product,
     make_normalise,
     make_product,
+    make_write_slopes,
     shape_to_wide,
 )
 from core.gpu.ptx import (
@@ -34,7 +35,6 @@ from core.gpu.ptx import (
     shared_load1,
     shared_load4,
     shared_store1,
-    store2,
     store4,
     store_float,
 )
@@ -76,7 +76,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     copy_filters = make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     product = make_product(shape.depth // 16, NT, NR, NR)
-    gradient_product = make_gradient_product(BM // 16, CT, GN, WR, NR)
+    gradient_product, write_slopes = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_slopes(CT, GN, P)
 
     @device_function
     def multiply(source, filters, to, lane):
@@ -129,16 +129,6 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
                     total = f32(total + bits_to_float(shared_load1(u32(base + u32((r * C + c) * 4)))))
                 at = i64((i32(cuda.blockIdx.x) * 2 + kind) * C + c)
                 store_float(u64(partial + u64(at * 4)), total)
-
-    @device_function
-    def write_slopes(slopes, mine, lower, right, lane):
-        """The block's filter gradients ``(wide, narrow)``."""
-        for m in range(CT):
-            for n in range(GN):
-                row, column = i32((lower * CT + m) * 16 + (lane >> 2)), i32((right * GN + n) * 8 + (lane & 3) * 2)
-                o, at = (m * GN + n) * 4, u64(mine + u64(i64((row * P + column) * 4)))
-                store2(at, float_to_bits(slopes[o]), float_to_bits(slopes[o + 1]))
-                store2(u64(at + u64(P * 32)), float_to_bits(slopes[o + 2]), float_to_bits(slopes[o + 3]))
 
     def pointwise_wide(source, weight, out, x, saved, partial, sums, control, pixels, hw, depth, lds, ldo, ldx):
         base = shared_address(cuda.shared.array(0, dtype=types.uint8))
