@@ -12,7 +12,7 @@ from core.cpu.cutting import Columns, cut
 from core.cpu.geometry import View, phases
 from core.cpu.level import current_level
 from core.cpu.records import NOWHERE, Address, Record
-from core.cpu.weight_gradient import REDUCED_PIXELS
+from core.cpu.weight_gradient import over_pixels
 from core.ops.window import Window
 
 
@@ -74,14 +74,11 @@ def weight_gradient(window: Window, x: View, dy: View, private: Address, layer: 
     """Records that add the filter's gradient to `private`: a tile's rows are the taps of one row of the filter."""
     (kh, kw), (sh, sw) = window.kernel, window.stride
     blocks, pixel = _blocks(x.channels), 4 * x.channels
-    at_once = min(dy.height, max(1, REDUCED_PIXELS // dy.width))
-    parts = -(-dy.height // at_once)
+    at_once, times, summed = over_pixels(dy)
     fields = {
-        **cut(kw, blocks, at_once * dy.width), **_channel_steps(), mk.FLAGS: mk.ACCUMULATE,
+        **summed, **cut(kw, blocks, at_once * dy.width), **_channel_steps(),
         tiled.A: x.at(-window.padding[0], -window.padding[1]), mk.SAM: x.pixel, mk.SAK: sw * x.pixel,
         mk.SAY: sh * x.row, tiled.SAR: at_once * sh * x.row, tiled.SAT1: x.row,
-        tiled.B: dy.address, mk.SBK: dy.pixel, mk.SBY: dy.row, tiled.SBR: at_once * dy.row,
-        mk.KL: dy.width, tiled.KH: at_once, tiled.KH_LAST: dy.height - (parts - 1) * at_once,
-        tiled.C: private, mk.LDC: pixel, tiled.T1: kh, tiled.SCT1: kw * pixel, tiled.ROWS: parts,
+        tiled.B: dy.address, tiled.C: private, mk.LDC: pixel, tiled.T1: kh, tiled.SCT1: kw * pixel,
     }  # fmt: skip
-    return [Record(tiled.run_tiled, fields, blocks.blocks * parts, layer, "backward_weight", "tiled")]
+    return [Record(tiled.run_tiled, fields, blocks.blocks * times, layer, "backward_weight", "tiled")]
