@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.gpu.cuda import cuda
 from core.gpu.hosted import Arrays, as_matrix, at, blocks, over, scratch
 from core.gpu.kernels.arrays import Float, Int, Matrix, Vector, float32
-from core.gpu.kernels.reduction import COLUMNS, ROWS, SLICE_ROWS, sum_columns, sum_slices
+from core.gpu.kernels.reduction import COLUMNS, ROWS, SLICE_ROWS, add_lines, sum_columns, sum_slices
 from core.ops.contract import Mode
 from core.ops.registry import Case
 
@@ -85,11 +85,8 @@ def shared_squares(x: Matrix, mean: Vector, parts: Matrix, rows_each: Int) -> No
     if c < x.shape[1]:
         for p in range(first + line, min(first + rows_each, x.shape[0]), ROWS):
             total += (x[p, c] - mean[c]) * (x[p, c] - mean[c])
-    sums[line, lane] = total
-    cuda.syncthreads()  # every line's sum stands
+    total = add_lines(sums, total)
     if line == 0 and c < x.shape[1]:
-        for other in range(1, ROWS):
-            total += sums[other, lane]
         parts[cuda.blockIdx.y, c] = total
 
 
@@ -126,11 +123,8 @@ def shared_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: M
     if c < x.shape[1]:
         for p in range(first + line, min(first + rows_each, x.shape[0]), ROWS):
             total += dy[p, c] * (x[p, c] - mean[c]) * inverse[c]
-    sums[line, lane] = total
-    cuda.syncthreads()  # every line's sum stands
+    total = add_lines(sums, total)
     if line == 0 and c < x.shape[1]:
-        for other in range(1, ROWS):
-            total += sums[other, lane]
         parts[cuda.blockIdx.y, c] = total
 
 

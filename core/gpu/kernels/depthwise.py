@@ -14,7 +14,7 @@ from core.gpu.cuda import SIMULATED, cuda, device_function
 from core.gpu.hosted import Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
 from core.gpu.kernels.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index, int32
 from core.gpu.kernels.conv2d import geometry, refuse_fused
-from core.gpu.kernels.reduction import COLUMNS, ROWS, launch_sum_columns, sum_columns_naive, sum_slices
+from core.gpu.kernels.reduction import COLUMNS, ROWS, add_lines, launch_sum_columns, sum_columns_naive, sum_slices
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 
@@ -182,11 +182,8 @@ def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps:
             z = column * stride[1] - pad[1] + kx
             if 0 <= y < x.shape[1] and 0 <= z < x.shape[2]:
                 total += dy[n, row, column, c] * x[n, y, z, c]
-    sums[line, lane] = total
-    cuda.syncthreads()  # every line's sum stands
+    total = add_lines(sums, total)
     if line == 0 and c < dy.shape[3]:
-        for other in range(1, ROWS):
-            total += sums[other, lane]
         parts[cuda.blockIdx.z, c * taps + cuda.blockIdx.y] = total
 
 

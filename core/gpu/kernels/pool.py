@@ -13,13 +13,12 @@ from typing import Final
 from core.gpu.cuda import cuda, device_function
 from core.gpu.hosted import Arrays, at, blocks, flat, over
 from core.gpu.kernels.arrays import Batch, Cube, Int, Matrix, Pair, Vector, float32
+from core.gpu.kernels.reduction import COLUMNS, ROWS, add_lines
 from core.gpu.vector import load4, store4
 from core.ops.registry import Case
 from core.ops.window import read_window
 
 LOWEST: Final = float32(-math.inf)
-LANES: Final = 32
-LINES: Final = 8
 
 
 @cuda.jit
@@ -146,20 +145,17 @@ def naive_global_forward(x: Batch, out: Matrix) -> None:
 @cuda.jit
 def shared_global_forward(x: Cube, out: Matrix) -> None:
     """A block per photo and 32 channels of x (N, pixels, C): eight lines take every eighth pixel, then add up."""
-    sums = cuda.shared.array((LINES, LANES), float32)
+    sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane = cuda.threadIdx.x
     line = cuda.threadIdx.y
-    c = cuda.blockIdx.x * LANES + lane
+    c = cuda.blockIdx.x * COLUMNS + lane
     n = cuda.blockIdx.y
     total = float32(0)
     if c < out.shape[1]:
-        for p in range(line, x.shape[1], LINES):
+        for p in range(line, x.shape[1], ROWS):
             total += x[n, p, c]
-    sums[line, lane] = total
-    cuda.syncthreads()  # every line's sum stands
+    total = add_lines(sums, total)
     if line == 0 and c < out.shape[1]:
-        for other in range(1, LINES):
-            total += sums[other, lane]
         out[n, c] = total / float32(x.shape[1])
 
 
@@ -223,7 +219,7 @@ def launch_naive_global_forward(case: Case, arrays: Arrays) -> None:
 def launch_shared_global_forward(case: Case, arrays: Arrays) -> None:
     x, out = arrays["x"], arrays["out"]
     pixels = x.reshape(x.shape[0], x.shape[1] * x.shape[2], x.shape[3])
-    shared_global_forward[at((blocks(out.shape[1], LANES), out.shape[0]), (LANES, LINES))](pixels, out)
+    shared_global_forward[at((blocks(out.shape[1], COLUMNS), out.shape[0]), (COLUMNS, ROWS))](pixels, out)
 
 
 def launch_naive_global_backward(case: Case, arrays: Arrays) -> None:

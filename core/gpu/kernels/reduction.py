@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.cuda import cuda
+from core.gpu.cuda import cuda, device_function
 from core.gpu.hosted import Arrays, at, blocks, over, scratch
 from core.gpu.kernels.arrays import Int, Matrix, Vector, float32
 
@@ -31,6 +31,18 @@ def sum_columns_naive(x: Matrix, out: Vector) -> None:
         out[column] = total
 
 
+@device_function
+def add_lines(sums, total):
+    """The totals of a block's lines (threads of one y), added in their order: the sum is line 0's."""
+    lane, line = cuda.threadIdx.x, cuda.threadIdx.y
+    sums[line, lane] = total
+    cuda.syncthreads()  # every line's sum stands
+    if line == 0:
+        for other in range(1, ROWS):
+            total += sums[other, lane]
+    return total
+
+
 @cuda.jit
 def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
     """x (rows, columns) to parts (slices, columns): slice s is rows ``[s rows_each, (s + 1) rows_each)``."""
@@ -43,11 +55,8 @@ def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
     if column < x.shape[1]:
         for row in range(first + line, min(first + rows_each, x.shape[0]), ROWS):
             total += x[row, column]
-    sums[line, lane] = total
-    cuda.syncthreads()  # every line's sum stands
+    total = add_lines(sums, total)
     if line == 0 and column < x.shape[1]:
-        for other in range(1, ROWS):
-            total += sums[other, lane]
         parts[cuda.blockIdx.y, column] = total
 
 
