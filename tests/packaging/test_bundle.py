@@ -39,20 +39,20 @@ def test_training_works_in_it(tmp_path):
     out = tmp_path / "run"
     config = {"data": str(photos), "epochs": 1, "image_size": 32, "model": "squeezenet1_1", "device": "cpu"}
     order = json.dumps({"config": {**config, "out": str(out)}}) + "\n"
-    process = subprocess.Popen(
+    events = []
+    with subprocess.Popen(
         [PROGRAM, "--process", "training"], env=bare(tmp_path), cwd=tmp_path, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(order)
-    process.stdin.flush()
-    events = []
-    for line in process.stdout:
-        events.append(json.loads(line)["event"])
-        if events[-1] in ("RunFinished", "RunFailed"):
-            break
-    process.stdin.close()
-    process.wait(timeout=60)
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(order)
+        process.stdin.flush()
+        for line in process.stdout:
+            events.append(json.loads(line)["event"])
+            if events[-1] in ("RunFinished", "RunFailed"):
+                break
+        process.stdin.close()
+        process.wait(timeout=60)
     assert events[-1] == "RunFinished"
     assert (out / "best.safetensors").exists()
