@@ -24,6 +24,7 @@ from app.translation import tr
 from app.viewmodels.document import Document
 from core import __version__
 
+MODEL_ENDING: Final = ".safetensors"
 DEMO: Final = {"photos_per_class": 240, "side": 160}
 """The demo photos of `make train`: 960 drawings, learned in about a minute; with a quarter of them 81 % came out
 right instead of 96 %."""
@@ -57,9 +58,13 @@ class Commands(QObject):
             self._demo.wait()
 
     def open(self, given: list[str]) -> None:
-        """What was named or dropped: on Diagnose everything is diagnosed, elsewhere a folder is opened."""
+        """What was named or dropped: a model is diagnosed with from then on; on Diagnose everything is diagnosed,
+        elsewhere a folder is opened."""
         found = [str(Path(p).absolute()) for p in given]
         if not found:
+            return
+        if len(found) == 1 and found[0].lower().endswith(MODEL_ENDING):
+            self._photos.use_model(found[0])
             return
         source = len(found) == 1 and (Path(found[0]).is_dir() or found[0].lower().endswith(".csv"))
         shown = self._window.stack.currentWidget()

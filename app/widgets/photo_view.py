@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QImage, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
 from app.mask import DISEASED, GROUND, Box
+from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.parts import fit, label
 from core.ops.contract import Array
@@ -139,13 +140,16 @@ class PhotoDialog(QDialog):
         self.setWindowTitle(title)
         fit(self, 640, 720)
         view = PhotoView(title)
-        view.show_photo(decode(path, LARGE))
+        picture = decode(path, LARGE)
+        view.show_photo(picture)
         where = label(path, "caption", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         buttons.rejected.connect(self.reject)
         layout = QVBoxLayout(self)
         layout.addWidget(label(title, "heading"))
+        if picture.isNull():
+            layout.addWidget(label(tr("This photo cannot be read; has it been moved?"), "warning"))
         layout.addWidget(view, 1)
         layout.addWidget(where)
         layout.addWidget(buttons)

@@ -1,11 +1,14 @@
 """The Dataset place: search, leave out, move, rename, examine, preview."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import QInputDialog
 
+from app import resources
 from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
@@ -105,3 +108,15 @@ def test_a_list_of_photos_is_shown_until_the_filter_changes(panel):
     assert panel.shown.text() == "finding: 2 photos"
     panel.which.setCurrentIndex(1)
     assert panel.photos.rowCount() == 62
+
+
+def test_a_dropped_model_is_diagnosed_with(start, qtbot):
+    program = start()
+    panel = program.window.go("diagnose")
+    panel.notice.alarm("of the model before")
+    model = Path(resources.place("models")) / "leaves.safetensors"
+    drop(program.window, [model])
+    assert program.diagnosis.model_path == str(model)
+    assert not program.diagnosis.rows.rows
+    qtbot.waitUntil(lambda: bool(program.diagnosis.ready), timeout=30_000)
+    assert panel.notice.isHidden()

@@ -119,6 +119,7 @@ class DiagnosePanel(QWidget):
     def _connect(self) -> None:
         model = self._model
         model.model_ready.connect(self._on_model)
+        model.model_ready.connect(lambda _: self.notice.hide())  # what was wrong with the model before
         model.failed.connect(self.notice.alarm)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
