@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from core.command_line import (
     add_settings,
+    check_folder,
     merge_settings,
     read_arguments,
     read_settings,
@@ -19,11 +22,13 @@ from core.command_line import (
     tell_json,
 )
 from core.data.dataset import SPLIT_NAMES
-from core.diagnosis.evaluation import Judged, judge_model
+from core.data.texts import ENCODING, ERRORS
+from core.diagnosis.evaluation import Judged, Mistake, judge_model
 from core.diagnosis.figures import describe_accuracy, wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.parts import describe_places
 from core.errors import EXIT_DONE, Problem
+from core.storage import write_file
 from core.training.dry_run import align_columns
 from core.training.run_folder import CONFIG, SPLIT, read_config
 
@@ -44,16 +49,28 @@ def evaluate(argv: Sequence[str]) -> int:
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
     coverage = read_share("coverage", arguments.coverage, found) if arguments.coverage else None
+    check_folder("mistakes", arguments.mistakes, found)
     config = merge_settings(read_settings(arguments, found), {}, found)
     if own:
         trained = read_config(run)
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
                          field=config.field or trained.field)
     judged, skipped = judge_model(read_model(run), config, split, coverage)
+    if arguments.mistakes:
+        write_mistakes(Path(arguments.mistakes), judged.mistakes)
     for sentence in skipped:
         sys.stderr.write(sentence + "\n")
     print(json.dumps(describe_json(judged), ensure_ascii=False) if arguments.json else describe_text(judged, split))
     return EXIT_DONE
+
+
+def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
+    """A CSV file with a line for each photo that was named wrong, the surest first. Raises StorageError."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("path", "label", "said", "probability"))
+    rows.writerows((m.path, m.label, m.said, f"{m.probability:.4f}") for m in mistakes)
+    write_file(path, text.getvalue().encode(ENCODING, ERRORS))
 
 
 def describe_json(judged: Judged) -> dict[str, object]:
@@ -110,6 +127,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--coverage", default="", metavar="SHARE",
                         help="also how right the answers are where about this share of photos is answered, 0..1")
+    parser.add_argument("--mistakes", default="", metavar="OUT.csv",
+                        help="also write the photos that were named wrong, the surest first")
     add_settings(parser, only=("data", "where", "label", "field", "cache", "device", "threads"))
     return parser
 

@@ -30,13 +30,26 @@ BATCH: Final = 32
 
 @final
 @dataclass(frozen=True, slots=True)
+class Mistake:
+    """A photo that was named wrong, with the probability of what was said."""
+
+    path: str
+    label: str
+    said: str
+    probability: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Judged:
-    """A set of photos judged, by place where that is known, the user's own field photos, and the slider's effect."""
+    """A set of photos judged, by place where that is known, the user's own field photos, the slider's effect, and what
+    was named wrong, the surest first."""
 
     figures: Figures
     parts: tuple[Part, ...] = ()
     field: Figures | None = None
     answered: Answered | None = None
+    mistakes: tuple[Mistake, ...] = ()
 
 
 def judge_model(
@@ -69,7 +82,8 @@ def judge_model(
         if coverage is not None:
             words = [made.judge(answer, coverage).word for answer in answers]
             answered = count_answered(words, labels, right, model.classes, coverage)
-    return Judged(figures, parts, field, answered), (*skipped, *(own.warnings if own else ()))
+    mistakes = _mistakes(answers, dataset, kept[~right], np.flatnonzero(~right), model)
+    return Judged(figures, parts, field, answered, mistakes), (*skipped, *(own.warnings if own else ()))
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:
@@ -90,6 +104,18 @@ def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, Phot
 def _answers(predictor: Predictor, photos: Array, slots: Array) -> list[Answer]:
     return [answer for first in range(0, len(slots), BATCH)
             for answer in predictor.answer(photos[slots[first : first + BATCH]])]  # fmt: skip
+
+
+def _mistakes(
+    answers: Sequence[Answer], dataset: Dataset, rows: Array, places: Array, model: ModelFile
+) -> tuple[Mistake, ...]:
+    """rows: of the dataset, places: of the answers, both of the photos that were named wrong."""
+    found = []
+    for row, place in zip(rows.tolist(), places.tolist(), strict=True):
+        said = int(answers[place].probabilities.argmax())
+        found.append(Mistake(dataset.path(row), dataset.label(row), model.classes[said],
+                             float(answers[place].probabilities[said])))  # fmt: skip
+    return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
 def _judge(answers: Sequence[Answer], labels: Array, model: ModelFile) -> tuple[Figures, Array]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,20 @@ def test_evaluate_prints_one_object(trained, photos, cache):
     assert {"label", "photos", "precision", "recall", "f1"} <= set(figures["per_class"][0])
     assert sum(map(sum, figures["confusion"])) == 36
     assert figures["macro_f1"] == pytest.approx(sum(c["f1"] for c in figures["per_class"]) / 3)
+
+
+def test_the_photos_named_wrong_can_be_had_by_name(trained, photos, cache, tmp_path):
+    table = tmp_path / "mistakes.csv"
+    swapped = tmp_path / "swapped"  # half of the photos under a wrong name
+    for name, other in (("green", "brown"), ("grey", "grey")):
+        shutil.copytree(photos / name, swapped / other)
+    done = call("core.evaluate", trained[0], "--data", swapped, "--mistakes", table, "--json", cache=cache)
+    figures = json.loads(done.stdout)
+    rows = list(csv.DictReader(io.StringIO(table.read_text("utf-8"))))
+    assert len(rows) == figures["photos"] - round(figures["accuracy"] * figures["photos"]) >= 10
+    assert {(row["label"], row["said"]) for row in rows} >= {("brown", "green")}
+    assert all(Path(row["path"]).is_file() for row in rows)
+    assert [row["probability"] for row in rows] == sorted((row["probability"] for row in rows), reverse=True)
 
 
 def test_evaluate_takes_one_split_of_a_manifest_and_filters_rows(trained, photos, cache):
