@@ -22,7 +22,7 @@ from core.training.judgement import VALIDATION_NOTE, Judgement
 from core.training.plots import draw_bars, draw_confusion, draw_interval
 
 CONFUSIONS_TOLD: Final = 5
-WIDTHS: Final = ("24%", "8%", "10%", "17%", "11%", "11%", "11%", "8%")
+WIDTHS: Final = ("15%", "10%", "11%", "15%", "13%", "13%", "13%", "10%")
 """Of the columns of the table of classes; Qt's rich text needs them."""
 LOW_RECALL: Final = 0.8
 """Share of a class that is found, below which its dot is red."""
