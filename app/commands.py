@@ -69,6 +69,7 @@ class Commands(QObject):
         source = len(found) == 1 and (Path(found[0]).is_dir() or found[0].lower().endswith(".csv"))
         shown = self._window.stack.currentWidget()
         if source and (shown is None or shown.objectName() != "place_diagnose"):
+            self._give_up_demo()
             self._window.go("dataset")
             self._settings.set("last_folder", str(Path(found[0]).parent))
             self._document.open(found[0])
@@ -142,6 +143,12 @@ class Commands(QObject):
                 self._document.failed.emit(answer["failed"], "")
             else:
                 self._document.progress.emit(answer["done"], answer["total"])
+
+    def _give_up_demo(self) -> None:
+        """Other photos are opened: the demo's, still being drawn, must not take their place."""
+        if self._demo is not None:
+            self._demo.bundle.disconnect(self._on_demo)
+            self._demo.kill()
 
     def _on_demo_ended(self, code: int, errors: str) -> None:
         thread, self._demo = self._demo, None
