@@ -31,15 +31,21 @@ def count(number: int, one: str, many: str) -> str:
 
 def sentence(text: str) -> str:
     """A finished sentence of core's in the chosen language: found as it is, or by a text with `{name}` places,
-    whose values may be texts of the catalogue too."""
+    whose values may be texts and sentences too."""
     found = QCoreApplication.translate(CONTEXT, text)
     if found != text or not _active:
         return found
     for pattern, translation in _active[-1].patterns():
         match = pattern.fullmatch(text)
         if match:
-            return translation.format(**{name: tr(value) for name, value in match.groupdict().items()})
+            return translation.format(**{name: _value(value) for name, value in match.groupdict().items()})
     return text
+
+
+def _value(text: str) -> str:
+    """What stands in a place of a sentence: a word, a number, or a sentence again, perhaps without its full stop."""
+    whole = sentence(text)
+    return whole if whole != text or text.endswith(".") else sentence(text + ".").removesuffix(".")
 
 
 _active: list[Catalogue] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,9 @@ SPLIT_NAMES: Final = {
     "test": TEST, "testing": TEST,
 }
 """Names that people give to splits, in lower case."""
+
+OUTSIDE: Final = re.compile(r"^(\.\./)+")
+"""Way out of a manifest's folder: no help for somebody who looks for a photo."""
 
 ReportProgress: TypeAlias = Callable[[int, int], None]
 """Told (done, total) now and then; total is 0 where it is not known."""
@@ -121,6 +125,6 @@ def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:
     counts = Counter(s.reason for s in skipped)
     parts = []
     for reason, count in counts.most_common(most):
-        example = next(s.path for s in skipped if s.reason == reason)
+        example = OUTSIDE.sub("", next(s.path for s in skipped if s.reason == reason))
         parts.append(f"{count} x {reason.rstrip('.')} (such as {example})")
     return "; ".join(parts)

@@ -8,6 +8,7 @@ from PySide6.QtCore import QCoreApplication
 
 from app import resources, translation
 from app.translation import count, sentence, tr
+from core.data.dataset import Skipped, left_out
 from tests.helpers.texts import core_texts, error_texts, help_texts, written_texts
 
 pytestmark = pytest.mark.gui
@@ -54,6 +55,11 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
     assert sentence("Something nobody foresaw.") == "Something nobody foresaw."
     said = sentence("Both are one picture; they stay in one split.")
     assert said == "Hai tệp là một ảnh; chúng ở cùng một phần.", "values that are texts are translated too"
+    skipped = [Skipped(path, reason) for path, reason in (
+        ("a.jpg", "The file is empty."), ("b.jpg", "The file is empty."), ("c.jpg", "The file does not exist."))]
+    assert sentence(left_out(tuple(skipped[:2]))) == "Bỏ qua 2 ảnh: 2 x Tệp rỗng (ví dụ a.jpg)."
+    said = sentence(left_out(tuple(skipped)))
+    assert said == "Bỏ qua 3 ảnh: 2 x Tệp rỗng (ví dụ a.jpg); 1 x Tệp không tồn tại (ví dụ c.jpg)."
 
 
 def test_nearly_every_error_that_a_person_may_meet_has_a_translation(vietnamese):
