@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.fragments import divide
-from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, activate, find_lane, make_deliver
-from core.gpu.ptx import load1, load4, load4_ordered, store4
+from core.gpu.kernels.lanes import PACK, UNPACK, activate, find_lane, make_deliver
+from core.gpu.ptx import load1, load4_ordered
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -23,20 +23,20 @@ ARGUMENTS: Final = (
 def make_combine(element: int, kind: str) -> Any:
     """``out = activation(a + b)`` kept where the mask lets the gradient pass; "sigmoid" maps a, and
     "sigmoid_gradient" gives ``a b (1 - b)``."""
-    unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
     FORWARD, GRADIENT = kind == "sigmoid", kind == "sigmoid_gradient"
 
     def combine(a, b, mask, out, total, lanes, l_mul, l_shift, lda, ldb, ldm, ldo, activation, masking, accumulate):
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel = divide(at, l_mul, l_shift)
-        row, part = i64(pixel), i32(i32(u32(at) - pixel * u32(lanes)) * 16)
+        pixel, part = find_lane(at, lanes, l_mul, l_shift)
+        row = i64(pixel)
         x = cuda.local.array(VEC, dtype=types.float32)
         y = cuda.local.array(VEC, dtype=types.float32)
-        unpack(load4_ordered(u64(a + u64(row * lda * element + part))), x)
+        unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
         if b != u64(0):
-            unpack(load4_ordered(u64(b + u64(row * ldb * element + part))), y)
+            unpack(load4_ordered(u64(b + u64((row * ldb + part * VEC) * element))), y)
         else:
             for i in range(VEC):
                 y[i] = f32(0.0)
@@ -47,13 +47,7 @@ def make_combine(element: int, kind: str) -> Any:
                 x[i] = f32(x[i] * y[i] * f32(f32(1.0) - y[i]))
             else:
                 x[i] = activate(f32(x[i] + y[i]), activation)
-        v = pack(x)
-        if masking != 0:
-            v = keep(v, load4(u64(mask + u64(row * ldm * element + part))), masking)
-        target = u64(out + u64(row * ldo * element + part))
-        if accumulate != 0:
-            v = add(v, load4_ordered(target))
-        store4(target, v[0], v[1], v[2], v[3])
+        deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
 
     return combine
 
