@@ -22,5 +22,6 @@ def resume_request(folder: Path) -> str:
         values.pop("version", None)
         config = replace(from_dict(values), out=str(folder))
     except (OSError, ValueError, AttributeError) as error:
-        raise InputError(f"The run in {folder} cannot be continued: its settings cannot be read ({error}).") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"The run in {folder} cannot be continued: its settings cannot be read ({reason}).") from error
     return json.dumps({"config": to_dict(config), "resume": True, "overwrite": False})

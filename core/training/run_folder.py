@@ -186,7 +186,8 @@ def read_config(path: Path) -> RunConfig:
         values.pop("version", None)
         return from_dict(values)
     except (OSError, ValueError, AttributeError, LeafClinicError) as error:
-        raise DataError(f"{file} cannot be read ({error}). The run cannot be continued.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{file} cannot be read ({reason}). The run cannot be continued.") from error
 
 
 def _csv(rows: Any) -> str:

@@ -86,3 +86,12 @@ def test_every_stage_is_told_in_words():
     assert stage_text("validate", 1, 2) == "Checking with the validation photos: 1 / 2"
     assert stage_text("border", 0, 0).endswith("?")
     assert stage_text("something new", 0, 0) == "Something new…"
+
+
+def test_what_a_resumed_run_warns_of_again_is_said_once(start):
+    outcome = start().window.go("train").outcome
+    view = RunView()
+    view.finished, view.judged = END, JUDGED
+    view.warnings += ["Training on the CPU.", "1 photo is left out.", "Training on the CPU."]
+    outcome.show_run(view)
+    assert outcome.words.text().count("Training on the CPU.") == 1

@@ -75,7 +75,7 @@ class OutcomePane(QWidget):
         self.tiles = [_tile(name, value) for name, value in figures(end, judged)[:TILES]]
         for tile in self.tiles:
             self._places.addWidget(tile, 1)
-        warned = [sentence(text) for text in view.warnings]
+        warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run says them again
         self.words.setText("\n\n".join([*(sentence(text) for text in (judged.words if judged else ())), *warned]))
 
 
