@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtGui import QGuiApplication, QIcon
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QMessageBox
 
 from app import paths, resources, translation
 from app.collector import Collector
@@ -30,12 +30,19 @@ from app.viewmodels.ladder import LadderModel
 from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
+from core.errors import StorageError
 
 
 def run(given: Sequence[str]) -> int:
     """The program from start to end; a second start hands over to the first and ends at once."""
     application = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(application, QApplication)
+    try:
+        paths.folder("settings")
+    except StorageError as error:  # without a folder of its own the program can keep nothing
+        sys.stderr.write(f"{error}\n")
+        QMessageBox(QMessageBox.Icon.Critical, "LeafClinic", str(error)).exec()
+        return error.exit_code
     program = start(application, given)
     if program is None:
         return 0

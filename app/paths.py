@@ -7,6 +7,8 @@ from pathlib import Path
 
 from PySide6.QtCore import QSettings, QStandardPaths
 
+from core.storage import storage_error
+
 
 def home() -> Path:
     """The program's data folder; the environment variable LEAFCLINIC_HOME moves it (tests, portable use)."""
@@ -18,9 +20,12 @@ def home() -> Path:
 
 
 def folder(name: str) -> Path:
-    """`home()/name`, made when missing."""
+    """`home()/name`, made when missing. Raises StorageError."""
     path = home() / name
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
     return path
 
 

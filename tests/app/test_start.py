@@ -9,11 +9,11 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QToolButton
 
-from app import crash, instance, paths
+from app import application, crash, instance, paths
 from app.__main__ import no_display
 from app.instance import FirstInstance, hand_over
 from app.settings import Settings
-from core.errors import EXIT_WRONG_INPUT
+from core.errors import EXIT_FAILED, EXIT_WRONG_INPUT
 
 pytestmark = pytest.mark.gui
 
@@ -62,6 +62,14 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     monkeypatch.setattr("app.__main__.CURSOR", "libnowhere.so.0")
     assert "libnowhere.so.0. As root" in no_display({"DISPLAY": ":0"})
     assert no_display({"WAYLAND_DISPLAY": "wayland-0"}) == no_display({"QT_QPA_PLATFORM": "offscreen"}) == ""
+
+
+def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, monkeypatch, answers, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path / "file"))
+    assert application.run([]) == EXIT_FAILED
+    assert "could not be written" in answers[0]
+    assert answers[0].strip() == capsys.readouterr().err.strip()
 
 
 def test_main_knows_its_version():
