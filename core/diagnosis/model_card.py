@@ -72,9 +72,9 @@ def render_card_html(model: ModelFile) -> str:
 
 def describe_model(model: ModelFile) -> str:
     height, width = model.size
-    megabytes = 4e-6 * (model.parameters + sum(a.size for a in model.extra.values()))
+    half = " (filters in half precision)" if model.half else ""
     return (
-        f"{model.graph.name}, {model.parameters:,} parameters, {megabytes:.1f} MB; sees the centred square "
+        f"{model.graph.name}, {model.parameters:,} parameters, {1e-6 * model.stored_bytes:.1f} MB{half}; sees the centred square "
         f"of a photo at {height} x {width} pixels and tells {len(model.classes)} classes apart."
     )
 

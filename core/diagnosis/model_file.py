@@ -66,6 +66,12 @@ class ModelFile:
     def parameters(self) -> int:
         return sum(array.size for array in self.weights.values())
 
+    @property
+    def stored_bytes(self) -> int:
+        """Of all arrays as they lie in the file."""
+        weights = (_narrow(array) if self.half else array for array in self.weights.values())
+        return sum(array.nbytes for array in (*weights, *self.extra.values()))
+
 
 def in_half(model: ModelFile) -> ModelFile:
     """The model with its filters and dense weights rounded to half precision, in which its file will hold them.

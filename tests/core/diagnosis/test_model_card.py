@@ -1,9 +1,10 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from core.diagnosis.model_card import DATA, TEST, render_card, render_card_html
-from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_file import ModelFile, in_half
 from core.models import build, initial_weights
 
 
@@ -19,6 +20,13 @@ def test_a_bare_model_has_a_heading_and_its_data_only(model):
     assert "tells 2 classes apart" in card
     assert "`abc`" in card
     assert "How good" not in card
+
+
+def test_the_size_is_that_of_the_file(model):
+    large = replace(model, extra={"means": np.zeros((500, 1000), np.float32)})
+    whole, half = (1e-6 * (2_000_000 + bytes_of * model.parameters) for bytes_of in (4, 2))
+    assert f" {whole:.1f} MB; sees" in render_card(large, "Beans")
+    assert f" {half:.1f} MB (filters in half precision); sees" in render_card(in_half(large), "Beans")
 
 
 def test_every_section_of_the_file_is_told(model):
