@@ -74,8 +74,8 @@ def describe_model(model: ModelFile) -> str:
     height, width = model.size
     half = " (filters in half precision)" if model.half else ""
     return (
-        f"{model.graph.name}, {model.parameters:,} parameters, {1e-6 * model.stored_bytes:.1f} MB{half}; sees the centred square "
-        f"of a photo at {height} x {width} pixels and tells {len(model.classes)} classes apart."
+        f"{model.graph.name}, {model.parameters:,} parameters, {1e-6 * model.stored_bytes:.1f} MB{half}; sees the "
+        f"centred square of a photo at {height} x {width} pixels and tells {len(model.classes)} classes apart."
     )
 
 
