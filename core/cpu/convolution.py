@@ -56,7 +56,7 @@ def forward_records(
     counts = count_taps(x, c.kernel, c.depth, c.groups == 1)
     start = x.at(-c.padding[0], -c.padding[1])
     by_row = is_by_row(c, x, y)
-    for part, at in each_panel(panel, c.width, c.groups, c.kernel[0] * c.kernel[1] * c.depth):
+    for part, at in each_panel(panel, c.width, c.groups, c.kernel[0] * c.kernel[1] * c.depth, y.width):
         fields = packed_product(part, at, y.width, counts, c.groups, y.height)
         shift = part.first * 4
         fields |= {
@@ -72,12 +72,12 @@ def forward_records(
     return records
 
 
-def forward_packs(c: Convolution, weight: Address, panel: Address, layer: str) -> list[Record]:
-    """Records that pack the filter (OHWI) for `forward_records`."""
+def forward_packs(c: Convolution, width: int, weight: Address, panel: Address, layer: str) -> list[Record]:
+    """Records that pack the filter (OHWI) for `forward_records` of images of that width."""
     kh, kw = c.kernel
     size = kh * kw * c.depth * 4
     records = []
-    for part, at in each_panel(panel, c.width, c.groups, kh * kw * c.depth):
+    for part, at in each_panel(panel, c.width, c.groups, kh * kw * c.depth, width):
         source = weight + part.first * size
         strides = (size, 0, 0, 4, c.width * size)
         records.append(pack_record(part, source, at, (1, 1, kh * kw * c.depth), strides, c.groups, layer))

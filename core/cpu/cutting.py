@@ -27,11 +27,21 @@ class Columns:
     count: int
 
 
-def split_columns(count: int) -> tuple[Columns, ...]:
-    """Columns of a product in the widest tiles first; the last block may be partly empty."""
+def split_columns(count: int, m: int = 0, depth: int = 1) -> tuple[Columns, ...]:
+    """Columns of a product in tiles of falling width; the last block may be partly empty.
+
+    With `m` rows of that depth given, the widest tiles are those that cost least: 14 pixels are one tile of 14 x 32,
+    but three of up to 6 x 64.
+    """
+    widths = sorted(v for v in current_level().rows if v)[::-1]
+    options = [_in_widths(count, widths[i:]) for i in range(len(widths) if m else 1)]
+    return min(options, key=lambda parts: sum(p.blocks * _rows_cost(m, p.vectors, depth) for p in parts))
+
+
+def _in_widths(count: int, widths: Sequence[int]) -> tuple[Columns, ...]:
     lanes = current_level().lanes
     left, first, parts = -(-count // lanes), 0, []
-    for vectors in sorted(v for v in current_level().rows if v)[::-1]:
+    for vectors in widths:
         blocks, left = divmod(left, vectors)
         if blocks:
             size = min(count - first, blocks * vectors * lanes)
@@ -44,10 +54,19 @@ def split_columns(count: int) -> tuple[Columns, ...]:
 def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], ...]:
     """Heights of tiles that sum to `count` at the least cost: at most three pairs (height, how many)."""
     heights = sorted(current_level().rows[vectors], reverse=True)
-    wide = max(vectors, 1)
-    cost = {h: max(h * wide, h + wide, 8) / 2 + CALL_CYCLES / depth for h in heights}
     options = _splits(count, heights, 3)
-    return min(options, key=lambda parts: sum(number * cost[h] for h, number in parts))
+    return min(options, key=lambda parts: sum(number * _tile_cost(h, vectors, depth) for h, number in parts))
+
+
+def _tile_cost(height: int, vectors: int, depth: int) -> float:
+    """Cycles of a tile for every step of its depth: two multiply-adds or two loads in one, but four for a sum."""
+    wide = max(vectors, 1)
+    return max(height * wide, height + wide, 8) / 2 + CALL_CYCLES / depth
+
+
+def _rows_cost(count: int, vectors: int, depth: int) -> float:
+    """Cycles of `count` rows, for every step of their depth."""
+    return sum(n * _tile_cost(h, vectors, depth) for h, n in split_rows(count, vectors, depth))
 
 
 def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tuple[int, int], ...]]:
@@ -75,10 +94,10 @@ def cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
     return fields
 
 
-def panel_floats(columns: int, groups: int, depth: int) -> int:
+def panel_floats(columns: int, groups: int, depth: int, m: int = 0) -> int:
     """Floats of all panels of a packed filter with `depth` taps times channels."""
     lanes = current_level().lanes
-    return groups * sum(c.vectors * c.blocks * lanes for c in split_columns(columns)) * depth
+    return groups * sum(c.vectors * c.blocks * lanes for c in split_columns(columns, m, depth)) * depth
 
 
 def packed_product(
@@ -96,8 +115,10 @@ def packed_product(
     }  # fmt: skip
 
 
-def each_panel(panel: Address, columns: int, groups: int, depth: int) -> Iterator[tuple[Columns, Address]]:
-    for part in split_columns(columns):
+def each_panel(
+    panel: Address, columns: int, groups: int, depth: int, m: int = 0
+) -> Iterator[tuple[Columns, Address]]:
+    for part in split_columns(columns, m, depth):
         yield part, panel
         panel = panel + groups * part.vectors * part.blocks * current_level().lanes * 4 * depth
 

@@ -50,10 +50,10 @@ def _convolve(frame: Frame, step: Step) -> list[Record]:
     x, y = frame.x(step.inputs[0]), frame.x(step.output)
     c = convolution_of(step, frame.image(step.inputs[0]))
     depth = c.kernel[0] * c.kernel[1] * c.depth
-    panel = Address(Space.SHARED, frame.memory(panel_floats(c.width, c.groups, depth)).ctypes.data)
+    panel = Address(Space.SHARED, frame.memory(panel_floats(c.width, c.groups, depth, y.width)).ctypes.data)
     weight = frame.parameter(step, "weight")
     assert weight is not None
-    frame.packs.extend(forward_packs(c, weight, panel, step.node))
+    frame.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
     flags = TILE_FLAGS[CLIPS[step.activation]]
     records = forward_records(c, x, y, panel, frame.parameter(step, "bias"), flags, step.node)
     if frame.is_together(step):

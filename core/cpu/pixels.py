@@ -89,6 +89,31 @@ def _norm_gradient(level: Level, function: ir.Function) -> None:
     p.for_channels(channels, body)
 
 
+def _depthwise(level: Level, function: ir.Function) -> None:
+    """Row: out = clip(bias + the sum of nine taps times what lies under them)."""
+    p = _Pixels(function, level)
+    out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip = p.a
+    four, v, b = ir.Constant(I64, 4), p.v, p.b
+    low = b.select(b.icmp_signed("!=", clip, ir.Constant(I64, 0)), v.constant(0.0), v.constant(float("-inf")))
+    high = b.select(b.icmp_signed("==", clip, ir.Constant(I64, 2)), v.constant(6.0), v.constant(float("inf")))
+    places = [[(x_row, ir.Constant(I64, ky)), (x_pixel, ir.Constant(I64, kx))] for ky in range(3) for kx in range(3)]
+
+    def body(channel: Any, mask: Any) -> None:
+        k = [v.load(p.at(taps, (channel, four), (tap, ir.Constant(I64, i))), mask) for i in range(9)]
+        start = v.slot(v.constant(0.0))
+        with b.if_then(b.icmp_signed("!=", bias, ir.Constant(I64, 0))):
+            b.store(v.load(p.at(bias, (channel, four)), mask), start)
+        with cgutils.for_range(b, count) as pixel:
+            window, value = p.at(x, (channel, four), (pixel.index, x_step)), b.load(start)
+            for factor, place in zip(k, places, strict=True):
+                value = v.multiply_add(v.load(p.at(window, *place), mask), factor, value)
+            value = b.select(b.fcmp_ordered("<", value, low), low, value)
+            value = b.select(b.fcmp_ordered(">", value, high), high, value)
+            v.store(value, p.at(out, (channel, four), (pixel.index, out_pixel)), mask)
+
+    p.for_channels(channels, body)
+
+
 def _sums(level: Level, function: ir.Function, gradient: bool) -> None:
     """Image: float64 sums of x and x squared; in backward of dy and dy * (x - mean)."""
     p = _Pixels(function, level)
@@ -138,6 +163,14 @@ def norm_gradient_row(  # type: ignore[no-untyped-def]  # noqa: ANN201
 ):  # fmt: skip
     """out (+)= dy * k0 + x * k1 + k2 for a row of pixels; `coefficients`: k0, k1, k2 of `channels` floats each."""
     return _intrinsic("norm_gradient", 10, _norm_gradient)
+
+
+@intrinsic
+def depthwise_row(  # type: ignore[no-untyped-def]  # noqa: ANN201
+    context, out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip  # noqa: ANN001
+):  # fmt: skip
+    """out = clip(bias + 3 x 3 taps of x), `x_step` bytes from window to window; bias 0 is none; `tap` bytes a tap."""
+    return _intrinsic("depthwise", 12, _depthwise)
 
 
 @intrinsic

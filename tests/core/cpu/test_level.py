@@ -8,7 +8,7 @@ import pytest
 from llvmlite.binding import get_host_cpu_features
 
 from core.cpu import level
-from core.cpu.cutting import split_rows
+from core.cpu.cutting import split_columns, split_rows
 from core.cpu.level import KERNEL_SOURCES, LEVELS, choose_level, problem
 from core.errors import DeviceError
 
@@ -49,6 +49,28 @@ def test_any_count_of_rows_is_cut_into_three_heights(name, monkeypatch):
             parts = split_rows.__wrapped__(count, vectors, 64)
             assert sum(h * n for h, n in parts) == count
             assert len(parts) <= 3
+
+
+@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize(("m", "depth"), [(0, 1), (1, 1280), (7, 160), (14, 64), (112, 16)])
+def test_every_column_lies_in_one_tile_whatever_the_rows(name, m, depth, monkeypatch):
+    monkeypatch.setattr("core.cpu.cutting.current_level", lambda: LEVELS[name])
+    monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
+    for count in [1, 6, 16, 17, 96, 160, 1280]:
+        parts, first = split_columns(count, m, depth), 0
+        for part in parts:
+            assert part.first == first
+            assert part.vectors in LEVELS[name].rows
+            assert 0 <= part.vectors * part.blocks * LEVELS[name].lanes - part.count < LEVELS[name].lanes
+            first += part.count
+        assert first == count
+
+
+def test_fourteen_pixels_are_one_high_tile_instead_of_three_wide_ones(monkeypatch):
+    monkeypatch.setattr("core.cpu.cutting.current_level", lambda: LEVELS["avx512"])
+    monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
+    assert [p.vectors for p in split_columns(64, 14, 384)] == [2]
+    assert [p.vectors for p in split_columns(64)] == [4]
 
 
 CHECK = """
