@@ -194,10 +194,10 @@ class CurvePlot(QWidget):
 def rounded_end(last: float) -> float:
     """Where an axis ends that shows epochs up to `last`: seldom elsewhere, and at most a quarter too far.
 
-    Whole epochs (tenths within the first), from 8 on multiples of 2, from 16 on of 4, and so on.
+    Whole epochs, from 8 on multiples of 2, from 16 on of 4, and so on; within the first a half, a quarter, an eighth.
     """
     if last <= 1:
-        return max(math.ceil(10 * last) / 10, 0.1)
+        return 2.0 ** math.ceil(math.log2(max(last, 1e-3)))
     grain = 2.0 ** max(math.floor(math.log2(last)) - 2, 0)
     return math.ceil(last / grain) * grain
 
