@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, depthwise_steps, norm_steps, pointwise_steps, pool_launches, tiles
+from core.gpu import convolution, depthwise_steps, hopper_steps, norm_steps, pointwise_steps, pool_launches, tiles
 from core.gpu import plain_launches as plain
 from core.gpu.forward_steps import ends_in_head, is_fire, pack_dense, window_of
 from core.gpu.frame import Frame
@@ -44,7 +44,10 @@ def backward_launches(frame: Frame, accumulate: bool) -> None:
             continue
         walk.settle(step)
         before = steps[i - 1] if i else None
-        if before is not None and is_fire(before, step) and _both_reached(walk, before):
+        if before is not None and hopper_steps.pools_photo(frame, before, step) and walk.wants(step.inputs[0]):
+            _photo_pool(walk, before, step)
+            skip = 1
+        elif before is not None and is_fire(before, step) and _both_reached(walk, before):
             walk.settle(before)
             _fire(walk, before, step)
             skip = 1
@@ -110,6 +113,10 @@ def _fire(walk: Backward, one: Step, three: Step) -> None:
     mask, activation, add = walk.target(value)
     indices = [frame.filters(s) for s in (three, one)]
     dy, dx, second = frame.image(three.output, True), frame.image(value, True), one.output.shape[-1]
+    found = hopper_steps.fire_backward(frame, three, indices, dy, dx, mask, activation, add, second)
+    if found is not None:
+        frame.add(found)
+        return
     size = convolution.channel_bytes(dy.padded, frame.element, dx.padded)
     rows, depth = frame.batch * dx.height * dx.width, 9 * dy.padded + second
     if size and second == dy.padded and tiles.prefers_halo(frame.arithmetic, rows, dx.padded, dy.padded, depth):
@@ -130,6 +137,15 @@ def _fire(walk: Backward, one: Step, three: Step) -> None:
             add, second=second,
         )
     )
+
+
+def _photo_pool(walk: Backward, step: Step, pool: Step) -> None:
+    """Weight gradients of the photo's convolution from what is behind its pool; in between only to be looked at."""
+    if walk.frame.whole:
+        _pool(walk, pool)
+    else:
+        walk.claim(pool.inputs[0])
+    _weights(walk, step, pool)
 
 
 def _convolution_input(walk: Backward, step: Step) -> None:
@@ -158,13 +174,13 @@ def _convolution_input(walk: Backward, step: Step) -> None:
     )
 
 
-def _weights(walk: Backward, step: Step) -> None:
-    """Partial weight gradients, and their sum."""
+def _weights(walk: Backward, step: Step, pool: Step | None = None) -> None:
+    """Partial weight gradients, and their sum; of a photo's convolution from what is behind its `pool`, if given."""
     frame, name = walk.frame, f"{step.node}.weight"
     bias = has_bias(step) and frame.trains(step, "bias")
     if not frame.trains(step, "weight"):
         return
-    dy = frame.image(step.output, True)
+    dy = frame.image((pool or step).output, True)
     shape = frame.layout.offsets[name][1]
     if step.op == "dense":
         x, places = frame.flat(step.inputs[0])
@@ -184,9 +200,12 @@ def _weights(walk: Backward, step: Step) -> None:
             return convolution.gradient_places(shape, taps, dy.padded, bias, groups)
 
     size = convolution.partial_size(dy.padded, taps)
-    probe, splits = convolution.backward_weight(
-        step.node, frame.arithmetic, frame.batch, x, dy, window, taps, 0, frame.processors
-    )
+    if pool is not None:
+        probe, splits = hopper_steps.gradient_pooled(frame, step, pool)
+    else:
+        probe, splits = convolution.backward_weight(
+            step.node, frame.arithmetic, frame.batch, x, dy, window, taps, 0, frame.processors
+        )
     partial = frame.use(f"partial:{step.node}", 4 * size * splits)
     frame.add(replace(probe, values=(*probe.values[:2], partial, *probe.values[3:]), lane=1))
     partial = frame.use(f"partial:{step.node}", 4 * size * splits)

@@ -63,7 +63,8 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     from core.gpu.cuda import compile_to_ptx, types
 
     signature = tuple(getattr(types, kind) for kind in recipe.kinds)
-    return compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
+    ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
+    return (ptx.replace(".target sm_90", ".target sm_90a", 1) if "wgmma" in ptx else ptx), entry
 
 
 def _compile(recipe: Recipe, capability: Capability) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, depthwise_steps, norm_steps, pointwise_steps, pool_launches
+from core.gpu import convolution, depthwise_steps, hopper_steps, norm_steps, pointwise_steps, pool_launches
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import shared_activation
 from core.gpu.kernels import head_fast
@@ -30,6 +30,9 @@ from core.program import Step, Value
 MERGED_PIXELS: Final = 6000
 """Up to so many pixels both halves of a fire's expand are one launch (13 x 13, batch 32: 18 us against 22)."""
 
+MERGED_ON_HOPPER: Final = 3100
+"""The same where the 3x3 half has a kernel with `wgmma` (13 x 13, batch 32: 11 us beside the 1x1 half, merged 24)."""
+
 
 def forward_launches(frame: Frame) -> None:
     """Write the photo's launch and those of every step."""
@@ -40,6 +43,10 @@ def forward_launches(frame: Frame) -> None:
         following = steps[i + 1] if i + 1 < len(steps) else None
         if merged:
             merged = False
+        elif hopper_steps.pools_photo(frame, step, following):
+            assert following is not None
+            frame.add(hopper_steps.forward_pooled(frame, step, following))
+            merged = True
         elif is_fire(step, following) and _is_small(frame, step):
             assert following is not None
             _expand(frame, step, following)
@@ -70,7 +77,7 @@ def is_fire(one: Step, three: Step | None) -> bool:
 def _is_small(frame: Frame, step: Step) -> bool:
     """Whether a fire's halves are better one launch: few pixels leave the GPU waiting for launches, not for work."""
     height, width, _ = step.output.shape
-    return frame.batch * height * width <= MERGED_PIXELS
+    return frame.batch * height * width <= (MERGED_ON_HOPPER if frame.hopper else MERGED_PIXELS)
 
 
 def _expand(frame: Frame, one: Step, three: Step) -> None:
@@ -161,7 +168,7 @@ def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
     if is_photo:
         launch = _photo_convolution(frame, step, x, out, window)
     elif convolution.suits_halo(window) and not counted:
-        launch = halo_forward(frame, step, x, out)
+        launch = hopper_steps.halo_forward(frame, step, x, out) or halo_forward(frame, step, x, out)
     if launch is None:
         launch = plain_forward(frame, step, following if counted else None, x, out, window)
     if is_fire(step, following):  # the 1x1 half runs beside the 3x3 half

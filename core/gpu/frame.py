@@ -51,13 +51,16 @@ class Frame:
 
     def __init__(
         self, program: Program, layout: ParameterLayout, batch: int, precision: str, processors: int,
-        frozen: frozenset[str], shared: int = 227 << 10, whole: bool = False,
+        frozen: frozenset[str], shared: int = 227 << 10, whole: bool = False, hopper: bool = False,
+        kept: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         self.program, self.layout, self.batch, self.processors, self.frozen = program, layout, batch, processors, frozen
         self.shared = shared
         """Bytes of shared memory that a block may take."""
         self.whole = whole
         """Whether values and gradients are stored too that no kernel of the step reads, to be looked at."""
+        self.hopper, self.kept = hopper, kept
+        """Whether kernels for compute capability 9.0 alone may be used; buffers that are read after the walk."""
         self.partials: dict[str, int] = {}
         """How many partial sums a launch wrote of the array so named."""
         self.arithmetic = ARITHMETIC[precision]

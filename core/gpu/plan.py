@@ -33,6 +33,8 @@ from core.ops.update import moments, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 
 ALGORITHMS = ("auto", "tensor_core", "fused")
+HOPPER = (9, 0)
+"""Compute capability of the GPUs that know `wgmma`."""
 RESERVE = 256 << 20
 """Bytes of the GPU's memory left to the driver, kernels and graphs."""
 
@@ -95,7 +97,8 @@ class CudaPlan(Plan):
     def _new_frame(self, batch: int) -> Frame:
         d = self._device
         return Frame(
-            self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared, self._verify
+            self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared, self._verify,
+            d.capability == HOPPER, frozenset(self._kept_buffers()),
         )  # fmt: skip
 
     def _kept_buffers(self) -> list[str]:

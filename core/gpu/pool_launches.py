@@ -16,7 +16,7 @@ from core.program import Step
 def max_forward(frame: Frame, step: Step, activation: str) -> Launch:
     """`activation` is that of the input's producer; in training the winners' places are kept."""
     x, out, window = frame.image(step.inputs[0]), frame.image(step.output), read_window(step.attributes)
-    places = _places_of(frame, step, out) if frame.program.training else 0
+    places = places_of(frame, step, out) if frame.program.training else 0
     sizes = _sizes(frame, out, (out.height, out.width))
     values = (
         x.address, out.address, places, *sizes, *_sides(x, out), x.pitch, out.pitch, out.padded, *window.padding[:2],
@@ -35,7 +35,7 @@ def max_backward(frame: Frame, step: Step, dy: Tensor, dx: Tensor, accumulate: b
     (top, left), (sy, sx) = window.padding[:2], window.stride
     sizes = _sizes(frame, dy, (blocks_of(dx.height + top, sy), blocks_of(dx.width + left, sx)))
     values = (
-        dy.address, dx.address, _places_of(frame, step, dy), *sizes, *_sides(dx, dy), dx.pitch, dy.pitch, dy.padded,
+        dy.address, dx.address, places_of(frame, step, dy), *sizes, *_sides(dx, dy), dx.pitch, dy.pitch, dy.padded,
         top, left, 0, int(accumulate),
     )
     moved = _max_bytes(frame, dx, dy)
@@ -115,6 +115,6 @@ def _bytes(frame: Frame, x: Tensor, out: Tensor | None) -> int:
     return frame.batch * sum(t.height * t.width * t.padded * t.element for t in (x, out) if t is not None)
 
 
-def _places_of(frame: Frame, step: Step, out: Tensor) -> int:
+def places_of(frame: Frame, step: Step, out: Tensor) -> int:
     """Where a max pool keeps its winners' places, a byte each."""
     return frame.use(f"places:{step.node}", frame.batch * out.height * out.width * out.padded)

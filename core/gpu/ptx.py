@@ -322,6 +322,18 @@ def fma_bf16(context, a, b, c):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def max_bf16(context, a, b):  # type: ignore[no-untyped-def]
+    """The larger ones of two pairs of bf16."""
+    return instruction("max.bf16x2 $0, $1, $2;", [_u], [_u, _u], False)
+
+
+@intrinsic
+def min_bf16(context, a, b):  # type: ignore[no-untyped-def]
+    """The smaller ones of two pairs of bf16."""
+    return instruction("min.bf16x2 $0, $1, $2;", [_u], [_u, _u], False)
+
+
+@intrinsic
 def hold32(context, value):  # type: ignore[no-untyped-def]
     """The value, which the compiler must keep: it would work it out again in every turn of a loop otherwise."""
     return instruction("mov.b32 $0, $1;", [types.int32], [types.int32], True)

@@ -40,7 +40,8 @@ def kernel_ptx(kernel: Any, capability: Capability) -> str:
 
 def assemble(ptx: str, capability: Capability) -> Resources:
     """Resources of the one kernel in `ptx`. Raises ImportError where nvJitLink is not installed."""
-    return _read(assembler_log(ptx, f"sm_{capability[0]}{capability[1]}"))
+    own = "a" if ".target sm_90a" in ptx else ""  # with the instructions that only this generation has
+    return _read(assembler_log(ptx, f"sm_{capability[0]}{capability[1]}{own}"))
 
 
 def assembler_log(ptx: str, architecture: str) -> str:

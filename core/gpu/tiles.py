@@ -92,6 +92,30 @@ def prefers_halo(arithmetic: str, rows: int, columns: int, channels: int, depth:
     return near is not None and plain is not None and near.microseconds / near.rows < plain.microseconds / plain.rows
 
 
+def resident_halo(rows: int, columns: int, channels: int) -> Tile | None:
+    """For Hopper's 3x3 convolution with filters in shared memory, in bf16; None where no measured tile divides it."""
+    for row in _nearest("bf16", "resident_forward", rows, columns, channels):
+        tile = Tile(*row.tile)
+        if tile.depth == 2 * channels and columns % tile.columns == 0:
+            return tile
+    return None
+
+
+def parts_backward_input(rows: int, columns: int, channels: int) -> Tile | None:
+    """For Hopper's input gradient of a fire, in bf16; None where another kernel was faster at the nearest shape.
+
+    `rows` are pixels; channels are those of one half of the fire.
+    """
+    row = next(_nearest("bf16", "parts_backward_input", rows, columns, channels))
+    others = (
+        next(_nearest("bf16", "halo_backward_input", rows, columns, channels)),
+        next(_nearest("bf16", "backward_input", rows, columns, 10 * channels)),
+    )
+    tile, speed = Tile(*row.tile), row.microseconds / row.rows
+    suits = 2 * channels % tile.depth == 0 and columns == tile.columns
+    return tile if suits and all(speed < o.microseconds / o.rows for o in others) else None
+
+
 def _fits(tile: int, columns: int) -> bool:
     return -(-columns // tile) * tile <= max(WASTE * columns, 16)
 

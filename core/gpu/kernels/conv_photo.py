@@ -56,7 +56,7 @@ def shared_bytes(columns: int, kh: int, steps: int, span: int) -> int:
 
 
 @device_function
-def _exchange(r, lane):
+def exchange(r, lane):
     """Transpose 4 x 4 registers between the 4 lanes of a quad."""
     for stage in range(2):
         step = 1 << stage
@@ -160,7 +160,7 @@ def make_photo_convolution(arithmetic: str, columns: int, kh: int, steps: int, w
                                     target = u64(out + u64((row * ldc + column) * 4))
                                     store2(target, float_to_bits(v0), float_to_bits(v1))
                             if HALF:
-                                _exchange(quad, lane)
+                                exchange(quad, lane)
                                 if ok:
                                     target = u64(out + u64((row * ldc + (part * 4 + t) * 8) * 2))
                                     store4(target, quad[0], quad[1], quad[2], quad[3])

@@ -24,9 +24,12 @@ AT_ONCE = 8
 """Masks a lane loads before its first store: one after the other they cost a third of a 1x1 gradient's time."""
 
 
-def make_staging(element: int, tiles: tuple[int, int], row: int) -> Any:
-    """Device function: a warp's sums plus bias, activated, into rows of shared memory. `tiles` of 16 x 8 sums."""
-    (TM, TN), HALF = tiles, element == 2
+def make_staging(element: int, tiles: tuple[int, int], row: int, apart: int = 16) -> Any:
+    """Device function: a warp's sums plus bias, activated, into rows of shared memory.
+
+    `tiles` of 16 x 8 sums, their first rows so many rows `apart`.
+    """
+    (TM, TN), HALF, APART = tiles, element == 2, apart
 
     @device_function
     def stage(acc, base, wm, wn, lane, bias, first, limit, activation):
@@ -38,7 +41,7 @@ def make_staging(element: int, tiles: tuple[int, int], row: int) -> Any:
                 b0 = load_float(u64(bias + u64((first + col) * 4)))
                 b1 = load_float(u64(bias + u64((first + col) * 4 + 4)))
             for m in range(TM):
-                o, r = (m * TN + n) * 4, i32(wm + m * 16 + g)
+                o, r = (m * TN + n) * 4, i32(wm + m * APART + g)
                 v0, v1 = activate(f32(acc[o] + b0), activation), activate(f32(acc[o + 1] + b1), activation)
                 v2, v3 = activate(f32(acc[o + 2] + b0), activation), activate(f32(acc[o + 3] + b1), activation)
                 if HALF:

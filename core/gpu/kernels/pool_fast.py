@@ -37,7 +37,7 @@ Shape: TypeAlias = tuple[int, int, int, int]
 
 
 @device_function
-def _write_places(target, marks, wide):
+def write_places(target, marks, wide):
     words = cuda.local.array(2, dtype=types.uint32)
     words[0], words[1] = u32(0), u32(0)
     for i in range(len(marks)):
@@ -96,7 +96,7 @@ def make_positive_max_pool(shape: Shape) -> Any:
             for i in range(8):
                 value = high_bf16(u32(best[i]))
                 marks[i] = u32(255) - u32(u32(best[i]) & u32(255)) if passes(value, activation) else u32(STOPPED)
-            _write_places(u64(places + u64(row * ldp + part * 8)), marks, True)
+            write_places(u64(places + u64(row * ldp + part * 8)), marks, True)
 
     return max_pool
 
@@ -137,35 +137,22 @@ def make_max_pool(element: int, shape: Shape) -> Any:
             marks = cuda.local.array(VEC, dtype=types.uint32)
             for i in range(VEC):
                 marks[i] = u32(place[i]) if passes(best[i], activation) else u32(STOPPED)
-            _write_places(u64(places + u64(row * ldp + part * VEC)), marks, WIDE)
+            write_places(u64(places + u64(row * ldp + part * VEC)), marks, WIDE)
 
     return max_pool
 
 
-def make_packed_max_pool_gradient(shape: Shape) -> Any:
-    """`make_max_pool_gradient` for bf16, four channels at a time: sums stay pairs of bf16.
+def make_sharing(shape: Shape) -> tuple[list[Any], list[tuple[int, int]]]:
+    """(device functions, windows): each shares a window's gradients out to a stride x stride block of pixels.
+
+    Of 8 channels in bf16, by the winners' places. `windows` see the block, so many rows and columns before its own.
 
     A byte of ``(places ^ place) + 127`` has its sign set where the places differ (neither is above 127, so that
     nothing is carried); `permute` makes masks of the signs. At most four windows see a pixel where the kernel is
     not larger than twice the stride, so that a sum is rounded three times at most.
     """
     KH, KW, SY, SX = shape
-    SUMS, add = SY * SX * 4, ADD[2]
     windows = [(da, db) for da in range((KH - 1) // SY + 1) for db in range((KW - 1) // SX + 1)]
-    WORDS, PLACES = 4 * len(windows), 2 * len(windows)
-
-    def make_load(k: int, da: int, db: int) -> Any:
-        @device_function
-        def load(dy, places, n, a, b, ho, wo, ldo, ldp, part, v, found):
-            ok = a >= da and a - da < ho and b >= db and b - db < wo
-            row = i64((i64(n) * ho + a - da) * wo + b - db) if ok else i64(0)
-            four, two = load4(u64(dy + u64((row * ldo + part * 8) * 2))), load2(u64(places + u64(row * ldp + part * 8)))
-            for i in range(4):
-                v[k * 4 + i] = four[i]
-            for i in range(2):
-                found[k * 2 + i] = two[i] if ok else u32(STOPPED * EVERY)
-
-        return load
 
     def make_share(k: int, da: int, db: int, i: int, j: int) -> Any:
         MINE, AT = ((i + da * SY) * KW + j + db * SX) * EVERY, (i * SX + j) * 4
@@ -181,13 +168,37 @@ def make_packed_max_pool_gradient(shape: Shape) -> Any:
 
         return share
 
-    load_windows = in_turn([make_load(k, da, db) for k, (da, db) in enumerate(windows)])
-    take_shares = in_turn([
-        make_share(k, da, db, i, j)
+    return [
+        in_turn([
+            make_share(k, da, db, i, j)
+            for i in range(min(SY, KH - da * SY))
+            for j in range(min(SX, KW - db * SX))
+        ])
         for k, (da, db) in enumerate(windows)
-        for i in range(min(SY, KH - da * SY))
-        for j in range(min(SX, KW - db * SX))
-    ])
+    ], windows
+
+
+def make_packed_max_pool_gradient(shape: Shape) -> Any:
+    """`make_max_pool_gradient` for bf16, four channels at a time: sums stay pairs of bf16."""
+    shares, windows = make_sharing(shape)
+    take_shares = in_turn(shares)
+    _, _, SY, SX = shape
+    SUMS, WORDS, PLACES, add = SY * SX * 4, 4 * len(windows), 2 * len(windows), ADD[2]
+
+    def make_load(k: int, da: int, db: int) -> Any:
+        @device_function
+        def load(dy, places, n, a, b, ho, wo, ldo, ldp, part, v, found):
+            ok = a >= da and a - da < ho and b >= db and b - db < wo
+            row = i64((i64(n) * ho + a - da) * wo + b - db) if ok else i64(0)
+            four, two = load4(u64(dy + u64((row * ldo + part * 8) * 2))), load2(u64(places + u64(row * ldp + part * 8)))
+            for i in range(4):
+                v[k * 4 + i] = four[i]
+            for i in range(2):
+                found[k * 2 + i] = two[i] if ok else u32(STOPPED * EVERY)
+
+        return load
+
+    load_windows = in_turn([make_load(k, da, db) for k, (da, db) in enumerate(windows)])
 
     def max_pool_gradient(
         dy, dx, places, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide,

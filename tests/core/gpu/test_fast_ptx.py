@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.gpu.compiler import compile_kernel
-from core.gpu.resources import assemble
+from core.gpu.resources import assemble, assembler_log
 from tests.core.gpu.test_lowering import frame_of
 
 CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
@@ -30,7 +30,33 @@ def recipes():
     return found
 
 
-RECIPES = recipes()
+def hopper_recipes():
+    """Every kernel of Hopper's own that SqueezeNet uses, in training and prediction, at both batches of the table."""
+    found = {}
+    for name in ("squeezenet1_0", "squeezenet1_1"):
+        for training in (True, False):
+            for batch in (32, 256):
+                for launch in frame_of(name, training=training, batch=batch, size=224, hopper=True).launches:
+                    if launch.recipe.factory in HOPPER:
+                        found[f"{launch.recipe.factory} {launch.recipe.arguments}"] = launch.recipe
+    return found
+
+
+HOPPER = ("make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_halo_products")
+RECIPES, ON_HOPPER = recipes(), hopper_recipes()
+
+
+@pytest.mark.parametrize("name", sorted(ON_HOPPER))
+def test_a_kernel_of_hopper_fits_into_registers_and_its_products_overlap(name):
+    ptx, _ = compile_kernel(ON_HOPPER[name], (9, 0))
+    assert ".local" not in ptx, "an array went to local memory"
+    assert ".target sm_90a" in ptx
+    assert "wgmma.mma_async" in ptx
+    assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
+    resources = assemble(ptx, (9, 0))
+    assert (resources.stack, resources.spills) == (0, 0)
+
+
 def check(recipe, capability):
     ptx, _ = compile_kernel(recipe, capability)
     assert ".local" not in ptx, "an array went to local memory"

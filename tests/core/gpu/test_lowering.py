@@ -7,7 +7,7 @@ import pytest
 
 from core.arena import lay_out
 from core.errors import DeviceError, KernelUnavailable
-from core.gpu import convolution
+from core.gpu import convolution, hopper_convolution
 from core.gpu.backward_steps import backward_launches
 from core.gpu.compiler import Recipe
 from core.gpu.device import problem
@@ -24,10 +24,10 @@ from core.program import fold_batch_norm, lay_out_parameters, lower
 from tests.helpers.gpu_network import rare_network
 
 
-def frame_of(name, precision="mixed", training=True, batch=2, size=64):
+def frame_of(name, precision="mixed", training=True, batch=2, size=64, hopper=False):
     base = rare_network() if name == "rare" else build(name, 5, size)
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
-    frame = Frame(lower(graph, training), lay_out_parameters(graph), batch, precision, 132, frozenset())
+    frame = Frame(lower(graph, training), lay_out_parameters(graph), batch, precision, 132, frozenset(), hopper=hopper)
     forward_launches(frame)
     if training:
         backward_launches(frame, False)
@@ -49,6 +49,64 @@ def test_every_network_has_launches_and_memory(name, training):
         trained = {n.rsplit(".", 1)[0] for n, p in frame.program.graph.parameters().items() if p.trained}
         written = {n.layer for n in frame.launches if n.direction == "backward_weight"}
         assert written == (trained if training else set())
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("batch", [1, 32, 256])
+@pytest.mark.parametrize("name", [*sorted(MODELS), "rare"])
+def test_hopper_has_launches_of_its_own_that_fit(name, batch, training):
+    frame = frame_of(name, training=training, batch=batch, size=224, hopper=True)
+    for launch in frame.launches:
+        assert len(launch.values) == len(launch.recipe.kinds), launch.layer
+        assert all(side >= 1 for side in (*launch.grid, *launch.block))
+        assert launch.shared <= 227 << 10
+    trained = {n.rsplit(".", 1)[0] for n, p in frame.program.graph.parameters().items() if p.trained}
+    assert {n.layer for n in frame.launches if n.direction == "backward_weight"} == (trained if training else set())
+
+
+def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_to_be_looked_at():
+    network = build("squeezenet1_0", 5, 64)
+    between = "features.1"
+    for kept in (frozenset(), frozenset({between})):
+        program = lower(fold_batch_norm(network), False)
+        assert between in program.buffers
+        frame = Frame(program, lay_out_parameters(network), 2, "mixed", 132, frozenset(), hopper=True, kept=kept)
+        forward_launches(frame)
+        assert (between in frame.lifetimes()) == bool(kept)
+        assert bool(frame.launches[1].recipe.factory == "make_photo_pool")
+
+
+def packed_filters(packed, values):
+    """The values that a packed copy holds, zeros where it holds none."""
+    return np.where(packed >= 0, values.reshape(-1)[np.maximum(packed, 0)], 0.0)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_filters_in_parts_give_the_convolution(backward):
+    """Tap by tap and part by part, as the kernels of Hopper walk."""
+    draw = np.random.default_rng(0)
+    filters, channels, side, size = 32, 48, 5, 32
+    weight = draw.normal(size=(filters, 3, 3, channels))
+    ones = draw.normal(size=(filters, 1, 1, channels))
+    values = np.concatenate([weight.reshape(-1), ones.reshape(-1)])
+    places = [np.arange(w.size, dtype=np.int32).reshape(w.shape) for w in (weight, ones)]
+    places[1] += weight.size
+    packed = packed_filters(hopper_convolution.pack_parts(places if backward else places[:1], size, backward), values)
+    x = draw.normal(size=(side, side, filters if backward else channels))
+    second = draw.normal(size=(side, side, filters))
+    wide = np.pad(x, ((1, 1), (1, 1), (0, 0)))
+    got = np.zeros((side, side, packed.shape[3]))
+    for block, taps in enumerate(packed):
+        for tap, parts in enumerate(taps):
+            here = second if tap == 9 else wide[tap // 3 : tap // 3 + side, tap % 3 : tap % 3 + side]
+            for part, columns in enumerate(parts):
+                first = block * size // 2 + part * 8
+                got += here[..., first : first + 8] @ columns.T
+    turned = weight[:, ::-1, ::-1].transpose(3, 1, 2, 0) if backward else weight
+    wanted = sum(
+        wide[i : i + side, j : j + side] @ turned[:, i, j].T for i in range(3) for j in range(3)
+    ) + (second @ ones[:, 0, 0] if backward else 0)
+    np.testing.assert_allclose(got, wanted, atol=1e-12)
 
 
 def test_arrays_alive_together_never_overlap_also_beside_lane_one():

@@ -1,0 +1,51 @@
+"""Hopper's own kernels beside the common ones, whole networks on a GPU of compute capability 9.0."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.device import Optimizer
+from core.models.table import build
+from core.ops.builder import with_loss
+from core.program import fold_batch_norm
+from tests.helpers.gpu_network import batch_for, random_weights, relative
+
+pytestmark = pytest.mark.gpu
+
+
+def run(network, batch, weights, capability, monkeypatch):
+    """(loss, gradients, logits) with the kernels of a compute capability."""
+    from core.gpu import plan
+
+    monkeypatch.setattr(plan, "HOPPER", capability)
+    trained = plan.CudaPlan(
+        with_loss(network, 0.1, ()), batch=len(batch.labels), training=True, precision="mixed", optimizer=Optimizer()
+    )
+    trained.load(weights)
+    loss, gradients = trained.gradient(batch).loss, trained.gradients()
+    trained.close()
+    shown = plan.CudaPlan(fold_batch_norm(network), batch=len(batch.labels), training=False, precision="mixed")
+    shown.load(weights)
+    logits = shown.predict(batch)["logits"]
+    shown.close()
+    return loss, gradients, logits
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1"])
+@pytest.mark.parametrize(("side", "count"), [(224, 33), (96, 5), (75, 3)])
+def test_hoppers_kernels_compute_what_the_common_ones_do(name, side, count, monkeypatch):
+    from core.gpu.device import open_device
+
+    if open_device().capability != (9, 0):
+        pytest.skip("a GPU of compute capability 9.0 alone runs them")
+    network = build(name, 5, side, dropout=0.0)
+    weights, batch = random_weights(network), batch_for(network, count)
+    first, again, common = (
+        run(network, batch, weights, capability, monkeypatch) for capability in ((9, 0), (9, 0), (0, 0))
+    )
+    assert first[0] == again[0]
+    assert all(np.array_equal(first[1][n], again[1][n]) for n in first[1])
+    assert first[0] == pytest.approx(common[0], rel=1e-3)
+    assert relative(first[2], common[2]) < 1e-3
+    assert max(relative(first[1][n], common[1][n]) for n in first[1]) < 5e-3
