@@ -98,6 +98,7 @@ class PhotoCommands(QObject):
                 text = tr("The picture could not be kept in {folder}. Make room there.", folder=path.parent)
                 self._window.go("diagnose").notice.alarm(text)
         else:
+            self.find_model()
             self._window.go("diagnose").notice.alarm(tr("There is no picture in the clipboard."))
 
     def _on_camera(self) -> None:

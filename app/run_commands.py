@@ -107,8 +107,12 @@ class RunCommands(QObject):
             panel.notice.alarm(str(error))
             return
         config = panel.setup.config(data, str(folder))
-        if config is not None:
-            self._training.start(start_request(config))
+        if config is None:
+            panel.setup.show_wrong()
+            panel.notice.alarm(tr("Some settings are not possible: their fields say why, in red."))
+            return
+        panel.notice.hide()
+        self._training.start(start_request(config))
 
     def _on_report(self) -> None:
         QDesktopServices.openUrl(QUrl.fromLocalFile(self._window.place("train").outcome.report))

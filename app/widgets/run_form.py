@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.translation import tr
+from app.translation import sentence, tr
 from app.widgets.parts import label
 from core.config import RunConfig, Setting, settings, to_dict
 from core.errors import Problem
@@ -77,7 +77,9 @@ class Field:
             self._set(f"{value:g}" if isinstance(value, float) else value)
 
     def show_problem(self, text: str) -> None:
-        self.problem.setText(text)
+        self.problem.setText(sentence(text) if text else "")
+        room = max(self.editor.width(), LEAST_WIDTH)
+        self.problem.setMinimumHeight(self.problem.heightForWidth(room) if text else 0)  # forms give one line
         self.problem.setVisible(bool(text))
         self.editor.setProperty("wrong", bool(text))
         self.editor.style().polish(self.editor)
@@ -144,6 +146,11 @@ class RunForm(QWidget):
         for name, field in self.fields.items():
             field.show_problem(texts.get(name, ""))
         return [p for p in problems if p.field not in self.fields or not self.is_visible(p.field)]
+
+    def wrong(self) -> QWidget | None:
+        """The first visible field with a problem."""
+        return next((field.place for field in self.fields.values()
+                     if field.problem.text() and self.is_visible(field.name)), None)  # fmt: skip
 
     def is_visible(self, name: str) -> bool:
         return self._layout.isRowVisible(self.fields[name].place)

@@ -31,6 +31,21 @@ def test_values_go_in_and_come_out(form):
     assert from_dict(form.values()) == config
 
 
+def test_the_first_wrong_field_is_found_and_has_room_for_its_problem(form, qtbot):
+    form.set_expert(True)
+    form.resize(300, 600)
+    form.show()
+    qtbot.waitExposed(form)
+    assert form.wrong() is None
+    long = Problem("test", "validation and test together leave too few photos for training.")
+    form.show_problems([long, Problem("beta1", "2 is too large; the most is 1.")])
+    field = form.fields["test"]
+    assert form.wrong() is field.place
+    qtbot.waitUntil(lambda: field.problem.height() >= field.problem.heightForWidth(field.problem.width()) > 20)
+    form.show_problems([])
+    assert form.wrong() is None
+
+
 def test_simple_shows_what_a_newcomer_needs_and_expert_everything(form):
     form.set_expert(False)
     assert form.is_visible("epochs")

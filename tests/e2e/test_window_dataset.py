@@ -113,13 +113,16 @@ def test_a_list_of_photos_is_shown_until_the_filter_changes(panel):
 def test_a_dropped_model_is_diagnosed_with(start, qtbot):
     program = start()
     panel = program.window.go("diagnose")
-    panel.notice.alarm("of the model before")
+    program.diagnosis.failed.emit("The model before cannot be read.", "")
     model = Path(resources.place("models")) / "leaves.safetensors"
     drop(program.window, [model])
     assert program.diagnosis.model_path == str(model)
     assert not program.diagnosis.rows.rows
     qtbot.waitUntil(lambda: bool(program.diagnosis.ready), timeout=30_000)
     assert panel.notice.isHidden()
+    panel.notice.alarm("There is no picture in the clipboard.")
+    panel._on_model(str(model))
+    assert not panel.notice.isHidden(), "that was not about the model"
 
 
 def test_a_folder_opened_while_the_demo_is_drawn_stays_open(start, qtbot, tmp_path, monkeypatch):

@@ -49,6 +49,7 @@ class DiagnosePanel(QWidget):
         super().__init__()
         self._model, self._actions, self._photos = model, actions, photos
         self.notice = Notice(theme)
+        self._unready = False
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
         self.table, self._proxy = sorted_view(model.rows, tr("Results"), stretch=1)
@@ -119,8 +120,7 @@ class DiagnosePanel(QWidget):
     def _connect(self) -> None:
         model = self._model
         model.model_ready.connect(self._on_model)
-        model.model_ready.connect(lambda _: self.notice.hide())  # what was wrong with the model before
-        model.failed.connect(self.notice.alarm)
+        model.failed.connect(self._on_failed)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
         model.judged.connect(self._on_judged)
@@ -138,7 +138,14 @@ class DiagnosePanel(QWidget):
         """What the filter leaves, in the table's order."""
         return [self._proxy.index(at, 0).data(ROW) for at in range(self._proxy.rowCount())]
 
+    def _on_failed(self, message: str, details: str) -> None:
+        self._unready = not self._model.ready
+        self.notice.alarm(message, details)
+
     def _on_model(self, path: str) -> None:
+        if self._unready and self._model.ready:  # what was told was wrong with the model before
+            self._unready = False
+            self.notice.hide()
         name = Path(path).parent.name if Path(path).stem == "best" else Path(path).stem
         self.model_button.setText(tr("Model: {name}", name=name) if path else tr("Choose the model"))
         figures = self._model.ready.get("figures", {})

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QButtonGroup, QFrame, QPushButton, QScrollArea, QV
 
 from app.panels.train.start_choice import DEMO, TRANSFER, StartChoice, presets, shipped_model
 from app.settings import Settings
-from app.translation import tr
+from app.translation import sentence, tr
 from app.widgets.parts import label, row
 from app.widgets.run_form import RunForm
 from core.config import RunConfig, from_dict
@@ -59,7 +59,7 @@ class SetupPane(QFrame):
         self._follow()
 
     def _lay_out(self, buttons: list[QWidget]) -> None:
-        scroll = QScrollArea()
+        self._scroll = scroll = QScrollArea()
         scroll.setWidget(self.form)
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -99,9 +99,15 @@ class SetupPane(QFrame):
 
     def show_problems(self, problems: list[Problem] | tuple[Problem, ...]) -> None:
         rest = self.form.show_problems(problems)
-        texts = [f"{tr(self._caption(p.field))}: {p.message}" for p in rest]
+        texts = [f"{tr(self._caption(p.field))}: {sentence(p.message)}" for p in rest]
         self.others.setText("\n".join(texts))
         self.others.setVisible(bool(texts))
+
+    def show_wrong(self) -> None:
+        """Bring the first field with a problem into sight."""
+        field = self.form.wrong()
+        if field is not None:
+            self._scroll.ensureWidgetVisible(field)
 
     def show_memory(self, text: str) -> None:
         self.memory.setText(text)
