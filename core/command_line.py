@@ -185,15 +185,23 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
         sys.stderr.write("\nStopped.\n")
         return EXIT_STOPPED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: nobody to tell
+        _mute()
         return EXIT_DONE
 
 
 def _fail(message: str, exit_code: int, tell: Callable[[str, int], None] | None) -> int:
     sys.stderr.write(message + "\n")
-    if tell is not None:
-        tell(message, exit_code)
+    try:
+        if tell is not None:
+            tell(message, exit_code)
+    except BrokenPipeError:
+        _mute()
     return exit_code
+
+
+def _mute() -> None:
+    """The reader of the output has gone: nobody to tell, also not when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _convert(text: Any, default: Any) -> Any:

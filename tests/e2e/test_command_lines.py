@@ -271,6 +271,13 @@ def test_a_program_that_reads_json_is_told_what_is_wrong(trained, tmp_path, cach
         assert event["event"] == "RunFailed"
         assert done.returncode == event["exit_code"] == EXIT_WRONG_INPUT
         assert event["message"] in done.stderr
+    read, write = os.pipe()
+    os.close(read)  # nobody reads: no traceback
+    command = [sys.executable, "-m", "core.train", "--json", "--epochs", "x"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(cache))
+    os.close(write)
+    assert done.returncode == EXIT_WRONG_INPUT
+    assert "Traceback" not in done.stderr
     for command, options in (("core.evaluate", [trained[0], "--split", "all"]), ("core.diagnose", ["none", "a.jpg"])):
         done = call(command, "--json", *options, cache=cache)
         told = json.loads(done.stdout)
