@@ -45,6 +45,11 @@ class PhotoGrid(QAbstractItemView):
     def columns(self) -> int:
         return max(self.viewport().width() // CELL.width(), 1)
 
+    @property
+    def step(self) -> int:
+        """Pixels from one column to the next: what is left of the width lies between the photos."""
+        return max(self.viewport().width() // self.columns, CELL.width())
+
     def selected_rows(self) -> list[int]:
         """Positions in the model, rising."""
         return sorted(index.row() for index in self.selectionModel().selectedIndexes())
@@ -53,10 +58,11 @@ class PhotoGrid(QAbstractItemView):
         if not index.isValid():
             return QRect()
         line, column = divmod(index.row(), self.columns)
-        return QRect(QPoint(column * CELL.width(), line * CELL.height() - self.verticalOffset()), CELL)
+        corner = QPoint(column * self.step, line * CELL.height() - self.verticalOffset())
+        return QRect(corner, QSize(self.step, CELL.height()))
 
     def indexAt(self, point: QPoint) -> QModelIndex:  # noqa: N802
-        column, line = point.x() // CELL.width(), (point.y() + self.verticalOffset()) // CELL.height()
+        column, line = point.x() // self.step, (point.y() + self.verticalOffset()) // CELL.height()
         row = line * self.columns + column
         if self.model() is None or column >= self.columns or not 0 <= row < self.model().rowCount():
             return QModelIndex()
@@ -97,7 +103,7 @@ class PhotoGrid(QAbstractItemView):
         selection = QItemSelection()
         area = area.normalized().translated(0, self.verticalOffset())
         total, columns = self.model().rowCount(), self.columns
-        left, right = area.left() // CELL.width(), min(area.right() // CELL.width(), columns - 1)
+        left, right = area.left() // self.step, min(area.right() // self.step, columns - 1)
         for line in range(max(area.top() // CELL.height(), 0), area.bottom() // CELL.height() + 1):
             first, last = line * columns + max(left, 0), min(line * columns + right, total - 1)
             if first <= last:
@@ -137,8 +143,9 @@ class PhotoGrid(QAbstractItemView):
             self._paint_cell(painter, self.model().index(row, 0))
 
     def _paint_cell(self, painter: QPainter, index: QModelIndex) -> None:
-        colours, area = self._theme.colours, self.visualRect(index).adjusted(3, 3, -3, -3)
-        place = QRect(area.left() + 5, area.top() + 5, PHOTO, PHOTO)
+        colours, cell = self._theme.colours, self.visualRect(index)
+        place = QRect(cell.left() + (cell.width() - PHOTO) // 2, cell.top() + 8, PHOTO, PHOTO)
+        area = place.adjusted(-5, -5, 5, 27)
         chosen = self.selectionModel().isSelected(index)
         if chosen or index == self.currentIndex() and self.hasFocus():
             painter.setPen(QPen(QColor(colours.accent), 2 if chosen else 1))

@@ -46,9 +46,10 @@ def grid(qtbot, qapp, tmp_path, nothing_left):
 def test_where_a_photo_lies_is_arithmetic(grid):
     assert grid.columns == 5
     index = grid.photos.index(12)
-    assert grid.visualRect(index).topLeft() == QPoint(2 * CELL.width(), 2 * CELL.height())
+    assert grid.step > CELL.width(), "the rest of the width lies between the photos"
+    assert grid.visualRect(index).topLeft() == QPoint(2 * grid.step, 2 * CELL.height())
     assert grid.indexAt(grid.visualRect(index).center()).row() == 12
-    assert not grid.indexAt(QPoint(5 * CELL.width() + 5, 5)).isValid()
+    assert not grid.indexAt(QPoint(5 * grid.step + 5, 5)).isValid()
 
 
 def test_only_visible_photos_are_wished_for(grid, qtbot):
