@@ -173,7 +173,8 @@ class CurvePlot(QWidget):
         self._lines[name].setSymbolPen(pg.mkPen(colour))
         self._lines[name].setSymbolBrush(pg.mkBrush(colour))
         self._lines[name].setSymbolSize(6)
-        self._boxes[name].setStyleSheet(f"QCheckBox {{ color: {colour.name()}; font-weight: 600; }}")
+        shade = self._theme.colours.muted if faint else colour.name()
+        self._boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; font-weight: 600; }}")
 
     def _symbol(self, name: str) -> str:
         return SYMBOLS[list(self._lines).index(name) % len(SYMBOLS)]
@@ -185,7 +186,10 @@ class CurvePlot(QWidget):
             axis = self.plot.getAxis(side)
             axis.setPen(pg.mkPen(colours.border))
             axis.setTextPen(pg.mkPen(colours.muted))
-        self.plot.showGrid(x=True, y=True, alpha=0.12)
+            axis.setStyle(tickAlpha=1.0, maxTickLevel=1)
+            axis.setTickPen(pg.mkPen(mixed(colours.border, colours.surface, 0.5)))
+            axis.setZValue(-1000)  # the grid lies behind the curves
+        self.plot.showGrid(x=True, y=True)
         for name in self._lines:
             self._style(name)
 
