@@ -11,15 +11,19 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
-from typing import TextIO
+from typing import Final, TextIO
 
 from core.config import from_dict
 from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_STOPPED, EXIT_WRONG_INPUT, LeafClinicError
 from core.training.commands import Commands
-from core.training.events import Event, RunFailed, RunFinished, to_line
+from core.training.events import Event, RunFailed, RunFinished, StepDone, to_line
 from core.training.trainer import Trainer
+
+STEPS_SECONDS: Final = 0.2
+"""Between two tellings of steps: each wakes the window, which takes a core from the training."""
 
 
 def main() -> int:
@@ -29,8 +33,11 @@ def main() -> int:
 
     def tell(event: Event) -> None:
         events.write(to_line(event) + "\n")
-        events.flush()
+        if not isinstance(event, StepDone) or time.monotonic() >= told[0] + STEPS_SECONDS:
+            events.flush()
+            told[0] = time.monotonic()
 
+    told = [0.0]
     try:
         return serve(sys.stdin, tell)
     except LeafClinicError as error:
