@@ -77,7 +77,8 @@ def is_fire(one: Step, three: Step | None) -> bool:
 def _is_small(frame: Frame, step: Step) -> bool:
     """Whether a fire's halves are better one launch: few pixels leave the GPU waiting for launches, not for work."""
     height, width, _ = step.output.shape
-    return frame.batch * height * width <= (MERGED_ON_HOPPER if frame.hopper else MERGED_PIXELS)
+    limit = MERGED_ON_HOPPER if frame.hopper and frame.arithmetic == "bf16" else MERGED_PIXELS
+    return frame.batch * height * width <= limit
 
 
 def _expand(frame: Frame, one: Step, three: Step) -> None:
