@@ -195,8 +195,8 @@ class CurvePlot(QWidget):
 
 
 def mixed(colour: str, ground: str, share: float) -> QColor:
-    """A colour on its ground as if it let the ground through. Qt gives what is really half transparent to other
-    threads by the 64 pixels: 500 wakeups a second while the cores train."""
+    """A colour on its ground as if it let the ground through. Qt gives what is really half transparent in pieces to
+    threads of its own: 330 to 600 wakeups a second while the cores train."""
     above, below = QColor(colour), QColor(ground)
     return QColor(*(round(share * a + (1 - share) * b) for a, b in
                     zip(above.getRgb()[:3], below.getRgb()[:3], strict=True)))  # fmt: skip
