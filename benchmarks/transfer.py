@@ -69,6 +69,7 @@ def measure(options: argparse.Namespace, seed: int) -> tuple[float, float, float
             return learned, seconds, float("nan"), float("nan")
         scratch, other = train(from_dict({
             **common, "model": options.scratch_model, "image_size": options.scratch_size, "train_layers": "all",
+            "learning_rate": options.scratch_rate,
             "out": f"{folder}/scratch"}))
         print(f"seed {seed}: from scratch {scratch:.1f} % in {other:.0f} s", flush=True)
         return learned, seconds, scratch, other
@@ -100,6 +101,7 @@ def main() -> None:
     parser.add_argument("--preset", default="transfer")
     parser.add_argument("--scratch-model", default="squeezenet1_1_bn")
     parser.add_argument("--scratch-size", type=int, default=224)
+    parser.add_argument("--scratch-rate", type=float, default=1e-3, help="learning rate from scratch")
     parser.add_argument("--each", type=int, default=50)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--judge", choices=("val", "test"), default="val")

@@ -45,8 +45,8 @@ PRESETS: Final[Mapping[str, Preset]] = {
     ),
     "transfer": Preset(
         "a small set of one's own on two cores, from learned weights (--from)",
-        {  # all layers learn: 94.5 % of 73 validation photos of citrus, only the last ones 83.6 % (docs/transfer.md)
-            "epochs": 20, "batch_size": 8, "optimizer": "adamw", "learning_rate": 1e-3,
+        {  # all layers learn at 3e-4: 96.8 % of 31 validation photos of rice; at 1e-3 87.1, only the last 77.4 %
+            "epochs": 20, "batch_size": 8, "optimizer": "adamw", "learning_rate": 3e-4,
             "weight_decay": 1e-2, "dropout": 0.2, "augment": "standard", "schedule": "one_cycle", "warmup": 0.2,
             "label_smoothing": 0.05, "average": 0.9,
         },
