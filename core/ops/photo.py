@@ -101,7 +101,8 @@ def transform(
         colour = row[COLOUR].reshape(3, 4)
         rgb = np.clip(rgb @ colour[:, :3].T + colour[:, 3], 0.0, 1.0)
         if len(mean) == 1:
-            rgb = rgb @ np.array(GREY, np.float32)[:, None]
+            red, green, blue = (np.float32(weight) * rgb[..., i] for i, weight in enumerate(GREY))
+            rgb = (red + green + blue)[..., None]  # written out: a BLAS sums in an order of its processor's
         rgb = (rgb - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
         y0, x0, y1, x1 = (int(v) for v in row[CUTOUT])
         rgb[max(y0, 0) : max(y1, 0), max(x0, 0) : max(x1, 0)] = 0

@@ -101,7 +101,8 @@ def test_onnxruntime_computes_what_the_simulation_says(name):
     if name == "mobilenetv2":  # a sum on the edge of a step may fall to either side, and 53 layers spread it
         assert alike(ours, theirs) > 0.9
     else:
-        assert_close(theirs, ours, 1e-5)
+        assert_close(theirs, ours, 1e-2)  # 0 on AMD's Zen 5; on an Intel Xeon one step of one tensor, 3e-3
+        assert alike(ours, theirs) > 0.9999
     assert 0.5 < alike(ours, wanted) < 1  # random weights: the classes hardly differ
     assert len(data) < 0.35 * sum(a.nbytes for a in weights.values()) + 60000
 
