@@ -25,7 +25,7 @@ MODELS: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a form needs to know about one field. `low` and `high` are inclusive bounds."""
+    """What a form needs to know about one field. `low` and `high` are inclusive bounds; `zero`: what 0 means."""
 
     group: str
     label: str
@@ -34,6 +34,7 @@ class Setting:
     high: float | None = None
     choices: tuple[str, ...] = ()
     expert: bool = True
+    zero: str = ""
 
 
 def _row(default: Any, group: str, label: str, help: str, **more: Any) -> Any:
@@ -58,7 +59,7 @@ class RunConfig:
     model: str = _row("squeezenet1_1", "network", "Network", "which network", choices=MODELS, expert=False)
     image_size: int = _row(224, "network", "Photo size", "side of the network's input, pixels", low=16, high=1024)
     use_size: int = _row(0, "network", "Photo size in use", "side in validation and use, pixels; 0: as in training",
-                         low=0, high=1024)
+                         low=0, high=1024, zero="as in training")
     start: str = _row("", "network", "Start from", "model file or ONNX file whose weights to start from")
     start_colours: str = _row("auto", "network", "Colours of the start", "how photos were prepared for an ONNX file",
                               choices=("auto", "imagenet", "tensorflow", "caffe"))
@@ -68,8 +69,9 @@ class RunConfig:
 
     epochs: int = _row(30, "training", "Epochs", "passes over the training photos", low=1, high=100000, expert=False)
     minutes: float = _row(0.0, "training", "Minutes", "stop after so many, the learning rate having fallen; 0: never",
-                          low=0.0, high=1e6, expert=False)
-    batch_size: int = _row(32, "training", "Batch size", "photos a step; 0 or auto takes what fits", low=0, high=8192)
+                          low=0.0, high=1e6, expert=False, zero="no limit")
+    batch_size: int = _row(32, "training", "Batch size", "photos a step; 0 or auto takes what fits", low=0, high=8192,
+                           zero="what fits")
     accumulate: int = _row(
         1, "training", "Accumulate", "parts a batch is split into, with the same result", low=1, high=1024
     )

@@ -64,6 +64,8 @@ class Field:
         """The value; a text that is no number stays a text, and the list of problems says so."""
         raw = self._get()
         if self._kind is float:
+            if self.row.zero and not raw.strip():
+                return 0.0
             try:
                 return float(raw.replace(",", "."))
             except ValueError:
@@ -74,7 +76,8 @@ class Field:
         with QSignalBlocker(self.editor):
             if isinstance(value, tuple | list):
                 value = " ".join(value)
-            self._set(f"{value:g}" if isinstance(value, float) else value)
+            meant = self._kind is float and self.row.zero and not value  # a placeholder says so
+            self._set("" if meant else f"{value:g}" if isinstance(value, float) else value)
 
     def show_problem(self, text: str) -> None:
         self.problem.setText(sentence(text) if text else "")
@@ -198,9 +201,11 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         spin = QSpinBox()
         spin.setRange(int(row.low or 0), int(row.high if row.high is not None else 10**9))
         spin.setGroupSeparatorShown(True)
+        spin.setSpecialValueText(tr(row.zero) if row.zero else "")
         spin.setMinimumWidth(LEAST_WIDTH)
         spin.lineEdit().setTextMargins(5, 0, 0, 0)  # the style sheet's padding does not reach it
         return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
     line = QLineEdit()
     line.setMinimumWidth(LEAST_WIDTH)
+    line.setPlaceholderText(tr(row.zero) if row.zero else "")
     return line, line.text, lambda v: line.setText(str(v)), lambda slot: line.textChanged.connect(lambda _: slot())

@@ -80,3 +80,16 @@ def test_problems_stand_at_their_field(form):
 def test_a_comma_is_a_point_in_numbers(form):
     form.fields["minutes"].editor.setText("1,5")
     assert form.values()["minutes"] == 1.5
+
+
+def test_where_zero_has_a_meaning_the_meaning_is_shown(form):
+    minutes, size = form.fields["minutes"], form.fields["use_size"]
+    minutes.set_value(0.0)
+    size.set_value(0)
+    assert (minutes.editor.text(), minutes.editor.placeholderText()) == ("", "no limit")
+    assert size.editor.text() == "as in training"
+    assert (minutes.value(), size.value()) == (0.0, 0)
+    minutes.set_value(2.5)
+    assert (minutes.editor.text(), minutes.value()) == ("2.5", 2.5)
+    minutes.editor.setText("soon")
+    assert minutes.value() == "soon"

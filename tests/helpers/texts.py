@@ -35,6 +35,7 @@ def core_texts() -> set[str]:
 
     rows = [row for _, row in settings().values()]
     found = {row.label for row in rows} | {row.group.capitalize() for row in rows}
+    found |= {row.zero for row in rows} - {""}
     found |= {choice for row in rows for choice in row.choices} - set(MODELS) - set(PRESETS)
     found |= set(KINDS.values()) | {state.value for state in State} | {d.replace("_", " ") for d in DIRECTIONS}
     return found | set(MENUS) | {NO_LEAF, NOT_SURE, "each step", "training", "validation", "learning rate"}
