@@ -91,7 +91,7 @@ def _read(
     cancelled: IsCancelled | None,
 ) -> Dataset:
     rows = _rows(file, path)
-    heading = next(rows)
+    heading = next(rows, [])
     if SETTING in (name.strip() for name in heading) and SETTING not in columns:
         columns = (*columns, SETTING)
     at = _find_columns(heading, path, label, where, columns)
@@ -120,15 +120,19 @@ def _read(
 
 
 def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
-    """The fields of each line; the separator is the one that the heading line has most of."""
+    """The fields of each line; the separator is the one that the heading line has most of, or that a line before it
+    names, as Excel's "sep=;" does."""
     first = file.readline()
+    csv.field_size_limit(MOST_FIELD)
+    named = first.rstrip("\r\n")
+    if named.lower() in ("sep=,", "sep=;", "sep=|", "sep=\t"):
+        return csv.reader(file, delimiter=named[-1], strict=True)
     if not first.strip():
         raise DataError(f"The manifest {path} is empty. Its first line names the columns, such as path,label.")
     if "\0" in first:
         raise DataError(f"{path} is no text file. A manifest is a CSV file (UTF-8) whose first line names the columns.")
     file.seek(0)
     separator = max(",;\t", key=first.count)
-    csv.field_size_limit(MOST_FIELD)
     return csv.reader(file, delimiter=separator, strict=True)
 
 

@@ -83,6 +83,15 @@ def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, mark, newlin
     assert list(dataset.paths) == ["ä ö/1.jpg", f"with{separator}two", "b/c.jpg"]
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_first_line_that_names_the_separator_is_none_of_the_heading(tmp_path, separator):
+    text = f"sep={separator}\r\npath{separator}label\r\na.jpg{separator}rust, or so\r\n"
+    file = write(tmp_path, text if separator != "," else text.replace(", or so", ""))
+    assert list(open_manifest(file).paths) == ["a.jpg"]
+    with pytest.raises(DataError, match="label is one of rust"):
+        open_manifest(file, where=("label=x",))
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
 @pytest.mark.parametrize("separator", ["\t", ",", ";"])
 def test_a_spreadsheets_unicode_text_is_read(tmp_path, encoding, separator):
@@ -122,6 +131,7 @@ def test_paths_may_be_absolute(tmp_path):
         ("path,label\na,x\n".encode("utf-16-le"), r"no text file. .*\(UTF-8\)"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|no text file"),
         (b"path,label\na\0b,rust\n", "no sound CSV|holds a zero byte"),
+        (b"sep=;\n", "no column path"),
     ],
 )
 def test_what_is_no_manifest_is_refused_with_what_to_do(tmp_path, text, said):
