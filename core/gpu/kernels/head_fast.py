@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
-from core.gpu.kernels.lanes import ADD, KEEP, PACK, UNPACK, passes
-from core.gpu.ptx import load1, load4, load4_ordered, load_float, store1, store4, store_float
+from core.gpu.kernels.lanes import PACK, UNPACK, make_deliver, passes
+from core.gpu.ptx import load1, load4, load_float, store1, store4, store_float
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -241,7 +241,7 @@ def make_average(element: int) -> Any:
 
 def make_average_gradient(element: int) -> Any:
     """A photo's gradient spread evenly over its pixels: a block a photo, masked by x's producer."""
-    unpack, pack, add, keep, VEC = UNPACK[element], PACK[element], ADD[element], KEEP[element], 16 // element
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
     def average_gradient(x, out, mask, hw, lanes, ldx, ldo, ldm, masking, accumulate, factor):
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
@@ -251,13 +251,6 @@ def make_average_gradient(element: int) -> Any:
             unpack(load4(u64(x + u64((i64(n) * ldx + part * VEC) * element))), value)
             for j in range(VEC):
                 value[j] = f32(value[j] * factor)
-            v = pack(value)
-            row = i64(i64(n) * hw + p)
-            if masking != 0:
-                v = keep(v, load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
-            target = u64(out + u64((row * ldo + part * VEC) * element))
-            if accumulate != 0:
-                v = add(v, load4_ordered(target))
-            store4(target, v[0], v[1], v[2], v[3])
+            deliver(pack(value), mask, out, i64(i64(n) * hw + p), part, ldm, ldo, masking, accumulate)
 
     return average_gradient
