@@ -93,14 +93,16 @@ def palette(colours: Colours) -> QPalette:
     }.items():
         made.setColor(where, QColor(colour))
     for where in (role.Text, role.WindowText, role.ButtonText):
-        made.setColor(QPalette.ColorGroup.Disabled, where, between(colours.muted, colours.surface))
+        made.setColor(QPalette.ColorGroup.Disabled, where, mixed(colours.muted, colours.surface, 0.5))
     return made
 
 
-def between(one: str, other: str) -> QColor:
-    """The colour half way."""
-    a, b = QColor(one), QColor(other)
-    return QColor((a.red() + b.red()) // 2, (a.green() + b.green()) // 2, (a.blue() + b.blue()) // 2)
+def mixed(colour: str, ground: str, share: float) -> QColor:
+    """A colour on its ground as if it let the ground through. Qt gives what is really half transparent in pieces to
+    threads of its own: 330 to 600 wakeups a second while the cores train."""
+    above, below = QColor(colour), QColor(ground)
+    return QColor(*(round(share * a + (1 - share) * b) for a, b in
+                    zip(above.getRgb()[:3], below.getRgb()[:3], strict=True)))  # fmt: skip
 
 
 def stylesheet(colours: Colours) -> str:

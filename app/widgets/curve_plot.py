@@ -15,7 +15,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.theme import Theme
+from app.theme import Theme, mixed
 from app.translation import tr
 from app.viewmodels.run_view import Curve
 from app.viewmodels.series import Floats
@@ -192,14 +192,6 @@ class CurvePlot(QWidget):
         self.plot.showGrid(x=True, y=True)
         for name in self._lines:
             self._style(name)
-
-
-def mixed(colour: str, ground: str, share: float) -> QColor:
-    """A colour on its ground as if it let the ground through. Qt gives what is really half transparent in pieces to
-    threads of its own: 330 to 600 wakeups a second while the cores train."""
-    above, below = QColor(colour), QColor(ground)
-    return QColor(*(round(share * a + (1 - share) * b) for a, b in
-                    zip(above.getRgb()[:3], below.getRgb()[:3], strict=True)))  # fmt: skip
 
 
 def rounded_end(last: float) -> float:
