@@ -1,8 +1,9 @@
 """Hopper's own kernels beside the common ones, whole networks on a GPU of compute capability 9.0.
 
-Sums in another order are rounded to other bf16 here and there, and the networks are sensitive: noise of 1e-6 before
-every rounding moves the gradient of SqueezeNet 1.0's first filters by 0.2, of 1.1's by 0.015 (measured on a CPU, four
-photos). So the bounds are wide; `test_plan` holds every step against its reference on that step's own inputs.
+Both round to bf16 and both are held against float32: Hopper's may be no further from it than the common ones are, but
+for chance. The networks are sensitive (noise of 1e-6 before every rounding moves the gradient of SqueezeNet 1.0's first
+filters by 0.2, of 1.1's by 0.015, measured on a CPU, four photos), so chance is allowed a factor of two for a single
+parameter. `test_plan` holds every step against its reference on that step's own inputs.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from tests.helpers.gpu_network import batch_for, random_weights, relative
 pytestmark = pytest.mark.gpu
 
 
-def run(network, batch, weights, capability, monkeypatch):
+def run(network, batch, weights, capability, precision, monkeypatch):
     """(loss, gradients, logits) with the kernels of a compute capability."""
     from core.gpu import plan
 
     monkeypatch.setattr(plan, "HOPPER", capability)
     trained = plan.CudaPlan(
-        with_loss(network, 0.1, ()), batch=len(batch.labels), training=True, precision="mixed", optimizer=Optimizer()
+        with_loss(network, 0.1, ()), batch=len(batch.labels), training=True, precision=precision, optimizer=Optimizer()
     )
     trained.load(weights)
     loss, gradients = trained.gradient(batch).loss, trained.gradients()
     trained.close()
-    shown = plan.CudaPlan(fold_batch_norm(network), batch=len(batch.labels), training=False, precision="mixed")
+    shown = plan.CudaPlan(fold_batch_norm(network), batch=len(batch.labels), training=False, precision=precision)
     shown.load(weights)
     logits = shown.predict(batch)["logits"]
     shown.close()
@@ -46,11 +47,12 @@ def test_hoppers_kernels_compute_what_the_common_ones_do(name, side, count, monk
         pytest.skip("a GPU of compute capability 9.0 alone runs them")
     network = build(name, 5, side, dropout=0.0)
     weights, batch = random_weights(network), batch_for(network, count)
-    first, again, common = (
-        run(network, batch, weights, capability, monkeypatch) for capability in ((9, 0), (9, 0), (0, 0))
-    )
+    ways = ((9, 0), "mixed"), ((9, 0), "mixed"), ((0, 0), "mixed"), ((0, 0), "float32")
+    first, again, common, exact = (run(network, batch, weights, *way, monkeypatch) for way in ways)
     assert first[0] == again[0]
     assert all(np.array_equal(first[1][n], again[1][n]) for n in first[1])
-    assert first[0] == pytest.approx(common[0], rel=1e-3)
-    assert relative(first[2], common[2]) < 1e-2
-    assert max(relative(first[1][n], common[1][n]) for n in first[1]) < 0.1
+    assert first[0] == pytest.approx(exact[0], rel=2e-2)
+    assert relative(first[2], exact[2]) < 2 * relative(common[2], exact[2]) + 1e-3
+    hopper, others = (np.array([relative(way[1][n], exact[1][n]) for n in exact[1]]) for way in (first, common))
+    assert np.median(hopper) < 1.25 * np.median(others)
+    assert (hopper < 2 * others + 1e-2).all()
