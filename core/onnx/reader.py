@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
@@ -47,7 +49,8 @@ def read_onnx(
     except OSError as error:
         raise ModelFileError(f"{path.name} cannot be read ({error.strerror}).") from error
     try:
-        return _read(data, path.stem, mean, std, bgr, image_size, fold)
+        with np.errstate(all="ignore"):  # numbers that are none are looked for at the end
+            return _read(data, path.stem, mean, std, bgr, image_size, fold)
     except ModelFileError as error:
         raise ModelFileError(f"{path.name}: {error}") from error
     except (DecodeError, ValueError, TypeError, KeyError, IndexError, OverflowError, UnicodeError) as error:
@@ -76,8 +79,16 @@ def _read(
         weights |= _turn_round(graph, weights)
     if fold:
         graph, weights = fold_batch_norm(graph), fold_weights(graph, weights)
+    _refuse_endless(weights)
     classes = read_classes(metadata, graph.classes)
     return Imported(graph, weights, classes, read_temperature(metadata), statistics is not None)
+
+
+def _refuse_endless(weights: Mapping[str, Array]) -> None:
+    """Damaged or diverged weights: every photo would get NaN for an answer."""
+    for key, array in weights.items():
+        if not np.isfinite(array).all():
+            raise ModelFileError(f"The weights {key} hold numbers that are not finite. Export the model again.")
 
 
 def _opset(model: Any) -> int:

@@ -134,6 +134,13 @@ REFUSED = {
         model([node("Conv", "x w b", "c"), node("BatchNormalization", "c s o m v", "last", training_mode=1), *HEAD],
               CONV | NORM, opset=15), "of a kind that is not read",
     ),
+    "weights that are no numbers": (
+        model([node("Conv", "x w", "last"), *HEAD], {"w": np.full((2, 3, 1, 1), np.nan, F32)}), "are not finite",
+    ),
+    "weights that overflow": (
+        model([node("Relu", "x", "last"), HEAD[0], node("Flatten", "g", "f"), node("Gemm", "f w b", "y", alpha=1e30)],
+              {"w": np.full((3, 2), 1e30, F32), "b": np.zeros(2, F32)}), "are not finite",
+    ),
     "weights used again and again": (
         model([node("Relu", "x", "r0"), *(node("Conv", f"r{i} w", f"r{i + 1}", pads=[1] * 4) for i in range(99)),
                node("Relu", "r99", "last"), *HEAD], {"w": weights(3, 3, 70, 70)}, shape=("N", 3, 8000, 8000)),
