@@ -28,6 +28,7 @@ LIBRARIES: Final = (
     ("nvidia-nvjitlink", "links the CUDA kernels"),
     ("nvidia-cuda-nvrtc", "holds the headers of the CUDA kernels"),
     ("nvidia-cuda-cccl", "holds the headers of the CUDA kernels"),
+    ("nvidia-cublas", "is the laboratory's yardstick; training does without"),
 )
 """Wheels that the extra .[cuda] brings, and what each is for."""
 
