@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.kernels_pictures import draw_all
+from core.ops.registry import LADDER
 
 PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"
 RESULTS = Path(__file__).parent / "results"
@@ -28,16 +30,27 @@ def read(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
-def with_factors(rungs: dict[str, float], order: tuple[str, ...], better_low: bool) -> list[str]:
+def figure(value: float, digits: int = 3) -> str:
+    """So many significant digits, never in powers of ten; thousands apart."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+    whole = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, whole):,.{places}f}"
+
+
+def with_factors(
+    rungs: dict[str, float], order: tuple[str, ...], better_low: bool, missing: str = "refuses"
+) -> list[str]:
     """Each rung's figure and its factor over the rung before it."""
     cells, before = [], None
     for rung in order:
         value = rungs.get(rung)
         if value is None:
-            cells.append("refuses")
+            cells.append(missing)
             continue
         factor = "" if before is None else f" ({before / value if better_low else value / before:.1f}x)"
-        cells.append(f"{value:.3g}{factor}")
+        cells.append(f"{figure(value)}{factor}")
         before = value
     return cells
 
@@ -50,7 +63,7 @@ def conv_table(results: dict[str, Any]) -> str:
             name = f"conv2d {direction} {layer}"
             if name in results["rungs"]:
                 cells = with_factors(results["rungs"][name], order, True)
-                rows.append([f"{layer}, {direction}", *cells, f"{peers[name]['peers']['cudnn float32']:.3g}"])
+                rows.append([f"{layer}, {direction}", *cells, figure(peers[name]["peers"]["cudnn float32"])])
     return table(["layer, pass (ms, batch 32)", *order, "cuDNN float32"], rows)
 
 
@@ -66,7 +79,7 @@ def matmul_table(results: dict[str, Any]) -> str:
         if row["name"].startswith("matmul float32"):
             cells = with_factors(results["rungs"][row["name"]], order, False)
             share = 100 * row["ours"] / row["peers"]["cublas"]
-            rows.append([row["name"][15:], *cells, f"{row['peers']['cublas']:.3g}", f"{share:.0f} %"])
+            rows.append([row["name"][15:], *cells, figure(row["peers"]["cublas"]), f"{share:.0f} %"])
     return table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS"], rows)
 
 
@@ -77,19 +90,23 @@ def bf16_table(results: dict[str, Any]) -> str:
             rungs, peer = results["rungs"][row["name"]], row["peers"]["cublas"]
             older = max(value for name, value in rungs.items() if name.startswith("tensor_core"))
             cells = with_factors({**rungs, "tensor_core": older}, ("tensor_core", "wgmma", "copy_engine"), False)
-            rows.append([row["name"][12:], *cells, f"{peer:.3g}", f"{100 * row['ours'] / peer:.0f} %"])
+            rows.append([row["name"][12:], *cells, figure(peer), f"{100 * row['ours'] / peer:.0f} %"])
     return table(["size (TFLOP/s)", "tensor_core", "wgmma", "copy_engine", "cuBLAS bf16", "best of cuBLAS"], rows)
 
 
 def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
+    """A column for every rung, each with its factor over the one to its left, and for every peer."""
     def make(results: dict[str, Any]) -> str:
+        chosen = [row for row in results["rows"] if row["name"].startswith(prefix)]
+        known = {rung for row in chosen for rung in results["rungs"][row["name"]]}
+        rungs = sorted(known, key=(*LADDER, "plan").index)
+        peers = list(dict.fromkeys(peer for row in chosen for peer in row["peers"]))
         rows = []
-        for row in results["rows"]:
-            if row["name"].startswith(prefix):
-                rungs = ", ".join(f"{rung} {value:.3g}" for rung, value in results["rungs"][row["name"]].items())
-                peers = ", ".join(f"{peer} {value:.3g}" for peer, value in row["peers"].items())
-                rows.append([row["name"], rungs, peers, f"{row['ratio']:.2f}"])
-        return table([f"({unit})", "rungs", "peers", "best over peer"], rows)
+        for row in chosen:
+            ours = with_factors(results["rungs"][row["name"]], tuple(rungs), unit == "ms", "–")
+            theirs = [figure(row["peers"][peer]) if peer in row["peers"] else "–" for peer in peers]
+            rows.append([row["name"], *ours, *theirs, f"{row['ratio']:.2f}"])
+        return table([f"({unit})", *rungs, *peers, "best over peer"], rows)
 
     return make
 
@@ -101,12 +118,20 @@ def small_table(results: dict[str, Any]) -> str:
 
 
 def ways_table(results: dict[str, Any]) -> str:
-    rows = [[row["name"], f"{row['ours']:.3g}", f"{row['peers']['torch']:.3g}"] for row in results["rows"]]
-    return table(["way (ms an iteration)", "ours", "PyTorch"], rows)
+    """A line for every way, PyTorch last; a column for every batch."""
+    found: dict[str, dict[str, str]] = {}
+    for row in results["rows"]:
+        batch, way = row["name"].removeprefix("lesson cnn iteration b").split()
+        found.setdefault(way, {})[batch] = figure(row["ours"])
+        found.setdefault("PyTorch", {})[batch] = figure(row["peers"]["torch"])
+    found["PyTorch"] = found.pop("PyTorch")
+    batches = list(found["PyTorch"])
+    rows = [[way, *(times.get(batch, "") for batch in batches)] for way, times in found.items()]
+    return table(["way (ms an iteration)", *(f"batch {batch}" for batch in batches)], rows)
 
 
 def handles_table(results: dict[str, Any]) -> str:
-    rows = [[row["name"].removeprefix("create "), f"{row['ours']:.3g}"] for row in results["rows"]
+    rows = [[row["name"].removeprefix("create "), figure(row["ours"])] for row in results["rows"]
             if row["name"].startswith("create ")]
     return table(["creating one (ms)", "median of ten"], rows)
 
@@ -117,9 +142,14 @@ def sweep_table(device: str) -> str:
     if path is None:
         return f"No figures are recorded yet: `python -m benchmarks.sweep --device {device}` makes them."
     results = json.loads(path.read_text("utf-8"))
-    rows = [[row["name"], f"{row['ours']:.4g}", f"{row['peers']['pytorch']:.4g}", f"{row['ratio']:.2f}"]
+    head = ["(photos a second)", "ours", "PyTorch", "ours over PyTorch"]
+    rows = [[row["name"], figure(row["ours"], 4), figure(row["peers"]["pytorch"], 4), f"{row['ratio']:.2f}"]
             for row in results["rows"]]
-    return table(["(photos a second)", "ours", "PyTorch", "ours over PyTorch"], rows) + "\n\n" + made_with(results)
+    if any("commit" in row for row in results["rows"]):  # of several runs: each row says which
+        head.append("commit")
+        rows = [[*cells, row.get("commit", results["commit"])[:10]]
+                for cells, row in zip(rows, results["rows"], strict=True)]
+    return table(head, rows) + "\n\n" + made_with(results)
 
 
 def digits_table(results: dict[str, Any]) -> str:

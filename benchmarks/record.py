@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -41,25 +41,49 @@ def make_row(name: str, ours: float, peers: Mapping[str, float], unit: str, floo
     return Row(name, ours, dict(peers), unit, ratio, floor)
 
 
-def write_results(name: str, rows: Sequence[Row], machine: str = "", **more: Any) -> Path:
-    """Print the table, write the file and give its path. `machine`: a short name, by default from the processor."""
+def write_results(
+    name: str, rows: Sequence[Row], machine: str = "", keep: Sequence[str] = (), **more: Any
+) -> Path:
+    """Print the table, write the file and give its path. `machine`: a short name, by default from the processor.
+
+    keep: names in the order they stand in the file; those that this run did not measure are kept from the file
+    before, each with its own commit and date. Without it the file is this run's alone.
+    """
     machine = machine or machine_name()
+    path = FOLDER / f"{name}-{machine}.json"
     print_table(rows)
+    versions = {"python": platform.python_version(), **_versions()}
+    # JSON knows no NaN: a row without peers has no ratio
+    written = [{k: v for k, v in asdict(row).items() if v is not None and v == v} for row in rows]
+    if keep and path.exists():
+        old = json.loads(path.read_text("utf-8"))
+        written += [row for row in kept_rows(old, {row.name for row in rows}, versions) if row["name"] in keep]
+        written.sort(key=lambda row: keep.index(row["name"]))
     result = {
         "benchmark": name,
         "machine": {"name": machine, "processor": processor(), "cores": _cores(), "system": platform.platform()},
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": versions,
         "commit": _commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **more,
-        # JSON knows no NaN: a row without peers has no ratio
-        "rows": [{k: v for k, v in asdict(row).items() if v is not None and v == v} for row in rows],
+        "rows": written,
     }
     FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / f"{name}-{machine}.json"
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     return path
+
+
+def kept_rows(old: Mapping[str, Any], measured: Collection[str], versions: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The rows of an earlier result that are not `measured` again, as they are written beside the new ones.
+
+    Each carries the commit and the date that it was made with, and its versions where they are not today's, so that
+    none passes for newer than it is.
+    """
+    made = {"commit": old["commit"], "date": old["date"]}
+    if old["versions"] != versions:
+        made["versions"] = old["versions"]
+    return [made | row for row in old["rows"] if row["name"] not in measured]
 
 
 def print_table(rows: Sequence[Row]) -> None:

@@ -1,10 +1,12 @@
 """Photos a second over batch and photo sizes, ours and PyTorch's by turns in one run.
 
     python -m benchmarks.sweep [--device cuda] [--training] [--seconds 60]
+    python -m benchmarks.sweep --device cuda --passes train --points 32x320 32x448
 
 On the GPU both replay one CUDA graph: ours from uint8 photos on the device, mixed precision; PyTorch's from ready
 tensors, channels last, bf16 autocast, fused Adam. On the CPU both compute in float32 from photos in memory, PyTorch
-in channels-last order, on all cores. Batches are swept at 224 pixels, photo sizes at batch 32.
+in channels-last order, on all cores. Batches are swept at 224 pixels, photo sizes at batch 32. Points that a run
+does not measure stay in the result's file as they were, each with the commit and date of its own run.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import torch
@@ -114,36 +117,56 @@ def measure(model: str, device: str, training: bool, batch: int, side: int) -> R
         pairs.append((mine(), other()))
     close()
     rates = [1e3 * batch / statistics.median(p[i] for p in pairs) for i in (0, 1)]
-    what = "train" if training else "infer"
-    ratio = statistics.median(b / a for a, b in pairs)
-    return Row(f"{what} {model} {side}px b{batch}", rates[0], {"pytorch": rates[1]}, "photos/s", ratio)
+    name = row_name("train" if training else "infer", model, batch, side)
+    return Row(name, rates[0], {"pytorch": rates[1]}, "photos/s", statistics.median(b / a for a, b in pairs))
 
 
-def main() -> None:
+def row_name(what: str, model: str, batch: int, side: int) -> str:
+    return f"{what} {model} {side}px b{batch}"
+
+
+def read_point(text: str) -> tuple[int, int]:
+    """(batch, side) of a text such as 32x448. Raises ValueError."""
+    batch, side = (int(part) for part in text.split("x"))
+    if batch < 1 or side < 1:
+        raise ValueError(text)
+    return batch, side
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--model", default="squeezenet1_1")
-    parser.add_argument("--training", action="store_true", help="training steps too, and first")
+    parser.add_argument("--training", dest="passes", action="store_const", const=("train", "infer"),
+                        help="training steps too, and first: --passes train infer")
+    parser.add_argument("--passes", nargs="+", choices=("train", "infer"), default=("infer",))
+    parser.add_argument("--points", nargs="+", type=read_point, default=points(), metavar="BATCHxSIDE",
+                        help="only these, such as 32x320; the rest of the file stays")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing further after so long")
     parser.add_argument("--machine", default="", help="short name of the machine, for the file")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = make_parser().parse_args()
     torch.backends.cudnn.benchmark = True
     begin, rows, left_out = time.monotonic(), [], []
-    for training in (True, False) if options.training else (False,):
-        for batch, side in points():
-            name = f"{'train' if training else 'infer'} {side}px b{batch}"
-            if time.monotonic() - begin > options.seconds:
-                left_out.append(f"{name}: no time left")
-                continue
-            try:
-                rows.append(measure(options.model, options.device, training, batch, side))
-            except (OutOfMemory, torch.OutOfMemoryError) as error:
-                left_out.append(f"{name}: {error}")
-                continue
-            row = rows[-1]
-            print(f"{row.name:36} {row.ours:10.1f} photos/s  pytorch {row.peers['pytorch']:10.1f}  {row.ratio:.2f}x  "
-                  f"{time.monotonic() - begin:.0f} s", flush=True)
-    write_results(f"sweep_{options.device}", rows, options.machine, left_out=left_out)
+    for what, (batch, side) in product(options.passes, options.points):
+        name = row_name(what, options.model, batch, side)
+        if time.monotonic() - begin > options.seconds:
+            left_out.append(f"{name}: no time left")
+            continue
+        try:
+            rows.append(measure(options.model, options.device, what == "train", batch, side))
+        except (OutOfMemory, torch.OutOfMemoryError) as error:
+            left_out.append(f"{name}: {error}")
+            continue
+        row = rows[-1]
+        print(f"{row.name:36} {row.ours:10.1f} photos/s  pytorch {row.peers['pytorch']:10.1f}  {row.ratio:.2f}x  "
+              f"{time.monotonic() - begin:.0f} s", flush=True)
+    asked = [*points(), *(point for point in options.points if point not in points())]
+    order = [row_name(what, options.model, *point) for what in ("train", "infer") for point in asked]
+    write_results(f"sweep_{options.device}", rows, options.machine, order, left_out=left_out)
 
 
 if __name__ == "__main__":
