@@ -13,11 +13,12 @@ from app import paths, resources
 from app.main_window import MainWindow
 from app.settings import Settings
 from app.translation import tr
-from app.viewmodels.diagnosis import SUFFIXES, DiagnosisModel
+from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.run_list import list_runs
+from core.data.endings import ENDINGS
 from core.storage import unused
 
-PHOTO_FILTER: Final = "*" + " *".join(sorted(SUFFIXES))
+PHOTO_FILTER: Final = "*" + " *".join(sorted(ENDINGS))
 
 
 @final

@@ -21,8 +21,7 @@ from core.command_line import (
     run_command,
     tell_json,
 )
-from core.data.folder import ENDINGS
-from core.data.photo import UNREADABLE
+from core.data.endings import NAMED
 from core.diagnosis.batch_report import Entry, make_entry, render_batch
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import read_model
@@ -32,9 +31,6 @@ from core.errors import EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
 from core.storage import write_file
 
 BATCH = 16
-
-NAMED = (*ENDINGS, *UNREADABLE)
-"""Endings found in a folder: photos of a format that is not read get an answer too, which says so."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,11 +19,11 @@ from app.task import Task
 from app.translation import tr
 from app.viewmodels.result import Result, columns, judge, read_result
 from app.viewmodels.table import RowsModel
+from core.data.endings import NAMED
 from core.diagnosis.verdict import COVERAGE, Thresholds
 
 IN_FLIGHT: Final = 24
 """Photos the process has been told of; the rest waits here and can be cancelled."""
-SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 
 
 @final
@@ -194,13 +194,10 @@ class DiagnosisModel(QObject):
 def photo_files(paths: Iterable[str]) -> Iterator[str]:
     """Files as they are (also wrong ones: their error is the answer), folders as the photos within, by name; those of
     a format that is not read get an answer too, which says so."""
-    from core.data.photo import UNREADABLE  # brings OpenCV, which the window's start does without
-
-    named = SUFFIXES.union(UNREADABLE)
     for name in paths:
         path = Path(name)
         if path.is_dir():
-            found = (p for p in sorted(path.rglob("*")) if p.suffix.lower() in named and not p.name.startswith("."))
+            found = (p for p in sorted(path.rglob("*")) if p.suffix.lower() in NAMED and not p.name.startswith("."))
             yield from (str(p) for p in found if p.is_file())
         else:
             yield name

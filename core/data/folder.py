@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Final, final
 
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
-from core.data.photo import UNREADABLE
+from core.data.endings import ENDINGS, UNREADABLE
 from core.data.table import Table
 from core.data.texts import readable
 from core.errors import DataError
 
-ENDINGS: Final = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 NOT_PHOTOS: Final = ("__macosx",)
 """Folders that archives leave behind (hidden ones, with a leading dot, are passed over as well)."""
 

@@ -14,6 +14,7 @@ from typing import Final, final
 import cv2
 import numpy as np
 
+from core.data.endings import UNREADABLE
 from core.data.header import Header, read_header
 from core.ops.contract import Array
 
@@ -21,12 +22,6 @@ MOST_PIXELS: Final = 250_000_000
 """Larger photos are refused by their header. Phones of 200 megapixels exist; their JPEGs are scaled while decoding."""
 MOST_DECODED: Final = 100_000_000
 """Pixels that may have to be held at once: 600 MB with the copy of another colour order, in every thread."""
-
-UNREADABLE: Final = {
-    ".heic": "HEIC", ".heif": "HEIF", ".avif": "AVIF", ".cr2": "camera raw", ".cr3": "camera raw",
-    ".nef": "camera raw", ".arw": "camera raw", ".dng": "camera raw", ".orf": "camera raw", ".rw2": "camera raw",
-}  # fmt: skip
-"""Endings of photo formats that are not read."""
 
 # OpenCV would write complaints of its own to the terminal; ours are sentences
 _REDUCED: Final = (
