@@ -9,11 +9,23 @@ from PySide6.QtCore import QCoreApplication
 from app import resources, translation
 from app.translation import count, sentence, tr
 from core.data.dataset import Skipped, left_out
-from tests.helpers.texts import core_texts, error_texts, help_texts, written_texts
+from tests.helpers.texts import code_texts, core_texts, error_texts, help_texts, idea_texts, written_texts
 
 pytestmark = pytest.mark.gui
 
 CATALOGUE = json.loads(resources.data("translations/vi.json"))
+NOT_IN_ONE_PIECE = {
+    "&No", "&Yes", "Close window", "OK",  # Qt's own buttons
+    "1 field photo is left out: {reasons}.", "{n} field photos are left out: {reasons}.",
+    "1 photo is left out: {reasons}.", "{n} photos are left out: {reasons}.", "lab photos", "test photos",
+    "{value} is not a number.", "{value} is not a whole number.",
+    "has a new head for {classes} classes",
+    "{a1} x {a2} (such as {a3}); {a4} x {a5} (such as {a6}); {a7} x {a8} (such as {a9})",
+    "{b1} x {b2} (such as {b3}); {b4} x {b5} (such as {b6})",
+    "{right} of {photos} test photos right: {share} % (95 % interval {low} to {high} %), macro F1 {f1}.",
+    "{right} of {photos} validation photos right: {share} % (95 % interval {low} to {high} %), macro F1 {f1}.",
+}  # fmt: skip
+"""Texts that the code puts together from parts, or that Qt asks for."""
 
 
 @pytest.fixture
@@ -29,6 +41,22 @@ def test_every_text_of_the_window_has_a_translation():
 
 def test_every_help_of_a_setting_has_a_translation():
     assert not sorted(help_texts() - set(CATALOGUE))
+
+
+def test_every_idea_of_a_kernel_or_a_preset_has_a_translation():
+    assert not sorted(idea_texts() - set(CATALOGUE))
+
+
+def test_no_translation_outlives_its_text():
+    said = code_texts() | idea_texts() | help_texts()
+    lines = "\0".join(["", *(text for text in said if " " in text), ""])
+    forms = {source: re.sub(r"\\{\w+\\}", "[^\0]+?", re.escape(source)) for source in set(CATALOGUE) - said}
+    assert {s for s, form in forms.items() if not re.search(f"\0{form}\0", lines)} <= NOT_IN_ONE_PIECE
+
+
+def test_no_two_texts_differ_only_in_the_names_of_their_places():
+    forms = [re.sub(r"\{\w+\}", "{}", source) for source in CATALOGUE]
+    assert not {form for form in forms if forms.count(form) > 1}
 
 
 @pytest.mark.parametrize("source", sorted(k for k in CATALOGUE if "{" in k))

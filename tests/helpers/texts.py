@@ -60,6 +60,23 @@ def _spoken(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
+def idea_texts() -> set[str]:
+    """The idea of every kernel that the laboratory shows, and of every preset."""
+    from core.laboratory.ladder import rungs
+    from core.training.presets import PRESETS
+
+    return {row.idea for row in rungs()} | {preset.idea for preset in PRESETS.values()}
+
+
+def code_texts() -> set[str]:
+    """Every text in app/ and core/, a value in it as 1, also as titles, and as values of other sentences."""
+    found = set()
+    for path in (p for part in ("app", "core") for p in (ROOT / part).rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        found |= {_spoken(node) for node in ast.walk(tree) if isinstance(node, ast.Constant | ast.JoinedStr)}
+    return found | {f(text) for text in found for f in (str.capitalize, lambda text: text.replace("_", " "))}
+
+
 def help_texts() -> set[str]:
     """The help of every setting."""
     from core.config import settings
