@@ -8,6 +8,7 @@ A graph goes to JSON and comes back equal; shapes in the file are checked, not t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -44,10 +45,7 @@ class Parameter:
 
     @property
     def size(self) -> int:
-        count = 1
-        for side in self.shape:
-            count *= side
-        return count
+        return math.prod(self.shape)
 
 
 @final

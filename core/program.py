@@ -83,7 +83,7 @@ def lower(graph: Graph, training: bool, outputs: Iterable[str] = ()) -> Program:
     batch norm first (`fold_batch_norm`).
     """
     kept = {graph.output, *outputs}
-    places = _concat_places(graph, kept)
+    places = _concat_places(graph)
     values: dict[str, Value] = {}
     buffers: dict[str, Shape] = {}
     steps: list[Step] = []
@@ -134,7 +134,7 @@ def _joins_producer(graph: Graph, node: Node, kept: set[str]) -> bool:
     )
 
 
-def _concat_places(graph: Graph, kept: set[str]) -> dict[str, tuple[str, int]]:
+def _concat_places(graph: Graph) -> dict[str, tuple[str, int]]:
     """Node name to (concat, first channel) for every input that can write into its concat's buffer."""
     places: dict[str, tuple[str, int]] = {}
     for concat in graph.nodes:
