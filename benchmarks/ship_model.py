@@ -1,8 +1,10 @@
-"""Make the shipped model of a finished run: photo side for use, temperature, thresholds, statistics, sources.
+"""Make the shipped model of a finished run: photo side for use, views, temperature, thresholds, statistics, sources.
 
     python -m benchmarks.ship_model runs/leaves $LEAFCLINIC_DATA/leaves --half --commit COMMIT --out leaves.safetensors
+    python -m benchmarks.ship_model leaves.safetensors $LEAFCLINIC_DATA/leaves --views 2 --out again.safetensors
 
-Reads training and validation photos only. `benchmarks.diagnosis` then judges it on the test split and writes the card.
+The second judges the weights of a file anew; `--made` says how they came about where the file does not. Reads training
+and validation photos only. `benchmarks.diagnosis` then judges it on the test split and writes the card.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ import numpy as np
 
 from benchmarks.pack_photos import chosen_rows
 from core.data.photo import read_photo
-from core.diagnosis.completion import Labelled, complete_model
+from core.diagnosis.completion import CALIBRATION, Labelled, complete_model
 from core.diagnosis.model_card import DATA
 from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
 from core.diagnosis.photo_size import with_photo_side
+from core.diagnosis.views import VIEWS
 from core.training.presets import PRESETS
 
 PER_CLASS = 120
@@ -66,19 +69,33 @@ def name_of(row: dict[str, str]) -> str:
     return f"{row['crop']}/{row['condition']}"
 
 
-def ship(run: Path, root: Path, side: int, commit: str, device: str, half: bool) -> ModelFile:
-    """The run's best model, used at `side` (0: as it was validated), completed as it will be stored."""
-    trained = read_model(run)
-    model = replace(trained, licence=LICENCE)
-    if side:
-        model = replace(model, graph=with_photo_side(trained.graph, side))
-    if half:
-        model = in_half(model)
+def ship(trained: ModelFile, root: Path, made: str, device: str = "cpu") -> ModelFile:
+    """The model as it will be stored: what it told of itself is left out and measured anew. `made`: a sentence."""
+    kept = {name: value for name, value in trained.figures.items() if not name.startswith(("validation_", "test_"))}
+    model = replace(trained, licence=LICENCE, figures=kept, sections={}, extra={})
     train = read_part(root, "train", model.classes, model.source_side, PER_CLASS)
     validation = read_part(root, "val", model.classes, model.source_side)
     model = complete_model(model, train, validation, device=device)
-    sources = [*SOURCES, trained_by(run, commit)]
-    return replace(model, sections={**model.sections, DATA: {"sources": sources, "weaknesses": list(WEAKNESSES)}})
+    bins = model.sections[CALIBRATION]["bins"]
+    photos = len(validation.labels)
+    reached = {"validation_photos": photos, "validation_accuracy": sum(b["photos"] * b["right"] for b in bins) / photos}
+    sources = {"sources": [*SOURCES, made], "weaknesses": list(WEAKNESSES)}
+    return replace(model, figures={**kept, **reached}, sections={**model.sections, DATA: sources})
+
+
+def prepared(trained: ModelFile, side: int, views: int, half: bool) -> ModelFile:
+    """The model used at `side` and with so many views (0: as it says itself), where wanted in half precision."""
+    model = replace(trained, views=views or trained.views)
+    if side:
+        model = replace(model, graph=with_photo_side(model.graph, side))
+    return in_half(model) if half else model
+
+
+def how_made(named: Path, trained: ModelFile, commit: str) -> str:
+    """How the weights of a run or of a shipped file came about, as a sentence; empty where neither tells."""
+    if named.is_dir():
+        return trained_by(named, commit) if commit else ""
+    return str(trained.sections.get(DATA, {}).get("sources", [""])[-1])
 
 
 def trained_by(run: Path, commit: str) -> str:
@@ -93,18 +110,26 @@ def trained_by(run: Path, commit: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("model", type=Path, help="run folder or model file")
     parser.add_argument("photos", type=Path)
     parser.add_argument("--side", type=int, default=0, help="pixels in use (as validated)")
+    parser.add_argument("--views", type=int, choices=VIEWS, default=0, help="2: with the mirror image (as it says)")
     parser.add_argument("--half", action="store_true", help="store filters in half precision")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--commit", required=True, help="what the training ran from")
+    parser.add_argument("--commit", default="", help="what the training of a run folder ran from")
+    parser.add_argument("--made", default="", help="a sentence: how the weights came about")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    model = ship(options.run, options.photos, options.side, options.commit, options.device, options.half)
+    trained = read_model(options.model)
+    made = options.made or how_made(options.model, trained, options.commit)
+    if not made:
+        parser.error("Say how the weights came about: --commit of a run folder, or --made.")
+    model = prepared(trained, options.side, options.views, options.half)
+    model = ship(model, options.photos, made, options.device)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write_model(options.out, model)
-    print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB, temperature {model.temperature:.3f}")
+    print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB, temperature {model.temperature:.3f}, "
+          f"{100 * model.figures['validation_accuracy']:.2f} % of validation photos right")
 
 
 if __name__ == "__main__":

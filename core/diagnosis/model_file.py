@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.diagnosis.views import VIEWS
 from core.errors import DataError, ModelFileError
 from core.graph import Graph, from_json, to_json
 from core.ops.builder import check
@@ -42,6 +43,8 @@ class ModelFile:
     temperature: logits are divided by it before the softmax. figures: what it reached, by name ("test_accuracy").
     sections: further JSON objects by name ("rejection", "thresholds"); extra: further arrays by name.
     half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_half`).
+    views: with 2 an answer is the mean over photo and mirror image (`core.diagnosis.views`), and all that the file
+    tells of itself is of such answers.
     """
 
     graph: Graph
@@ -55,6 +58,7 @@ class ModelFile:
     sections: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Array] = field(default_factory=dict)
     half: bool = False
+    views: int = 1
 
     @property
     def size(self) -> tuple[int, int]:
@@ -106,6 +110,7 @@ def write_model(path: Path, model: ModelFile) -> None:
             "square": model.source_side, "size": list(model.size), "mean": list(_floats(photo.attributes["mean"])),
             "std": list(_floats(photo.attributes["std"])), "layout": "NHWC", "colour": "RGB", "range": "0..1",
         },
+        "views": model.views,
         "temperature": model.temperature,
         "data_hash": model.data_hash,
         "licence": model.licence,
@@ -161,9 +166,12 @@ def _checked(file: TensorFile) -> ModelFile:
     source_side = int(header["preprocessing"]["square"])
     if not 1 <= source_side <= MAX_SIDE:
         raise ModelFileError(f"The file wants photos of {source_side} pixels; that cannot be.")
+    views = header.get("views", 1)
+    if type(views) is not int or views not in VIEWS:  # True and 1.0 are equal to 1
+        raise ModelFileError(f"The file wants {views!r} views of a photo; there can be 1 or 2 (with its mirror image).")
     return ModelFile(
         graph, weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
-        {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra, half,
+        {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra, half, views,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -26,6 +26,7 @@ CHECKED: Final = 8
 THRESHOLDS: Final = "thresholds"
 SQUARE: Final = "square"
 LICENCE: Final = "licence"
+VIEWS: Final = "views"
 """Keys of the file's metadata, besides those of `core.onnx.metadata`."""
 
 
@@ -39,8 +40,11 @@ class Check:
 
 
 def metadata_of(model: ModelFile) -> dict[str, str]:
-    """What a file carries besides preprocessing, class names and temperature."""
-    more = {SQUARE: str(model.source_side)}
+    """What a file carries besides preprocessing, class names and temperature.
+
+    Its graph answers one view; of how many views the mean is to be taken, stands here (docs/transfer.md).
+    """
+    more = {SQUARE: str(model.source_side), VIEWS: str(model.views)}
     if verdict.SECTION in model.sections:
         more[THRESHOLDS] = json.dumps(model.sections[verdict.SECTION], ensure_ascii=False)
     if model.licence:
@@ -66,7 +70,8 @@ def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
 
 
 def check_onnx(data: bytes, model: ModelFile) -> Check | None:
-    """Hold a float32 file against our own logits on photos of noise; None where onnxruntime is not installed.
+    """Hold a float32 file against our own logits of one view of photos of noise; None where onnxruntime is not
+    installed.
 
     Raises LeafClinicError where they differ by more than `TOLERANCE`.
     """
@@ -74,7 +79,7 @@ def check_onnx(data: bytes, model: ModelFile) -> Check | None:
     answer = run_onnx(data, prepare(model.graph, squares))
     if answer is None:
         return None
-    predictor = Predictor(model, batch=CHECKED)
+    predictor = Predictor(replace(model, views=1), batch=CHECKED)
     try:
         ours = predictor.predict(squares)["logits"]
     finally:

@@ -18,6 +18,7 @@ from core.diagnosis.features import feature_node, pool
 from core.diagnosis.figures import softmax
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, judge_photo
+from core.diagnosis.views import mean_of_views, show_views
 from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
@@ -69,6 +70,8 @@ class Answer:
 class Predictor:
     """A model loaded on a device. `batch` is the most photos at once; close it to give the memory back.
 
+    Everything that is said of a photo with a model comes from here, so that it rests on all views the model asks for.
+
     Where the model file has thresholds, the verdict may be "not sure" or "no leaf"; else it is the likeliest class if
     that is likelier than all others together.
     """
@@ -83,7 +86,7 @@ class Predictor:
         if self._features and self._features not in outputs:
             outputs = (*outputs, self._features)
         self.plan: Plan = compile_plan(
-            fold_batch_norm(model.graph), device=device, batch=batch, threads=threads, outputs=outputs
+            fold_batch_norm(model.graph), device=device, batch=batch * model.views, threads=threads, outputs=outputs
         )
         self.plan.load(fold_weights(model.graph, model.weights))
         self.predict(np.zeros((1, *model.size, 3), np.uint8))  # kernels are compiled before anything is timed
@@ -91,14 +94,10 @@ class Predictor:
     def predict(self, photos: Array) -> dict[str, Array]:
         """Outputs of squares uint8 ``(N, side, side, 3)``: "logits" ``(N, classes)``, temperature not applied, ...
 
-        Any side is taken; `model.source_side` is the one that training saw.
+        Any side is taken; `model.source_side` is the one that training saw. Of a model of two views every output is
+        the mean over both.
         """
-        rows = evaluation_rows(len(photos), photos.shape[1], self.model.size[0])
-        parts = []
-        for first in range(0, len(photos), self.batch):
-            part = slice(first, first + self.batch)
-            labels = np.full(len(rows[part]), -1, np.int32)
-            parts.append(self.plan.predict(PhotoBatch(np.ascontiguousarray(photos[part]), rows[part], labels)))
+        parts = [self._predict(photos[first : first + self.batch]) for first in range(0, len(photos), self.batch)]
         return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
     def probabilities(self, photos: Array) -> Array:
@@ -116,6 +115,14 @@ class Predictor:
 
     def close(self) -> None:
         self.plan.close()
+
+    def _predict(self, photos: Array) -> dict[str, Array]:
+        """The same for at most `batch` photos."""
+        views = self.model.views
+        shown = np.ascontiguousarray(show_views(photos, views))
+        rows = evaluation_rows(len(shown), shown.shape[1], self.model.size[0])
+        outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))
+        return {name: mean_of_views(output, views) for name, output in outputs.items()}
 
     def _diagnose(self, paths: Sequence[str], coverage: float) -> Iterator[Diagnosis]:
         found: list[Diagnosis | float] = []

@@ -73,6 +73,15 @@ def test_weights_beyond_half_precision_are_refused(model):
         in_half(replace(model, weights=large))
 
 
+def test_views_come_back_and_a_file_that_names_none_has_one(model, tmp_path):
+    path = tmp_path / "x.safetensors"
+    write_crafted(path, model)
+    assert read_model(path).views == 1
+    for views in (1, 2):
+        write_model(path, replace(model, views=views))
+        assert read_model(path).views == views
+
+
 def test_other_classes_than_weights_are_refused(model, tmp_path):
     for classes in (["a", "b"], ["a", "b", "b"], ["a", "b", "c", "d"]):
         write_crafted(tmp_path / "x.safetensors", model, classes=classes)
@@ -100,6 +109,12 @@ def test_weights_that_do_not_fit_are_named(model, tmp_path):
         ({"temperature": 0}, "temperature"),
         ({"temperature": float("inf")}, "temperature"),
         ({"preprocessing": {"square": 1 << 40}}, "photos of"),
+        ({"views": 0}, "wants 0 views of a photo; there can be 1 or 2"),
+        ({"views": 3}, "wants 3 views"),
+        ({"views": True}, "wants True views"),
+        ({"views": 2.0}, "wants 2.0 views"),
+        ({"views": "2"}, "wants '2' views"),
+        ({"views": None}, "wants None views"),
         ({"graph": {}}, "cannot be read"),
         ({"figures": {"test_accuracy": "good"}}, "header that cannot be read"),
         ({"sections": 5}, "header that cannot be read"),

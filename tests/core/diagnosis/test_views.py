@@ -1,0 +1,130 @@
+"""Two views of a photo: every output is the mean over the photo and its mirror image, held against float64."""
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+
+from core.diagnosis.completion import Labelled, observe
+from core.diagnosis.eight_bit import measure_loss, measure_ranges, quantise_model
+from core.diagnosis.examination import Examiner
+from core.diagnosis.features import feature_node, pool
+from core.diagnosis.figures import softmax
+from core.diagnosis.model_card import describe_model
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.portable import check_onnx, metadata_of, to_onnx
+from core.diagnosis.prediction import Predictor
+from core.diagnosis.views import mean_of_views, show_views
+from core.models import build, initial_weights
+from core.ops.network import forward
+from tests.helpers.compare import assert_close, relative_error
+from tests.helpers.noise import integers
+
+
+def model(name="cnn", side=17, views=2):
+    graph = build(name, 3, side)
+    return ModelFile(graph, initial_weights(graph, 4), ("a", "b", "c"), side, 1.3, views=views)
+
+
+def squares(count, side):
+    return integers("views", (count, side, side, 3), 0, 256).astype(np.uint8)
+
+
+def reference(one, photos):
+    """Logits and feature maps of each view by the reference ops in float64; photos have the network's side."""
+    photo = one.graph.nodes[0].attributes
+    weights = {name: array.astype(np.float64) for name, array in one.weights.items()}
+    found = []
+    for shown in (photos, photos[:, :, ::-1]):
+        x = (shown / 255.0 - np.array(photo["mean"])) / np.array(photo["std"])
+        values = forward(one.graph, weights, x)
+        found.append((values[one.graph.output], values[feature_node(one.graph)]))
+    assert found[0][0].dtype == np.float64
+    return found
+
+
+@pytest.mark.parametrize("name", ["cnn", "squeezenet1_1", "mobilenetv2"])
+@pytest.mark.parametrize("batch", [1, 2, 8])
+def test_every_output_is_the_mean_of_both_views_and_maps_are_turned_back(name, batch):
+    one = model(name, 33)
+    photos, node = squares(5, 33), feature_node(one.graph)
+    (plain, plain_map), (mirrored, mirrored_map) = reference(one, photos)
+    assert relative_error(plain, mirrored) > 1e-2, "views that say the same would prove nothing"
+    predictor = Predictor(one, batch=batch, outputs=(node,))
+    got = predictor.predict(photos)
+    predictor.close()
+    assert_close(got["logits"], (plain + mirrored) / 2, 1e-4)
+    assert_close(got[node], (plain_map + mirrored_map[:, :, ::-1]) / 2, 1e-4)
+    assert_close(pool(got[node]), (pool(plain_map) + pool(mirrored_map)) / 2, 1e-4)
+
+
+@pytest.mark.parametrize("side", [1, 16, 17, 23, 40])
+def test_a_photo_of_any_side_and_its_mirror_image_get_the_same_answer(side):
+    photos = squares(3, side)
+    two, alone = Predictor(model(), batch=2), Predictor(model(views=1), batch=2)
+    got, turned = two.predict(photos)["logits"], two.predict(photos[:, :, ::-1])["logits"]
+    each = [alone.predict(shown)["logits"] for shown in (photos, photos[:, :, ::-1])]
+    two.close()
+    alone.close()
+    assert got.tobytes() == turned.tobytes()
+    assert_close(got, (each[0].astype(np.float64) + each[1]) / 2, 1e-6)
+
+
+def test_one_view_is_what_it_was():
+    photos = squares(3, 17)
+    assert show_views(photos, 1) is photos
+    assert mean_of_views(photos, 1) is photos
+
+
+def test_a_view_that_is_no_number_makes_no_number():
+    answers = np.ones((4, 3), np.float32)
+    answers[1, 2] = np.nan
+    assert np.isnan(mean_of_views(answers, 2)[0, 2])
+    assert np.isfinite(mean_of_views(answers, 2)[1]).all()
+
+
+def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path):
+    one, photos = model("squeezenet1_1", 33), squares(3, 33)
+    (plain, _), (mirrored, _) = reference(one, photos)
+    wanted = softmax((plain + mirrored) / 2, one.temperature)
+    paths = [str(tmp_path / f"{i}.png") for i in range(3)]
+    for path, photo in zip(paths, photos, strict=True):
+        cv2.imwrite(path, photo[..., ::-1])
+    predictor, examiner = Predictor(one, batch=2), Examiner(one)
+    said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
+    examined = [examiner.examine(photo, crop=False).probabilities for photo in photos]
+    answered = [answer.probabilities for answer in predictor.answer(photos)]
+    seen = softmax(observe(predictor, photos, None).logits, one.temperature)
+    predictor.close()
+    examiner.close()
+    assert_close(np.reshape(said, (3, 3)), -np.sort(-wanted, axis=1), 1e-4)
+    for got in (examined, answered, seen):
+        assert_close(np.array(got), wanted, 1e-4)
+
+
+def test_onnx_answers_one_view_and_says_how_many_make_an_answer():
+    two, one = model(), model(views=1)
+    assert (metadata_of(two)["views"], metadata_of(one)["views"]) == ("2", "1")
+    assert check_onnx(to_onnx(two), two).difference < 1e-4
+
+
+def test_eight_bits_are_ranged_and_judged_on_both_views():
+    two = model()
+    photos = squares(6, 17)
+    mirrored = measure_ranges(replace(two, views=1), np.ascontiguousarray(photos[:, :, ::-1]))
+    plain, both = measure_ranges(replace(two, views=1), photos), measure_ranges(two, photos)
+    assert plain != mirrored
+    for name, (low, high) in both.items():
+        assert low == pytest.approx(min(plain[name][0], mirrored[name][0]), rel=1e-5)
+        assert high == pytest.approx(max(plain[name][1], mirrored[name][1]), rel=1e-5)
+    labels = np.zeros(6, np.int64)
+    quantised = quantise_model(two, Labelled(photos, labels))
+    loss = measure_loss(quantised, two, Labelled(photos, labels))
+    turned = measure_loss(quantised, two, Labelled(np.ascontiguousarray(photos[:, :, ::-1]), labels))
+    assert loss == turned
+
+
+def test_the_card_says_so():
+    assert "mirror image" in describe_model(model())
+    assert "mirror" not in describe_model(model(views=1))
