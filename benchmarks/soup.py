@@ -1,0 +1,191 @@
+"""Mean of the weights of models that were fine-tuned from one ("model soup"), chosen by validation photos.
+
+    python -m benchmarks.soup $LEAFCLINIC_DATA/leaves leaves.safetensors runs/a runs/b --views 2 --half \
+        --out runs/soup.safetensors
+
+The first model is what the others started from. Judged are each by itself, the mean of all (uniform soup) and the
+greedy soup: in order of their score models join while the score does not fall. Source: Wortsman et al., "Model soups:
+averaging weights of multiple fine-tuned models improves accuracy without increasing inference time", 2022.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.pack_photos import chosen_rows
+from benchmarks.ship_model import name_of
+from core.data.photo import read_photo
+from core.diagnosis.calibration import fit_temperature
+from core.diagnosis.coverage import coverage_curve
+from core.diagnosis.figures import judge, softmax
+from core.diagnosis.model_card import DATA
+from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
+from core.diagnosis.prediction import Predictor
+from core.errors import ModelFileError
+from core.ops.contract import Array, Arrays
+from core.program import fold_batch_norm, fold_weights
+from core.training.presets import PRESETS
+
+NEAR = 0.0005
+"""So much less of the score the uniform soup may have and is taken all the same: it chooses nothing."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Shares 0..1 of validation photos right: in all, of field photos of leaves, of the 90 % answered surest."""
+
+    right: float
+    field: float
+    covered: float
+    macro_f1: float
+
+    @property
+    def mean(self) -> float:
+        return (self.right + self.field) / 2
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Models whose mean was judged, by number in rising order."""
+
+    members: tuple[int, ...]
+    score: Score
+
+
+Judge = Callable[[tuple[int, ...]], Score]
+
+
+def choose(count: int, judged: Judge) -> tuple[list[Tried], Tried]:
+    """(the single models, the uniform and the greedy soup; the one to take)."""
+    singles = [Tried((i,), judged((i,))) for i in range(count)]
+    uniform = Tried(tuple(range(count)), judged(tuple(range(count))))
+    greedy = join_greedily(singles, judged)
+    best = max((*singles, greedy, uniform), key=lambda tried: tried.score.mean)
+    near = uniform.score.mean >= best.score.mean - NEAR
+    return [*singles, uniform, greedy], uniform if near else best
+
+
+def join_greedily(singles: Sequence[Tried], judged: Judge) -> Tried:
+    """The best single model; each further one, in order of its score, joins where the score does not fall."""
+    first, *others = sorted(singles, key=lambda tried: -tried.score.mean)
+    soup = first
+    for other in others:
+        members = tuple(sorted((*soup.members, *other.members)))
+        more = Tried(members, judged(members))
+        if more.score.mean >= soup.score.mean:
+            soup = more
+    return soup
+
+
+def read_alike(paths: Sequence[Path]) -> list[ModelFile]:
+    """Models with their batch norm folded. Raises ModelFileError where they are not of one network and classes."""
+    models = [folded(read_model(path)) for path in paths]
+    for path, model in zip(paths[1:], models[1:], strict=True):
+        if model.graph != models[0].graph:
+            raise ModelFileError(f"{path} is of another network or photo size than {paths[0]}: no mean can be taken.")
+        if model.classes != models[0].classes:
+            raise ModelFileError(f"{path} tells other classes apart than {paths[0]}: no mean can be taken.")
+    return models
+
+
+def folded(model: ModelFile) -> ModelFile:
+    """The same answers without batch norm: weights of one start can be averaged then, statistics could not."""
+    return replace(model, graph=fold_batch_norm(model.graph), weights=fold_weights(model.graph, model.weights))
+
+
+def mean_weights(models: Sequence[ModelFile]) -> dict[str, Array]:
+    """The mean of each weight, float32, added up in float64."""
+    return {
+        name: (sum(m.weights[name].astype(np.float64) for m in models) / len(models)).astype(np.float32)
+        for name in models[0].weights
+    }
+
+
+def bare(model: ModelFile, weights: Arrays, views: int, half: bool) -> ModelFile:
+    """The network with these weights, without anything that was measured of others."""
+    made = replace(model, weights=weights, temperature=1.0, figures={}, sections={}, extra={}, views=views)
+    return in_half(made) if half else replace(made, half=False)
+
+
+def make_judge(root: Path, models: Sequence[ModelFile], views: int, half: bool, device: str) -> Judge:
+    """Scores of means of the models on the validation photos, which are read once. One plan serves all."""
+    classes, side = models[0].classes, models[0].source_side
+    rows = [r for r in chosen_rows(root / "manifest.csv", ["val"], []) if name_of(r) in classes]
+    labels = np.array([classes.index(name_of(r)) for r in rows])
+    field = np.array([r["setting"] == "field" and r["crop"] != "background" for r in rows])
+    photos = np.stack([read_photo(str(root / r["path"]), side) for r in rows])
+    predictor = Predictor(bare(models[0], models[0].weights, views, half), device=device, batch=64)
+
+    def judged(members: tuple[int, ...]) -> Score:
+        made = bare(models[0], mean_weights([models[i] for i in members]), views, half)
+        predictor.plan.load(made.weights)
+        return score(predictor.predict(photos)["logits"], labels, field, classes)
+
+    return judged
+
+
+def score(logits: Array, labels: Array, field: Array, classes: Sequence[str]) -> Score:
+    """field: bool ``(N,)``. Coverage is by probabilities at the temperature that fits these photos."""
+    right = logits.argmax(axis=1) == labels
+    sure = softmax(logits, fit_temperature(logits, labels)).max(axis=1)
+    covered = coverage_curve(sure, right, (0.9,))[0].accuracy
+    return Score(float(right.mean()), float(right[field].mean()), covered, judge(logits, labels, classes).macro_f1)
+
+
+def describe(tried: Tried, paths: Sequence[Path]) -> str:
+    names = ", ".join(paths[i].stem if paths[i].is_file() else paths[i].name for i in tried.members)
+    s = tried.score
+    return (f"{100 * s.mean:.2f} mean  {100 * s.right:.2f} % in all  {100 * s.field:.2f} % field  "
+            f"{100 * s.covered:.2f} % at 90 % coverage  macro F1 {s.macro_f1:.4f}  {names}")
+
+
+def made_of(paths: Sequence[Path], members: Sequence[int]) -> str:
+    """How the weights came about, as a sentence for the model card."""
+    told = [options_of(paths[i]) if paths[i].is_dir() else f"{paths[i].stem}, which they started from" for i in members]
+    return f"Mean of the weights of {len(told)} networks: {'; '.join(told)}."
+
+
+def options_of(run: Path) -> str:
+    """What a run was given besides its preset."""
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    recipe = PRESETS[config["preset"]].values
+    given = {name: config[name] for name in ("seed", "epochs", "minutes") if config[name]}
+    given |= {name: config[name] for name, value in recipe.items() if config[name] != value and name != "epochs"}
+    words = (f"--{name.replace('_', '-')} {round(v, 2) if name == 'minutes' else v}" for name, v in given.items())
+    return f"--preset {config['preset']} {' '.join(words)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("models", type=Path, nargs="+", help="model files or run folders, the start first")
+    parser.add_argument("--views", type=int, default=1, choices=(1, 2), help="2: with the mirror image")
+    parser.add_argument("--half", action="store_true", help="judge and store filters in half precision")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--figures", type=Path, help="JSON with every score")
+    options = parser.parse_args()
+    models = read_alike(options.models)
+    tried, taken = choose(
+        len(models), make_judge(options.photos, models, options.views, options.half, options.device)
+    )
+    for one in (*tried, taken):
+        print(describe(one, options.models), flush=True)
+    made = bare(models[0], mean_weights([models[i] for i in taken.members]), options.views, options.half)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    told = {DATA: {"sources": [made_of(options.models, taken.members)]}}
+    write_model(options.out, replace(made, sections=told))
+    if options.figures:
+        figures = {"models": [p.name for p in options.models], "tried": [asdict(t) for t in tried],
+                   "taken": asdict(taken)}
+        options.figures.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
