@@ -17,6 +17,7 @@ from core.gpu.kernels import (
     conv2d_im2col,
     conv2d_shared,
     dense,
+    dense_warp,
     depthwise,
     depthwise_filters,
     dropout,
@@ -96,6 +97,12 @@ DENSE: Final = (
         "one thread per weight", refuse_fused, LONG_SUMS),
     row("dense", "backward_weight", "shared", dense.launch_shared_backward_weight, "dweight dbias",
         "tiled product of the transposed dy", refuse_fused, LONG_SUMS),
+    row("dense", "forward", "warp_tiled", dense_warp.launch_forward, "out",
+        "the weight turned, then a warp's own tiles", dense_warp.refuse),
+    row("dense", "backward_input", "warp_tiled", dense_warp.launch_backward_input, "dx",
+        "a warp's own tiles, 8 x 16 sums a thread", dense_warp.refuse),
+    row("dense", "backward_weight", "warp_tiled", dense_warp.launch_backward_weight, "dweight dbias",
+        "dy turned, then a warp's own tiles", dense_warp.refuse_weight, LONG_SUMS),
 )  # fmt: skip
 
 POOLS: Final = (

@@ -13,9 +13,9 @@ from core.gpu.kernels.matmul_tensor_core import KINDS, TILE, make_kernel
 from core.gpu.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
 
 MODULES = (
-    "batch_norm", "conv2d", "conv2d_im2col", "conv2d_shared", "dense", "depthwise", "depthwise_filters", "dropout",
-    "elementwise", "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp", "pool", "product", "reduction",
-    "softmax", "update",
+    "batch_norm", "conv2d", "conv2d_im2col", "conv2d_shared", "dense", "dense_warp", "depthwise", "depthwise_filters",
+    "dropout", "elementwise", "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp", "pool", "product",
+    "reduction", "softmax", "update",
 )  # fmt: skip
 
 ON_EVERY_GPU = (
