@@ -127,6 +127,7 @@ def _gpu() -> Iterator[Finding]:
 
 def _open_gpu() -> Iterator[Finding]:
     from core.gpu.cuda import cuda, driver
+    from core.gpu.turing import FIRST_AFTER
 
     version = int(driver.cuDriverGetVersion()[1])
     yield Finding("driver", True, f"The NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}.")
@@ -136,10 +137,10 @@ def _open_gpu() -> Iterator[Finding]:
     name = device.name.decode() if isinstance(device.name, bytes) else device.name
     yield Finding("GPU", True, f"{name}, compute capability {capability[0]}.{capability[1]}, "
                   f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free.")
-    if capability >= (8, 0):
+    if capability >= FIRST_AFTER:
         yield Finding("precision", True, "float32, tf32 and mixed (bf16) all run on its tensor cores.")
     else:
-        yield Finding("precision", True, "It is older than Ampere: float32 runs on the teaching kernels only.")
+        yield Finding("precision", True, "It is older than Ampere: everything runs in float32, without tensor cores.")
 
 
 def report(findings: list[Finding]) -> str:

@@ -20,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
+from core.gpu import turing
+
 Argument: TypeAlias = str | int | bool | tuple[int, ...]
 Capability: TypeAlias = tuple[int, int]
 
@@ -64,6 +66,8 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
 
     signature = tuple(getattr(types, kind) for kind in recipe.kinds)
     ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
+    if capability < turing.FIRST_AFTER:
+        ptx = turing.without_async_copies(ptx)
     return (ptx.replace(".target sm_90", ".target sm_90a", 1) if "wgmma" in ptx else ptx), entry
 
 
@@ -117,7 +121,7 @@ def _path(recipe: Recipe, capability: Capability) -> Path:
 def _source_hash() -> str:
     """Of all that the PTX of kernels follows from: they use each other's device functions."""
     here = Path(__file__).parent
-    files = [here / "cuda.py", here / "ptx.py", *sorted((here / "kernels").glob("*.py"))]
+    files = [here / "cuda.py", here / "ptx.py", here / "turing.py", *sorted((here / "kernels").glob("*.py"))]
     text = b"".join(f.read_bytes() for f in files)
     return hashlib.sha256(text + version("numba-cuda").encode()).hexdigest()
 

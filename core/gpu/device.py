@@ -13,11 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, final
 
 from core.errors import DeviceError, OutOfMemory
+from core.gpu import turing
 from core.gpu.compiler import Recipe, compile_recipes
 from core.gpu.cuda import driver
 
-OLDEST: Final = (8, 0)
-"""Ampere: the first with asynchronous copies and bf16 on the tensor cores, which every fast kernel uses."""
+OLDEST: Final = turing.CAPABILITY
+"""Turing: the oldest that the kernels are compiled for and tested with."""
 
 _C_TYPES: Final = {
     "uint64": ctypes.c_uint64, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "float32": ctypes.c_float,
@@ -50,10 +51,21 @@ def problem() -> str | None:
     name, capability = _identify(check(driver.cuDeviceGet(0)))
     if capability < OLDEST:
         return (
-            f"The {name} has compute capability {capability[0]}.{capability[1]}; the kernels here need 8.0 (Ampere, "
-            "2020) or newer. Use --device cpu."
+            f"The {name} has compute capability {capability[0]}.{capability[1]}; the kernels here need 7.5 (Turing, "
+            "2018) or newer. Use --device cpu."
         )
     return None
+
+
+def precision_problem() -> str | None:
+    """Why the device, which `problem` finds none with, computes in float32 alone, or None."""
+    name, capability = _identify(check(driver.cuDeviceGet(0)))
+    if capability >= turing.FIRST_AFTER:
+        return None
+    return (
+        f"The {name} (compute capability {capability[0]}.{capability[1]}) computes in float32: bf16 and tf32 came "
+        "with 8.0 (Ampere, 2020)."
+    )
 
 
 def _identify(handle: Any) -> tuple[str, tuple[int, int]]:

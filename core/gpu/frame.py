@@ -52,7 +52,7 @@ class Frame:
     def __init__(
         self, program: Program, layout: ParameterLayout, batch: int, precision: str, processors: int,
         frozen: frozenset[str], shared: int = 227 << 10, whole: bool = False, hopper: bool = False,
-        kept: frozenset[str] = frozenset(),
+        kept: frozenset[str] = frozenset(), turing: bool = False,
     ) -> None:  # fmt: skip
         self.program, self.layout, self.batch, self.processors, self.frozen = program, layout, batch, processors, frozen
         self.shared = shared
@@ -63,7 +63,12 @@ class Frame:
         """Whether kernels for compute capability 9.0 alone may be used; buffers that are read after the walk."""
         self.partials: dict[str, int] = {}
         """How many partial sums a launch wrote of the array so named."""
-        self.arithmetic = ARITHMETIC[precision]
+        if turing and precision != "float32":
+            raise KernelUnavailable(
+                f"This GPU is older than Ampere and computes in float32 only, not in {precision}: use "
+                "--precision float32."
+            )
+        self.arithmetic = "fma" if turing else ARITHMETIC[precision]
         self.element = ELEMENT[self.arithmetic]
         self.vector = 16 // self.element
         self.places = Places()

@@ -12,6 +12,7 @@ from core.arena import lay_out
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
 from core.gpu import device as gpu
+from core.gpu import turing
 from core.gpu.compiler import Recipe
 from core.gpu.cuda import driver
 from core.gpu.frame import Frame, Places
@@ -98,7 +99,7 @@ class CudaPlan(Plan):
         d = self._device
         return Frame(
             self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared, self._verify,
-            d.capability == HOPPER, frozenset(self._kept_buffers()),
+            d.capability == HOPPER, frozenset(self._kept_buffers()), d.capability < turing.FIRST_AFTER,
         )  # fmt: skip
 
     def _kept_buffers(self) -> list[str]:

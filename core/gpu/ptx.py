@@ -287,6 +287,18 @@ def shuffle_bits(context, value, lanes):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def of_quad(context, bits, place):  # type: ignore[no-untyped-def]
+    """The float32 that one of this lane's four neighbours holds."""
+    return instruction("shfl.sync.idx.b32 $0, $1, $2, 0x1c1f, 0xffffffff;", [_f], [_u, _u], True)
+
+
+@intrinsic
+def of_lane(context, bits, lane):  # type: ignore[no-untyped-def]
+    """The float32 that a lane of the warp holds."""
+    return instruction("shfl.sync.idx.b32 $0, $1, $2, 31, 0xffffffff;", [_f], [_u, _u], True)
+
+
+@intrinsic
 def divide_fast(context, n, multiplier, shift):  # type: ignore[no-untyped-def]
     """``(high32(n * multiplier) + n) >> shift``: left to Numba this becomes 64-bit arithmetic, 4x as long."""
     text = "{.reg .u32 t; mul.hi.u32 t, $1, $2; add.u32 t, t, $1; shr.u32 $0, t, $3;}"

@@ -14,7 +14,7 @@ from weakref import finalize
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import control, norm_steps
+from core.gpu import control, norm_steps, turing
 from core.gpu.backward_steps import write_backward
 from core.gpu.cuda import driver
 from core.gpu.device import Device, check, open_device
@@ -117,9 +117,10 @@ def loss_gradient(frame: Frame, step: Step) -> None:
     frame.add(head_launch(frame, frame.image(step.inputs[0], True), ""))
 
 
-def new_frame(case: Case, processors: int, shared: int, mode: Mode = TRAINING) -> Frame:
+def new_frame(case: Case, processors: int, shared: int, mode: Mode = TRAINING, old: bool = False) -> Frame:
+    """`old`: for a GPU before compute capability 8.0."""
     program, layout = lower_case(case, mode)
-    return Frame(program, layout, case.batch, case.precision, processors, frozenset(), shared)
+    return Frame(program, layout, case.batch, case.precision, processors, frozenset(), shared, turing=old)
 
 
 def refuses(write: Write) -> Refusal:
@@ -250,7 +251,7 @@ def launcher(direction: str, write: Write) -> Launcher:
             theirs = {n: address_of(a) for n, a in arrays.items() if hasattr(a, "__cuda_array_interface__")}
 
             def make(device: Device, allocate: Allocate) -> Work:
-                frame = new_frame(case, device.processors, device.shared, mode)
+                frame = new_frame(case, device.processors, device.shared, mode, device.capability < turing.FIRST_AFTER)
                 return prepare(frame, direction, write, theirs, allocate, mode)
 
             arrays[key] = Prepared(make)

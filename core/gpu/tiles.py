@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import log2
 from pathlib import Path
@@ -21,6 +21,12 @@ MINIMUM_PIXELS: Final = 256
 
 WASTE: Final = 1.35
 """Columns computed over columns needed that a tile may have, where another fits better."""
+
+
+FMA_FRAGMENTS: Final = 8
+"""Fragments of 16 x 8 sums that a warp may hold beside the factors it asks its lanes for: above, they spill."""
+FMA_THREADS: Final = 256
+"""Threads of a block that leave each one 255 registers."""
 
 
 @final
@@ -46,14 +52,32 @@ class Row:
 
 @cache
 def _rows(arithmetic: str, direction: str) -> tuple[Row, ...]:
-    measured = "float32" if arithmetic == "tf32" else arithmetic
+    measured = "float32" if arithmetic in ("tf32", "fma") else arithmetic
     text = (Path(__file__).with_name("tiles.json")).read_text(encoding="utf-8")
     found = []
     for raw in json.loads(text):
         if (raw["arithmetic"], raw["direction"]) == (measured, direction):
-            shape, best = (raw["rows"], raw["columns"], raw["depth"]), (raw["splits"], tuple(raw["tile"]))
-            found.append(Row(arithmetic, direction, *shape, *best, raw["microseconds"]))
+            shape, tile = (raw["rows"], raw["columns"], raw["depth"]), _tile(arithmetic, *raw["tile"])
+            if arithmetic != "fma" or tile.threads <= FMA_THREADS:
+                found.append(Row(arithmetic, direction, *shape, raw["splits"], tile.numbers, raw["microseconds"]))
     return tuple(found)
+
+
+def _tile(arithmetic: str, *numbers: int) -> Tile:
+    """The tile, without tensor cores with two stages, one block and more warps.
+
+    So its rings fit into Turing's 64 KiB, where nothing is copied ahead anyway, and its sums into the registers.
+    """
+    tile = Tile(*numbers)
+    if arithmetic != "fma":
+        return tile
+    tile = replace(tile, stages=2, blocks=1)
+    while tile.fragments[0] * tile.fragments[1] > FMA_FRAGMENTS:
+        if tile.fragments[0] % 2 == 0:
+            tile = replace(tile, warp_rows=2 * tile.warp_rows)
+        else:
+            tile = replace(tile, warp_columns=2 * tile.warp_columns)
+    return tile
 
 
 def _nearest(arithmetic: str, direction: str, rows: int, columns: int, depth: int) -> Iterator[Row]:
@@ -65,7 +89,7 @@ def forward(arithmetic: str, rows: int, columns: int, depth: int, half: int = 0)
     for row in _nearest(arithmetic, "fire_forward" if half else "forward", rows, columns, depth):
         if _fits(row.tile[1], columns) and half % row.tile[1] == 0:
             return Tile(*row.tile)
-    return Tile(64, 64, 64, 3, 2, 2, 4)
+    return _tile(arithmetic, 64, 64, 64, 3, 2, 2, 4)
 
 
 def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile:
@@ -73,7 +97,7 @@ def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile
     for row in _nearest(arithmetic, "backward_input", rows, columns, depth):
         if _fits(row.tile[1], columns):
             return Tile(*row.tile)
-    return Tile(128, 64)
+    return _tile(arithmetic, 128, 64, 64, 3, 4, 2, 2)
 
 
 def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int, size: int) -> Tile:
@@ -82,7 +106,7 @@ def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int
         tile = Tile(*row.tile)
         if tile.depth == size and _fits(tile.columns, columns):
             return tile
-    return Tile(128, 64 if columns > 32 else 32 if columns > 16 else 16, size, 2, 4, 1)
+    return _tile(arithmetic, 128, 64 if columns > 32 else 32 if columns > 16 else 16, size, 2, 4, 1)
 
 
 def prefers_halo(arithmetic: str, rows: int, columns: int, channels: int, depth: int) -> bool:
@@ -129,7 +153,7 @@ def backward_weight(
         if -(-filters // tile.rows) * tile.rows <= max(2 * filters, 16):
             splits = row.splits if row.distance(pixels, filters, depth) < 0.1 else 0
             return tile, splits or _splits(pixels, filters, depth, tile, processors)
-    tile = Tile(64, 128, 32, 3, 2, 4)
+    tile = _tile(arithmetic, 64, 128, 32, 3, 2, 4, 2)
     return tile, _splits(pixels, filters, depth, tile, processors)
 
 

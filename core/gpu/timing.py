@@ -14,8 +14,8 @@ MATRIX_RATE: Final = {8: 2048, 9: 4096, 10: 8192, 12: 2048}
 """bf16 operations a clock and multiprocessor on the tensor cores, by major compute capability (vendor's tables)."""
 
 
-SLOWER: Final = {"bf16": 1, "tf32": 2, "float32": 6}
-"""How many times slower than bf16 the tensor cores are; float32 is three tf32 products."""
+SLOWER: Final = {"bf16": 1, "tf32": 2, "float32": 6, "fma": 16}
+"""How many times slower than `MATRIX_RATE`; float32 is three tf32 products, fma 64 multiply-adds a clock (Turing)."""
 
 
 def time_launches(

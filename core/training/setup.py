@@ -78,6 +78,8 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     config = adopt(config, origin)
     scanned = scan_field(config.field, config.label) if config.field else None  # its mistakes are told at once
     photos = yield from _prepare(config, device, commands)
+    precision, told = choose_precision(config.precision, device)
+    config = replace(config, precision=precision)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.dataset.classes
     network = first_network(config, origin, classes)
@@ -108,7 +110,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
         field=None if field is None else _field_loader(config, field, VALIDATION_BATCH[device]),
-        warnings=(*note, *network.notes, *photos.warnings, *(field.warnings if field else ())),
+        warnings=(*note, *told, *network.notes, *photos.warnings, *(field.warnings if field else ())),
     )
 
 
@@ -181,6 +183,16 @@ def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:
         return wanted, ()
     problem = cuda_problem()
     return ("cuda", ()) if problem is None else ("cpu", (f"Training on the CPU. {problem}",))
+
+
+def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
+    """The precision taken and, where an older GPU knows float32 alone, a sentence that says so; the GPU is open."""
+    if device != "cuda" or wanted == "float32":
+        return wanted, ()
+    from core.gpu.device import precision_problem
+
+    reason = precision_problem()
+    return (wanted, ()) if reason is None else ("float32", (f"{reason} So this run does, instead of {wanted}.",))
 
 
 def compile_fitting(

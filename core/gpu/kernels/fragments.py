@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.cuda import device_function, types
-from core.gpu.ptx import bits_to_float, divide_fast, ldmatrix2, ldmatrix4, mma_bf16, mma_tf32, to_tf32
+from core.gpu.cuda import cuda, device_function, types
+from core.gpu.ptx import (
+    bits_to_float,
+    divide_fast,
+    ldmatrix2,
+    ldmatrix4,
+    mma_bf16,
+    mma_tf32,
+    of_lane,
+    of_quad,
+    to_tf32,
+)
 
-ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4}
+ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4, "fma": 4}
 """Bytes of an element in memory by arithmetic."""
 
-ONES: Final = {"bf16": 0x3F803F80, "tf32": 0x3F800000, "float32": 0x3F800000}
+ONES: Final = {"bf16": 0x3F803F80, "tf32": 0x3F800000, "float32": 0x3F800000, "fma": 0x3F800000}
 """Bits of a fragment register full of ones."""
 
 i32, f32, u32, u64 = types.int32, types.float32, types.uint32, types.uint64
@@ -29,16 +39,6 @@ def fast_divisor(divisor: int) -> tuple[int, int]:
 def divide(n, multiplier, shift):
     """`n` over the divisor that `fast_divisor` prepared."""
     return divide_fast(u32(n), u32(multiplier), u32(shift))
-
-
-def multiply_add(arithmetic: str) -> Any:
-    """A device function ``f(a, b, sums, at, tiles)``: one 16-row fragment times `tiles` fragments of 8 columns.
-
-    a: 4 registers; b: 2 a tile; sums: 4 a tile from `at` on.
-    """
-    if arithmetic == "bf16":
-        return _multiply_bf16
-    return _multiply_tf32 if arithmetic == "tf32" else _multiply_float32
 
 
 @device_function
@@ -87,6 +87,41 @@ def _multiply_float32(a, b, sums, at, tiles):
         r = mma_tf32(h0, h1, h2, h3, p0, p1, r[0], r[1], r[2], r[3])
         for i in range(4):
             sums[o + i] = f32(sums[o + i] + r[i])
+
+
+@device_function
+def _multiply_fma(a, b, sums, at, tiles):
+    """The same product without tensor cores, exact to float32: lanes ask each other for the factors' values.
+
+    Lane 4 g + t holds a's (row g, depth t), (g + 8, t), (g, t + 4), (g + 8, t + 4), b's (depth t, column g) and
+    (t + 4, g), and sums (g, 2 t), (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1).
+    """
+    column = u32((i32(cuda.threadIdx.x) & 3) * 8)
+    for t in range(4):
+        upper, lower = of_quad(a[0], u32(t)), of_quad(a[1], u32(t))
+        upper4, lower4 = of_quad(a[2], u32(t)), of_quad(a[3], u32(t))
+        even, odd = u32(column + u32(t)), u32(column + u32(t + 4))
+        for n in range(tiles):
+            o = at + n * 4
+            left, right = of_lane(b[n * 2], even), of_lane(b[n * 2], odd)
+            left4, right4 = of_lane(b[n * 2 + 1], even), of_lane(b[n * 2 + 1], odd)
+            sums[o] = f32(f32(sums[o] + f32(upper * left)) + f32(upper4 * left4))
+            sums[o + 1] = f32(f32(sums[o + 1] + f32(upper * right)) + f32(upper4 * right4))
+            sums[o + 2] = f32(f32(sums[o + 2] + f32(lower * left)) + f32(lower4 * left4))
+            sums[o + 3] = f32(f32(sums[o + 3] + f32(lower * right)) + f32(lower4 * right4))
+
+
+MULTIPLY: Final = {
+    "bf16": _multiply_bf16, "tf32": _multiply_tf32, "float32": _multiply_float32, "fma": _multiply_fma,
+}  # fmt: skip
+
+
+def multiply_add(arithmetic: str) -> Any:
+    """A device function ``f(a, b, sums, at, tiles)``: one 16-row fragment times `tiles` fragments of 8 columns.
+
+    a: 4 registers; b: 2 a tile; sums: 4 a tile from `at` on.
+    """
+    return MULTIPLY[arithmetic]
 
 
 def make_filter_loader(tiles: int, row: int) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import DeviceError
 from core.training.commands import Commands
-from core.training.setup import auto_batch, class_weights, set_up
+from core.training.setup import auto_batch, choose_precision, class_weights, set_up
 
 
 def finish(steps):
@@ -71,3 +71,17 @@ def test_without_a_gpu_the_photos_are_left_alone_and_a_sentence_says_why(tiny, m
     with pytest.raises(DeviceError, match="There is no GPU here"):
         list(set_up(tiny(device="cuda"), Commands()))
     assert not any(thread.name.startswith("decode") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted", "older", "taken"),
+    [("cuda", "mixed", True, "float32"), ("cuda", "tf32", True, "float32"), ("cuda", "float32", True, "float32"),
+     ("cuda", "mixed", False, "mixed"), ("cpu", "mixed", True, "mixed")],
+)  # fmt: skip
+def test_an_older_gpu_computes_in_float32_and_the_run_says_so(device, wanted, older, taken, monkeypatch):
+    module = pytest.importorskip("core.gpu.device")
+    monkeypatch.setattr(module, "precision_problem", lambda: "The T4 computes in float32." if older else None)
+    precision, told = choose_precision(wanted, device)
+    assert precision == taken
+    said = f"The T4 computes in float32. So this run does, instead of {wanted}."
+    assert told == (() if precision == wanted else (said,))

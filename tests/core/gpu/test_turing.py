@@ -1,0 +1,160 @@
+"""GPUs before compute capability 8.0: the fast kernels with plain copies and multiply-adds."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from core.errors import KernelUnavailable
+from core.gpu import tiles, turing
+from core.gpu.backward_steps import backward_launches
+from core.gpu.compiler import compile_kernel
+from core.gpu.forward_steps import forward_launches
+from core.gpu.frame import Frame
+from core.gpu.plain_launches import head_launch
+from core.gpu.resources import assemble
+from core.models.table import MODELS, build
+from core.ops.builder import with_loss
+from core.program import fold_batch_norm, lay_out_parameters, lower
+from tests.helpers.gpu_network import batch_for, random_weights, rare_network, relative
+
+SHARED = 64 << 10
+"""Bytes of shared memory of a block."""
+PROCESSORS = 40
+"""Of a Tesla T4."""
+
+
+def frame_of(name, training, precision="float32", batch=32, size=224):
+    base = rare_network() if name == "rare" else build(name, 5, size)
+    graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
+    program, layout = lower(graph, training), lay_out_parameters(graph)
+    frame = Frame(program, layout, batch, precision, PROCESSORS, frozenset(), SHARED, turing=True)
+    forward_launches(frame)
+    if training:
+        backward_launches(frame, False)
+    else:
+        frame.add(head_launch(frame, None, ""))
+    return frame
+
+
+@pytest.mark.parametrize(("batch", "size"), [(1, 224), (256, 224), (32, 96)])
+@pytest.mark.parametrize("name", [*sorted(set(MODELS) - {"mlp"}), "rare"])
+def test_every_launch_fits(name, batch, size):
+    for training in (True, False):
+        for launch in frame_of(name, training, "float32", batch, size).launches:
+            assert launch.shared <= SHARED, (launch.layer, launch.direction, launch.recipe)
+            assert launch.block[0] * launch.block[1] * launch.block[2] <= 1024
+
+
+@pytest.mark.parametrize("precision", ["mixed", "tf32"])
+def test_another_precision_is_refused_with_the_one_there_is(precision):
+    with pytest.raises(KernelUnavailable, match="computes in float32 only.*--precision float32"):
+        frame_of("squeezenet1_1", True, precision)
+
+
+MATRIX = ("make_convolution", "make_halo_convolution", "make_photo_convolution", "make_weight_gradient")
+
+
+def recipes():
+    """One kernel of every factory, of matrix kernels the one with the most sums a thread, by name."""
+    found = {}
+    for name in ("squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2", "rare"):
+        for training in (True, False):
+            for launch in frame_of(name, training).launches:
+                recipe = launch.recipe
+                fragments = 0
+                if recipe.arguments[:1] == ("fma",) and isinstance(recipe.arguments[1], tuple):
+                    down, across = tiles.Tile(*recipe.arguments[1]).fragments
+                    fragments = down * across
+                found.setdefault(recipe.factory, {})[fragments] = recipe
+    return {factory: by[max(by)] for factory, by in found.items()}
+
+
+RECIPES = recipes()
+
+
+ALSO_WITH_PLAIN_ARITHMETIC = sorted(f for f in RECIPES if f not in MATRIX)
+
+
+@pytest.mark.parametrize(
+    "factory", [*MATRIX, *(pytest.param(f, marks=pytest.mark.slow) for f in ALSO_WITH_PLAIN_ARITHMETIC)]
+)
+def test_a_kernel_fits_into_registers_without_what_came_later(factory):
+    ptx, _ = compile_kernel(RECIPES[factory], turing.CAPABILITY)
+    assert not re.search(r"cp\.async|mma\.sync|tf32|bf16", ptx)
+    assert ".local" not in ptx, "an array went to local memory"
+    resources = assemble(ptx, turing.CAPABILITY)
+    assert (resources.stack, resources.spills) == (0, 0)
+
+
+def test_a_copy_is_a_load_and_a_store_of_sixteen_bytes_or_zeros():
+    copy = "cp.async.cg.shared.global [%r1], [%rd2], 16, %r3;"
+    ptx = "\n".join((copy, "cp.async.commit_group;", "cp.async.wait_group 2;", "ret;"))
+    plain = turing.without_async_copies(ptx)
+    assert "cp.async" not in plain
+    assert "@real ld.global.v4.u32 {a, b, c, d}, [%rd2]; st.shared.v4.u32 [%r1], {a, b, c, d};" in plain
+    assert "setp.ne.u32 real, %r3, 0;" in plain
+    assert plain.endswith("ret;")
+
+
+@pytest.fixture
+def turing_device(monkeypatch):
+    """The GPU, taken for one of compute capability 7.5."""
+    from core.gpu import device
+
+    device.reset()
+    opened = device.open_device()
+    monkeypatch.setattr(opened, "capability", turing.CAPABILITY)
+    monkeypatch.setattr(opened, "shared", SHARED)
+    yield
+    device.reset()
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("turing_device")
+@pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2"])
+def test_every_step_agrees_with_its_reference(name):
+    from core.device import Optimizer
+    from core.gpu.plan import CudaPlan
+
+    network = build(name, 5, 75, dropout=0.2)
+    weights, batch = random_weights(network), batch_for(network, 5)
+    plan = CudaPlan(with_loss(network, 0.1, ()), batch=5, training=True, optimizer=Optimizer(), verify=True)
+    plan.load(weights)
+    plan.gradient(batch)  # raises at the first step that differs by more than 1e-4
+    plan.close()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("side", [64, 75, 224])
+def test_predictions_and_gradients_are_those_of_tensor_cores(side, monkeypatch):
+    from core.device import Optimizer
+    from core.gpu import device
+    from core.gpu.plan import CudaPlan
+
+    network = build("squeezenet1_1", 5, side, dropout=0.0)
+    weights, batch = random_weights(network), batch_for(network, 7)
+
+    def run():
+        trained = CudaPlan(with_loss(network, 0.1, ()), batch=7, training=True, optimizer=Optimizer())
+        trained.load(weights)
+        loss, gradients = trained.gradient(batch).loss, trained.gradients()
+        trained.close()
+        shown = CudaPlan(fold_batch_norm(network), batch=7, training=False)
+        shown.load(weights)
+        logits = shown.predict(batch)["logits"]
+        shown.close()
+        device.reset()
+        return loss, gradients, logits
+
+    wanted = run()
+    opened = device.open_device()
+    monkeypatch.setattr(opened, "capability", turing.CAPABILITY)
+    monkeypatch.setattr(opened, "shared", SHARED)
+    loss, gradients, logits = run()
+    assert loss == pytest.approx(wanted[0], rel=1e-5)
+    assert relative(logits, wanted[2]) < 1e-5
+    assert max(relative(gradients[n], wanted[1][n]) for n in gradients) < 1e-3
+    assert all(np.isfinite(g).all() for g in gradients.values())
