@@ -32,6 +32,7 @@ from core.gpu.ptx import (
     shared_store1,
     store4,
 )
+from core.gpu.turing import FIRST_AFTER
 from core.ops.registry import Case
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
@@ -208,6 +209,9 @@ def multiply(a: Any, b: Any, c: Any, tile: tuple[int, ...] = TILE) -> None:
 
 
 def refuse(case: Case) -> str | None:
+    capability = tuple(cuda.get_current_device().compute_capability)
+    if capability < FIRST_AFTER:
+        return f"bf16 on the tensor cores needs compute capability 8.0 (this GPU has {capability[0]}.{capability[1]})."
     (_, depth), (_, columns) = case.inputs
     if depth % 8 or columns % 8:
         return f"16-byte copies of bf16 need the depth {depth} and the columns {columns} to be multiples of 8."
