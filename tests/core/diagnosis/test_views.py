@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import cv2
 import numpy as np
+import onnxruntime
 import pytest
 
 from core.diagnosis.completion import Labelled, observe
@@ -13,7 +14,7 @@ from core.diagnosis.features import feature_node, pool
 from core.diagnosis.figures import softmax
 from core.diagnosis.model_card import describe_model
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.portable import check_onnx, metadata_of, to_onnx
+from core.diagnosis.portable import check_onnx, metadata_of, prepare, to_onnx
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.views import mean_of_views, show_views
 from core.models import build, initial_weights
@@ -106,7 +107,15 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path):
 def test_onnx_answers_one_view_and_says_how_many_make_an_answer():
     two, one = model(), model(views=1)
     assert (metadata_of(two)["views"], metadata_of(one)["views"]) == ("2", "1")
-    assert check_onnx(to_onnx(two), two).difference < 1e-4
+    data, squares_of_noise = to_onnx(two), squares(1, 17)
+    assert check_onnx(data, two).difference < 1e-4
+    photo = prepare(two.graph, squares_of_noise).transpose(0, 3, 1, 2)
+    both = np.concatenate((photo, photo[:, :, :, ::-1]))  # as docs/transfer.md says
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    logits = session.run(None, {"photo": both})[0].mean(axis=0)
+    predictor = Predictor(two)
+    assert_close(logits, predictor.predict(squares_of_noise)["logits"][0], 1e-4)
+    predictor.close()
 
 
 def test_eight_bits_are_ranged_and_judged_on_both_views():
