@@ -11,15 +11,18 @@ from core.errors import StorageError
 
 TEMPORARY: Final = ".writing"
 """Suffix of a file that is not finished; a crash may leave one, nobody reads it."""
+PREFIX: Final = 40
+"""Characters of the name that the unfinished file begins with: a name may be as long as the system allows."""
 
 
 def write_file(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content`: temporary file, fsync, rename, fsync of the folder.
 
-    At any moment a reader finds the old file or the new one, also after a crash. Raises StorageError.
+    At any moment a reader finds the old file or the new one, also after a crash, and whoever else writes it in the
+    same instant. Text is UTF-8; file names in it that are none keep their bytes. Raises StorageError.
     """
-    raw = content.encode("utf-8") if isinstance(content, str) else content
-    temporary = path.with_name(path.name + TEMPORARY)
+    raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    temporary = path.with_name(f"{path.name[:PREFIX]}.{os.getpid()}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:
             file.write(raw)

@@ -1,6 +1,37 @@
-"""Names of files that must not touch what is there."""
+"""Files written whole, whatever their names and whoever else writes them; names that must not touch what is there."""
 
-from core.storage import unused
+import os
+
+from core.storage import unused, write_file
+
+
+def test_names_that_are_no_text_keep_their_bytes(tmp_path):
+    write_file(tmp_path / "page.html", os.fsdecode(b"caf\xe9.jpg"))
+    assert (tmp_path / "page.html").read_bytes() == b"caf\xe9.jpg"
+
+
+def test_a_name_as_long_as_the_system_allows_is_written(tmp_path):
+    path = tmp_path / ("x" * 250 + ".html")
+    write_file(path, "page")
+    assert path.read_text() == "page"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_programs_write_one_file_in_the_same_instant(tmp_path, monkeypatch):
+    """The second begins and ends while the first is about to put its file in place."""
+    path, sync = tmp_path / "run.json", os.fsync
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+
+    def second(handle):
+        sync(handle)
+        monkeypatch.setattr(os, "fsync", sync)
+        monkeypatch.setattr(os, "getpid", lambda: 2)
+        write_file(path, "second")
+
+    monkeypatch.setattr(os, "fsync", second)
+    write_file(path, "first")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_name_in_use_is_numbered(tmp_path):
