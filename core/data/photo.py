@@ -8,6 +8,7 @@ and nothing is squashed.
 from __future__ import annotations
 
 import os
+import stat
 from hashlib import sha256
 from typing import Final, final
 
@@ -46,7 +47,11 @@ def read_photo(path: str, side: int) -> Array:
 def read_bytes(path: str) -> Array:
     """A file's bytes, uint8. Raises PhotoError (np.fromfile opens any name on any system; cv2.imread does not)."""
     try:
-        data: Array = np.fromfile(long_path(path), np.uint8)
+        name = long_path(path)
+        kind = os.stat(name).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise PhotoError("This is no file but a pipe or a device.")  # reading one waits, perhaps for ever
+        data: Array = np.fromfile(name, np.uint8)
     except FileNotFoundError:
         raise PhotoError("The file does not exist.") from None
     except IsADirectoryError:

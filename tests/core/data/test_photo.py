@@ -1,5 +1,7 @@
 """Every kind of photo file is read, or refused with its reason."""
 
+import os
+
 import cv2
 import numpy as np
 import pytest
@@ -19,6 +21,14 @@ from tests.helpers.photo_files import (
     jpeg_with_orientation,
     png_header_only,
 )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes among files")
+@pytest.mark.timeout(20)
+def test_a_pipe_among_the_photos_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    with pytest.raises(PhotoError, match="a pipe or a device"):
+        read_photo(str(tmp_path / "pipe.jpg"), 8)
 
 
 def array(data):
