@@ -20,6 +20,7 @@ ENTRIES: Final = {
     "kernels": "app.processes.kernels",
     "memory": "app.processes.memory",
     "demo": "app.processes.demo",
+    "leaves": "core.diagnosis.leaf_process",
 }
 
 

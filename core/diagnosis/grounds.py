@@ -19,7 +19,7 @@ import numpy as np
 from core.data.dataset import TRAIN, Cancelled, IsCancelled
 from core.data.ground import GroundSwap
 from core.data.preparation import PhotoSet, ReportStage
-from core.diagnosis.leaf_mask import segment_leaf
+from core.diagnosis.leaf_process import choose_processes, packing
 from core.diagnosis.verdict import NO_LEAF_NAMES
 from core.errors import DataError
 from core.ops.contract import Array
@@ -71,9 +71,10 @@ def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCan
     def find(at: int) -> Array:
         if cancelled():
             raise Cancelled("Stopped before the training began; nothing was lost.")
-        return np.packbits(segment_leaf(np.asarray(photos.cache.photos[photos.cache.slots[rows[at]]])), axis=-1)
+        return pack(np.asarray(photos.cache.photos[photos.cache.slots[rows[at]]]))
 
-    with ThreadPoolExecutor(os.cpu_count() or 1, "leaves") as pool:
+    cores = os.cpu_count() or 1
+    with packing(choose_processes(len(missing), cores)) as pack, ThreadPoolExecutor(cores, "leaves") as pool:
         for done, (at, mask) in enumerate(zip(missing, pool.map(find, missing), strict=True), 1):
             known[names[at]] = mask
             if done % REPORT_EVERY == 0 or done == len(missing):

@@ -7,7 +7,7 @@ import pytest
 from core.config import RunConfig
 from core.data.dataset import TRAIN, Cancelled
 from core.data.preparation import prepare_photos
-from core.diagnosis import grounds
+from core.diagnosis import grounds, leaf_process
 from core.errors import DataError
 
 SIDE = 64
@@ -54,8 +54,8 @@ def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leave
 def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch, tmp_path):
     first = make(leaves)
     count = []
-    find = grounds.segment_leaf
-    monkeypatch.setattr(grounds, "segment_leaf", lambda photo: count.append(1) or find(photo))
+    find = leaf_process.segment_leaf
+    monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: count.append(1) or find(photo))
     again = make(leaves)
     assert not count
     assert np.array_equal(first.backgrounds.masks, again.backgrounds.masks)
@@ -67,7 +67,7 @@ def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch,
 
 
 def test_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
-    monkeypatch.setattr(grounds, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
+    monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
     with pytest.raises(DataError, match="No leaf can be cut out"):
         make(leaves)
 

@@ -1,0 +1,158 @@
+"""A process that finds leaf masks: photos come in on its standard input, packed masks go out.
+
+`segment_leaf` is Python and OpenCV by turns, so that threads of one process wait for one another: on 16 cores they find
+70 masks a second, 16 processes 600. It ends when its input ends, so that none outlives the program that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final, final
+
+import cv2
+import numpy as np
+
+from core.diagnosis.leaf_mask import segment_leaf
+from core.errors import LeafClinicError
+from core.ops.contract import Array
+
+NAME: Final = "leaves"
+"""Of this process, where the program is a folder without Python (`app.processes.entry`)."""
+_SIZE: Final = struct.Struct("<II")
+"""Height and width, before the photo's bytes."""
+MOST: Final = 16
+"""Processes side by side; each takes some 60 MB."""
+PER_PROCESS: Final = 200
+"""Photos that a process must have to find: it takes a second to start, and finds 60 in that time."""
+
+
+def pack_leaf(photo: Array) -> Array:
+    """The leaf's mask, eight pixels of a row in a byte: uint8 ``(height, ceil(width / 8))``."""
+    return np.packbits(segment_leaf(photo), axis=-1)
+
+
+@final
+class LeafProcess:
+    """The end that asks. One question at a time; close it to end the process."""
+
+    def __init__(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(),
+                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            )  # fmt: skip
+        except OSError as error:
+            raise LeafClinicError(f"No process to find leaves in could be started ({error}). Close other programs and "
+                                  "start again.") from error
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def pack(self, photo: Array) -> Array:
+        """`pack_leaf` of a photo, found there. Raises LeafClinicError where the process has ended."""
+        height, width = photo.shape[:2]
+        wanted = (height, (width + 7) // 8)
+        question, answer = self._process.stdin, self._process.stdout
+        assert question is not None
+        assert answer is not None
+        try:
+            question.write(_SIZE.pack(height, width) + photo.tobytes())
+            question.flush()
+            data = answer.read(wanted[0] * wanted[1])
+        except OSError:
+            data = b""
+        if len(data) != wanted[0] * wanted[1]:
+            code = self._process.wait()
+            raise LeafClinicError(f"A process that looked for leaves ended too early (exit code {code}). Perhaps the "
+                                  "memory was short: close other programs and start again.")
+        return np.frombuffer(data, np.uint8).reshape(wanted)
+
+    def close(self) -> None:
+        """End the process at once: it has nothing to save."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except OSError:
+                continue  # a question that the process never read
+
+
+def choose_processes(photos: int, cores: int) -> int:
+    """In how many processes the leaves of so many photos are found; 0: in threads of this one."""
+    many = min(cores, MOST, photos // PER_PROCESS)
+    return many if many > 1 else 0
+
+
+@contextmanager
+def packing(processes: int) -> Iterator[Callable[[Array], Array]]:
+    """`pack_leaf` for threads to call, answered by so many processes (0: by this one). They end with the block."""
+    if not processes:
+        yield pack_leaf
+        return
+    free: queue.SimpleQueue[LeafProcess] = queue.SimpleQueue()
+    with ExitStack() as opened:
+        for _ in range(processes):
+            free.put(opened.enter_context(closing(LeafProcess())))
+
+        def pack(photo: Array) -> Array:
+            process = free.get()
+            try:
+                return process.pack(photo)
+            finally:
+                free.put(process)
+
+        yield pack
+
+
+def main() -> int:
+    """Be the process: answer until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the affair of who started it
+    cv2.setNumThreads(1)  # there are as many processes as cores
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints goes to the error output
+    with os.fdopen(0, "rb", closefd=False) as questions:
+        while (photo := _read(questions)) is not None:
+            try:
+                answers.write(pack_leaf(photo).tobytes())
+                answers.flush()
+            except BrokenPipeError:
+                break  # nobody wants to know any more
+    return 0
+
+
+def _read(questions: BinaryIO) -> Array | None:
+    head = questions.read(_SIZE.size)
+    if len(head) < _SIZE.size:
+        return None
+    height, width = _SIZE.unpack(head)
+    data = questions.read(height * width * 3)
+    return np.frombuffer(data, np.uint8).reshape(height, width, 3) if len(data) == height * width * 3 else None
+
+
+def _command() -> list[str]:
+    """In a frozen program the program itself is the interpreter."""
+    if getattr(sys, "frozen", False):
+        return [sys.executable, "--process", NAME]
+    return [sys.executable, "-m", "core.diagnosis.leaf_process"]
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with the place the packages were imported from on the search path."""
+    place = str(Path(__file__).resolve().parents[2])
+    paths = os.pathsep.join(path for path in (place, os.environ.get("PYTHONPATH", "")) if path)
+    return dict(os.environ, PYTHONPATH=paths, OPENBLAS_NUM_THREADS="1")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""Leaf masks from other processes: the same bits, an end when told, and a sentence where one dies."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from core.config import RunConfig
+from core.data.dataset import TRAIN, Cancelled
+from core.data.preparation import prepare_photos
+from core.data.synthetic import write_demo
+from core.diagnosis import grounds, leaf_process
+from core.diagnosis.leaf_mask import segment_leaf
+from core.diagnosis.leaf_process import MOST, PER_PROCESS, LeafProcess, choose_processes, pack_leaf, packing
+from core.errors import LeafClinicError
+from tests.helpers.noise import integers
+
+
+@pytest.fixture
+def leaves(tmp_path):
+    write_demo(tmp_path / "photos", 12, 48, 0)
+    return prepare_photos(
+        RunConfig(data=str(tmp_path / "photos"), cache=str(tmp_path / "cache"), image_size=33, test=0.0)
+    )
+
+
+def swap(photos, report=lambda *said: None, cancelled=lambda: False):
+    return grounds.swap_for(photos, 0.5, report, cancelled)
+
+
+def test_masks_have_the_same_bits_whoever_finds_them(leaves, tmp_path, monkeypatch):
+    here, told = swap(leaves), []
+    (kept,) = tmp_path.glob("cache/*/*-leaves-*.npz")
+    kept.unlink()
+    monkeypatch.setattr(grounds, "choose_processes", lambda photos, cores: 2)
+    monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: pytest.fail("found in this process"))
+    there = swap(leaves, lambda *said: told.append(said))
+    assert here.backgrounds.masks.tobytes() == there.backgrounds.masks.tobytes()
+    assert here.backgrounds.grounds.tobytes() == there.backgrounds.grounds.tobytes()
+    count = len(leaves.rows(TRAIN))
+    assert told[-1] == ("leaves", count, count)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (33, 33), (40, 17), (288, 288)])
+def test_photos_of_any_shape_come_back_as_packed_masks(shape):
+    photo = integers("photo", (*shape, 3), 0, 256).astype(np.uint8)
+    with packing(1) as pack:
+        got = pack(photo)
+    assert got.tobytes() == pack_leaf(photo).tobytes()
+    assert np.unpackbits(got, axis=-1, count=shape[1]).astype(bool).tobytes() == segment_leaf(photo).tobytes()
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
+    """Each is killed at its third photo, whichever thread asks then."""
+    asked = []
+    answer = LeafProcess.pack
+
+    def pack(self, photo):
+        asked.append(self.pid)
+        if asked.count(self.pid) == 3:
+            self._process.kill()
+        return answer(self, photo)
+
+    monkeypatch.setattr(LeafProcess, "pack", pack)
+    monkeypatch.setattr(grounds, "choose_processes", lambda photos, cores: 2)
+    with pytest.raises(LeafClinicError, match="ended too early .* start again"):
+        swap(leaves)
+    assert not [pid for pid in set(asked) if _lives(pid)]
+
+
+@pytest.mark.timeout(60)
+def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
+    pids, stop = [], threading.Event()
+    answer = LeafProcess.pack
+
+    def pack(self, photo):
+        found = answer(self, photo)
+        pids.append(self.pid)
+        stop.set()
+        return found
+
+    monkeypatch.setattr(LeafProcess, "pack", pack)
+    monkeypatch.setattr(grounds, "choose_processes", lambda photos, cores: 2)
+    with pytest.raises(Cancelled):
+        swap(leaves, cancelled=stop.is_set)
+    assert len(pids) <= 4, "photos were looked at after the stop"
+    assert not [pid for pid in set(pids) if _lives(pid)]
+
+
+@pytest.mark.timeout(60)
+def test_a_process_ends_with_its_input():
+    with subprocess.Popen(
+        [sys.executable, "-m", "core.diagnosis.leaf_process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        answer, _ = process.communicate(b"\x10\0\0\0\x10\0\0\0too few bytes")
+    assert (process.returncode, answer) == (0, b"")
+
+
+def test_where_no_process_can_start_it_says_so(monkeypatch):
+    monkeypatch.setattr(leaf_process, "_command", lambda: [os.path.join(os.sep, "no", "such", "program")])
+    with pytest.raises(LeafClinicError, match="could be started"), packing(2):
+        pass
+
+
+def test_few_photos_and_few_cores_stay_here():
+    assert choose_processes(10_000, 1) == 0
+    assert choose_processes(2 * PER_PROCESS - 1, 64) == 0
+    assert choose_processes(2 * PER_PROCESS, 64) == 2
+    assert choose_processes(10_000, 8) == 8
+    assert choose_processes(100_000, 256) == MOST
+
+
+def test_a_bundled_program_starts_itself(monkeypatch):
+    from app.processes.entry import ENTRIES
+
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert leaf_process._command() == [sys.executable, "--process", leaf_process.NAME]
+    assert ENTRIES[leaf_process.NAME] == "core.diagnosis.leaf_process"
+
+
+def _lives(pid):
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
