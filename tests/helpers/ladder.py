@@ -48,7 +48,7 @@ SMALL = {
 """Cases small enough for the simulator that reach what its small cases of the shared list do not."""
 
 PRODUCTS = ((5, 7, 3), (33, 9, 65), (1, 1, 1), (130, 16, 4), (66, 36, 68), (33, 27, 72))
-"""(M, K, N) of matrix products: odd, one element, two for 16-byte loads (with whole slices, and with a shorter last one),
+"""(M, K, N) of matrix products: odd, one element, two for 16-byte loads (whole slices; a shorter last one),
 an unfolded first layer."""
 HALVES = () if SIMULATED else ((66, 40, 72),)
 """For bf16, which the simulator does not know."""
