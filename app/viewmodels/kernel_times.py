@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -26,6 +26,11 @@ class TimedKernel:
         return self.time.flops / self.time.milliseconds / 1e6 if self.time.milliseconds > 0 else 0.0
 
     @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.time.flops / self.time.bytes if self.time.bytes > 0 else 0.0
+
+    @property
     def of_peak(self) -> float:
         """How near to what this device could do at best, 0 to 1."""
         return self.time.floor_ms / self.time.milliseconds if self.time.milliseconds > 0 else 0.0
@@ -34,6 +39,17 @@ class TimedKernel:
 def timed(times: Sequence[KernelTime]) -> list[TimedKernel]:
     whole = sum(t.milliseconds for t in times) or 1.0
     return [TimedKernel(t, t.milliseconds / whole) for t in times]
+
+
+def roof(times: Iterable[KernelTime]) -> tuple[float, float]:
+    """GFLOP/s and GB/s of the device at its best, as the floors of a step's kernels were counted with them.
+
+    A floor is the longer of two times, that of the arithmetic and that of the bytes: the fastest of either over all
+    kernels is the peak, or less where no kernel is bound by it.
+    """
+    floors = [(t.flops / t.floor_ms, t.bytes / t.floor_ms) for t in times if t.floor_ms > 0]
+    gflops, gigabytes = (max(rates) / 1e6 for rates in zip(*floors, strict=True)) if floors else (1.0, 1.0)
+    return gflops, gigabytes
 
 
 def columns() -> list[Column]:

@@ -10,12 +10,12 @@ import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.ladder import Rung
-from app.widgets.parts import label, row
+from app.widgets.parts import label, row, switch
 
 NAME_HEIGHT: Final = 17
 """Pixels from the name of one kernel to the next."""
@@ -38,19 +38,10 @@ class KernelChart(QWidget):
         self.plot.setMenuEnabled(False)
         self.plot.hideButtons()
         self.plot.setMouseEnabled(x=False, y=False)
-        self.switch = QButtonGroup(self)
-        buttons: list[QWidget] = []
-        for at, (text, tip) in enumerate((
+        self.switch, buttons = switch(
             (tr("Bars"), tr("GFLOP/s per kernel")),
             (tr("Roofline"), tr("What memory and arithmetic of this machine allow, and where each kernel lies")),
-        )):
-            made = QPushButton(text)
-            made.setCheckable(True)
-            made.setProperty("role", "switch")
-            made.setToolTip(tip)
-            self.switch.addButton(made, at)
-            buttons.append(made)
-        self.switch.button(0).setChecked(True)
+        )  # fmt: skip
         self.switch.idToggled.connect(lambda _, on: self.draw() if on else None)
         self.said = label("", "caption", wrap=True)
         layout = QVBoxLayout(self)

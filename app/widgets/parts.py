@@ -8,6 +8,7 @@ from typing import final
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
+    QButtonGroup,
     QFrame,
     QHBoxLayout,
     QLabel,
@@ -88,6 +89,20 @@ def button(text: str, clicked: Callable[[], object], role: str = "", tip: str = 
     made.setAccessibleName(text)
     made.clicked.connect(lambda: clicked())
     return made
+
+
+def switch(*choices: tuple[str, str]) -> tuple[QButtonGroup, list[QWidget]]:
+    """Buttons of which one is down, the first to begin with; each choice is a text and a tip. Also the buttons."""
+    group, made = QButtonGroup(), list[QWidget]()
+    for at, (text, tip) in enumerate(choices):
+        one = QPushButton(text)
+        one.setCheckable(True)
+        one.setProperty("role", "switch")
+        one.setToolTip(tip)
+        group.addButton(one, at)
+        made.append(one)
+    group.button(0).setChecked(True)
+    return group, made
 
 
 def side_width(place: QWidget) -> int:

@@ -1,4 +1,4 @@
-"""Where a training step spends its time: stacked bars per layer, and every kernel in a table."""
+"""Where a training step spends its time: stacked bars per layer or the roofline, and every kernel in a table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from PySide6.QtWidgets import QSplitter, QStackedLayout, QVBoxLayout, QWidget
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels import kernel_times
+from app.viewmodels.kernel_times import TimedKernel
 from app.viewmodels.table import RowsModel, sorted_view
-from app.widgets.parts import EmptyPlace, card, label, row
+from app.widgets.parts import EmptyPlace, card, label, row, switch
+from app.widgets.step_roofline import StepRoofline
 from core.device import KernelTime
 
 LAYER_HEIGHT: Final = 19
@@ -29,6 +31,7 @@ class KernelTimesPane(QWidget):
         super().__init__()
         self._theme = theme
         self._times: Sequence[KernelTime] = ()
+        self._timed: Sequence[TimedKernel] = ()
         self._layers = 0
         self.model = RowsModel(kernel_times.columns(), self)
         self.table, _ = sorted_view(self.model, tr("Kernel times"), stretch=0)
@@ -43,10 +46,19 @@ class KernelTimesPane(QWidget):
         self.plot.setLabel("bottom", tr("milliseconds"))
         self._legend = row(spacing=14)
         self._total = label("", "muted")
+        self.roofline = StepRoofline(theme)
+        self._charts = QStackedLayout()
+        self._charts.addWidget(self.plot)
+        self._charts.addWidget(self.roofline)
+        self.switch, buttons = switch(
+            (tr("Bars"), tr("Time per layer")),
+            (tr("Roofline"), tr("What memory and arithmetic of this machine allow, and where each kernel lies")),
+        )  # fmt: skip
+        self.switch.idToggled.connect(lambda at, on: self._charts.setCurrentIndex(at) if on else None)
         frame, inside = card()
-        inside.addLayout(row(label(tr("Time per layer"), "heading"), None, self._total))
+        inside.addLayout(row(label(tr("Time per layer"), "heading"), None, self._total, *buttons))
         inside.addLayout(self._legend)
-        inside.addWidget(self.plot, 1)
+        inside.addLayout(self._charts, 1)
         split = QSplitter(Qt.Orientation.Vertical)
         split.addWidget(frame)
         split.addWidget(self.table)
@@ -72,7 +84,8 @@ class KernelTimesPane(QWidget):
         if times is self._times:
             return
         self._times = times
-        self.model.show_rows(kernel_times.timed(times))
+        self._timed = kernel_times.timed(times)
+        self.model.show_rows(self._timed)
         self._stack.setCurrentIndex(1 if times else 0)
         self._draw()
 
@@ -92,8 +105,10 @@ class KernelTimesPane(QWidget):
             return
         layers, bars = kernel_times.stacks(self._times)
         start = [0.0] * len(layers)
-        for at, (direction, widths) in enumerate(bars.items()):
-            colour = colours.curves[at % len(colours.curves)]
+        chosen = {direction: colours.curves[at % len(colours.curves)] for at, direction in enumerate(bars)}
+        self.roofline.show_kernels(self._timed, chosen)
+        for direction, widths in bars.items():
+            colour = chosen[direction]
             self.plot.addItem(pg.BarGraphItem(
                 x0=start, width=widths, y=list(range(len(layers))), height=0.72,
                 brush=QColor(colour), pen=pg.mkPen(colours.surface),

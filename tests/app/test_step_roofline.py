@@ -1,0 +1,49 @@
+"""The roofline of a whole step beside its bars: every kernel that computes is a point under the roof."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.panels.train.kernels import KernelTimesPane
+from app.theme import Theme
+from app.viewmodels.kernel_times import roof
+from core.device import KernelTime
+
+PEAK, BYTES = 2e9, 1e8
+"""FLOP and bytes a millisecond of the pretended device: 2000 GFLOP/s and 100 GB/s."""
+
+
+def kernel(layer, direction, milliseconds, flops, size):
+    return KernelTime(layer, direction, "fast", milliseconds, flops, size, max(flops / PEAK, size / BYTES))
+
+
+STEP = (
+    kernel("conv", "forward", 2.0, 2_000_000_000, 1_000_000),
+    kernel("relu", "forward", 0.5, 10_000_000, 40_000_000),
+    kernel("conv", "backward_weight", 4.0, 4_000_000_000, 1_000_000),
+    kernel("copy", "forward", 0.1, 0, 1_000_000),
+)
+
+
+def test_the_roof_is_the_peak_that_the_floors_were_counted_with():
+    assert roof(STEP) == pytest.approx((2000, 100))
+    assert roof(()) == (1.0, 1.0)
+
+
+def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_takes(qapp):
+    pane = KernelTimesPane(Theme(qapp))
+    pane.show_times(STEP)
+    points = [p for item in pane.roofline.plot.plotItem.items if hasattr(item, "points") for p in item.points()]
+    assert {p.data().time.layer for p in points} == {"conv", "relu"}
+    by_time = sorted(points, key=lambda p: p.data().time.milliseconds)
+    assert [p.size() for p in by_time] == sorted(p.size() for p in points)
+    assert "2,000 GFLOP/s, 100 GB/s" in pane.roofline.said.text()
+    assert not pane.roofline.isVisibleTo(pane)
+    pane.switch.button(1).click()
+    assert pane.roofline.isVisibleTo(pane)
+
+
+def test_a_step_of_nothing_but_copies_has_no_roof(qapp):
+    pane = KernelTimesPane(Theme(qapp))
+    pane.show_times(STEP[-1:])
+    assert pane.roofline.said.text() == ""
