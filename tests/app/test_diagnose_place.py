@@ -123,6 +123,20 @@ def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(pla
     assert not list((home / "masks").iterdir())
 
 
+def test_a_quick_hand_leaves_no_gap(place, qtbot):
+    panel, _ = place
+    panel.detail.correct.click()
+    canvas = panel.findChild(BrushDialog).canvas
+    touched = []
+    canvas.touched.connect(lambda y, x: touched.append((y, x)))
+    side = canvas._photo.place().width()
+    start = canvas._photo.place().topLeft()
+    canvas._touch_along(start, start + QPoint(round(side), round(side)))
+    way = np.array([(0, 0), *touched])
+    assert np.allclose(way[-1], 1, atol=0.02)
+    assert np.hypot(*np.diff(way, axis=0).T).max() <= canvas.radius
+
+
 def test_a_correction_belongs_to_the_photo_and_not_to_its_name(place):
     panel, model = place
     again = read_result(Result(3, "/elsewhere/copy.png"), answer(0.9, "0"))

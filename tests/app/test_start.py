@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,17 @@ def test_an_error_in_a_slot_is_told_written_down_and_survived(start, qtbot, home
     box.close()
     assert "by hand" in (home / "logs" / "leafclinic.log").read_text("utf-8")
     assert program.window.isVisible()
+
+
+def test_an_error_in_a_thread_is_told_too(start, qtbot):
+    program = start()
+    program.crash.reported.disconnect()
+    told = []
+    program.crash.reported.connect(lambda sentence, details: told.append(sentence))
+    thread = threading.Thread(target=lambda: [][1])
+    thread.start()
+    thread.join()
+    qtbot.waitUntil(lambda: told == ["IndexError: list index out of range"])
 
 
 def test_our_own_errors_are_shown_as_they_are():

@@ -35,6 +35,8 @@ def test_settings_come_back_as_they_were_set(settings, qtbot):
     assert settings.text("theme") == "dark"
     assert settings.bytes("geometry") == QByteArray(b"\x00\x01")
     assert settings.bytes("nothing").isEmpty()
+    assert settings.flag("never set", default=True)
+    assert not settings.flag("never set")
 
 
 def test_recent_folders_are_few_and_exist(settings, tmp_path):

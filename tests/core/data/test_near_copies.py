@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from core.data.leaf_drawing import CONDITIONS, draw_leaf
-from core.data.near_copies import Pair, _candidates, find_pairs, join_pairs, take_prints
+from core.data.near_copies import THUMB, Pair, _area_weights, _candidates, _equal, find_pairs, join_pairs, take_prints
 from tests.helpers.photo_files import jpeg
 
 SIDE = 96
@@ -47,6 +47,18 @@ def test_a_changed_copy_is_found(photos, change):
     wanted = {(i, i + COUNT) for i in range(COUNT)}
     assert len(wanted & found) >= COUNT - 1
     assert not found - wanted
+
+
+def test_equal_keys_are_found_wherever_they_stand_and_unread_files_are_none():
+    keys = np.array([b"cc", b"aa", b"bb", b"\0\0", b"aa", b"\0\0", b"cc"], "V2")
+    assert [rows.tolist() for rows in _equal(keys)] == [[1, 4], [0, 6]]
+
+
+@pytest.mark.parametrize("cells", [8, 9, THUMB])
+def test_a_cell_is_the_mean_of_its_pixels(cells):
+    weights = _area_weights(cells)
+    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-6)
+    np.testing.assert_allclose(weights.sum(0), cells / THUMB, rtol=1e-6)
 
 
 def test_different_leaves_are_no_copies(photos):

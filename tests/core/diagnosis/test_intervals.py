@@ -24,3 +24,9 @@ def test_the_same_seed_gives_the_same_interval():
     values = np.random.default_rng(0).random(30)
     one = bootstrap_interval(lambda rows: float(values[rows].mean()), groups, rounds=50, seed=3)
     assert one == bootstrap_interval(lambda rows: float(values[rows].mean()), groups, rounds=50, seed=3)
+
+
+def test_what_is_left_out_is_the_same_at_both_ends():
+    drawn = iter(range(1001))
+    interval = bootstrap_interval(lambda rows: float(next(drawn)), np.arange(3), rounds=1001, level=0.9)
+    np.testing.assert_allclose(interval, (50, 950))
