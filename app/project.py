@@ -20,6 +20,8 @@ from core.storage import write_file
 
 FILE: Final = "project.json"
 MANIFEST: Final = "manifest.csv"
+LONGEST: Final = 200
+"""Bytes of a folder's name that its project is named by: a name has room for 255, and 13 are ours."""
 
 
 @final
@@ -68,7 +70,8 @@ class Table:
 def project_folder(home: Path, source: str) -> Path:
     """Where the project of a photo folder lies: one place per absolute path."""
     full = os.path.abspath(source)
-    return home / f"{Path(full).name or 'photos'}-{hashlib.sha256(full.encode('utf-8', 'replace')).hexdigest()[:12]}"
+    name = Path(full).name.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore")
+    return home / f"{name or 'photos'}-{hashlib.sha256(full.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
 
 def read_edits(folder: Path) -> Edits:
@@ -114,7 +117,7 @@ def collect_edits(table: Table, names: dict[str, str]) -> Edits:
 
 
 def write_manifest(folder: Path, table: Table, rows: Sequence[int] | Array | None = None) -> Path:
-    """The photos in use as a CSV manifest that training reads; paths relative to the project's folder.
+    """The photos in use as a CSV manifest that training reads; paths relative to the project's folder if they can be.
 
     Groups and splits that the source gave are handed on. Raises StorageError.
     """
@@ -124,7 +127,7 @@ def write_manifest(folder: Path, table: Table, rows: Sequence[int] | Array | Non
     writer.writerow(["path", "label", "split", *(["group"] if grouped else [])])
     for row in np.flatnonzero(~table.excluded) if rows is None else rows:
         split = int(dataset.splits[row])
-        values = [os.path.relpath(dataset.path(row), folder).replace(os.sep, "/"), table.label(row)]
+        values = [_relative(dataset.path(row), folder), table.label(row)]
         values.append(SPLITS[split] if split >= 0 else "")
         if grouped:
             values.append(dataset.group_names[int(dataset.groups[row])])  # type: ignore[index]
@@ -132,3 +135,11 @@ def write_manifest(folder: Path, table: Table, rows: Sequence[int] | Array | Non
     path = folder / MANIFEST
     write_file(path, text.getvalue().encode("utf-8", "surrogateescape"))
     return path
+
+
+def _relative(path: str, folder: Path) -> str:
+    """A path seen from a folder; as it is where no way leads there: on Windows, to another drive."""
+    try:
+        return os.path.relpath(path, folder).replace(os.sep, "/")
+    except ValueError:
+        return path

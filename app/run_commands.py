@@ -100,12 +100,17 @@ class RunCommands(QObject):
         if self._document.table is None:
             panel.notice.alarm(tr("There are no photos to learn from yet. Open a folder under Dataset first."))
             return
+        self._window.actions_.start.setEnabled(False)
+        self._window.status.show_run(tr("Starting the training process…"))
+        self._document.with_manifest(self._start, self._on_not_written)
+
+    def _start(self, data: str) -> None:
+        """Learn from the photos of a folder or manifest, as the form says."""
+        panel = self._window.place("train")
+        self._on_state(self._training.session.state)
+        if self._training.session.busy:
+            return  # an earlier run was gone on with meanwhile
         folder = new_run_folder(paths.folder("runs"), str(panel.setup.form.values()["model"]))
-        try:
-            data = self._document.manifest()
-        except LeafClinicError as error:
-            panel.notice.alarm(str(error))
-            return
         config = panel.setup.config(data, str(folder))
         if config is None:
             panel.setup.show_wrong()
@@ -113,6 +118,10 @@ class RunCommands(QObject):
             return
         panel.notice.hide()
         self._training.start(start_request(config))
+
+    def _on_not_written(self, message: str, details: str) -> None:
+        self._on_state(self._training.session.state)
+        self._window.go("train").notice.alarm(message, details)
 
     def _on_report(self) -> None:
         QDesktopServices.openUrl(QUrl.fromLocalFile(self._window.place("train").outcome.report))

@@ -50,10 +50,14 @@ class Examination(QObject):
     def start(self, settings: dict[str, Any]) -> None:
         """Look at every photo; `settings` are those of a run (image size, seed, shares)."""
         self.forget()
+        self._document.with_manifest(lambda data: self._start({**settings, "data": data}), self.failed.emit)
+
+    def _start(self, request: dict[str, Any]) -> None:
+        self.close()
         thread = ProcessThread(command("scan"), json.loads, self)
         thread.bundle.connect(self._on_bundle)
         thread.ended.connect(self._on_ended)
-        thread.send(json.dumps({**settings, "data": self._document.manifest()}))
+        thread.send(json.dumps(request))
         self._thread = thread
         thread.start()
 

@@ -1,8 +1,17 @@
 """The open photos: scanned in the background, changed with undo, locked, remembered."""
 
+import os
+from pathlib import Path
+from threading import get_ident
+from types import SimpleNamespace
+from unittest.mock import Mock
+
 import pytest
 
-from app.viewmodels.document import Document
+from app.project import write_manifest
+from app.viewmodels import document as module
+from app.viewmodels.document import Document, places
+from core.errors import StorageError
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -82,12 +91,42 @@ def test_edits_are_there_again_when_the_folder_is_opened_anew(open_document, fol
     assert not list(folder.glob("*.json"))
 
 
-def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(open_document, folder):
+def asked(document, qtbot):
+    """What `with_manifest` tells, once it does: a source, or a sentence and details."""
+    told = []
+    document.with_manifest(told.append, lambda *why: told.append(why))
+    qtbot.waitUntil(lambda: bool(told))
+    return told[0]
+
+
+def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(open_document, folder, qtbot):
     document = open_document(folder)
-    assert document.manifest() == str(folder)
+    assert asked(document, qtbot) == str(folder)
     document.exclude([0], True)
-    assert document.manifest().endswith("manifest.csv")
-    assert str(folder) not in document.manifest()
+    manifest = asked(document, qtbot)
+    assert manifest.endswith("manifest.csv")
+    assert str(folder) not in manifest
+    assert len(Path(manifest).read_text().splitlines()) == 5
+
+
+def test_a_manifest_of_many_photos_is_written_beside_the_event_loop(open_document, folder, qtbot, monkeypatch):
+    document, writers, told = open_document(folder), [], []
+    document.exclude([0], True)
+    write = write_manifest
+    monkeypatch.setattr(module, "write_manifest", lambda *of: (writers.append(get_ident()), write(*of))[1])
+    for _ in range(2):
+        document.with_manifest(told.append, lambda *why: told.append(why))
+    document.exclude([1], True)
+    qtbot.waitUntil(lambda: len(told) == 2)
+    assert get_ident() not in writers
+    assert len(Path(told[1]).read_text().splitlines()) == 4, "the second is given the photos as they are then"
+
+
+def test_a_manifest_that_cannot_be_written_is_told(open_document, folder, qtbot, monkeypatch):
+    document = open_document(folder)
+    document.exclude([0], True)
+    monkeypatch.setattr(module, "write_manifest", Mock(side_effect=StorageError("no room")))
+    assert asked(document, qtbot)[0] == "no room"
 
 
 def test_a_folder_open_elsewhere_is_refused_in_words(open_document, folder, qtbot):
@@ -122,3 +161,39 @@ def test_a_photo_is_found_by_its_path(open_document, folder):
     document = open_document(folder)
     assert document.row_of(document.table.dataset.path(3)) == 3
     assert document.row_of("/elsewhere.png") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_data_folder_without_rights_is_told(folder, home, qtbot, nothing_left):
+    (home / "projects").mkdir(parents=True)
+    (home / "projects").chmod(0o500)
+    document = Document()
+    with qtbot.waitSignal(document.failed) as told:
+        document.open(str(folder))
+    assert "could not be written" in told.args[0]
+    document.close()
+
+
+def test_a_data_folder_that_cannot_be_made_is_told(folder, home, qtbot, nothing_left):
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "projects").write_text("a file where a folder should be")
+    document = Document()
+    with qtbot.waitSignal(document.failed) as told:
+        document.open(str(folder))
+    assert "could not be written" in told.args[0]
+    document.close()
+
+
+def test_rows_are_found_by_absolute_path_however_a_manifest_writes_it():
+    written = ["a/1.jpg", "./a/2.jpg", "b/../a/3.jpg", "../c//4.jpg", "/other/5.jpg", "a/.hidden/6.jpg", "a/./7.jpg"]
+    dataset = SimpleNamespace(root="/leaves/x/..", paths=written)
+    wanted = ["/leaves/a/1.jpg", "/leaves/a/2.jpg", "/leaves/a/3.jpg", "/c/4.jpg", "/other/5.jpg",
+              "/leaves/a/.hidden/6.jpg", "/leaves/a/7.jpg"]  # fmt: skip
+    assert places(dataset) == {os.path.normpath(path): row for row, path in enumerate(wanted)}
+
+
+def test_hardly_any_path_has_to_be_put_straight(monkeypatch):
+    straight, normpath = [], os.path.normpath
+    monkeypatch.setattr(os.path, "normpath", lambda path: (straight.append(path), normpath(path))[1])
+    assert len(places(SimpleNamespace(root="/leaves", paths=[f"a/{n}.jpg" for n in range(100)]))) == 100
+    assert len(straight) == 1, "the root; a million others took six seconds"

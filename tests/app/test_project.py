@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -55,3 +56,15 @@ def test_a_project_lies_in_one_place_per_folder(tmp_path):
     first, second = project_folder(tmp_path, "/a/leaves"), project_folder(tmp_path, "/b/leaves")
     assert first != second
     assert first.name.startswith("leaves-")
+
+
+def test_a_folder_may_have_a_name_as_long_as_the_system_allows(tmp_path):
+    for name in ("x" * 255, "ả" * 85):
+        project_folder(tmp_path, f"/a/{name}").mkdir()
+
+
+def test_photos_on_another_drive_are_named_in_full(tmp_path, dataset, monkeypatch):
+    """Windows knows no relative path from one drive to another."""
+    monkeypatch.setattr("os.path.relpath", Mock(side_effect=ValueError("path is on mount 'D:', start on mount 'C:'")))
+    again = open_photos(str(write_manifest(tmp_path, apply_edits(dataset, Edits()))))
+    assert [again.path(row) for row in range(5)] == [dataset.path(row) for row in range(5)]

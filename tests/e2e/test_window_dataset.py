@@ -1,6 +1,7 @@
 """The Dataset place: search, leave out, move, rename, examine, preview."""
 
 from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import QInputDialog
 
 from app import resources
+from core.data.texts import Texts
 from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
@@ -34,6 +36,27 @@ def test_classes_and_search_choose_what_is_shown(panel, qtbot):
     panel.classes.table.clearSelection()
     panel.search.setText("copy")
     qtbot.waitUntil(lambda: panel.photos.rowCount() == 1)
+
+
+def test_a_search_is_made_beside_the_event_loop(panel, qtbot, monkeypatch):
+    """A million names take half a second: the photos stay until the answer is there, and the last question counts."""
+    searched, holding = [], Texts.holding
+
+    def hold(texts, wanted, cancelled):
+        searched.append((wanted, get_ident()))
+        return holding(texts, wanted, cancelled)
+
+    monkeypatch.setattr(Texts, "holding", hold)
+    for text in ("rust", "broken"):
+        panel.search.setText(text)
+        panel.refresh()
+    assert panel.photos.rowCount() == 62
+    qtbot.waitUntil(lambda: panel.photos.rowCount() == 1)
+    assert get_ident() not in dict((thread, wanted) for wanted, thread in searched)
+    panel.refresh()
+    assert panel.photos.rowCount() == 1, "what is known is not looked for again"
+    panel.search.setText("no such photo")
+    qtbot.waitUntil(lambda: panel.photos.rowCount() == 0)
 
 
 def test_keys_leave_photos_out_and_take_it_back(panel, qtbot):

@@ -39,3 +39,20 @@ def test_a_column_takes_little_more_than_its_text():
         builder.append(f"folder/{i:06d}.jpg")
     texts = builder.finish()
     assert texts.nbytes == 10_000 * (17 + 8)
+
+
+def test_strings_that_hold_a_text_are_found_whatever_the_case():
+    texts = Texts.of([*WORDS, "Tomato/RUST/1.jpg", "ru", "st", "Лист", "straße"])
+    assert np.flatnonzero(texts.holding("Rust")).tolist() == [1, 5, 7]
+    assert np.flatnonzero(texts.holding("лИСТ")).tolist() == [2, 10]
+    assert np.flatnonzero(texts.holding("STRASSE")).tolist() == [11]
+    assert np.flatnonzero(texts.holding("xxx")).tolist() == [6]
+    assert Texts.of([]).holding("a").shape == (0,)
+
+
+def test_long_columns_are_searched_as_short_ones():
+    words = [f"farm{n % 7}/IMG_{n}.jpg" if n % 5000 else "лист" for n in range(20_000)]
+    for wanted in ("farm", "_99", "IMG_19999.jpg", "7/i", "ист", "gf", ".jpgf"):
+        plain = [wanted.casefold() in word.casefold() for word in words]
+        assert Texts.of(words).holding(wanted).tolist() == plain
+    assert not Texts.of(words).holding("farm", lambda: True).any(), "given up before it began"
