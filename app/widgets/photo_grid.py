@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+import numpy as np
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QModelIndex, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen, QRegion, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView
@@ -11,6 +12,7 @@ from PySide6.QtWidgets import QAbstractItemView
 from app.theme import Theme
 from app.viewmodels.photos import EXCLUDED, MARK, PATH
 from app.viewmodels.thumbnails import Thumbnails
+from core.ops.contract import Array
 
 PHOTO: Final = 112
 CELL: Final = QSize(PHOTO + 16, PHOTO + 38)
@@ -50,9 +52,12 @@ class PhotoGrid(QAbstractItemView):
         """Pixels from one column to the next: what is left of the width lies between the photos."""
         return max(self.viewport().width() // self.columns, CELL.width())
 
-    def selected_rows(self) -> list[int]:
-        """Positions in the model, rising."""
-        return sorted(index.row() for index in self.selectionModel().selectedIndexes())
+    def selected_rows(self) -> Array:
+        """Positions in the model, int64, rising. From the stretches selected: a million photos are one, or few."""
+        chosen = np.zeros(self.model().rowCount(), bool)
+        for stretch in self.selectionModel().selection():
+            chosen[stretch.top() : stretch.bottom() + 1] = True
+        return np.flatnonzero(chosen)
 
     def visualRect(self, index: QModelIndex) -> QRect:  # noqa: N802 (Qt's names here and below)
         if not index.isValid():
