@@ -28,6 +28,7 @@ from core.diagnosis.model_card import DATA
 from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.errors import ModelFileError
+from core.graph import Graph
 from core.ops.contract import Array, Arrays
 from core.program import fold_batch_norm, fold_weights
 from core.training.presets import PRESETS
@@ -87,11 +88,17 @@ def read_alike(paths: Sequence[Path]) -> list[ModelFile]:
     """Models with their batch norm folded. Raises ModelFileError where they are not of one network and classes."""
     models = [folded(read_model(path)) for path in paths]
     for path, model in zip(paths[1:], models[1:], strict=True):
-        if model.graph != models[0].graph:
+        if without_dropout(model.graph) != without_dropout(models[0].graph):
             raise ModelFileError(f"{path} is of another network or photo size than {paths[0]}: no mean can be taken.")
         if model.classes != models[0].classes:
             raise ModelFileError(f"{path} tells other classes apart than {paths[0]}: no mean can be taken.")
     return models
+
+
+def without_dropout(graph: Graph) -> Graph:
+    """The graph with rates that play no part in an answer left out."""
+    nodes = (replace(node, attributes={}) if node.op == "dropout" else node for node in graph.nodes)
+    return Graph(graph.name, tuple(nodes), graph.output)
 
 
 def folded(model: ModelFile) -> ModelFile:

@@ -53,6 +53,14 @@ def test_models_that_have_no_mean_are_refused_with_a_sentence(tmp_path, other, s
         read_alike(paths)
 
 
+def test_networks_that_learned_with_another_dropout_have_a_mean(tmp_path):
+    paths = [tmp_path / f"{rate}.safetensors" for rate in (0.2, 0.4)]
+    for path, rate in zip(paths, (0.2, 0.4), strict=True):
+        graph = build("squeezenet1_1", 3, 64, rate)
+        write(path, ModelFile(graph, initial_weights(graph, 0), CLASSES, 64))
+    assert len(read_alike(paths)) == 2
+
+
 def judged_by(table):
     """A judge that knows scores by members, and those of all others as 0.5."""
     return lambda members: Score(table.get(members, 0.5), table.get(members, 0.5), 0.9, 0.9)
