@@ -1,0 +1,45 @@
+"""What the pages name is there: files, modules, options, commands of make, and every decision in the list of them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from core.config import settings
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "datasets" / "README.md", *(ROOT / "docs").rglob("*.md")])
+FOREIGN = {"--help", "--rootdir"}
+"""Options of other programs."""
+
+
+def relative(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture(scope="module")
+def options():
+    """Every option that a command of ours takes: those written down, and one for each setting."""
+    files = (path for part in ("app", "core", "benchmarks", "docs") for path in (ROOT / part).rglob("*.py"))
+    code = "".join(path.read_text("utf-8") for path in files)
+    fields = {"--" + name.replace("_", "-") for name in settings()}
+    return set(re.findall(r"\"(--[a-z][\w-]*)\"", code)) | fields | FOREIGN
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_what_a_page_names_is_there(page, options):
+    text = page.read_text("utf-8")
+    folders = re.findall(r"`((?:app|benchmarks|core|datasets|docs|packaging|resources|tests)/[\w./-]*)`", text)
+    links = [page.parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
+    assert not [str(path) for path in [*(ROOT / name for name in folders), *links] if not path.exists()]
+    modules = [ROOT / name.replace(".", "/") for name in re.findall(r"-m ((?:app|benchmarks|core)[\w.]*)", text)]
+    assert not [str(m) for m in modules if not (m.with_suffix(".py").exists() or (m / "__main__.py").exists())]
+    assert not set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)) - options
+    makes = set(re.findall(r"`make ([a-z]+)`", text))
+    assert not makes - set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+
+
+def test_every_decision_stands_in_the_list():
+    folder = ROOT / "docs" / "adr"
+    listed = re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", (folder / "README.md").read_text("utf-8"))
+    assert listed == sorted(path.name for path in folder.glob("0*.md"))
