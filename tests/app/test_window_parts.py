@@ -159,6 +159,15 @@ def test_an_answer_fills_its_row():
     assert done.maps["a"].tolist() == [[0, 255]]
 
 
+def test_the_desktop_entry_starts_what_is_installed_else_this_interpreter(tmp_path, monkeypatch):
+    monkeypatch.setattr(desktop_entry.sys, "executable", str(tmp_path / "my bin" / "python"))
+    monkeypatch.setattr(desktop_entry.shutil, "which", lambda name: None)
+    assert f'Exec="{tmp_path}/my bin/python" -m app %F' in desktop_entry.entry_text()
+    (tmp_path / "my bin").mkdir()
+    (tmp_path / "my bin" / "leafclinic").touch()
+    assert f'Exec="{tmp_path}/my bin/leafclinic" %F' in desktop_entry.entry_text()
+
+
 def test_the_desktop_entry_is_written_with_its_icon(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert desktop_entry.install() == 0

@@ -82,6 +82,11 @@ def test_an_outer_folder_that_holds_everything_says_nothing(tmp_path):
     assert wrapped.classes == ("bean/healthy", "tomato/rust")
 
 
+def test_an_outer_folder_with_photos_of_its_own_says_something(tmp_path):
+    dataset = open_folder(plant(tmp_path, "leaves/a.png", "leaves/bean/rust/b.png", "leaves/rice/ok/c.png"))
+    assert labels(dataset)["leaves/a.png"] == "leaves"
+
+
 def test_hidden_files_and_archive_leftovers_are_passed_over(tmp_path):
     plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/.3.jpg", ".cache/c/4.jpg", "__MACOSX/a/5.jpg", "a/._1.jpg", "b/Thumbs.db")
     assert list(open_folder(tmp_path).paths) == ["a/1.jpg", "b/2.jpg"]
