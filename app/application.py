@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from PySide6.QtGui import QGuiApplication, QIcon
 from PySide6.QtWidgets import QApplication, QMessageBox
@@ -32,6 +32,9 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 from core.errors import StorageError
 
+PATIENCE: Final = 5.0
+"""Seconds in which a window that was started in the same instant comes to listen."""
+
 
 def run(given: Sequence[str]) -> int:
     """The program from start to end; a second start hands over to the first and ends at once."""
@@ -53,9 +56,14 @@ def run(given: Sequence[str]) -> int:
 
 def start(application: QApplication, given: Sequence[str]) -> Program | None:
     """Everything but the event loop; None where a first window took over."""
-    if hand_over([str(Path(p).absolute()) for p in given]):
+    wanted = [str(Path(p).absolute()) for p in given]
+    if hand_over(wanted):
         return None
     program = Program(application)
+    if not program.first.alone and hand_over(wanted, PATIENCE):
+        program.close()
+        program.window.deleteLater()
+        return None
     program.window.show()
     program.commands.open(list(given))
     return program

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from typing import Final, final
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QLockFile, QObject, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from app import paths
@@ -22,12 +23,15 @@ def server_name() -> str:
     return "leafclinic-" + hashlib.sha256(str(paths.home()).encode()).hexdigest()[:16]
 
 
-def hand_over(given: Sequence[str]) -> bool:
-    """Give the paths to a window that is open already; False if there is none."""
-    socket = QLocalSocket()
+def hand_over(given: Sequence[str], patience: float = 0.0) -> bool:
+    """Give the paths to a window that is open already; False if there is none, nor one within `patience` seconds."""
+    socket, begin = QLocalSocket(), time.monotonic()
     socket.connectToServer(server_name())
-    if not socket.waitForConnected(WAIT_MS):
-        return False
+    while not socket.waitForConnected(WAIT_MS):
+        if time.monotonic() - begin >= patience:
+            return False
+        time.sleep(0.05)
+        socket.connectToServer(server_name())
     socket.write(json.dumps(list(given)).encode() + b"\n")
     socket.waitForBytesWritten(WAIT_MS)
     socket.disconnectFromServer()
@@ -36,21 +40,28 @@ def hand_over(given: Sequence[str]) -> bool:
 
 @final
 class FirstInstance(QObject):
-    """Listens for later starts; `asked(list)` carries their paths and means: come to the front."""
+    """Listens for later starts; `asked(list)` carries their paths and means: come to the front.
+
+    alone: False where another began to listen first, in the same instant; this one then does not.
+    """
 
     asked = Signal(list)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
+        self._lock = QLockFile(str(paths.folder("settings") / "window.lock"))
+        self._lock.setStaleLockTime(0)  # however old: as long as its process lives
+        self.alone = self._lock.tryLock(0) or self._lock.error() is not QLockFile.LockError.LockFailedError
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._on_connection)
-        if not self._server.listen(server_name()):
+        if self.alone and not self._server.listen(server_name()):
             QLocalServer.removeServer(server_name())  # left behind by a crash: nobody answered `hand_over`
             self._server.listen(server_name())
 
     def close(self) -> None:
         self._server.close()
+        self._lock.unlock()
 
     def _on_connection(self) -> None:
         socket = self._server.nextPendingConnection()
@@ -68,5 +79,13 @@ class FirstInstance(QObject):
         if socket.bytesAvailable() > LONGEST:
             socket.abort()
         elif socket.canReadLine():
-            given = json.loads(bytes(socket.readLine().data()))
-            self.asked.emit([p for p in given if isinstance(p, str)])
+            self.asked.emit(_paths(bytes(socket.readLine().data())))
+
+
+def _paths(line: bytes) -> list[str]:
+    """What a start handed over; nothing of what is no list of texts."""
+    try:
+        given = json.loads(line)
+    except ValueError:
+        return []
+    return [p for p in given if isinstance(p, str)] if isinstance(given, list) else []

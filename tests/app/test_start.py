@@ -7,8 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QToolButton
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtNetwork import QLocalSocket
+from PySide6.QtWidgets import QApplication, QToolButton
 
 from app import application, crash, instance, paths
 from app.__main__ import no_display
@@ -88,9 +89,33 @@ def test_a_second_start_hands_its_paths_to_the_first(qapp, qtbot, home, nothing_
     assert not hand_over([])
 
 
+def test_of_two_starts_in_the_same_instant_one_gives_way(qapp, qtbot, home, nothing_left, monkeypatch):
+    """Both found nobody that listens; then the first was a moment quicker."""
+    first, calls = FirstInstance(), []
+    monkeypatch.setattr(application, "hand_over", lambda *of: calls.append(of) or (len(calls) > 1 and hand_over(*of)))
+    with qtbot.waitSignal(first.asked) as asked:
+        program = application.start(qapp, ["/leaves"])
+    assert program is None
+    assert asked.args == [["/leaves"]]
+    first.close()
+    QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+
+
+def test_a_start_that_hands_over_nonsense_is_passed_over(qapp, qtbot, home, nothing_left):
+    first = FirstInstance()
+    for line in (b"no json", b"5", b"[1, null]"):
+        socket = QLocalSocket()
+        socket.connectToServer(instance.server_name())
+        with qtbot.waitSignal(first.asked) as asked:
+            socket.write(line + b"\n")
+        assert asked.args == [[]]
+    first.close()
+
+
 def test_a_socket_left_by_a_crash_is_taken_over(qapp, qtbot, home, monkeypatch):
     first = FirstInstance()
-    second = FirstInstance()  # nobody asked the first one: as if it had crashed
+    first._lock.unlock()  # as the system does for a program that crashed
+    second = FirstInstance()
     with qtbot.waitSignal(second.asked):
         assert hand_over(["x"])
     first.close()
