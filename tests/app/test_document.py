@@ -1,6 +1,7 @@
 """The open photos: scanned in the background, changed with undo, locked, remembered."""
 
 import os
+import time
 from pathlib import Path
 from threading import get_ident
 from types import SimpleNamespace
@@ -129,12 +130,17 @@ def test_a_manifest_that_cannot_be_written_is_told(open_document, folder, qtbot,
     assert asked(document, qtbot)[0] == "no room"
 
 
-def test_a_folder_open_elsewhere_is_refused_in_words(open_document, folder, qtbot):
+def test_a_folder_open_elsewhere_is_refused_in_words(open_document, folder, qtbot, home):
     open_document(folder)
     second = Document()
     with qtbot.waitSignal(second.failed) as told:
         second.open(str(folder))
     assert "another" in told.args[0]
+    long_ago = time.time() - 3600
+    os.utime(next((home / "projects").glob("*/lock")), (long_ago, long_ago))
+    with qtbot.waitSignal(second.failed) as told:
+        second.open(str(folder))
+    assert "another" in told.args[0], "also after an hour"
     second.close()
 
 
