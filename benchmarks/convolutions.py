@@ -12,37 +12,16 @@ import statistics
 import time
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from benchmarks.record import Row, make_row, write_results
 from core.data.idx import read_digits
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.digits import HOST_RUNGS, Lesson, batches, normalised, run_lesson, run_plan
+from core.laboratory.digits import HOST_RUNGS, Lesson, run_lesson, run_plan
 from core.laboratory.network import HOST
+from core.laboratory.yardstick import run_torch
 
 ROUNDS = 5
 GAP_SECONDS = 0.02
 """Threads that spin after their last call have gone to sleep after this long."""
-
-
-def torch_seconds(lesson: Lesson, photos: np.ndarray, labels: np.ndarray) -> float:
-    """Median seconds of the same iteration in PyTorch on all cores."""
-    nn, padding = torch.nn, 2 if lesson.padding == "same" else 4
-    side = 28 if lesson.padding == "same" else 36
-    net = nn.Sequential(
-        nn.Conv2d(1, 8, 5, padding=padding), nn.ReLU(), nn.Conv2d(8, 8, 5, padding=padding), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * (side // 2) ** 2, 128), nn.ReLU(), nn.Linear(128, 10),
-    )  # fmt: skip
-    descent, seconds = torch.optim.SGD(net.parameters(), lesson.learning_rate), []
-    for part, classes in batches(lesson, photos, labels):
-        x, y = torch.from_numpy(normalised(part)).permute(0, 3, 1, 2), torch.from_numpy(classes).long()
-        begin = time.perf_counter()
-        descent.zero_grad()
-        nn.functional.cross_entropy(net(x), y).backward()
-        descent.step()
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds[1:])
 
 
 def main() -> None:
@@ -50,10 +29,10 @@ def main() -> None:
     rows: list[Row] = []
     for batch in (32, 64):
         lesson, long = (Lesson(batch=batch, examples=batch * steps) for steps in (8, 40))
-        torch_seconds(lesson, *train)
+        run_torch(lesson, "cpu", train, None)
         pairs = []
         for _ in range(ROUNDS):
-            pairs.append((run_plan(long, "cpu", train, None).seconds, torch_seconds(long, *train)))
+            pairs.append((run_plan(long, "cpu", train, None).seconds, run_torch(long, "cpu", train, None).seconds))
             time.sleep(GAP_SECONDS)
         plan, torch_ms = (1e3 * statistics.median(pair[i] for pair in pairs) for i in (0, 1))
         peers = {"torch": torch_ms}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, product
 from pathlib import Path
@@ -26,7 +26,7 @@ from core.command_line import run_command
 from core.data.idx import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import DataError, DeviceError, InputError
-from core.laboratory import studies
+from core.laboratory import studies, yardstick
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
@@ -34,10 +34,24 @@ from core.laboratory.ladder import CASES, UPDATES, climb
 from core.laboratory.mnist import RECIPES, certainty, learn, predict
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
+from core.models.table import MODELS
 from core.plan import DEVICES, cuda_problem
 from core.storage import write_file
 
 PROGRESS_WIDTH: Final = 79
+SHOWN: Final = 25
+"""Kernels of a step that are printed, the slowest; the picture has all."""
+
+
+DESCRIPTION: Final = "Classic networks and kernels, measured on this machine. COMMAND --help says more of each."
+EXAMPLES: Final = """examples:
+  python -m core.lab conv --data MNIST                 ways to convolve on digits, beside PyTorch
+  python -m core.lab conv --data MNIST --ways plan --learning-rate 0.01 0.05 0.2 --examples 2048 8192
+  python -m core.lab matmul --sizes 1024 4096          GFLOP/s of every rung, share of cuBLAS and of the peak
+  python -m core.lab ladder --ops conv2d dense         every kernel proved, then timed
+  python -m core.lab roofline --png roof.png           a whole training step under the roof
+  python -m core.lab mnist learn --data MNIST          then: mnist predict --photos PHOTO
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,45 +61,62 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m core.lab", description="Classic networks and kernels, measured.")
-    commands = parser.add_subparsers(required=True)
+    parser = argparse.ArgumentParser(prog="python -m core.lab", description=DESCRIPTION, epilog=EXAMPLES,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Any, help: str, device: str = "auto") -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=help)
+    def command(name: str, run: Any, help: str, more: str = "", device: str = "auto") -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}. {more}".strip())
         made.set_defaults(run=run)
-        made.add_argument("--device", default=device, choices=DEVICES)
-        made.add_argument("--json", type=Path, help="write the figures to this file")
-        made.add_argument("--png", type=Path, help="draw them into this file")
+        made.add_argument("--device", default=device, choices=DEVICES, help="auto: the GPU where there is one")
+        made.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+        made.add_argument("--png", type=Path, metavar="FILE", help="draw them into this file")
         return made
 
-    conv = command("conv", run_conv, "ways to convolve")
-    conv.add_argument("--data", type=Path, required=True, help="folder of MNIST's four files")
-    conv.add_argument("--batch", type=int, nargs="+", default=[32, 64])
-    conv.add_argument("--examples", type=int, nargs="+", default=[2048], help="digits to train with, once each")
-    conv.add_argument("--learning-rate", type=float, nargs="+", default=[0.05])
-    conv.add_argument("--padding", choices=("same", "full"), default="same")
-    conv.add_argument("--ways", nargs="+", help="only these: naive, vectorised, vectorised_parallel, "
-                      "im2col, im2col_parallel, plan (GPU: naive, shared, im2col, plan)")
-    matmul = command("matmul", run_matmul, "the ladder of the matrix product on the GPU", "cuda")
-    matmul.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
-    command("depthwise", run_depthwise, "depthwise separable convolution")
-    rows = command("ladder", run_ladder, "every kernel of an op, held against float64 and timed")
+    conv = command("conv", run_conv, "ways to convolve: time of a training iteration, accuracy after it",
+                   "A small CNN (two 5x5 convolutions of 8 filters, max pooling, dense 128, dense 10) learns MNIST "
+                   "with each way from the same weights; PyTorch, where installed, is the yardstick.")
+    conv.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of MNIST's four files")
+    conv.add_argument("--batch", type=int, nargs="+", default=[32, 64], metavar="N", help="default: 32 64")
+    conv.add_argument("--examples", type=int, nargs="+", default=[2048], metavar="N",
+                      help="digits to train with, once each; default: 2048")
+    conv.add_argument("--learning-rate", type=float, nargs="+", default=[0.05], metavar="R", help="default: 0.05")
+    conv.add_argument("--padding", choices=("same", "full"), default="same", help="of both convolutions")
+    conv.add_argument("--ways", nargs="+", metavar="WAY", help="only these: naive, vectorised, vectorised_parallel, "
+                      "im2col, im2col_parallel, plan, PyTorch (GPU: naive, shared, im2col, plan, PyTorch)")
+    matmul = command("matmul", run_matmul, "the ladder of the matrix product on the GPU, beside cuBLAS",
+                     "Each rung multiplies N x N matrices, and (32 x 27)(27 x 14884), a first layer unfolded.", "cuda")
+    matmul.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], metavar="N",
+                        help="default: 512 1024 2048 4096 8192")
+    command("depthwise", run_depthwise, "depthwise and pointwise against the standard convolution both replace",
+            "On the GPU also a bias from constant memory against one from global memory.")
+    rows = command("ladder", run_ladder, "every kernel of an op, held against float64 and timed",
+                   "On the GPU a time here includes the launch from Python; benchmarks.kernels has it without.")
     rows.add_argument("--ops", nargs="+", choices=(*CASES, *UPDATES), default=[*CASES, *UPDATES], metavar="OP",
                       help=", ".join((*CASES, *UPDATES)))
-    for name, run, help in (("roofline", run_roofline, "where the time goes"), ("sweep", run_sweep, "throughput")):
-        made = command(name, run, help)
-        made.add_argument("--model", default="squeezenet1_1")
-        made.add_argument("--batch", type=int, nargs="+", default=[32] if name == "roofline" else [1, 8, 32])
-        made.add_argument("--image-size", type=int, nargs="+", default=[224])
-        made.add_argument("--training", action="store_true", help="time training steps (sweep)")
-    mnist = command("mnist", run_mnist, "digits")
+    roofline = command("roofline", run_roofline, "where the time of a training step goes, under the machine's roof",
+                       "The 25 slowest kernels as a table, all of them in the picture.")
+    sweep = command("sweep", run_sweep, "photos a second over batch and photo sizes",
+                    "Ours alone; benchmarks.sweep has PyTorch beside it.")
+    for made, batches in ((roofline, [32]), (sweep, [1, 8, 32])):
+        several: dict[str, Any] = {"nargs": "+"} if made is sweep else {"nargs": 1}
+        made.add_argument("--model", default="squeezenet1_1", help=f"one of {', '.join(MODELS)}")
+        made.add_argument("--batch", type=int, default=batches, metavar="N",
+                          help=f"photos at a time; default: {' '.join(map(str, batches))}", **several)
+        made.add_argument("--image-size", type=int, default=[224], metavar="PX", help="default: 224", **several)
+    sweep.add_argument("--training", action="store_true", help="training steps instead of predictions")
+    mnist = command("mnist", run_mnist, "digits: learn them by presets, predict photographed ones, unpack them")
     mnist.add_argument("what", choices=("learn", "predict", "unpack"))
-    mnist.add_argument("--photos", type=Path, nargs="+", default=[], help="photographed digits (predict)")
-    mnist.add_argument("--data", type=Path, help="folder of MNIST's four files (learn, unpack)")
-    mnist.add_argument("--out", type=Path, default=Path("digits"), help="new folder for the digits as photos (unpack)")
-    mnist.add_argument("--recipe", choices=tuple(RECIPES), default="cnn")
-    mnist.add_argument("--epochs", type=int, default=0, help="instead of the recipe's")
-    mnist.add_argument("--model-file", type=Path, default=Path("digits.safetensors"))
+    mnist.add_argument("--photos", type=Path, nargs="+", default=[], metavar="PHOTO",
+                       help="photographed digits (predict)")
+    mnist.add_argument("--data", type=Path, metavar="FOLDER", help="folder of MNIST's four files (learn, unpack)")
+    mnist.add_argument("--out", type=Path, default=Path("digits"), metavar="FOLDER",
+                       help="new folder for the digits as photos (unpack)")
+    mnist.add_argument("--recipe", choices=tuple(RECIPES), default="cnn",
+                       help="cnn and mlp reach 99 and 98 %%; classic is the lesson's own perceptron (learn)")
+    mnist.add_argument("--epochs", type=int, default=0, metavar="N", help="instead of the recipe's (learn)")
+    mnist.add_argument("--model-file", type=Path, default=Path("digits.safetensors"), metavar="FILE",
+                       help="written by learn, read by predict; default: digits.safetensors")
     return parser
 
 
@@ -93,24 +124,30 @@ def run_conv(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
     table, place = studies.table_and_place(device)
     train, test = read_digits(arguments.data, "train"), read_digits(arguments.data, "t10k")
-    known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan")
+    known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan", yardstick.NAME)
     ways = arguments.ways or known
     if not set(ways) <= set(known):
         raise InputError(f"--ways: on {device} there are {', '.join(known)}.")
     results = []
-    for batch in arguments.batch:
-        for examples in arguments.examples:
-            for rate in arguments.learning_rate:
-                lesson = Lesson(batch, rate, examples, arguments.padding)
-                print(f"\nbatch {batch}, {examples} digits, learning rate {rate:g}, {arguments.padding} padding")
-                for way in ways:
-                    plan, report = way == "plan", teller(TITLES.get(way, way), arguments)
-                    done = run_plan(lesson, device, train, test, report) if plan else run_lesson(
-                        lesson, table, way, place, train, test, report)
-                    report("", 0, 0)
-                    print(f"  {TITLES.get(way, way):38} {done.seconds:9.4f} s an iteration   loss {done.loss:.4f}   "
-                          f"test accuracy {100 * (done.accuracy or 0):.1f} %", flush=True)
-                    results.append({**asdict(lesson), **asdict(done)})
+    for batch, examples, rate in product(arguments.batch, arguments.examples, arguments.learning_rate):
+        lesson = Lesson(batch, rate, examples, arguments.padding)
+        print(f"\nbatch {batch}, {examples} digits, learning rate {rate:g}, {arguments.padding} padding, {device}")
+        print(f"  {'way':36} {'ms an iteration':>15} {'faster by':>10} {'last loss':>10} {'of test right':>14}")
+        first = 0.0
+        for way in ways:
+            report = teller(TITLES.get(way, way), arguments)
+            if way == yardstick.NAME and (missing := yardstick.problem()) is not None:
+                print(f"  {missing}")
+                continue
+            if way in ("plan", yardstick.NAME):
+                done = (run_plan if way == "plan" else yardstick.run_torch)(lesson, device, train, test, report)
+            else:
+                done = run_lesson(lesson, table, way, place, train, test, report)
+            report("", 0, 0)
+            first = first or done.seconds
+            print(f"  {TITLES.get(way, way):36} {1e3 * done.seconds:15.2f} {first / done.seconds:9.1f}x "
+                  f"{done.loss:10.4f} {100 * (done.accuracy or 0):12.1f} %", flush=True)
+            results.append({**asdict(lesson), **asdict(done)})
     bars = [(f"{TITLES.get(r['way'], r['way'])}, {r['batch']}", 1e3 * r["seconds"]) for r in results]
     _save(arguments, results, lambda: draw_bars("one training iteration", "milliseconds", bars))
 
@@ -130,7 +167,8 @@ def teller(title: str, arguments: argparse.Namespace) -> Report:
 
 def run_matmul(arguments: argparse.Namespace) -> None:
     sizes = [(n, n, n) for n in arguments.sizes] + [(32, 27, 14884)]
-    _print_studies(arguments, studies.matmul_study(sizes))
+    print("The rungs in bf16 round their float32 factors first, in the time that is shown.")
+    _print_studies(arguments, studies.matmul_study(sizes), studies.peaks())
 
 
 def run_depthwise(arguments: argparse.Namespace) -> None:
@@ -147,9 +185,14 @@ def run_ladder(arguments: argparse.Namespace) -> None:
         directions = ("update",) if op in UPDATES else ("forward", "backward_input", "backward_weight")
         for (name, case), direction in product({**CASES, **UPDATES}[op].items(), directions):
             for i, found in enumerate(climb(case, direction, device)):
-                row, head = found.kernel, f"\n{op} {direction} {name}\n"
-                told = f"{found.milliseconds:10.4f} ms   error {found.error:.1e}{'' if found.right else ', too large'}"
-                print(f"{'' if i else head}  {row.algorithm:20} {found.reason or told}", flush=True)
+                row = found.kernel
+                if not i:
+                    print(f"\n{op} {direction}, {name}, {device}\n"
+                          f"  {'kernel':20} {'ms':>10} {'GFLOP/s':>10} {'error':>9} {'allowed':>9}")
+                rate = f"{found.gflops:10,.1f}" if found.gflops else " " * 10
+                told = (f"{found.milliseconds:10.4f} {rate} {found.error:9.1e} {row.tolerance.relative:9.0e}"
+                        f"{'' if found.right else '  WRONG'}")
+                print(f"  {row.algorithm:20} {found.reason or told}", flush=True)
                 wrong += [] if found.reason or found.right else [f"{row.algorithm} of {op}, {direction}"]
                 results.append({"op": op, "direction": direction, "case": name, "algorithm": row.algorithm,
                                 "milliseconds": found.milliseconds, "error": found.error, "reason": found.reason})
@@ -159,14 +202,23 @@ def run_ladder(arguments: argparse.Namespace) -> None:
         raise DeviceError(f"These kernels differ from the reference by more than they may: {'; '.join(wrong)}.")
 
 
-def _print_studies(arguments: argparse.Namespace, found: Any) -> None:
+def _print_studies(arguments: argparse.Namespace, found: Any, peaks: Mapping[bool, float] | None = None) -> None:
+    """`peaks`: GFLOP/s of the chip in float32 (False) and in bf16 (True)."""
     results: dict[str, list[Timing]] = {}
     for name, timings in found:
-        print(f"\n{name}")
         results[name] = timings
-        for timing in timings:
-            said = timing.refusal or f"{timing.milliseconds:10.4f} ms {timing.gflops:10.1f} GFLOP/s"
-            print(f"  {timing.algorithm:20} {said}", flush=True)
+        ran = [t for t in timings if not t.refusal]
+        vendor = next((t.gflops for t in ran if t.algorithm == "cublas"), 0.0)
+        head = f"{'of cuBLAS':>10} {'of the peak':>12}" if peaks else ""
+        print(f"\n{name}\n  {'kernel':20} {'ms':>10} {'GFLOP/s':>10} {'faster by':>10} {head}".rstrip())
+        for t in timings:
+            if t.refusal:
+                print(f"  {t.algorithm:20} {t.refusal}")
+                continue
+            shares = f"{100 * t.gflops / vendor:8.0f} %" if vendor and peaks else " " * 10
+            shares += f" {100 * t.gflops / peaks[t.halved]:10.0f} %" if peaks else ""
+            print(f"  {t.algorithm:20} {t.milliseconds:10.4f} {t.gflops:10,.1f} {t.gflops / ran[0].gflops:9.1f}x "
+                  f"{shares}".rstrip(), flush=True)
     bars = [(f"{n} {t.algorithm}", t.gflops) for n, found in results.items() for t in found if not t.refusal]
     plain = {name: [asdict(t) for t in found] for name, found in results.items()}
     _save(arguments, plain, lambda: draw_bars("kernels", "GFLOP/s", bars))
@@ -177,12 +229,16 @@ def run_roofline(arguments: argparse.Namespace) -> None:
     times = studies.roofline_study(arguments.model, device, arguments.batch[0], arguments.image_size[0])
     gflops, gigabytes = studies.roof(device)
     total = sum(t.milliseconds for t in times)
-    for t in sorted(times, key=lambda t: -t.milliseconds)[:25]:
-        rate = 1 / max(t.milliseconds, 1e-9) / 1e6
-        print(f"{t.layer:36} {t.direction:16} {t.kernel:18} {t.milliseconds:9.4f} ms "
-              f"{100 * t.milliseconds / total:5.1f} % {t.flops * rate:10.1f} GFLOP/s {t.bytes * rate:8.1f} GB/s")
-    print(f"all {len(times)} kernels: {total:.3f} ms; the roof is {gflops:.0f} GFLOP/s and {gigabytes:.0f} GB/s")
     title = f"{arguments.model}, one training step of {arguments.batch[0]} photos, {device}"
+    print(f"{title}: {total:.3f} ms in {len(times)} kernels\n"
+          f"The roof: {gflops:,.0f} GFLOP/s by a matrix product, {gigabytes:,.0f} GB/s by a copy\n\n"
+          f"{'layer':26} {'pass':15} {'kernel':14} {'ms':>8} {'of all':>7} {'GFLOP/s':>8} {'GB/s':>7} {'of roof':>8}")
+    for t in sorted(times, key=lambda t: -t.milliseconds)[:SHOWN]:
+        rate = 1 / max(t.milliseconds, 1e-9) / 1e6
+        share = max(t.flops * rate / gflops, t.bytes * rate / gigabytes)
+        print(f"{t.layer[-26:]:26} {t.direction:15} {t.kernel[:14]:14} {t.milliseconds:8.3f} "
+              f"{100 * t.milliseconds / total:5.1f} % {t.flops * rate:8,.0f} {t.bytes * rate:7,.1f} "
+              f"{100 * share:6.0f} %")
     _save(arguments, [asdict(t) for t in times],
           lambda: draw_roofline(title, studies.points(times), gflops, gigabytes))
 
@@ -190,9 +246,11 @@ def run_roofline(arguments: argparse.Namespace) -> None:
 def run_sweep(arguments: argparse.Namespace) -> None:
     device, results = _device(arguments.device), []
     sizes = arguments.image_size
+    what = "training steps" if arguments.training else "predictions"
+    print(f"{arguments.model}, {what}, {device}\n{'batch':>6} {'pixels':>7} {'photos/s':>14} {'ms a batch':>12}")
     for found in studies.sweep_study(arguments.model, device, arguments.training, arguments.batch, sizes):
-        said = found.refusal or f"{found.photos_per_second:10.1f} photos/s"
-        print(f"batch {found.batch:4}  {found.image_size:4} px  {said}", flush=True)
+        said = found.refusal or f"{found.photos_per_second:14,.1f} {1e3 * found.batch / found.photos_per_second:12.3f}"
+        print(f"{found.batch:6} {found.image_size:7} {said}", flush=True)
         results.append(asdict(found))
     bars = [(f"{r['image_size']} px, batch {r['batch']}", r["photos_per_second"]) for r in results if not r["refusal"]]
     _save(arguments, results, lambda: draw_bars(arguments.model, "photos a second", bars))

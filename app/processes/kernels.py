@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from app.processes.protocol import Channel, serve
-from core.laboratory.ladder import CASES, Climbed, climb, rungs, source
+from core.laboratory.ladder import CASES, Climbed, climb, cost_of, rungs, source
 from core.laboratory.studies import roof
-from core.ops.table import OPS
 from core.plan import cuda_problem
 
 
@@ -28,8 +27,8 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     while (request := channel.requests.get()) is not None:
         case = CASES[request["op"]][request["shape"]]
         roofs = roofs or {device: list(roof(device)) for device, problem in devices.items() if not problem}
-        cost = OPS[case.op].cost(case.attributes, case.inputs, case.output)
-        channel.tell(roofs=roofs, intensity=cost.flops / cost.bytes)
+        flops, size = cost_of(case)
+        channel.tell(roofs=roofs, intensity=flops / size)
         for climbed in climb(case, request["direction"]):
             if channel.ended():
                 return

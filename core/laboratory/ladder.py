@@ -33,6 +33,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MODE: Final = Mode(training=True)
 REPEATS: Final = 7
 LOSS: Final = "softmax_cross_entropy"
+PRODUCT: Final = "matmul"
+"""No op of a network: the ladder that a convolution and a dense layer climb."""
 RATE: Final = 0.01
 STEP: Final = 3
 """Learning rate and number of the step of the updates."""
@@ -74,9 +76,13 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
     "global_avg_pool": {"13 x 13 x 512, batch 8": _case("global_avg_pool", (13, 13, 512), 8)},
     "relu": {"56 x 56 x 64, batch 8": _case("relu", (56, 56, 64), 8)},
     "dropout": {"13 x 13 x 512, batch 8": _case("dropout", (13, 13, 512), 8)},
+    PRODUCT: {
+        f"{m} x {k} by {k} x {n}": Case(PRODUCT, MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
+        for m, k, n in ((512, 512, 512), (1024, 1024, 1024), (32, 27, 14884))
+    },
     LOSS: {"38 classes, batch 256": _case(LOSS, (38,), 256, label_smoothing=0.1)},
 }
-"""Op to named cases, from SqueezeNet and MobileNetV2."""
+"""Op to named cases, from SqueezeNet and MobileNetV2; the last product is SqueezeNet's first layer, unfolded."""
 UPDATES: Final[Mapping[str, Mapping[str, Case]]] = {
     op: {"735424 weights": Case(op, MappingProxyType({}), ((735424,),), (735424,), 1)} for op in OPTIMIZERS
 }
@@ -134,13 +140,16 @@ def climb(case: Case, direction: str, device: str = "") -> Iterator[Climbed]:
         row.run(case, arrays)
         error = max(_error(np.asarray(arrays[name]), wanted[name]) for name in names)
         milliseconds = _time(row, case, arrays)
-        flops = 0 if case.op in OPTIMIZERS else _flops(case)
+        flops = 0 if case.op in OPTIMIZERS else cost_of(case)[0] * case.batch
         yield Climbed(row, milliseconds, flops / milliseconds / 1e6, error)
 
 
 def solve(case: Case, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
     """Random float32 arrays for a case (inputs, parameters, dy), and every result in float64."""
     random = np.random.Generator(np.random.Philox(seed))
+    if case.op == PRODUCT:
+        a, b = (random.standard_normal(shape, np.float32) for shape in case.inputs)
+        return {"x": a, "x2": b}, {"out": a.astype(np.float64) @ b}
     node = _node(case.op, case.inputs[0], case.attributes)
     given = {"x": random.standard_normal((case.batch, *case.inputs[0]))}
     for p in node.parameters:
@@ -177,8 +186,13 @@ def solve_update(case: Case, seed: int = 0) -> tuple[dict[str, Any], dict[str, A
     return {**given, "optimizer": optimizer, "learning_rate": RATE, "step": STEP}, {"weights": new, **moved}
 
 
-def _flops(case: Case) -> int:
-    return OPS[case.op].cost(case.attributes, case.inputs, case.output).flops * case.batch
+def cost_of(case: Case) -> tuple[int, int]:
+    """FLOP and bytes of a case: of one photo, or of a whole matrix product."""
+    if case.op == PRODUCT:
+        (m, k), (_, n) = case.inputs
+        return 2 * m * k * n, 4 * (m * k + k * n + m * n)
+    cost = OPS[case.op].cost(case.attributes, case.inputs, case.output)
+    return cost.flops, cost.bytes
 
 
 def source(row: Kernel) -> tuple[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -59,6 +61,21 @@ def matmul_study(sizes: Sequence[tuple[int, int, int]]) -> Iterator[tuple[str, l
     for m, k, n in sizes:
         case = Case("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
         yield f"{m} x {k} x {n}", list(time_rows(case, "forward", table, place, 2 * m * k * n))
+
+
+def peaks() -> Mapping[bool, float]:
+    """GFLOP/s of the GPU's units at their highest clock: in float32 (False) and in bf16 (True).
+
+    A multiprocessor finishes 128 float32 multiply-adds a clock, 64 on 7.5 and 8.0. Source: CUDA C Programming Guide.
+    """
+    table_and_place("cuda")
+    from core.gpu.device import open_device
+    from core.gpu.timing import MATRIX_RATE
+
+    device = open_device()
+    clocks = device.processors * device.clock / 1e9
+    single = 64 if tuple(device.capability) in ((7, 5), (8, 0)) else 128
+    return {False: 2 * single * clocks, True: MATRIX_RATE.get(device.capability[0], 2048) * clocks}
 
 
 def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
@@ -128,15 +145,20 @@ def points(times: Sequence[KernelTime]) -> list[Point]:
 
 
 def roof(device: str) -> tuple[float, float]:
-    """Measured ceilings of this machine: GFLOP/s of a matrix product and GB/s of a copy (read and written)."""
+    """Measured ceilings of this machine: GFLOP/s of matrix products and GB/s of copies (read and written), all cores.
+
+    Every core has a product and a copy of its own, so that a library held to one thread is no low roof.
+    """
     if device == "cuda":
         return _device_roof()
-    side = 1024
-    a = np.random.default_rng(0).standard_normal((side, side), np.float32)
-    product = min(_seconds(lambda: a @ a) for _ in range(5))
-    source, target = np.ones(1 << 25, np.float32), np.ones(1 << 25, np.float32)
-    copy = min(_seconds(lambda: np.copyto(target, source)) for _ in range(5))
-    return 2 * side**3 / product / 1e9, 2 * source.nbytes / copy / 1e9
+    side, size, cores = 512, 1 << 23, os.cpu_count() or 1
+    rng = np.random.default_rng(0)
+    factors = [rng.standard_normal((side, side), np.float32) for _ in range(cores)]
+    pairs = [(np.ones(size, np.float32), np.ones(size, np.float32)) for _ in range(cores)]
+    with ThreadPoolExecutor(cores) as pool:
+        product = min(_seconds(lambda: list(pool.map(lambda a: a @ a, factors))) for _ in range(50))
+        copy = min(_seconds(lambda: list(pool.map(lambda pair: np.copyto(*pair), pairs))) for _ in range(10))
+    return cores * 2 * side**3 / product / 1e9, cores * 2 * 4 * size / copy / 1e9
 
 
 def _device_roof() -> tuple[float, float]:

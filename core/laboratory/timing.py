@@ -19,6 +19,8 @@ from core.ops.table import OPS
 REPEATS: Final = 7
 ENOUGH_SECONDS: Final = 0.5
 """A slow rung is not run more often than fits into so long."""
+HALVED: Final = 1e-2
+"""Only kernels in bf16 are allowed so large an error."""
 
 
 @final
@@ -30,6 +32,8 @@ class Timing:
     milliseconds: float
     gflops: float
     refusal: str = ""
+    halved: bool = False
+    """Its factors are rounded to bf16: another peak is its measure."""
 
 
 def time_rows(case: Case, direction: str, table: Table, place: Place, flops: int) -> Iterator[Timing]:
@@ -42,7 +46,7 @@ def time_rows(case: Case, direction: str, table: Table, place: Place, flops: int
             continue
         row.run(case, arrays)  # compiles, and fills the caches
         ms = _median(partial(row.run, case, arrays), place)
-        yield Timing(row.algorithm, ms, flops / ms / 1e6)
+        yield Timing(row.algorithm, ms, flops / ms / 1e6, halved=row.tolerance.relative >= HALVED)
 
 
 def random_arrays(case: Case) -> dict[str, Array]:

@@ -137,3 +137,33 @@ def test_a_sweep_reports_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(studies, "_photos_per_second", refuse)
     found = list(studies.sweep_study("squeezenet1_1", "cpu", False, [1], [16]))
     assert found == [studies.Throughput(1, 16, 0.0, "The window does not fit.")]
+
+
+def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(few_digits, capsys):
+    pytest.importorskip("torch")
+    out = few_digits / "conv.json"
+    for padding in ("same", "full"):
+        assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
+                         "--padding", padding, "--ways", "im2col", "plan", "PyTorch", "--json", str(out)]) == 0
+        losses = [r["loss"] for r in json.loads(out.read_text())]
+        assert losses == pytest.approx([losses[0]] * 3, abs=1e-4)
+    printed = capsys.readouterr().out
+    assert "ms an iteration" in printed
+    assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_without_pytorch_the_yardstick_says_what_to_install(few_digits, capsys, monkeypatch):
+    monkeypatch.setattr(lab.yardstick, "find_spec", lambda name: None)
+    assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
+                     "--ways", "im2col", "PyTorch"]) == 0
+    assert "pip install '.[compare]'" in capsys.readouterr().out
+
+
+def test_a_step_stands_under_the_roof_in_a_hundred_columns(tmp_path, capsys):
+    picture = tmp_path / "roof.png"
+    assert lab.main(["roofline", "--device", "cpu", "--model", "mlp", "--batch", "2", "--image-size", "28",
+                     "--png", str(picture)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "of roof" in lines[3]
+    assert max(map(len, lines)) <= 100
+    assert cv2.imread(str(picture)).shape[1] == 1000

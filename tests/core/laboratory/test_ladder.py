@@ -40,6 +40,17 @@ def test_the_loss_and_dropout_are_right_on_the_cpu(op, direction):
     assert all(c.right for c in found)
 
 
+def test_the_matrix_product_is_a_ladder_like_any_other():
+    case = CASES["matmul"]["32 x 27 by 27 x 14884"]
+    given, wanted = ladder.solve(case)
+    assert np.abs(given["x"] @ given["x2"] - wanted["out"]).max() < 1e-4
+    assert ladder.cost_of(case) == (2 * 32 * 27 * 14884, 4 * (32 * 27 + 27 * 14884 + 32 * 14884))
+    names = [row.algorithm for row in rungs(("matmul",)) if row.device == "cuda"]
+    assert names[:3] == ["naive", "shared", "tiled"]
+    assert names[-1] == "cublas"
+    assert [c.kernel.algorithm for c in climb(case, "forward")] == names
+
+
 def test_an_update_has_a_problem_and_rows():
     case = Case("adamw", {}, ((5,),), (5,), 1)
     given, wanted = solve_update(case)
