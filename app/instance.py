@@ -50,7 +50,6 @@ class FirstInstance(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._lock = QLockFile(str(paths.folder("settings") / "window.lock"))
-        self._lock.setStaleLockTime(0)  # however old: as long as its process lives
         self.alone = self._lock.tryLock(0) or self._lock.error() is not QLockFile.LockError.LockFailedError
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)

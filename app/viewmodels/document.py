@@ -198,7 +198,6 @@ class Document(QObject):
             self.failed.emit(sentence(error), "")
             return
         lock = QLockFile(str(folder / "lock"))
-        lock.setStaleLockTime(0)  # by itself it goes stale after 30 seconds, though its window is open
         if folder != self.folder or self._lock is None:
             if not lock.tryLock(0):
                 self.failed.emit(_not_locked(lock, folder), "")
