@@ -38,6 +38,21 @@ def test_what_is_read_computes_what_onnxruntime_computes(name, tmp_path):
     assert_close(got, wanted.reshape(got.shape), 1e-5)
 
 
+@pytest.mark.parametrize("opset", range(7, onnx.defs.onnx_opset_version() + 1))
+def test_every_opset_from_7_to_the_newest_is_read(opset, tmp_path):
+    clip = node("Clip", "n", "k", min=0.0, max=6.0) if opset < 11 else node("Clip", "n low high", "k")
+    nodes = [node("Conv", "x w b", "c"), node("BatchNormalization", "c s o m v", "n"), clip,
+             node("MaxPool", "k", "p", kernel_shape=[2, 2]), node("Identity", "p", "last"), *HEAD]
+    bounds = {} if opset < 11 else {"low": F32(0), "high": F32(6)}
+    data = model(nodes, CONV | NORM | bounds, opset=opset)
+    imported = read(data, tmp_path)
+    photos = photos_for(imported.graph)
+    older = model(nodes, CONV | NORM | bounds, opset=min(opset, 21))  # onnxruntime may be behind the newest
+    session = onnxruntime.InferenceSession(older, providers=["CPUExecutionProvider"])
+    wanted = session.run(None, {"x": photos.transpose(0, 3, 1, 2)})[0]
+    assert_close(forward(imported.graph, imported.weights, photos)[imported.graph.output], wanted, 1e-5)
+
+
 def test_a_softmax_at_the_end_is_left_out(tmp_path):
     nodes = [node("Conv", "x w b", "last"), *HEAD[:1], node("Flatten", "g", "z"), node("Softmax", "z", "y")]
     imported = read(model(nodes, CONV), tmp_path)

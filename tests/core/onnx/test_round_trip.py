@@ -7,6 +7,8 @@ import onnx
 import onnxruntime
 import pytest
 
+from core.models import initial_weights
+from core.models.table import MODELS, build
 from core.onnx import read_onnx, write_onnx
 from core.ops.builder import Builder
 from core.ops.network import forward
@@ -39,6 +41,21 @@ def test_a_network_goes_to_onnx_and_comes_back_with_the_same_bits(name, tmp_path
     ours = forward(golden.graph, golden.weights, golden.inputs())[golden.graph.output]
     assert np.array_equal(forward(back.graph, back.weights, golden.inputs())[back.graph.output], ours)
     assert write_onnx(back.graph, back.weights, CLASSES, 1.25) == data
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - set(TRAINING)))
+def test_every_other_network_of_the_table_comes_back_with_the_same_bits(name, tmp_path):
+    graph = build(name, 10, 64)
+    weights = initial_weights(graph, 0)
+    data = write_onnx(graph, weights, CLASSES)
+    onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
+    photos = noise(name, (2, *graph.photo_shape)).astype(np.float32)
+    ours = forward(graph, weights, photos)[graph.output]
+    assert_close(run(data, photos), ours, 1e-4)
+    (tmp_path / "it.onnx").write_bytes(data)
+    back = read_onnx(tmp_path / "it.onnx")
+    assert all(np.array_equal(back.weights[key], weights[key]) for key in weights)
+    assert np.array_equal(forward(back.graph, back.weights, photos)[back.graph.output], ours)
 
 
 @pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "max_pool", "avg_pool"])
