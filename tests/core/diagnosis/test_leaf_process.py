@@ -14,7 +14,15 @@ from core.data.preparation import prepare_photos
 from core.data.synthetic import write_demo
 from core.diagnosis import grounds, leaf_process
 from core.diagnosis.leaf_mask import segment_leaf
-from core.diagnosis.leaf_process import MOST, PER_PROCESS, LeafProcess, choose_processes, pack_leaf, packing
+from core.diagnosis.leaf_process import (
+    FEWEST_CORES,
+    MOST,
+    PER_PROCESS,
+    LeafProcess,
+    choose_processes,
+    pack_leaf,
+    packing,
+)
 from core.errors import LeafClinicError
 from tests.helpers.noise import integers
 
@@ -107,7 +115,7 @@ def test_where_no_process_can_start_it_says_so(monkeypatch):
 
 
 def test_few_photos_and_few_cores_stay_here():
-    assert choose_processes(10_000, 1) == 0
+    assert choose_processes(10_000, 1) == choose_processes(10_000, FEWEST_CORES - 1) == 0
     assert choose_processes(2 * PER_PROCESS - 1, 64) == 0
     assert choose_processes(2 * PER_PROCESS, 64) == 2
     assert choose_processes(10_000, 8) == 8
