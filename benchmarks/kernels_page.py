@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kernels_pictures import draw_all
+from benchmarks.kernels_pictures import draw_all, draw_single
 from core.ops.registry import LADDER
 
 PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"
@@ -73,25 +73,35 @@ def step_table(results: dict[str, Any]) -> str:
     return table(["SqueezeNet 1.0, batch 32", *order], [["one iteration, ms", *with_factors(rungs, order, True)]])
 
 
+PEAKS = {"float32": 67.0, "bf16": 989.0}
+"""TFLOP/s of an H200 by its data sheet (SXM, without sparsity)."""
+
+
 def matmul_table(results: dict[str, Any]) -> str:
     order, rows = ("naive", "shared", "tiled", "tiled_vectorised", "double_buffered", "warp_tiled", "narrow"), []
     for row in results["rows"]:
         if row["name"].startswith("matmul float32"):
             cells = with_factors(results["rungs"][row["name"]], order, False)
-            share = 100 * row["ours"] / row["peers"]["cublas"]
-            rows.append([row["name"][15:], *cells, figure(row["peers"]["cublas"]), f"{share:.0f} %"])
-    return table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS"], rows)
+            rows.append([row["name"][15:], *cells, *shares(row, "float32")])
+    return table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS", "of the peak"], rows)
 
 
 def bf16_table(results: dict[str, Any]) -> str:
     rows = []
     for row in results["rows"]:
         if row["name"].startswith("matmul bf16"):
-            rungs, peer = results["rungs"][row["name"]], row["peers"]["cublas"]
+            rungs = results["rungs"][row["name"]]
             older = max(value for name, value in rungs.items() if name.startswith("tensor_core"))
             cells = with_factors({**rungs, "tensor_core": older}, ("tensor_core", "wgmma", "copy_engine"), False)
-            rows.append([row["name"][12:], *cells, figure(peer), f"{100 * row['ours'] / peer:.0f} %"])
-    return table(["size (TFLOP/s)", "tensor_core", "wgmma", "copy_engine", "cuBLAS bf16", "best of cuBLAS"], rows)
+            rows.append([row["name"][12:], *cells, *shares(row, "bf16")])
+    head = ["size (TFLOP/s)", "tensor_core", "wgmma", "copy_engine", "cuBLAS bf16", "best of cuBLAS", "of the peak"]
+    return table(head, rows)
+
+
+def shares(row: dict[str, Any], kind: str) -> list[str]:
+    """cuBLAS's rate, and the best of ours over it and over the chip's peak."""
+    peer = row["peers"]["cublas"]
+    return [figure(peer), f"{100 * row['ours'] / peer:.0f} %", f"{100 * row['ours'] / PEAKS[kind]:.0f} %"]
 
 
 def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
@@ -128,6 +138,15 @@ def ways_table(results: dict[str, Any]) -> str:
     batches = list(found["PyTorch"])
     rows = [[way, *(times.get(batch, "") for batch in batches)] for way, times in found.items()]
     return table(["way (ms an iteration)", *(f"batch {batch}" for batch in batches)], rows)
+
+
+def single_table(results: dict[str, Any]) -> str:
+    """A line for every way, PyTorch last; a column for every layer. The reference in float64 is no way."""
+    peers = {row["name"]: row["peers"]["pytorch"] for row in results["rows"]}
+    layers = {name: {**rungs, "PyTorch": peers[name]} for name, rungs in results["rungs"].items()}
+    ways = [way for way in (*LADDER[1:], "PyTorch") if any(way in rungs for rungs in layers.values())]
+    rows = [[way, *(figure(rungs[way]) if way in rungs else "refuses" for rungs in layers.values())] for way in ways]
+    return table(["one layer forward (ms)", *layers], rows)
 
 
 def handles_table(results: dict[str, Any]) -> str:
@@ -181,6 +200,11 @@ def main() -> None:
     if cpu is not None:
         ways = json.loads(cpu.read_text("utf-8"))
         tables |= {"ways": ways_table(ways), "cpu": made_with(ways)}
+    single = next(RESULTS.glob("single_convolutions-*.json"), None)
+    if single is not None:
+        layers = json.loads(single.read_text("utf-8"))
+        tables |= {"single": single_table(layers), "single made": made_with(layers)}
+        draw_single(layers)
     for name, made in tables.items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text = re.sub(pattern, lambda found, made=made: f"{found[1]}{made}\n{found[2]}", text, flags=re.DOTALL)

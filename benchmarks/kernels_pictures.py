@@ -47,6 +47,15 @@ def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[st
         draw_rooflines(device)
 
 
+def draw_single(results: Mapping[str, Any]) -> None:
+    """Every way to convolve one layer on the CPU, PyTorch beside."""
+    peers = {row["name"]: row["peers"]["pytorch"] for row in results["rows"]}
+    chosen = ("5x5 28px 8->8 b32", "3x3 28px 32->128 b8")
+    bars("single-cpu", "one convolution on the CPU, forward", "ms", {
+        f"{way}, {name}": ms for name in chosen
+        for way, ms in {**results["rungs"][name], "PyTorch": peers[name]}.items() if way != "reference"})
+
+
 def torch_of(rows: Sequence[Mapping[str, Any]], batch: int) -> float:
     return next(float(row["peers"]["torch"]) for row in rows if f" b{batch} " in row["name"])
 

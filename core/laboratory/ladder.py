@@ -42,7 +42,8 @@ SECONDS: Final = 0.5
 """Time given to one kernel: repeats end when it is used up, so that the plain loops do not hold everybody up."""
 
 
-def _case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> Case:
+def make_case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> Case:
+    """A case of one input without the batch, its output's shape by the op's own rule."""
     node = _node(op, shape, attributes)
     return Case(op, node.attributes, (shape,), node.shape, batch)
 
@@ -56,31 +57,33 @@ def _node(op: str, shape: tuple[int, ...], attributes: Mapping[str, Any]) -> Nod
 SAME: Final = (1, 1, 1, 1)
 CASES: Final[Mapping[str, Mapping[str, Case]]] = {
     "conv2d": {
-        "fire 3x3, 28 x 28 x 32 to 128, batch 8": _case(
+        "fire 3x3, 28 x 28 x 32 to 128, batch 8": make_case(
             "conv2d", (28, 28, 32), 8, filters=128, kernel=(3, 3), padding=SAME
         ),
-        "fire 1x1, 28 x 28 x 256 to 32, batch 8": _case("conv2d", (28, 28, 256), 8, filters=32, kernel=(1, 1)),
-        "first 3x3 / 2, 224 x 224 x 3 to 64, batch 2": _case(
+        "fire 1x1, 28 x 28 x 256 to 32, batch 8": make_case("conv2d", (28, 28, 256), 8, filters=32, kernel=(1, 1)),
+        "first 3x3 / 2, 224 x 224 x 3 to 64, batch 2": make_case(
             "conv2d", (224, 224, 3), 2, filters=64, kernel=(3, 3), stride=(2, 2)
         ),
-        "fire 3x3, 13 x 13 x 64 to 256, batch 8": _case(
+        "fire 3x3, 13 x 13 x 64 to 256, batch 8": make_case(
             "conv2d", (13, 13, 64), 8, filters=256, kernel=(3, 3), padding=SAME
         ),
     },
-    "dense": {"512 to 37, batch 32": _case("dense", (512,), 32, units=37)},
+    "dense": {"512 to 37, batch 32": make_case("dense", (512,), 32, units=37)},
     "depthwise_conv2d": {
-        "3x3, 28 x 28 x 192, batch 8": _case("depthwise_conv2d", (28, 28, 192), 8, kernel=(3, 3), padding=SAME)
+        "3x3, 28 x 28 x 192, batch 8": make_case("depthwise_conv2d", (28, 28, 192), 8, kernel=(3, 3), padding=SAME)
     },
-    "max_pool": {"3x3 / 2, 56 x 56 x 64, batch 8": _case("max_pool", (56, 56, 64), 8, kernel=(3, 3), stride=(2, 2))},
-    "batch_norm": {"28 x 28 x 128, batch 8": _case("batch_norm", (28, 28, 128), 8)},
-    "global_avg_pool": {"13 x 13 x 512, batch 8": _case("global_avg_pool", (13, 13, 512), 8)},
-    "relu": {"56 x 56 x 64, batch 8": _case("relu", (56, 56, 64), 8)},
-    "dropout": {"13 x 13 x 512, batch 8": _case("dropout", (13, 13, 512), 8)},
+    "max_pool": {
+        "3x3 / 2, 56 x 56 x 64, batch 8": make_case("max_pool", (56, 56, 64), 8, kernel=(3, 3), stride=(2, 2))
+    },
+    "batch_norm": {"28 x 28 x 128, batch 8": make_case("batch_norm", (28, 28, 128), 8)},
+    "global_avg_pool": {"13 x 13 x 512, batch 8": make_case("global_avg_pool", (13, 13, 512), 8)},
+    "relu": {"56 x 56 x 64, batch 8": make_case("relu", (56, 56, 64), 8)},
+    "dropout": {"13 x 13 x 512, batch 8": make_case("dropout", (13, 13, 512), 8)},
     PRODUCT: {
         f"{m} x {k} by {k} x {n}": Case(PRODUCT, MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
         for m, k, n in ((512, 512, 512), (1024, 1024, 1024), (32, 27, 14884))
     },
-    LOSS: {"38 classes, batch 256": _case(LOSS, (38,), 256, label_smoothing=0.1)},
+    LOSS: {"38 classes, batch 256": make_case(LOSS, (38,), 256, label_smoothing=0.1)},
 }
 """Op to named cases, from SqueezeNet and MobileNetV2; the last product is SqueezeNet's first layer, unfolded."""
 UPDATES: Final[Mapping[str, Mapping[str, Case]]] = {

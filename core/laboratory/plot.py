@@ -21,6 +21,9 @@ MARGIN: Final = 90
 INK: Final = (40, 40, 40)
 GREY: Final = (200, 200, 200)
 GREEN: Final = (80, 140, 40)
+BLUE: Final = (180, 110, 40)
+"""Of a yardstick's bar; ours are green."""
+YARDSTICKS: Final = frozenset({"cublas", "cudnn", "pytorch", "torch"})
 COLOURS: Final = (
     (180, 110, 40), (60, 140, 60), (60, 60, 190), (150, 60, 150), (30, 140, 190), (110, 110, 110), (20, 20, 20),
     (190, 160, 30),
@@ -50,7 +53,7 @@ def save_png(picture: Array, path: Path) -> None:
 
 
 def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array:
-    """Horizontal bars on a logarithmic scale, one decade a step."""
+    """Horizontal bars on a logarithmic scale, one decade a step; libraries' in another colour than ours."""
     height = 110 + 34 * len(bars)
     picture = np.full((height, WIDTH, 3), 255, np.uint8)
     _text(picture, f"{title} ({unit}, logarithmic)", 20, 34, 0.7)
@@ -63,11 +66,12 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
 
     for decade in range(low, high + 1):
         cv2.line(picture, (at(10.0**decade), 55), (at(10.0**decade), height - 40), GREY, 1)
-        _text(picture, f"{10.0**decade:g}", at(10.0**decade) - 12, height - 16, 0.45)
+        _text(picture, f"{10.0**decade:,.10g}", at(10.0**decade) - 12, height - 16, 0.45)
     for k, (name, value) in enumerate(bars):
         y = 62 + 34 * k
         _text(picture, name, 20, y + 18, 0.5)
-        cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), GREEN, -1)
+        theirs = YARDSTICKS & set(name.lower().replace(",", " ").split())
+        cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), BLUE if theirs else GREEN, -1)
         _text(picture, f"{value:.3g}", max(at(value), left) + 8, y + 17, 0.5)
     return picture
 
@@ -88,7 +92,7 @@ def draw_curves(title: str, x_unit: str, unit: str, curves: Mapping[str, Sequenc
 
     for k in range(y0, y1 + 1):
         cv2.line(picture, place(2**x0, 10.0**k), place(2**x1, 10.0**k), GREY, 1)
-        _text(picture, f"{10.0**k:g}", 20, place(2**x0, 10.0**k)[1] + 5, 0.45)
+        _text(picture, f"{10.0**k:,.10g}", 20, place(2**x0, 10.0**k)[1] + 5, 0.45)
     for x in sorted({x for x, _ in points}):
         cv2.line(picture, place(x, 10.0**y0), place(x, 10.0**y1), GREY, 1)
         _text(picture, f"{x:g}", place(x, 10.0**y0)[0] - 12, HEIGHT - MARGIN + 22, 0.45)
@@ -121,23 +125,24 @@ def draw_roofline(title: str, points: Sequence[Point], gflops: float, gigabytes:
 
     for k in range(int(x0), int(x1) + 1):
         cv2.line(picture, place(10.0**k, 10**y0), place(10.0**k, 10**y1), GREY, 1)
-        _text(picture, f"{10.0**k:g}", place(10.0**k, 10**y0)[0] - 14, HEIGHT - MARGIN + 22, 0.45)
+        _text(picture, f"{10.0**k:,.10g}", place(10.0**k, 10**y0)[0] - 14, HEIGHT - MARGIN + 22, 0.45)
     for k in range(int(y0), int(y1) + 1):
         cv2.line(picture, place(10**x0, 10.0**k), place(10**x1, 10.0**k), GREY, 1)
-        _text(picture, f"{10.0**k:g}", 20, place(10**x0, 10.0**k)[1] + 5, 0.45)
+        _text(picture, f"{10.0**k:,.10g}", 20, place(10**x0, 10.0**k)[1] + 5, 0.45)
     ridge = gflops / gigabytes
     cv2.line(picture, place(10**x0, 10**x0 * gigabytes), place(ridge, gflops), INK, 2)
     cv2.line(picture, place(ridge, gflops), place(10**x1, gflops), INK, 2)
     _text(picture, "FLOP per byte", WIDTH // 2 - 60, HEIGHT - 24, 0.55)
-    _text(picture, f"GFLOP/s; the roof is {gigabytes:.0f} GB/s and {gflops:.0f} GFLOP/s", 20, 62, 0.5)
+    _text(picture, f"GFLOP/s; the roof is {gigabytes:,.0f} GB/s and {gflops:,.0f} GFLOP/s", 20, 62, 0.5)
     groups = sorted({point.group for point in points})
     for k, group in enumerate(groups):
         colour = COLOURS[k % len(COLOURS)]
         for point in points:
             if point.group == group:
                 cv2.circle(picture, place(point.intensity, point.gflops), 5, colour, -1, cv2.LINE_AA)
-        cv2.circle(picture, (WIDTH - 210, 90 + 22 * k), 5, colour, -1, cv2.LINE_AA)
-        _text(picture, group, WIDTH - 195, 95 + 22 * k, 0.45)
+        y = HEIGHT - MARGIN - 20 - 22 * (len(groups) - 1 - k)  # below the roof there is room
+        cv2.circle(picture, (WIDTH - 240, y), 5, colour, -1, cv2.LINE_AA)
+        _text(picture, group, WIDTH - 225, y + 5, 0.45)
     return picture
 
 

@@ -9,7 +9,7 @@ from core.laboratory import ladder
 from core.laboratory.ladder import CASES, LOSS, climb, rungs, solve_update, source
 from core.ops.registry import Case
 
-SMALL = ladder._case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3, 3), padding=(1, 1, 1, 1))
+SMALL = ladder.make_case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3, 3), padding=(1, 1, 1, 1))
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward_input", "backward_weight"])
@@ -60,7 +60,7 @@ def test_an_update_has_a_problem_and_rows():
 
 
 def test_what_cannot_run_says_why():
-    strided = ladder._case("conv2d", (9, 9, 4), 1, filters=2, kernel=(3, 3), stride=(2, 2))
+    strided = ladder.make_case("conv2d", (9, 9, 4), 1, filters=2, kernel=(3, 3), stride=(2, 2))
     reasons = {c.kernel.algorithm: c.reason for c in climb(strided, "forward") if c.kernel.device == "cpu"}
     assert reasons["winograd"]
     assert not reasons["naive"]

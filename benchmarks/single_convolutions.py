@@ -1,0 +1,95 @@
+"""Every way to convolve on the CPU, one layer at a time, beside PyTorch: milliseconds of a forward pass.
+
+    python -m benchmarks.single_convolutions
+
+The fastest of rounds by turns: what else the machine does only ever makes a round slower. Each way is held against
+the reference in float64 first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.record import Row, make_row, write_results
+from core.cpu.single import run_single, single_walk
+from core.laboratory.ladder import make_case, rungs, solve
+from core.ops.registry import Case
+
+ROUNDS = 9
+SLOW_MS = 300.0
+"""A way that takes longer is not run in every round."""
+LAYERS: dict[str, Case] = {
+    f"{kernel}x{kernel} {side}px {channels}->{filters} b{batch}": make_case(
+        "conv2d", (side, side, channels), batch, filters=filters, kernel=(kernel, kernel), padding=(kernel // 2,) * 4
+    )
+    for batch, side, channels, filters, kernel in (
+        (32, 28, 1, 8, 5), (32, 28, 8, 8, 5), (8, 28, 32, 128, 3), (1, 122, 32, 32, 3), (8, 28, 256, 32, 1),
+    )
+}  # fmt: skip
+"""Both layers of the lesson's network, a fire module's 3x3, the depthwise study's size, a squeeze."""
+
+
+def cores() -> int:
+    return torch.get_num_threads()
+
+
+def torch_way(case: Case, given: dict[str, Any]) -> Callable[[], object]:
+    x = torch.from_numpy(given["x"]).permute(0, 3, 1, 2)
+    weight = torch.from_numpy(given["weight"]).permute(0, 3, 1, 2)
+    bias, pad = torch.from_numpy(given["bias"]), case.attributes["padding"][0]
+
+    def run() -> object:
+        with torch.inference_mode():
+            return torch.nn.functional.conv2d(x, weight, bias, 1, pad)
+
+    return run
+
+
+def ways_of(case: Case) -> dict[str, Callable[[], object]]:
+    """Each way as something to run, checked; PyTorch last."""
+    given, wanted = solve(case)
+    ways: dict[str, Callable[[], object]] = {}
+    for row in rungs(("conv2d",)):
+        if row.device != "cpu" or row.direction != "forward" or row.refuses(case) is not None:
+            continue
+        arrays = {**given, "out": np.full(wanted["out"].shape, np.nan, np.float32)}
+        row.run(case, arrays)
+        error = np.abs(arrays["out"] - wanted["out"]).max() / np.abs(wanted["out"]).max()
+        assert error <= row.tolerance.relative, (row.key, error)
+        ways[row.algorithm] = partial(row.run, case, arrays)
+        if isinstance(row.run, partial) and row.run.func is run_single:
+            ways[row.algorithm] = single_walk(case, arrays, row.direction, cores())
+    return {**ways, "pytorch": torch_way(case, given)}
+
+
+def milliseconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return 1e3 * (time.perf_counter() - begin)
+
+
+def main() -> None:
+    rows: list[Row] = []
+    figures: dict[str, dict[str, float]] = {}
+    for name, case in LAYERS.items():
+        ways = ways_of(case)
+        best = {way: milliseconds(run) for way, run in ways.items()}
+        for _ in range(ROUNDS):
+            for way, run in ways.items():
+                if best[way] < SLOW_MS:
+                    best[way] = min(best[way], milliseconds(run))
+        peers = {"pytorch": best.pop("pytorch")}
+        figures[name] = best
+        rows.append(make_row(name, min(best.values()), peers, "ms"))
+        print(name, {way: round(ms, 3) for way, ms in {**best, **peers}.items()}, flush=True)
+    write_results("single_convolutions", rows, rungs=figures)
+
+
+if __name__ == "__main__":
+    main()
