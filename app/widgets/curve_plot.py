@@ -13,12 +13,13 @@ import pyqtgraph as pg
 from pyqtgraph.exporters import ImageExporter, SVGExporter
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QVBoxLayout, QWidget
 
 from app.theme import Theme, mixed
 from app.translation import tr
 from app.viewmodels.run_view import Curve
 from app.viewmodels.series import Floats
+from app.widgets.flow import Flow
 from app.widgets.parts import label
 
 STYLES: Final = (
@@ -28,6 +29,8 @@ STYLES: Final = (
     Qt.PenStyle.DashDotLine,
 )
 SYMBOLS: Final = ("o", "t", "s", "d", "+", "x", "star", "p")
+LOWEST: Final = 96
+"""Pixels a plot keeps where the window is low: two ticks and the axis."""
 IMAGE_WIDTH: Final = 1600
 
 
@@ -48,6 +51,7 @@ class CurvePlot(QWidget):
         self.curves: list[Curve] = []
         self.plot = pg.PlotWidget()
         self.plot.setAccessibleName(title)
+        self.plot.setMinimumHeight(LOWEST)
         self.plot.setLabel("left", unit)
         self.plot.setLabel("bottom", tr("epoch"))
         self.plot.setMouseEnabled(x=True, y=True)
@@ -60,9 +64,7 @@ class CurvePlot(QWidget):
         for side in ("left", "bottom"):
             # An axis is a recorded picture whose fonts are looked up at every playing: 3 ms each, 36 ms a redraw.
             self.plot.getAxis(side).setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
-        self._legend = QHBoxLayout()
-        self._legend.setSpacing(9)
-        self._legend.addStretch(1)
+        self._legend = Flow()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(4)
@@ -156,7 +158,7 @@ class CurvePlot(QWidget):
         box.toggled.connect(line.setVisible)
         box.toggled.connect(lambda _: self._fit())
         self._boxes[name] = box
-        self._legend.insertWidget(self._legend.count() - 1, box)
+        self._legend.addWidget(box)
         self._style(name)
 
     def _style(self, name: str) -> None:
@@ -174,7 +176,7 @@ class CurvePlot(QWidget):
         self._lines[name].setSymbolBrush(pg.mkBrush(colour))
         self._lines[name].setSymbolSize(6)
         shade = self._theme.colours.muted if faint else colour.name()
-        self._boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; font-weight: 600; }}")
+        self._boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; font-size: 11px; spacing: 4px; }}")
 
     def _symbol(self, name: str) -> str:
         return SYMBOLS[list(self._lines).index(name) % len(SYMBOLS)]

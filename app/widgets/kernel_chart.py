@@ -50,6 +50,7 @@ class KernelChart(QWidget):
         layout.addWidget(self.plot, 1)
         layout.addWidget(self.said)
         theme.changed.connect(self.draw)
+        self.draw()  # pyqtgraph's own ground is black
 
     def show_rungs(self, rungs: Sequence[Rung], intensity: float, roofs: Mapping[str, Sequence[float]]) -> None:
         """`intensity`: FLOP per byte of the operation; `roofs`: device to GFLOP/s and GB/s."""

@@ -12,7 +12,8 @@ from app.actions import Actions
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.run_view import RunView
-from app.widgets.parts import GAP, EmptyPlace, Figure, action_button, button, card, label, row
+from app.widgets.flow import Flow
+from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label
 from core.training.events import RunFinished, RunJudged
 
 TILES = 4
@@ -38,15 +39,15 @@ class OutcomePane(QWidget):
         self.use: QPushButton = button(tr("Diagnose with it"), lambda: self.diagnose_asked.emit(self._model), "primary")
         frame, inside = card()
         inside.addWidget(self.headline)
-        self._places = row(spacing=GAP)
+        self._places = Flow()
         inside.addLayout(self._places)
         scroll = QScrollArea()
         scroll.setWidget(self.words)
         scroll.setWidgetResizable(True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         inside.addWidget(scroll, 1)
-        inside.addLayout(row(self.use, action_button(actions.run_report, theme, "search"),
-                             action_button(actions.run_pdf, theme, "export"), None))  # fmt: skip
+        inside.addLayout(Flow(self.use, action_button(actions.run_report, theme, "search"),
+                              action_button(actions.run_pdf, theme, "export")))  # fmt: skip
         self._stack = QStackedLayout()
         self._stack.addWidget(EmptyPlace(theme, "train", tr("No result yet"), tr(
             "When a run has ended, this place says what it reached on photos it did not learn from, what the border "
@@ -74,7 +75,7 @@ class OutcomePane(QWidget):
             tile.deleteLater()
         self.tiles = [_tile(name, value) for name, value in figures(end, judged)[:TILES]]
         for tile in self.tiles:
-            self._places.addWidget(tile, 1)
+            self._places.addWidget(tile)
         warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run says them again
         self.words.setText("\n\n".join([*(sentence(text) for text in (judged.words if judged else ())), *warned]))
 
@@ -100,7 +101,7 @@ def headline(end: RunFinished, judged: RunJudged | None) -> str:
 def figures(end: RunFinished, judged: RunJudged | None) -> list[tuple[str, str]]:
     """(name, figure) side by side: lab and field where known, the border, the changed background."""
     if judged is None or not judged.parts:
-        return [(tr("best validation accuracy"), f"{end.best_accuracy:.1%}")]
+        return [(tr("best validation"), f"{end.best_accuracy:.1%}")]
     places = judged.parts[1:] or judged.parts[:1]
     found = [(f"{tr(name)} ({photos:,})", f"{right / max(photos, 1):.1%}") for name, photos, right in places[:2]]
     for share, name in (

@@ -55,7 +55,7 @@ class TrainPanel(QWidget):
         self.figures = {
             "epoch": Figure(tr("epoch")),
             "loss": Figure(tr("loss of this step")),
-            "best": Figure(tr("best validation accuracy")),
+            "best": Figure(tr("best validation")),
             "speed": Figure(tr("photos per second")),
             "left": Figure(tr("time left")),
         }

@@ -14,7 +14,8 @@ from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.run_list import RunSummary, list_runs
 from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
-from app.widgets.parts import EmptyPlace, button, row
+from app.widgets.flow import Flow
+from app.widgets.parts import EmptyPlace, button
 
 
 @final
@@ -43,7 +44,7 @@ class RunsPane(QWidget):
         inner = QVBoxLayout(inside)
         inner.setContentsMargins(0, 0, 0, 0)
         inner.addWidget(self.table, 1)
-        inner.addLayout(row(self._resume, self._result, self._diagnose, self._over, None, self._show))
+        inner.addLayout(Flow(self._resume, self._result, self._diagnose, self._over, self._show))
         self._stack = QStackedLayout()
         self._stack.addWidget(EmptyPlace(theme, "train", tr("No runs yet"),
                                          tr("Every training is kept as a run. It can be continued, compared and "

@@ -1,0 +1,71 @@
+"""Texts stay whole in small windows: what does not fit beside goes below."""
+
+import pytest
+from PySide6.QtWidgets import QAbstractButton, QLabel, QPushButton, QSizePolicy, QWidget
+
+from app.viewmodels.run_view import RunView
+from app.widgets.flow import Flow
+from core.training.events import EpochDone, RunFinished, RunJudged
+
+pytestmark = pytest.mark.gui
+
+
+def test_what_does_not_fit_beside_goes_below(qtbot):
+    holder = QWidget()
+    qtbot.addWidget(holder)
+    made = [QPushButton("a button with a text") for _ in range(3)]
+    flow = Flow(*made)
+    holder.setLayout(flow)
+    wide = made[0].sizeHint().width()
+    holder.resize(2 * wide + 20, flow.heightForWidth(2 * wide + 20))
+    holder.show()
+    assert made[0].y() == made[1].y() < made[2].y()
+    assert made[2].x() == made[0].x()
+    assert all(button.width() == wide for button in made)
+    made[0].hide()
+    flow.activate()
+    assert made[1].y() == made[2].y(), "what is hidden takes no room"
+    assert flow.heightForWidth(10 * wide) == made[0].sizeHint().height()
+    flow.removeWidget(made[2])
+    assert flow.count() == 2
+
+
+def cut(window) -> list[str]:
+    """Texts of buttons and one-line labels that are wider than their place."""
+    found = []
+    for widget in window.findChildren(QWidget):
+        if not widget.isVisible() or not isinstance(widget, QAbstractButton | QLabel) or not widget.text():
+            continue
+        flexible = widget.sizePolicy().horizontalPolicy() is QSizePolicy.Policy.Ignored
+        iconic = widget.objectName().startswith("button_")  # of the side bar, folded
+        wraps = isinstance(widget, QLabel) and widget.wordWrap()
+        if not (flexible or iconic or wraps) and widget.width() < widget.sizeHint().width() - 1:
+            found.append(widget.text())
+    return found
+
+
+@pytest.mark.parametrize("language", ["en", "vi"])
+def test_no_text_is_cut_at_the_smallest_window(start, qtbot, language, home):
+    settings = home / "settings"
+    settings.mkdir(parents=True)
+    (settings / "leafclinic.ini").write_text(f"[General]\nlanguage={language}\n")
+    program = start()
+    window, train = program.window, program.window.go("train")
+    window.resize(1024, 640)
+    program.training.view = RunView()
+    program.training.view.read([
+        EpochDone(17, 756, 0.159, 0.955, 0.144, 0.965, True, ((1, 0), (0, 1)), 3.0, 1234.5, 10**8),
+        RunJudged("test", (("test", 144, 136),), 0.229, 0.25, 0.965, 0.958, 0.91, 0.521, ("In words.",)),
+        RunFinished("completed", 756, 17, 0.965, 0.944, "model", "report", 60.0),
+    ])  # fmt: skip
+    for tab in range(train.tabs.count()):
+        train.tabs.setCurrentIndex(tab)
+        train.redraw()
+        qtbot.wait(20)
+        assert not cut(window), train.tabs.tabText(tab)
+        for plot in train.curves.plots.values() if tab == 0 else ():
+            assert plot.plot.height() >= 90
+    for place in ("dataset", "diagnose", "kernels"):
+        window.go(place)
+        qtbot.wait(20)
+        assert not cut(window), place
