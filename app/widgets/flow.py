@@ -26,10 +26,10 @@ class Flow(QLayout):
     def count(self) -> int:
         return len(self._items)
 
-    def itemAt(self, at: int) -> QLayoutItem | None:  # type: ignore[override]  # noqa: N802
+    def itemAt(self, at: int) -> QLayoutItem | None:  # noqa: N802
         return self._items[at] if 0 <= at < len(self._items) else None
 
-    def takeAt(self, at: int) -> QLayoutItem | None:  # type: ignore[override]  # noqa: N802
+    def takeAt(self, at: int) -> QLayoutItem | None:  # noqa: N802
         return self._items.pop(at) if 0 <= at < len(self._items) else None
 
     def expandingDirections(self) -> Qt.Orientation:  # noqa: N802
