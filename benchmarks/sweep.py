@@ -137,7 +137,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--model", default="squeezenet1_1")
-    parser.add_argument("--training", dest="passes", action="store_const", const=("train", "infer"),
+    parser.add_argument("--training", dest="passes", action="store_const", const=("train", "infer"), default=("infer",),
                         help="training steps too, and first: --passes train infer")
     parser.add_argument("--passes", nargs="+", choices=("train", "infer"), default=("infer",))
     parser.add_argument("--points", nargs="+", type=read_point, default=points(), metavar="BATCHxSIDE",
