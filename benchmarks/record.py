@@ -42,12 +42,12 @@ def make_row(name: str, ours: float, peers: Mapping[str, float], unit: str, floo
 
 
 def write_results(
-    name: str, rows: Sequence[Row], machine: str = "", keep: Sequence[str] = (), **more: Any
+    name: str, rows: Sequence[Row], machine: str = "", order: Sequence[str] = (), **more: Any
 ) -> Path:
     """Print the table, write the file and give its path. `machine`: a short name, by default from the processor.
 
-    keep: names in the order they stand in the file; those that this run did not measure are kept from the file
-    before, each with its own commit and date. Without it the file is this run's alone.
+    order: names of rows as they shall stand in the file. Where it is given, rows of the file before that this run did
+    not measure are kept, each with its own commit and date; else the file is this run's alone.
     """
     machine = machine or machine_name()
     path = FOLDER / f"{name}-{machine}.json"
@@ -55,10 +55,9 @@ def write_results(
     versions = {"python": platform.python_version(), **_versions()}
     # JSON knows no NaN: a row without peers has no ratio
     written = [{k: v for k, v in asdict(row).items() if v is not None and v == v} for row in rows]
-    if keep and path.exists():
-        old = json.loads(path.read_text("utf-8"))
-        written += [row for row in kept_rows(old, {row.name for row in rows}, versions) if row["name"] in keep]
-        written.sort(key=lambda row: keep.index(row["name"]))
+    if order and path.exists():
+        written += kept_rows(json.loads(path.read_text("utf-8")), {row.name for row in rows}, versions)
+        written.sort(key=lambda row: order.index(row["name"]) if row["name"] in order else len(order))
     result = {
         "benchmark": name,
         "machine": {"name": machine, "processor": processor(), "cores": _cores(), "system": platform.platform()},
