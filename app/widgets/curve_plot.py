@@ -74,6 +74,10 @@ class CurvePlot(QWidget):
         theme.changed.connect(self._paint)
         self._paint()
 
+    def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
+        """The lines of the legend follow from the width, but what is around shares out the height as before."""
+        return False
+
     def show_curves(self, curves: Sequence[Curve]) -> None:
         """Draw these curves; others that were there go."""
         self.curves = list(curves)
