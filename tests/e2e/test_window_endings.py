@@ -94,8 +94,8 @@ def test_a_full_disk_is_told_in_a_sentence_and_hinders_nobody_from_closing(opene
     assert "No space left" in told[0]
     train = small_run(opened)
     opened.window.actions_.start.trigger()
+    qtbot.waitUntil(lambda: "No space left" in train.notice.text.text())  # the manifest is written beside the window
     assert opened.training.session.state is State.IDLE
-    assert "No space left" in train.notice.text.text()
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
     place = opened.window.go("diagnose")
     place._on_export_csv()
