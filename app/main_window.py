@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, final
+from typing import Any, Final, final
 
 from PySide6.QtCore import QByteArray, QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
@@ -80,19 +80,19 @@ class MainWindow(QMainWindow):
         """Asked before the window closes; False keeps it open."""
         self._may_close = may_close
 
-    def place(self, name: str) -> QWidget:
-        """A place, made now if nobody was there yet."""
+    def place(self, name: str) -> Any:
+        """A place, made now if nobody was there yet; who asks for it knows which panel it is."""
         if name not in self._made:
             self._made[name] = self._make[name]()
             self._made[name].setObjectName(f"place_{name}")
             self.stack.addWidget(self._made[name])
         return self._made[name]
 
-    def made(self, name: str) -> QWidget | None:
+    def made(self, name: str) -> Any:
         """A place that was visited already."""
         return self._made.get(name)
 
-    def go(self, name: str) -> QWidget:
+    def go(self, name: str) -> Any:
         """Show a place."""
         place = self.place(name)
         self.stack.setCurrentWidget(place)

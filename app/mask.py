@@ -57,7 +57,8 @@ class Mask:
 def encode_mask(severity: Severity, box: Box) -> dict[str, Any]:
     """What was measured, as text in a line: about 1 KB."""
     labels = severity.leaf.astype(np.uint8) + (severity.leaf & severity.lesions)
-    return {"side": labels.shape[0], "box": list(box), "data": base64.b64encode(zlib.compress(labels, 6)).decode()}
+    packed = zlib.compress(labels.tobytes(), 6)
+    return {"side": labels.shape[0], "box": list(box), "data": base64.b64encode(packed).decode()}
 
 
 def decode_mask(raw: Mapping[str, Any]) -> Mask:

@@ -110,8 +110,8 @@ def collect_edits(table: Table, names: dict[str, str]) -> Edits:
     names_now, names_plain = np.array(table.classes, object), np.array(plain.classes, object)
     moved = np.flatnonzero(names_now[table.labels] != names_plain[plain.labels])
     return Edits(
-        excluded=tuple(dataset.paths[row] for row in np.flatnonzero(table.excluded)),
-        moved={dataset.paths[row]: table.label(row) for row in moved},
+        excluded=tuple(dataset.paths[row] for row in np.flatnonzero(table.excluded).tolist()),
+        moved={dataset.paths[row]: table.label(row) for row in moved.tolist()},
         names=dict(names),
     )
 
@@ -125,7 +125,8 @@ def write_manifest(folder: Path, table: Table, rows: Sequence[int] | Array | Non
     writer = csv.writer(text, lineterminator="\n")
     grouped = dataset.groups is not None and dataset.group_names is not None
     writer.writerow(["path", "label", "split", *(["group"] if grouped else [])])
-    for row in np.flatnonzero(~table.excluded) if rows is None else rows:
+    chosen = np.flatnonzero(~table.excluded) if rows is None else rows
+    for row in map(int, chosen):
         split = int(dataset.splits[row])
         values = [_relative(dataset.path(row), folder), table.label(row)]
         values.append(SPLITS[split] if split >= 0 else "")

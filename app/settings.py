@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from PySide6.QtCore import QByteArray, QObject, QSettings, Signal
 
@@ -42,7 +42,7 @@ class Settings(QObject):
 
     def recent(self) -> list[str]:
         """Folders opened before that still exist, the newest first."""
-        value = self._store.value("recent", [])
+        value: Any = self._store.value("recent", [])
         known = [value] if isinstance(value, str) else list(value or [])
         return [p for p in known if Path(p).exists()]
 

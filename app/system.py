@@ -40,6 +40,6 @@ class _Status(ctypes.Structure):
 
 def _windows_memory() -> tuple[int, int] | None:
     status = _Status(length=ctypes.sizeof(_Status))
-    if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+    if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):  # type: ignore[attr-defined]  # Windows only
         return None
     return status.total - status.free, status.total

@@ -100,9 +100,8 @@ def palette(colours: Colours) -> QPalette:
 def mixed(colour: str, ground: str, share: float) -> QColor:
     """A colour on its ground as if it let the ground through. Qt gives what is really half transparent in pieces to
     threads of its own: 330 to 600 wakeups a second while the cores train."""
-    above, below = QColor(colour), QColor(ground)
-    return QColor(*(round(share * a + (1 - share) * b) for a, b in
-                    zip(above.getRgb()[:3], below.getRgb()[:3], strict=True)))  # fmt: skip
+    above, below = ((c.red(), c.green(), c.blue()) for c in (QColor(colour), QColor(ground)))
+    return QColor(*(round(share * a + (1 - share) * b) for a, b in zip(above, below, strict=True)))
 
 
 def stylesheet(colours: Colours) -> str:

@@ -57,7 +57,7 @@ class Catalogue(QTranslator):
 
     def __init__(self, language: str, texts: dict[str, str], parent: QCoreApplication) -> None:
         super().__init__(parent)
-        self.language = language
+        self.spoken = language
         self._texts = texts
         self._patterns: list[tuple[re.Pattern[str], str]] = []
 
@@ -92,7 +92,7 @@ def install(application: QCoreApplication, language: str) -> str:
 
 def language() -> str:
     """The language now spoken."""
-    return _active[-1].language if _active else "en"
+    return _active[-1].spoken if _active else "en"
 
 
 def remove(application: QCoreApplication) -> None:

@@ -80,7 +80,7 @@ def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> 
     try:
         data = read_bytes(request["path"])
         answer |= _describe(examiner.examine(decode_small(data), crop=bool(request.get("crop", True))))
-        answer["hash"] = hashlib.sha256(data).hexdigest()
+        answer["hash"] = hashlib.sha256(data.data).hexdigest()
     except PhotoError as error:
         answer["error"] = str(error)
     finally:
@@ -88,8 +88,8 @@ def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> 
     return {**answer, "milliseconds": 1000 * (time.perf_counter() - begin)}
 
 
-def decode_small(data: bytes) -> Array:
-    """A photo file's pixels, uint8 RGB, no larger than the examination needs. Raises PhotoError."""
+def decode_small(data: Array) -> Array:
+    """The pixels of a photo file's bytes, uint8 RGB, no larger than the examination needs. Raises PhotoError."""
     header = read_header(data)
     if header is not None and min(header.width, header.height) >= 2 * LARGE:
         return decode_square(data, LARGE)

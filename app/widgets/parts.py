@@ -192,6 +192,7 @@ class EmptyPlace(QWidget):
         layout.addSpacing(4)
         holder = row(None, *widgets, None)
         layout.addLayout(holder)
+        self.column = layout
         theme.changed.connect(self._draw)
         self._draw()
 

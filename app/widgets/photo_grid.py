@@ -55,7 +55,7 @@ class PhotoGrid(QAbstractItemView):
     def selected_rows(self) -> Array:
         """Positions in the model, int64, rising. From the stretches selected: a million photos are one, or few."""
         chosen = np.zeros(self.model().rowCount(), bool)
-        for stretch in self.selectionModel().selection():
+        for stretch in self.selectionModel().selection().toList():
             chosen[stretch.top() : stretch.bottom() + 1] = True
         return np.flatnonzero(chosen)
 

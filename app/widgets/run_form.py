@@ -166,9 +166,10 @@ class RunForm(QWidget):
     def _on_preset(self) -> None:
         """A recipe is a recipe: what it does not name goes back to the default, and nothing of the one before stays."""
         values = self._presets.get(self.fields["preset"].value())
-        for name, field in self.fields.items() if values is not None else ():
-            if field.row.group in RECIPE and name != "preset":
-                field.set_value(values.get(name, settings()[name][0].default))
+        if values is not None:
+            for name, field in self.fields.items():
+                if field.row.group in RECIPE and name != "preset":
+                    field.set_value(values.get(name, settings()[name][0].default))
         self.changed.emit()
 
     def _on_changed(self) -> None:

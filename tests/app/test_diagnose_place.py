@@ -101,20 +101,20 @@ def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(pla
     middle = dialog.canvas.rect().center()
     QTest.mousePress(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
     QTest.mouseRelease(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
-    once = dialog.mask.severity.percent
+    once = dialog.area.severity.percent
     assert once > 0
     assert dialog.figure.text().startswith(f"{once:.1f}")
     QTest.mouseClick(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle + QPoint(60, 0))
-    assert dialog.mask.severity.percent > once
+    assert dialog.area.severity.percent > once
     QTest.keyClick(dialog, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
-    assert dialog.mask.severity.percent == once
+    assert dialog.area.severity.percent == once
     dialog._on_keep()
 
     assert model.rows.rows[0].shown_percent == once
     assert "by hand" in panel.detail.notes.text()
     assert len(list((home / "masks").iterdir())) == 1
     write_csv(tmp_path / "out.csv", model.rows.rows)
-    assert f"{once:.2f},{dialog.mask.severity.grade},yes" in (tmp_path / "out.csv").read_text()
+    assert f"{once:.2f},{dialog.area.severity.grade},yes" in (tmp_path / "out.csv").read_text()
     write_html(tmp_path / "out.html", model.rows.rows, "model")
     assert "Corrected by hand" in (tmp_path / "out.html").read_text()
 

@@ -79,7 +79,7 @@ def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch,
     row = int(gallery.photos.rows[0])
     before = program.document.table.label(row)
     monkeypatch.setattr(QInputDialog, "getItem", lambda *_: ("quite another", True))
-    qtbot.mouseClick(gallery.move, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(gallery.reclass, Qt.MouseButton.LeftButton)
     assert program.document.table.label(row) == "quite another"
     qtbot.mouseClick(gallery.undo, Qt.MouseButton.LeftButton)
     assert program.document.table.label(row) == before

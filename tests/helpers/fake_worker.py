@@ -12,8 +12,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from core.device import KernelTime  # noqa: E402
-from core.training.events import (  # noqa: E402
+from core.device import KernelTime
+from core.training.events import (
     CheckpointSaved,
     EpochDone,
     KernelTimes,

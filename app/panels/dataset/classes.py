@@ -41,7 +41,7 @@ class ClassesPane(QWidget):
         self.table.setColumnWidth(1, 104)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self.chosen.emit(self.selected()))
         self.table.doubleClicked.connect(lambda _: self._on_rename())
-        QShortcut(QKeySequence("F2"), self.table, activated=self._on_rename)
+        QShortcut(QKeySequence("F2"), self.table, self._on_rename)
         self.balance = label("", "muted", wrap=True)
         self._rename = button(tr("Rename…"), self._on_rename, tip=tr("Rename the selected class (F2)"))
         self._all = button(tr("Show all"), self.table.clearSelection, "flat")

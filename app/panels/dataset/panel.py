@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -145,13 +146,13 @@ class DatasetPanel(QWidget):
         return page
 
     def _recent(self, settings: Settings) -> None:
-        holder = self.empty.layout()
+        holder = self.empty.column
         known = settings.recent()
         if known:
             holder.addSpacing(16)
             holder.addWidget(label(tr("Opened before"), "caption"), 0, Qt.AlignmentFlag.AlignHCenter)
         for path in known[:4]:
-            made = button(Path(path).name, lambda p=path: self._document.open(p), "flat", path)
+            made = button(Path(path).name, partial(self._document.open, path), "flat", path)
             holder.addWidget(made, 0, Qt.AlignmentFlag.AlignHCenter)
 
     def _connect(self) -> None:
@@ -226,7 +227,7 @@ class DatasetPanel(QWidget):
 
     def _on_changed(self) -> None:
         table = self._document.table
-        subtitle = self.head.findChild(QLabel, "subtitle")
+        subtitle: Any = self.head.findChild(QLabel, "subtitle")
         if table is None:
             self.stack.setCurrentIndex(1 if self._document.loading else 0)
             subtitle.setText(tr("Open the photos that a network shall learn from."))

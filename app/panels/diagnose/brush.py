@@ -32,7 +32,9 @@ class MaskCanvas(QWidget):
         self._photo = photo
         self._at: QPointF | None = None
         self.radius = SIZES[2] / 1000
-        QVBoxLayout(photo, contentsMargins=QMargins()).addWidget(self)
+        layout = QVBoxLayout(photo)
+        layout.setContentsMargins(QMargins())
+        layout.addWidget(self)
         self.setMouseTracking(True)
         self.setCursor(Qt.CursorShape.CrossCursor)
 
@@ -89,7 +91,7 @@ class BrushDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("Correct the diseased area"))
         self.resize(680, min(780, parent.window().height() - 40))
-        self.mask = area
+        self.area = area
         self._history: list[Mask] = []
         self.photo = PhotoView(tr("The photo"))
         self.photo.setMinimumSize(280, 280)
@@ -136,15 +138,15 @@ class BrushDialog(QDialog):
         layout.addLayout(row(self.undo, self._measured, None, button(tr("Cancel"), self.reject), keep))
 
     def _on_began(self) -> None:
-        self._history = [*self._history[1 - REMEMBERED :], self.mask]
+        self._history = [*self._history[1 - REMEMBERED :], self.area]
 
     def _on_touched(self, y: float, x: float) -> None:
-        self.mask = self.mask.paint(y, x, self.canvas.radius, self.tools.checkedId())
+        self.area = self.area.paint(y, x, self.canvas.radius, self.tools.checkedId())
         self._show()
 
     def _on_undo(self) -> None:
         if self._history:
-            self.mask = self._history.pop()
+            self.area = self._history.pop()
             self._show()
 
     def _on_size(self, value: int) -> None:
@@ -152,7 +154,7 @@ class BrushDialog(QDialog):
         self.canvas.update()
 
     def _on_keep(self) -> None:
-        self.corrected.emit(self.mask)
+        self.corrected.emit(self.area)
         self.accept()
 
     def _on_measured(self) -> None:
@@ -160,8 +162,8 @@ class BrushDialog(QDialog):
         self.accept()
 
     def _show(self) -> None:
-        severity = self.mask.severity
+        severity = self.area.severity
         self.figure.setText(tr("{share} % diseased", share=f"{severity.percent:.1f}"))
         self.grade.setText(tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=severity.grade))
-        self.photo.show_layer(painted(self.mask.labels), self.mask.box)
+        self.photo.show_layer(painted(self.area.labels), self.area.box)
         self.undo.setEnabled(bool(self._history))

@@ -66,7 +66,7 @@ class GalleryDialog(QDialog):
         self.slider.setAccessibleName(tr("Strength of the class map"))
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
         self.slider.hide()
-        self.move = button(tr("Move to class…"), self._on_move)
+        self.reclass = button(tr("Move to class…"), self._on_move)
         self.exclude = button(tr("Exclude photos"), lambda: document.exclude(self._selected(), True))
         self.undo = button(tr("Undo"), document.undo.undo)
         self.train = button(tr("Train again"), self._on_train, "primary")
@@ -95,7 +95,7 @@ class GalleryDialog(QDialog):
         layout.addWidget(self.state)
         layout.addWidget(self.notice)
         layout.addWidget(split, 1)
-        layout.addLayout(row(self.move, self.exclude, self.undo, None, self.train, button(tr("Close"), self.close)))
+        layout.addLayout(row(self.reclass, self.exclude, self.undo, None, self.train, button(tr("Close"), self.close)))
 
     def _connect(self) -> None:
         self._model.result.connect(self._on_result)
@@ -143,7 +143,7 @@ class GalleryDialog(QDialog):
 
     def _on_selection(self) -> None:
         some = self.grid.selectionModel().hasSelection()
-        self.move.setEnabled(some)
+        self.reclass.setEnabled(some)
         self.exclude.setEnabled(some)
 
     def _on_current(self) -> None:

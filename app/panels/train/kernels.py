@@ -93,8 +93,9 @@ class KernelTimesPane(QWidget):
         self.plot.clear()
         while self._legend.count():
             item = self._legend.takeAt(0)
-            if item.widget() is not None:
-                item.widget().deleteLater()
+            old = item.widget() if item is not None else None
+            if old is not None:
+                old.deleteLater()
         colours = self._theme.colours
         self.plot.setBackground(colours.surface)
         for side in ("left", "bottom"):
