@@ -54,7 +54,8 @@ CASES = (
     Case("infer squeezenet1_0 b1 mixed", "squeezenet1_0", 1, "mixed", False, 0.14, 0.08),
     Case("infer squeezenet1_0 b256 mixed", "squeezenet1_0", 256, "mixed", False, 4, 2.2),
     Case("train squeezenet1_1_bn b128 mixed", "squeezenet1_1_bn", 128, "mixed", True),
-    Case("train mobilenetv2 b256 mixed", "mobilenetv2", 256, "mixed", True),
+    Case("train mobilenetv2 b256 mixed", "mobilenetv2", 256, "mixed", True, 24, 14),
+    Case("infer mobilenetv2 b1 mixed", "mobilenetv2", 1, "mixed", False, 0.62, 0.2),
 )
 
 

@@ -1,6 +1,6 @@
 """The ladder on a GPU: every rung checked, then timed beside PyTorch (cuDNN, cuBLAS) in one run.
 
-    python -m benchmarks.kernels [--only matmul,dense,depthwise,small,lesson,handles,step,conv,check]
+    python -m benchmarks.kernels [--only matmul,dense,depthwise,separable,small,lesson,handles,step,conv,check]
 
 Times are medians of replayed CUDA graphs, so that no launch from Python is in them. Each case's arrays stay
 where they are between repeats: small ones sit in the L2 cache, for ours and the peers alike.
@@ -38,7 +38,7 @@ SIZES = [(512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (32, 27
 TILES = ((128, 256, 32, 4, 2, 4), (128, 128, 32, 4, 2, 4), (128, 256, 64, 3, 2, 4), (128, 128, 64, 3, 2, 2))
 """Tile shapes of the tensor_core rung that are tried."""
 
-PARTS = "matmul,dense,depthwise,small,lesson,handles,step,conv,check"
+PARTS = "matmul,dense,depthwise,separable,small,lesson,handles,step,conv,check"
 
 CHECKED = (
     "conv2d", "dense", "max_pool", "avg_pool", "global_avg_pool", "depthwise_conv2d", "batch_norm", "relu", "relu6",
@@ -244,6 +244,16 @@ def time_depthwise(clock: Clock, rows: list[Row]) -> None:
         time_convolution(clock, name, case, (channels, 3, 3, 1), rows, **{"cudnn float32 NCHW": nchw})
 
 
+def time_separable(clock: Clock, rows: list[Row]) -> None:
+    """What a depthwise separable convolution puts in the place of what: pointwise and standard at (1,32,122,122)."""
+    shape = (122, 122, 32)
+    for name, kernel in (("pointwise 1x1", 1), ("standard 3x3", 3)):
+        attributes = {"kernel": (kernel,) * 2, "stride": (1, 1), "padding": (kernel // 2,) * 4, "bias": True,
+                      "filters": 32, "groups": 1, "init": "he_uniform"}  # fmt: skip
+        case = Case("conv2d", attributes, (shape,), shape, 1)
+        time_convolution(clock, f"{name} 1x32x122x122", case, (32, kernel, kernel, 32), rows)
+
+
 def time_small(clock: Clock, rows: list[Row]) -> None:
     """Bytes-bound ops at the size of fire2's output, batch 256: GB/s of reads and writes."""
     shape = (54, 54, 128)
@@ -327,6 +337,7 @@ def main() -> None:
         "matmul": partial(time_products, clock, rows, SIZES),
         "dense": partial(time_dense, clock, rows),
         "depthwise": partial(time_depthwise, clock, rows),
+        "separable": partial(time_separable, clock, rows),
         "small": partial(time_small, clock, rows),
         "lesson": partial(add_lesson, rows),
         "handles": partial(add_handles, rows),
