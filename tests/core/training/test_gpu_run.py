@@ -1,0 +1,72 @@
+"""Runs on a GPU: they go over from the CPU and back, and a killed one leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from core.training.commands import Commands
+from core.training.events import EpochDone, StepDone
+from core.training.trainer import Trainer
+from tests.helpers.commands import ROOT
+
+pytestmark = pytest.mark.gpu
+
+SLACK = 64 << 20
+"""Bytes by which the driver's figure may differ afterwards."""
+
+
+def steps_of(config, epochs, resume=False):
+    """Losses of the steps until so many epochs are done."""
+    commands, losses = Commands(), []
+    for event in Trainer(config, resume=resume).run(commands):
+        if isinstance(event, StepDone):
+            losses.append(event.loss)
+        if isinstance(event, EpochDone) and event.epoch == epochs:
+            commands.stop()
+    return losses
+
+
+def test_a_run_goes_over_to_the_gpu_and_back(tiny, tmp_path):
+    """SGD, which does not blow up what rounding differs by as Adam does; so slow that losses stay large."""
+    options = {"epochs": 6, "optimizer": "sgd", "learning_rate": 1e-4, "dropout": 0.3, "average": 0.9}
+    whole = tiny(device="cpu", out=str(tmp_path / "whole"), **options)
+    wanted = steps_of(whole, 6)
+    parts = [tiny(device=device, out=str(tmp_path / "parts"), **options) for device in ("cpu", "cuda", "cpu")]
+    found = [loss for n, config in enumerate(parts) for loss in steps_of(config, 2 * n + 2, resume=n > 0)]
+    assert len(found) == len(wanted)
+    assert min(wanted) > 0.01, "nothing is left to compare"
+    np.testing.assert_allclose(found, wanted, rtol=1e-3)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the driver of Windows shares memory otherwise")
+def test_a_killed_run_leaves_no_memory_behind(tiny, tmp_path):
+    from core.gpu.device import open_device
+
+    config, device = tiny(), open_device()
+    free, _ = device.memory()
+    command = [
+        sys.executable, "-m", "core.train", "--data", config.data, "--out", str(tmp_path / "killed"),
+        "--model", "squeezenet1_0", "--image-size", "224", "--batch-size", "4", "--epochs", "1000",
+        "--device", "cuda", "--precision", "mixed", "--cache", config.cache,
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    events = tmp_path / "killed" / "events.jsonl"
+    end = time.monotonic() + 120
+    while not (events.exists() and "StepDone" in events.read_text(encoding="utf-8")):
+        assert process.poll() is None, "the run ended by itself"
+        assert time.monotonic() < end, "the run did not begin"
+        time.sleep(0.2)
+    during, _ = device.memory()
+    process.kill()
+    process.wait()
+    assert free - during > SLACK
+    end = time.monotonic() + 20
+    while free - device.memory()[0] > SLACK and time.monotonic() < end:
+        time.sleep(0.2)
+    assert free - device.memory()[0] <= SLACK
