@@ -50,8 +50,9 @@ def write_csv(path: Path, results: Sequence[Result]) -> None:
         percent = result.shown_percent
         amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
         hand = "yes" if result.mask is not None else "no" if result.done and not result.error else ""
+        why = verdict_text(result) if result.given_up else result.error
         writer.writerow([_safe(result.path), _safe(result.verdict), *(top + [""] * 6)[:6], *amount, hand,
-                         _safe(doubts(result)), result.error])  # fmt: skip
+                         _safe(doubts(result)), why])  # fmt: skip
     write_file(path, text.getvalue())
 
 

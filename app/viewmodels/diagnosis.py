@@ -94,9 +94,11 @@ class DiagnosisModel(QObject):
 
     def cancel(self) -> None:
         """Give up the photos that still wait."""
-        for at in self._waiting:
-            self.rows.replace(at, replace(self.rows.rows[at], done=True, error=tr("cancelled")))
+        given_up = set(self._waiting)
         self._waiting.clear()
+        self.rows.replace_all([  # at once: one by one, a sorted table is sorted anew 100,000 times
+            replace(row, given_up=True) if row.id in given_up else row for row in self.rows.rows
+        ])
         self.busy.emit(len(self._flying), self._total)
 
     def clear(self) -> None:

@@ -21,7 +21,7 @@ from core.ops.contract import Array
 @final
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One photo: waiting, or with its answer.
+    """One photo: waiting, given up, or with its answer.
 
     sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the
     leaf's area, or None; maps: class maps uint8 ``(height, width)`` by class, as small as they came; probabilities of
@@ -46,6 +46,7 @@ class Result:
     hash: str = ""
     measured: Mapping[str, Any] | None = None
     mask: Mask | None = None
+    given_up: bool = False
 
     @property
     def probability(self) -> float:
@@ -103,6 +104,8 @@ def judge(result: Result, thresholds: Thresholds | None, classes: Sequence[str],
 
 def verdict_text(result: Result) -> str:
     """The answer in a word or two."""
+    if result.given_up:
+        return tr("cancelled")
     if not result.done:
         return tr("waiting…")
     if result.error:

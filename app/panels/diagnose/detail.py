@@ -109,7 +109,7 @@ class DetailPane(QWidget):
             self.verdict.setText(tr("Not readable"))
             self.doubt.setText(sentence(result.error))
         else:
-            said = verdict_text(result) if result.done else tr("Looking…")
+            said = verdict_text(result) if result.done or result.given_up else tr("Looking…")
             self.verdict.setText(said[:1].upper() + said[1:])
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))

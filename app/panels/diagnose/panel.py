@@ -194,8 +194,9 @@ class DiagnosePanel(QWidget):
         rows = self._model.rows.rows
         unsure = sum(row.done and not row.sure and not row.error for row in rows)
         done = count(len(rows), "{n} photo", "{n} photos")
-        failed = sum(bool(row.error) for row in rows)
-        rest = ((unsure, tr("{n} not answered", n=f"{unsure:,}")), (failed, tr("{n} not readable", n=f"{failed:,}")))
+        failed, given_up = sum(bool(row.error) for row in rows), sum(row.given_up for row in rows)
+        rest = ((unsure, tr("{n} not answered", n=f"{unsure:,}")), (failed, tr("{n} not readable", n=f"{failed:,}")),
+                (given_up, tr("{n} cancelled", n=f"{given_up:,}")))  # fmt: skip
         self.state.setText(", ".join([done, *(text for many, text in rest if many)]))
 
     def _show_selected(self) -> None:
