@@ -1,17 +1,19 @@
 """What this machine can run, one sentence per part, and what to install where something is missing.
 
-    python -m core.doctor
+    python -m core.doctor [--json]
 
 ends with 0 where training works at all (CPU), whatever the GPU is.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
 from typing import Any, Final, final
 
@@ -153,13 +155,20 @@ def report(findings: list[Finding]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m core.doctor", description="Say what runs here, and what is missing.")
+    parser.add_argument("--json", action="store_true", help="write every finding as one line of JSON")
+    options = parser.parse_args(argv)
     findings = list(examine())
-    print(report(findings))
     well = {finding.part: finding.well for finding in findings}
     needed = well["Python"] and well["NumPy"] and well["numba"]
-    print("\nTraining runs on " + ("the GPU and the CPU." if well.get("GPU") else "the CPU.") if needed
-          else "\nTraining cannot run here: see the lines marked with --.")
+    end = ("Training runs on " + ("the GPU and the CPU." if well.get("GPU") else "the CPU.") if needed
+           else "Training cannot run here: see the lines marked with --.")  # fmt: skip
+    lines = [json.dumps(asdict(finding), ensure_ascii=False) for finding in findings]
+    try:
+        print("\n".join(lines) if options.json else f"{report(findings)}\n\n{end}", flush=True)
+    except BrokenPipeError:  # the reader has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0 if needed else 1
 
 

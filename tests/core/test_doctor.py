@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -33,7 +37,7 @@ def test_missing_cuda_packages_are_told_and_do_not_stop_training(monkeypatch, ca
         return original(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    assert doctor.main() == 0
+    assert doctor.main([]) == 0
     out = capsys.readouterr().out
     assert "The CUDA packages are not installed (cuda is missing)." in out
     assert "pip install '.[cuda]'" in out
@@ -45,3 +49,20 @@ def test_the_gpu_is_named_with_its_memory():
     found = {f.part: f for f in doctor.examine()}
     assert found["GPU"].well
     assert "GB free" in found["GPU"].sentence
+
+
+def test_findings_for_programs_and_wrong_options(capsys):
+    assert doctor.main(["--json"]) == 0
+    findings = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"part", "well", "sentence", "remedy"} == set(findings[0])
+    with pytest.raises(SystemExit) as ended:
+        doctor.main(["--gpu"])
+    assert ended.value.code == 2
+
+
+def test_a_reader_that_has_gone_gets_no_traceback():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "core.doctor"], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert not done.stderr
