@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import io
 import json
 import math
@@ -41,6 +42,9 @@ CHANGEABLE: Final = frozenset({
 
 AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 """Numbers that may be given as "auto"."""
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+"""A full disk, or more than a person may use of it."""
 
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -173,7 +177,9 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # file names need not be valid text
     try:
-        return work()
+        done = work()
+        sys.stdout.flush()
+        return done
     except ConfigError as error:
         return _fail(f"These options are not possible:\n{error}", error.exit_code, tell)
     except LeafClinicError as error:
@@ -187,6 +193,12 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
     except BrokenPipeError:
         _mute()
         return EXIT_DONE
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _mute()  # what is still to be written finds no room either
+        return _fail(f"The output could not be written: {error.strerror}. Make room or choose another folder.",
+                     EXIT_FAILED, None)  # fmt: skip
 
 
 def _fail(message: str, exit_code: int, tell: Callable[[str, int], None] | None) -> int:

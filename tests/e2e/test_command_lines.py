@@ -264,6 +264,18 @@ def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_pat
     assert all(want.weights[name].tobytes() == got.weights[name].tobytes() for name in want.weights)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cache):
+    for options in (["--csv"], ["--json"], []):
+        command = [sys.executable, "-m", "core.diagnose", str(trained[0]), str(photos), *options]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+                                  env=environment(cache))  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr.strip().endswith("The output could not be written: No space left on device. Make room or "
+                                            "choose another folder."), done.stderr  # fmt: skip
+
+
 def test_a_program_that_reads_json_is_told_what_is_wrong(trained, tmp_path, cache):
     for options in (["--epochs", "x", "--data", tmp_path], ["--data", tmp_path / "nothing"], ["--data"]):
         done = call("core.train", "--json", *options, cache=cache)
