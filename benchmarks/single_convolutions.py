@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from benchmarks.record import Row, make_row, write_results
-from core.cpu.single import run_single, single_walk
 from core.laboratory.ladder import make_case, rungs, solve
+from core.laboratory.timing import bare_run
 from core.ops.registry import Case
 
-ROUNDS = 9
-SLOW_MS = 300.0
-"""A way that takes longer is not run in every round."""
+ROUNDS = 40
+ENOUGH_MS = 1000.0
+"""A way that has had so much time is not run in the rounds that are left."""
 LAYERS: dict[str, Case] = {
     f"{kernel}x{kernel} {side}px {channels}->{filters} b{batch}": make_case(
         "conv2d", (side, side, channels), batch, filters=filters, kernel=(kernel, kernel), padding=(kernel // 2,) * 4
@@ -33,10 +32,6 @@ LAYERS: dict[str, Case] = {
     )
 }  # fmt: skip
 """Both layers of the lesson's network, a fire module's 3x3, the depthwise study's size, a squeeze."""
-
-
-def cores() -> int:
-    return torch.get_num_threads()
 
 
 def torch_way(case: Case, given: dict[str, Any]) -> Callable[[], object]:
@@ -62,9 +57,7 @@ def ways_of(case: Case) -> dict[str, Callable[[], object]]:
         row.run(case, arrays)
         error = np.abs(arrays["out"] - wanted["out"]).max() / np.abs(wanted["out"]).max()
         assert error <= row.tolerance.relative, (row.key, error)
-        ways[row.algorithm] = partial(row.run, case, arrays)
-        if isinstance(row.run, partial) and row.run.func is run_single:
-            ways[row.algorithm] = single_walk(case, arrays, row.direction, cores())
+        ways[row.algorithm] = bare_run(row, case, arrays)
     return {**ways, "pytorch": torch_way(case, given)}
 
 
@@ -79,11 +72,12 @@ def main() -> None:
     figures: dict[str, dict[str, float]] = {}
     for name, case in LAYERS.items():
         ways = ways_of(case)
-        best = {way: milliseconds(run) for way, run in ways.items()}
+        taken: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(ROUNDS):
             for way, run in ways.items():
-                if best[way] < SLOW_MS:
-                    best[way] = min(best[way], milliseconds(run))
+                if sum(taken[way]) < ENOUGH_MS:
+                    taken[way].append(milliseconds(run))
+        best = {way: min(times) for way, times in taken.items()}
         peers = {"pytorch": best.pop("pytorch")}
         figures[name] = best
         rows.append(make_row(name, min(best.values()), peers, "ms"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,9 +18,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.cpu.single import run_single, single_walk
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
+from core.laboratory.timing import bare_run
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.registry import LADDER, YARDSTICKS, Case, Kernel
@@ -248,10 +247,8 @@ def _error(got: Array, want: Array) -> float:
 
 def _time(row: Kernel, case: Case, arrays: dict[str, Any]) -> float:
     """Median milliseconds without copying in and out; the device is waited for after each run."""
-    run: Callable[[], None] = partial(row.run, case, arrays)
+    run: Callable[[], object] = bare_run(row, case, arrays)
     wait = None
-    if isinstance(row.run, partial) and row.run.func is run_single:
-        run = single_walk(case, arrays, row.direction, os.cpu_count() or 1)
     if row.device == "cuda":
         from core.gpu.cuda import cuda
 
