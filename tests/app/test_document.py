@@ -151,6 +151,7 @@ def test_a_folder_without_photos_is_told(qtbot, home, tmp_path, nothing_left):
         document.open(str(tmp_path / "empty"))
     assert "photo" in told.args[0]
     assert document.table is None
+    assert not document.loading
     document.close()
 
 
