@@ -41,12 +41,13 @@ def run(given: Sequence[str]) -> int:
     application = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(application, QApplication)
     try:
-        paths.folder("settings")
+        for name in ("settings", "logs"):
+            paths.folder(name)
+        program = start(application, given)
     except StorageError as error:  # without a folder of its own the program can keep nothing
         sys.stderr.write(f"{error}\n")
         QMessageBox(QMessageBox.Icon.Critical, "LeafClinic", str(error)).exec()
         return error.exit_code
-    program = start(application, given)
     if program is None:
         return 0
     code = application.exec()

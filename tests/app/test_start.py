@@ -74,6 +74,15 @@ def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, mon
     assert answers[0].strip() == capsys.readouterr().err.strip()
 
 
+def test_a_folder_of_the_program_that_takes_no_logs_is_told(qapp, tmp_path, monkeypatch, answers, capsys):
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "logs").touch()
+    monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path))
+    assert application.run([]) == EXIT_FAILED
+    assert "could not be written" in answers[0]
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_main_knows_its_version():
     done = subprocess.run([sys.executable, "-m", "app", "--version"], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.startswith("LeafClinic ")
