@@ -52,17 +52,17 @@ def write_results(
     machine = machine or machine_name()
     path = FOLDER / f"{name}-{machine}.json"
     print_table(rows)
-    versions = {"python": platform.python_version(), **_versions()}
+    found = versions()
     # JSON knows no NaN: a row without peers has no ratio
     written = [{k: v for k, v in asdict(row).items() if v is not None and v == v} for row in rows]
     if order and path.exists():
-        written += kept_rows(json.loads(path.read_text("utf-8")), {row.name for row in rows}, versions)
+        written += kept_rows(json.loads(path.read_text("utf-8")), {row.name for row in rows}, found)
         written.sort(key=lambda row: order.index(row["name"]) if row["name"] in order else len(order))
     result = {
         "benchmark": name,
         "machine": {"name": machine, "processor": processor(), "cores": _cores(), "system": platform.platform()},
-        "versions": versions,
-        "commit": _commit(),
+        "versions": found,
+        "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **more,
         "rows": written,
@@ -116,8 +116,9 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _versions() -> dict[str, str]:
-    found = {}
+def versions() -> dict[str, str]:
+    """Python and the packages that a figure hangs on."""
+    found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
             found[package] = version(package)
@@ -126,7 +127,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _commit() -> str:
+def commit() -> str:
     """Hash of the commit, with "+changes" where the sources differ from it."""
     run = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     dirty = subprocess.run(

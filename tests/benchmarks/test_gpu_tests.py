@@ -1,0 +1,47 @@
+"""The runner of the GPU's tests, on tests that need none."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from benchmarks import gpu_tests
+
+TESTS = """
+import os, time, pytest
+pytestmark = pytest.mark.gpu
+def test_good(): pass
+def test_bad(): assert 1 == 2, "one is not two"
+def test_left_out(): pytest.skip("not here")
+def test_slow(): time.sleep(60)
+def test_dies(): os._exit(3)
+"""
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    (tmp_path / "test_some.py").write_text(TESTS)
+    monkeypatch.chdir(tmp_path)
+    return {word: f"test_some.py::test_{word}" for word in ("good", "bad", "left_out", "slow", "dies")}
+
+
+def test_outcomes_are_counted_and_failures_told(names):
+    outcome = gpu_tests.run_side_by_side([names[n] for n in ("good", "bad", "left_out")], 2, 60)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (1, 1, 1)
+    assert outcome.failures == {"test_some::test_bad": "AssertionError: one is not two"}
+
+
+def test_what_dies_or_does_not_end_counts_as_failed(names):
+    outcome = gpu_tests.run_side_by_side([names["dies"], names["slow"], names["good"]], 3, 6)
+    assert (outcome.passed, outcome.failed) == (1, 2)
+    assert set(outcome.failures) == {names["dies"], names["slow"]}
+
+
+def test_memchecks_last_line_counts_the_errors():
+    said = "========= COMPUTE-SANITIZER\nsqueezenet1_0 224 b33\n========= ERROR SUMMARY: 0 errors\n"
+    found = gpu_tests.read_memcheck(said)
+    assert found["networks, sides and batches"] == ["squeezenet1_0 224 b33"]
+    assert found["said"] == "ERROR SUMMARY: 0 errors"
+    assert gpu_tests.read_memcheck("")["said"] == "nothing"
+    assert sys.executable in gpu_tests.PYTEST
