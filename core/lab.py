@@ -30,7 +30,7 @@ from core.laboratory import studies, yardstick
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
-from core.laboratory.ladder import CASES, UPDATES, climb
+from core.laboratory.ladder import CASES, UPDATES, climb, rungs
 from core.laboratory.mnist import RECIPES, certainty, learn, predict
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
@@ -182,7 +182,9 @@ def run_depthwise(arguments: argparse.Namespace) -> None:
 def run_ladder(arguments: argparse.Namespace) -> None:
     device, results, wrong = _device(arguments.device), [], []
     for op in arguments.ops:
-        directions = ("update",) if op in UPDATES else ("forward", "backward_input", "backward_weight")
+        directions = dict.fromkeys(row.direction for row in rungs((op,)) if row.device == device)
+        if not directions:
+            print(f"\n{op}: it has no kernels on {device}; --device {'cpu' if device == 'cuda' else 'cuda'} runs them.")
         for (name, case), direction in product({**CASES, **UPDATES}[op].items(), directions):
             for i, found in enumerate(climb(case, direction, device)):
                 row = found.kernel

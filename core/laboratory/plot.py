@@ -57,7 +57,7 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
     height = 110 + 34 * len(bars)
     picture = np.full((height, WIDTH, 3), 255, np.uint8)
     _text(picture, f"{title} ({unit}, logarithmic)", 20, 34, 0.7)
-    values = [value for _, value in bars if value > 0]
+    values = [value for _, value in bars if value > 0] or [1.0]  # nothing ran: an empty scale
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 1e-9)
     left, span = 360, WIDTH - 360 - 130
 

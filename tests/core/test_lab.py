@@ -86,6 +86,11 @@ def test_every_kernel_of_an_op_is_proved_and_timed(tmp_path, capsys, monkeypatch
     assert "differ from the reference" in capsys.readouterr().err
 
 
+def test_an_op_without_kernels_on_a_device_says_where_they_run(tmp_path, capsys):
+    assert lab.main(["ladder", "--device", "cpu", "--ops", "matmul", "--png", str(tmp_path / "empty.png")]) == 0
+    assert "matmul: it has no kernels on cpu; --device cuda runs them." in capsys.readouterr().out
+
+
 def test_digits_become_photos_that_a_network_learns_from(few_digits, tmp_path, capsys):
     out = tmp_path / "photos"
     assert lab.main(["mnist", "unpack", "--data", str(few_digits), "--out", str(out)]) == 0
