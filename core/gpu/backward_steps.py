@@ -203,7 +203,8 @@ def _weights(walk: Backward, step: Step, pool: Step | None = None) -> None:
     if pool is not None:
         probe, splits = hopper_steps.gradient_pooled(frame, step, pool)
     else:
-        probe, splits = convolution.backward_weight(
+        rows = hopper_steps.row_gradient(frame, step, x, dy)
+        probe, splits = rows or convolution.backward_weight(
             step.node, frame.arithmetic, frame.batch, x, dy, window, taps, 0, frame.processors
         )
     partial = frame.use(f"partial:{step.node}", 4 * size * splits)

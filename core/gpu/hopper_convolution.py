@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from core.gpu.compiler import Recipe
 from core.gpu.convolution import RELU, Taps, pack_forward, partial_size, taps_of
-from core.gpu.kernels import halo_resident, halo_warpgroup, photo_gradient_warpgroup, photo_pool_warpgroup
+from core.gpu.kernels import (
+    halo_resident,
+    halo_warpgroup,
+    photo_gradient_warpgroup,
+    photo_pool_warpgroup,
+    row_gradient_warpgroup,
+)
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.kernels.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of
@@ -19,6 +26,12 @@ from core.ops.window import Window
 
 PART: Final = 8
 """bf16 channels of a part: 16 bytes."""
+
+SHARED: Final = 228 << 10
+"""Bytes of shared memory of a multiprocessor; RESERVED ones of every block are the driver's."""
+RESERVED: Final = 1 << 10
+FILLED: Final = 1.6
+"""Pixels computed over pixels needed, above which the weight gradient by rows is not asked."""
 
 
 def pack_parts(weights: Sequence[Array], size: int, backward: bool) -> Array:
@@ -183,5 +196,41 @@ def photo_gradient(
         layer, "backward_weight", "tensor_core", recipe, (splits, 1, 1), (128 * parts, 1, 1), shared, values,
         flops=2 * pixels * filters * taps.total,
         bytes=2 * batch * x.photo_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size,
+    )  # fmt: skip
+    return launch, splits
+
+
+def row_gradient(
+    layer: str, batch: int, x: Tensor, dy: Tensor, tile: Tile, processors: int
+) -> tuple[Launch, int] | None:
+    """The launch of the partial weight gradients of a 3x3 convolution of stride 1, and how many there are.
+
+    The tile's rows are those of a photo a turn, its depth the photos side by side; as many stages as fit. None where
+    fewer than three do, or where too much would be computed that is filled up. The partial results' address is left
+    out, as the third argument.
+    """
+    filters, depth, most = dy.padded, 9 * x.padded, SHARED // tile.blocks - RESERVED
+    shape = row_gradient_warpgroup.Rows(
+        x.padded // PART, x.width, min(tile.rows, x.height), tile.columns // 64, 1, tile.depth
+    )
+    shape = replace(shape, stages=min(tile.stages, most // shape.shared))
+    if shape.stages < 3 or shape.waste(x.height) > FILLED:
+        return None
+    across, turns = filters // tile.columns, blocks_of(x.height, shape.rows)
+    total, size = blocks_of(batch, shape.abreast) * turns, filters * depth + filters
+    each = blocks_of(total, max(1, tile.blocks * processors // across))
+    splits = blocks_of(total, each)
+    values = (
+        x.address, dy.address, 0, total, each, turns, *fast_divisor(turns), batch, x.height, x.pitch, dy.pitch,
+        filters, size,
+    )  # fmt: skip
+    kinds = tuple(str(a) for a in row_gradient_warpgroup.ARGUMENTS)
+    recipe = Recipe(
+        "row_gradient_warpgroup", "make_row_gradient", shape.numbers, kinds, tile.threads, tile.blocks
+    )
+    pixels = batch * x.height * x.width
+    launch = Launch(
+        layer, "backward_weight", "tensor_core", recipe, (splits, across, 1), (tile.threads, 1, 1), shape.shared,
+        values, flops=2 * pixels * filters * depth, bytes=2 * pixels * (x.padded + filters) + 4 * splits * size,
     )  # fmt: skip
     return launch, splits

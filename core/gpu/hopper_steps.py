@@ -105,3 +105,15 @@ def fire_backward(
         step.node, "backward_input", frame.batch, dy, dx, weight, 0, "", mask, masking, accumulate, second, tile
     )
     return launch if launch.shared <= frame.shared else None
+
+
+def row_gradient(frame: Frame, step: Step, x: Tensor, dy: Tensor) -> tuple[Launch, int] | None:
+    """The partial weight gradients of a 3x3 convolution and their number; None where another kernel is sooner."""
+    if not frame.hopper or frame.arithmetic != "bf16" or step.op != "conv2d" or step.inputs[0].buffer == PHOTO:
+        return None
+    if not convolution.suits_halo(read_window(step.attributes)) or x.channels != x.padded or dy.channels != dy.padded:
+        return None
+    tile = tiles.row_gradient(frame.batch, dy.height * dy.width, dy.padded, 9 * x.padded)
+    if tile is None:
+        return None
+    return hopper_convolution.row_gradient(step.node, frame.batch, x, dy, tile, frame.processors)

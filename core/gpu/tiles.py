@@ -19,6 +19,9 @@ from core.gpu.kernels.tile import Tile
 MINIMUM_PIXELS: Final = 256
 """A split of the weight gradient sums at least so many pixels: below, writing partial results costs more."""
 
+MEASURED_BATCH: Final = 256
+"""Photos of the measured weight gradients by rows, whose tile follows from the size of a map."""
+
 WASTE: Final = 1.35
 """Columns computed over columns needed that a tile may have, where another fits better."""
 
@@ -138,6 +141,19 @@ def parts_backward_input(rows: int, columns: int, channels: int) -> Tile | None:
     tile, speed = Tile(*row.tile), row.microseconds / row.rows
     suits = 2 * channels % tile.depth == 0 and columns == tile.columns
     return tile if suits and all(speed < o.microseconds / o.rows for o in others) else None
+
+
+def row_gradient(batch: int, size: int, filters: int, depth: int) -> Tile | None:
+    """For Hopper's weight gradient of a 3x3 convolution of maps of `size` pixels, in bf16; measured at batch 256.
+
+    None where the common kernel was faster at the nearest shape, and for less than half as many pixels: at batch 32 its
+    blocks, which fill a multiprocessor each, held up the input gradients beside it.
+    """
+    row = next(_nearest("bf16", "row_backward_weight", MEASURED_BATCH * size, filters, depth), None)
+    other = next(_nearest("bf16", "backward_weight", MEASURED_BATCH * size, filters, depth))
+    if row is None or row.depth != depth or filters % row.tile[1] or 2 * batch * size < row.rows:
+        return None
+    return Tile(*row.tile) if row.microseconds / row.rows < other.microseconds / other.rows else None
 
 
 def _fits(tile: int, columns: int) -> bool:

@@ -59,27 +59,30 @@ def _on_sums(count: int, text: str, operands: int) -> Any:
 
 
 def make_products(
-    columns: int, tiles: Sequence[Sequence[Place]], across: tuple[bool, bool] = (False, False), first_only: int = 0
-) -> Any:
+    columns: int, tiles: Sequence[Sequence[Place]], across: tuple[bool, bool] = (False, False), first_only: int = 0,
+    narrow: Sequence[Sequence[Place]] = (),
+) -> Any:  # fmt: skip
     """Intrinsic ``f(sums, a low, a high, a step, b low, b high, all)`` that begins one group of products.
 
     `tiles`: for each 64 x columns product of this warpgroup its instructions, 16 deep each; `across`: whether A's, B's
     rows run across the sum. `sums` holds columns / 2 floats a tile. Where `first_only` is not 0, a tile's instructions
-    after so many are left out unless `all` is 1 (a branch instead would make the compiler move the sums about).
+    after so many are left out unless `all` is 1 (a branch instead would make the compiler move the sums about); so are
+    those of `narrow`, products of 8 columns whose sums follow.
     """
-    count = columns // 2
-    total = count * len(tiles)
+    each = [(columns, places, first_only or len(places)) for places in tiles] + [(8, places, 0) for places in narrow]
+    total, at = sum(wide // 2 for wide, _, _ in each), 0
     al, ah, step, bl, bh, whole = (f"${2 * total + i}" for i in range(6))
     lines = ["{", ".reg .pred p, q;", ".reg .b64 da, db;", ".reg .b32 t;", "setp.ne.b32 p, 1, 0;",
              f"setp.eq.b32 q, {whole}, 1;", "wgmma.fence.sync.aligned;"]  # fmt: skip
-    for tile, places in enumerate(tiles):
-        sums = ",".join(f"${tile * count + i}" for i in range(count))
+    for wide, places, always in each:
+        sums = ",".join(f"${at + i}" for i in range(wide // 2))
+        at += wide // 2
         for i, (first, steps, other) in enumerate(places):
-            when = "@q " if first_only and i >= first_only else ""
+            when = "" if i < always else "@q "
             lines += [
                 f"mad.lo.u32 t, {step}, {steps}, {al};", f"add.u32 t, t, {first};", f"mov.b64 da, {{t, {ah}}};",
                 f"add.u32 t, {bl}, {other};", f"mov.b64 db, {{t, {bh}}};",
-                f"{when}wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16 {{{sums}}}, da, db, p, 1, 1, "
+                f"{when}wgmma.mma_async.sync.aligned.m64n{wide}k16.f32.bf16.bf16 {{{sums}}}, da, db, p, 1, 1, "
                 f"{int(across[0])}, {int(across[1])};",
             ]  # fmt: skip
     generate = _on_sums(total, "\n".join([*lines, "wgmma.commit_group.sync.aligned;", "}"]), 6)
@@ -112,3 +115,15 @@ def meet(context, number):
         return context.get_dummy_value()
 
     return types.void(u32), generate
+
+
+@intrinsic
+def uniform(context, value):
+    """The value of a warp's first lane: the assembler then knows that all lanes have the same."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function = ir.FunctionType(_WORD, [_WORD])
+        text = "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;"
+        return builder.call(ir.InlineAsm(function, text, "=r,r", side_effect=True), arguments)
+
+    return types.int32(i32), generate

@@ -42,7 +42,9 @@ def hopper_recipes():
     return found
 
 
-HOPPER = ("make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_halo_products")
+HOPPER = (
+    "make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_halo_products", "make_row_gradient",
+)  # fmt: skip
 RECIPES, ON_HOPPER = recipes(), hopper_recipes()
 
 
