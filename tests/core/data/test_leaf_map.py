@@ -53,6 +53,12 @@ def test_a_file_that_is_no_such_list_says_nothing(tmp_path, text):
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
 
 
+def test_a_map_further_away_is_not_this_folders(tmp_path):
+    dataset = plant(tmp_path / "one" / "two" / "three")
+    (tmp_path / NAME).write_text(json.dumps(MAP))
+    assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
+
+
 def test_without_a_map_all_are_alone(tmp_path):
     dataset = plant(tmp_path)
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))

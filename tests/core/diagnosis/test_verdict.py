@@ -71,7 +71,9 @@ def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):
     section = json.loads(json.dumps(thresholds.to_section()))
     assert Thresholds.from_section(section, 3) == thresholds
     assert Thresholds.from_section({}, 3) is None
-    assert Thresholds.from_section({**section, "no_leaf_class": 7}, 3) is None
+    assert Thresholds.from_section({**section, "no_leaf_class": -1}, 3) is not None, "a network without such a class"
+    for outside in (-2, 3):
+        assert Thresholds.from_section({**section, "no_leaf_class": outside}, 3) is None
     assert Thresholds.from_section({**section, "curve": [["x", 1, 1, 1]]}, 3) is None
     assert Thresholds.from_section({**section, "far": "nan"}, 3) is None
 
