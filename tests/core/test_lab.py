@@ -17,6 +17,7 @@ from core.laboratory import ladder, studies
 from core.laboratory.ladder import solve
 from core.laboratory.mnist import RECIPES, digit_graph, vary
 from core.laboratory.plot import Point, draw_bars, draw_roofline
+from core.laboratory.timing import Timing
 from core.ops.photo import AFFINE
 from core.plan import cuda_problem
 from tests.core.data.test_idx import idx
@@ -172,3 +173,17 @@ def test_a_step_stands_under_the_roof_in_a_hundred_columns(tmp_path, capsys):
     assert "of roof" in lines[3]
     assert max(map(len, lines)) <= 100
     assert cv2.imread(str(picture)).shape[1] == 1000
+
+
+def test_the_products_are_measured_by_cublas_and_by_the_peak_of_their_arithmetic(monkeypatch, capsys):
+    rungs = [Timing("naive", 4.0, 500.0), Timing("narrow", 0.0, 0.0, "The depth 512 is more than 32."),
+             Timing("copy_engine", 0.01, 200_000.0, halved=True), Timing("cublas", 0.1, 20_000.0)]
+    monkeypatch.setattr(studies, "peaks", lambda: {False: 50_000.0, True: 1_000_000.0})
+    monkeypatch.setattr(studies, "matmul_study", lambda sizes: iter([("512 x 512 x 512", rungs)]))
+    assert lab.main(["matmul"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = {line.split()[0]: line for line in lines if line.startswith("  ")}
+    assert found["naive"].split()[1:] == ["4.0000", "500.0", "1.0x", "2", "%", "1", "%"]
+    assert found["copy_engine"].split()[1:] == ["0.0100", "200,000.0", "400.0x", "20", "%"], "cuBLAS was float32"
+    assert "more than 32" in found["narrow"]
+    assert max(map(len, lines)) <= 100
