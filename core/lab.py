@@ -170,8 +170,8 @@ def run_matmul(arguments: argparse.Namespace) -> None:
     sizes = [(n, n, n) for n in arguments.sizes] + [(32, 27, 14884)]
     peaks = studies.peaks()
     print(f"The chip's peak is {peaks[False] / 1e3:.0f} TFLOP/s in float32 and {peaks[True] / 1e3:.0f} in bf16. "
-          "Rungs in bf16 round their factors\nfrom float32 first, in the time that is shown. cuBLAS multiplies in float32; benchmarks.kernels\n"
-          "has it in bf16, too.")
+          "Rungs in bf16 round their factors\nfrom float32 first, in the time that is shown. cuBLAS multiplies in "
+          "float32; benchmarks.kernels\nhas it in bf16, too.")
     _print_studies(arguments, studies.matmul_study(sizes), peaks)
 
 
