@@ -137,7 +137,7 @@ def run_conv(arguments: argparse.Namespace) -> None:
         first = 0.0
         for way in ways:
             report = teller(TITLES.get(way, way), arguments)
-            if way == yardstick.NAME and (missing := yardstick.problem()) is not None:
+            if way == yardstick.NAME and (missing := yardstick.problem(device)) is not None:
                 print(f"  {missing}")
                 continue
             if way in ("plan", yardstick.NAME):

@@ -6,33 +6,34 @@ import time
 from collections import OrderedDict
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from core.errors import DeviceError
 from core.laboratory.digits import Lesson, Outcome, Report, batches, keep_quiet, lesson_graph, normalised
 from core.models.init import initial_weights
 from core.models.weights import to_torch
 from core.ops.contract import Array
 
-NAME = "PyTorch"
-MISSING = "PyTorch, the yardstick, is not installed. Install it with: pip install '.[compare]'"
+NAME: Final = "PyTorch"
+NO_GPU: Final = "This PyTorch, the yardstick, cannot use the GPU. Install its build for CUDA."
+MISSING: Final = "PyTorch, the yardstick, is not installed. Install it with: pip install '.[compare]'"
 
 
-def problem() -> str | None:
+def problem(device: str) -> str | None:
     """Why there is no yardstick here, as a sentence, or None."""
-    return MISSING if find_spec("torch") is None else None
+    if find_spec("torch") is None:
+        return MISSING
+    torch: Any = import_module("torch")
+    return NO_GPU if device == "cuda" and not torch.cuda.is_available() else None
 
 
 def run_torch(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
     report: Report = keep_quiet,
 ) -> Outcome:  # fmt: skip
-    """The lesson in PyTorch, float32, plain descent, all cores or the GPU. Raises DeviceError."""
+    """The lesson in PyTorch, float32, plain descent, all cores or the GPU; `problem` says whether it can run."""
     torch: Any = import_module("torch")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("This PyTorch cannot use the GPU. Install its build for CUDA, or leave it out of --ways.")
     net = _network(torch, lesson).to(device)
     descent, seconds, loss = torch.optim.SGD(net.parameters(), lesson.learning_rate), [], 0.0
     for photos, labels in batches(lesson, *train):

@@ -165,6 +165,12 @@ def test_without_pytorch_the_yardstick_says_what_to_install(few_digits, capsys, 
     assert "pip install '.[compare]'" in capsys.readouterr().out
 
 
+def test_a_pytorch_without_the_gpu_is_no_yardstick_there():
+    torch = pytest.importorskip("torch")
+    assert lab.yardstick.problem("cpu") is None
+    assert (lab.yardstick.problem("cuda") is None) == torch.cuda.is_available()
+
+
 def test_a_step_stands_under_the_roof_in_a_hundred_columns(tmp_path, capsys):
     picture = tmp_path / "roof.png"
     assert lab.main(["roofline", "--device", "cpu", "--model", "mlp", "--batch", "2", "--image-size", "28",
