@@ -15,6 +15,7 @@ class Flow(QLayout):
     def __init__(self, *widgets: QWidget, spacing: int = 8) -> None:
         super().__init__()
         self._items: list[QLayoutItem] = []
+        self._heights: dict[int, int] = {}
         self.setContentsMargins(0, 0, 0, 0)
         self.setSpacing(spacing)
         for widget in widgets:
@@ -22,6 +23,7 @@ class Flow(QLayout):
 
     def addItem(self, item: QLayoutItem) -> None:  # noqa: N802 (Qt's names here and below)
         self._items.append(item)
+        self.invalidate()
 
     def count(self) -> int:
         return len(self._items)
@@ -30,6 +32,7 @@ class Flow(QLayout):
         return self._items[at] if 0 <= at < len(self._items) else None
 
     def takeAt(self, at: int) -> QLayoutItem | None:  # noqa: N802
+        self.invalidate()
         return self._items.pop(at) if 0 <= at < len(self._items) else None
 
     def expandingDirections(self) -> Qt.Orientation:  # noqa: N802
@@ -39,7 +42,14 @@ class Flow(QLayout):
         return True
 
     def heightForWidth(self, width: int) -> int:  # noqa: N802
-        return self._place(width)[1]
+        """Remembered: Qt asks hundreds of times while the layouts around are computed."""
+        if width not in self._heights:
+            self._heights[width] = self._place(width)[1]
+        return self._heights[width]
+
+    def invalidate(self) -> None:
+        self._heights.clear()
+        super().invalidate()
 
     def minimumSize(self) -> QSize:  # noqa: N802
         """As wide as the widest, as high as one line: the height follows from the width."""

@@ -33,6 +33,20 @@ def test_what_does_not_fit_beside_goes_below(qtbot):
     assert flow.heightForWidth(10 * wide) == made[0].sizeHint().height()
     flow.removeWidget(made[2])
     assert flow.count() == 2
+    made[1].setText("a text that is much longer than the one before, so that more room is needed")
+    assert flow.minimumSize().width() > wide, "heights are remembered until something changes"
+
+
+def test_a_height_is_computed_once_for_a_width(qtbot, monkeypatch):
+    holder = QWidget()
+    qtbot.addWidget(holder)
+    flow, asked, place = Flow(QPushButton("a"), QPushButton("b")), [], Flow._place
+    holder.setLayout(flow)
+    monkeypatch.setattr(Flow, "_place", lambda self, width: (asked.append(width), place(self, width))[1])
+    high = [flow.heightForWidth(50) for _ in range(9)]
+    assert asked == [50]
+    flow.addWidget(QPushButton("c"))
+    assert flow.heightForWidth(50) > high[0]
 
 
 def cut(window) -> list[str]:
