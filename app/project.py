@@ -121,7 +121,8 @@ def write_manifest(folder: Path, table: Table, rows: Sequence[int] | Array | Non
 
     Groups and splits that the source gave are handed on. Raises StorageError.
     """
-    dataset, text = table.dataset, io.StringIO()
+    dataset, raw = table.dataset, io.BytesIO()
+    text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB at once stop the window
     writer = csv.writer(text, lineterminator="\n")
     grouped = dataset.groups is not None and dataset.group_names is not None
     writer.writerow(["path", "label", "split", *(["group"] if grouped else [])])
@@ -133,8 +134,9 @@ def write_manifest(folder: Path, table: Table, rows: Sequence[int] | Array | Non
         if grouped:
             values.append(dataset.group_names[int(dataset.groups[row])])  # type: ignore[index]
         writer.writerow(values)
+    text.flush()
     path = folder / MANIFEST
-    write_file(path, text.getvalue().encode("utf-8", "surrogateescape"))
+    write_file(path, raw.getvalue())
     return path
 
 
