@@ -127,6 +127,7 @@ def test_a_quick_hand_leaves_no_gap(place, qtbot):
     panel, _ = place
     panel.detail.correct.click()
     canvas = panel.findChild(BrushDialog).canvas
+    qtbot.waitUntil(lambda: canvas._photo.place().width() > 200)
     touched = []
     canvas.touched.connect(lambda y, x: touched.append((y, x)))
     side = canvas._photo.place().width()
