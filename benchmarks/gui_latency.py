@@ -1,6 +1,6 @@
 """How the window feels: start, event-loop gaps while a network trains on all cores, 50,000 photos, diagnoses.
 
-    python -m benchmarks.gui_latency [--only start,folder,train,diagnose] [--seconds 120]
+    python -m benchmarks.gui_latency [--only start,folder,million,train,diagnose] [--seconds 120]
 
 With 120 seconds it takes seven minutes and wants the machine for itself. What the window costs the training is measured
 by turns, headless, with the window, headless and so on, with the same priority (the window's process gives way to all
@@ -39,7 +39,8 @@ from core.data.synthetic import write_demo
 
 TICK_MS = 5
 FOLDER = 50_000
-PARTS = "start,folder,train,diagnose"
+MILLION = 1_000_000
+PARTS = "start,folder,million,train,diagnose"
 TURNS = 4
 """Headless and with the window each; one more headless at the end."""
 TURNS_PART = 5
@@ -156,6 +157,38 @@ def time_folder(program: Program, home: Path) -> list[Row]:
         at_most("worst gap while opening and scrolling 50,000 photos", float(found.max()), 100.0, "ms"),
         at_most("memory of the window with 50,000 photos", memory, 600.0, "MB"),
     ]
+
+
+def time_million(program: Program, home: Path) -> list[Row]:
+    """A manifest of a million photos: search, select all, and Start after one of them was left out, so that a manifest
+    of the others has to be written."""
+    manifest = home / "million.csv"
+    with manifest.open("w") as file:
+        file.write("path,label\n")
+        file.writelines(f"Photos/farm{n % 37:02d}/IMG_{n:07d}.jpg,class{n % 10}\n" for n in range(MILLION))
+    panel = program.window.go("dataset")
+    program.commands.open([str(manifest)])
+    until(lambda: program.document.table is not None and len(program.document.table.dataset) == MILLION)
+    wait(NAP_MS)
+    gaps, worst = Gaps(), {}
+
+    def act(name: str, do: Callable[[], object], done: Callable[[], bool]) -> None:
+        gaps.start()
+        do()
+        until(done)
+        wait(500)
+        worst[name] = float(gaps.stop().max())
+
+    act("search, few found", lambda: panel.search.setText("_00077"), lambda: panel.photos.rowCount() == 100)
+    act("search, all found", lambda: panel.search.setText("farm"), lambda: panel.photos.rowCount() == MILLION)
+    act("all selected", panel.grid.selectAll, lambda: len(panel.selection()) == MILLION)
+    program.document.exclude(np.array([0]), True)
+    program.window.go("train")
+    wait(NAP_MS)
+    act("Start", program.window.actions_.start.trigger, lambda: program.training.session.busy)
+    program.training.session.stop()
+    until(lambda: not program.training.session.busy)
+    return [at_most(f"worst gap with a million photos: {name}", found, 100.0, "ms") for name, found in worst.items()]
 
 
 def train_settings(data: Path, out: Path, seconds: float) -> dict[str, Any]:
@@ -282,6 +315,8 @@ def main() -> None:
         assert program is not None
         if "folder" in parts:
             rows += time_folder(program, home)
+        if "million" in parts:
+            rows += time_million(program, home)
         if "train" in parts:
             rows += time_training(program, home, options.seconds)
         if "diagnose" in parts:
