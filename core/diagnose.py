@@ -75,6 +75,11 @@ def keep_entries(
         yield diagnosis
 
 
+def _refuse(error: OSError) -> None:
+    raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}. "
+                    "Give yourself the right to read it, or move it out of the photos.")  # fmt: skip
+
+
 def find_photos(named: Iterable[str]) -> Iterator[str]:
     """The files named, and all photos below the folders named, in sorted order. Raises DataError."""
     for name in named:
@@ -83,7 +88,7 @@ def find_photos(named: Iterable[str]) -> Iterator[str]:
             continue
         inside = sorted(
             os.path.join(folder, file)
-            for folder, _, files in os.walk(name)
+            for folder, _, files in os.walk(name, onerror=_refuse)
             for file in files
             if file.lower().endswith(NAMED) and not file.startswith(".")  # macOS leaves ._photo.jpg beside photo.jpg
         )

@@ -11,10 +11,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from core.errors import EXIT_WRONG_INPUT
+from core.diagnose import find_photos
+from core.errors import EXIT_WRONG_INPUT, DataError
 from core.training.checkpoint import read_checkpoint
 from tests.helpers.commands import ROOT, SMALL, call, environment
 from tests.helpers.tiny_photos import write_photos
@@ -262,6 +264,12 @@ def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_pat
     assert resumed.returncode == 0, resumed.stderr
     want, got = (read_checkpoint(folder / "last.safetensors") for folder in (trained[0], run))
     assert all(want.weights[name].tobytes() == got.weights[name].tobytes() for name in want.weights)
+
+
+def test_a_folder_that_may_not_be_read_is_not_called_empty(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "scandir", Mock(side_effect=PermissionError(13, "Permission denied", str(tmp_path))))
+    with pytest.raises(DataError, match="cannot be read: Permission denied. Give yourself the right"):
+        list(find_photos([str(tmp_path)]))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
