@@ -7,12 +7,22 @@ from dataclasses import replace
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, depthwise_steps, hopper_steps, norm_steps, pointwise_steps, pool_launches, tiles
+from core.gpu import (
+    convolution,
+    depthwise_steps,
+    hopper_point_steps,
+    hopper_steps,
+    norm_steps,
+    pointwise_steps,
+    pool_launches,
+    tiles,
+)
 from core.gpu import plain_launches as plain
 from core.gpu.forward_steps import ends_in_head, is_fire, pack_dense, window_of
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
 from core.gpu.kernels import head_fast
+from core.gpu.launch import Launch
 from core.gpu.norm_pairs import expands, projects
 from core.gpu.plain_launches import (
     combine_launch,
@@ -80,9 +90,10 @@ def write_backward(walk: Backward, step: Step) -> None:
     elif projects(walk.frame, step):
         pointwise_steps.project_backward(walk, step)
     elif step.op in ("conv2d", "dense"):
-        _weights(walk, step)
-        if walk.wants(step.inputs[0]):
-            _convolution_input(walk, step)
+        if not _both_gradients(walk, step):
+            _weights(walk, step)
+            if walk.wants(step.inputs[0]):
+                _convolution_input(walk, step)
     elif step.op in ("max_pool", "avg_pool"):
         _pool(walk, step)
     elif step.op == "softmax":
@@ -174,8 +185,22 @@ def _convolution_input(walk: Backward, step: Step) -> None:
     )
 
 
-def _weights(walk: Backward, step: Step, pool: Step | None = None) -> None:
-    """Partial weight gradients, and their sum; of a photo's convolution from what is behind its `pool`, if given."""
+def _both_gradients(walk: Backward, step: Step) -> bool:
+    """Write one launch for the gradients of a 1x1 convolution's input and filters, where that is faster."""
+    frame, value = walk.frame, step.inputs[0]
+    tile = hopper_point_steps.gradients_tile(frame, step) if walk.wants(value) else None
+    if tile is None:
+        return False
+    mask, activation, _ = walk.target(value)
+    _weights(walk, step, both=hopper_point_steps.gradients(frame, step, activation if mask else "", tile))
+    return True
+
+
+def _weights(walk: Backward, step: Step, pool: Step | None = None, both: tuple[Launch, int] | None = None) -> None:
+    """Partial weight gradients, and their sum; of a photo's convolution from what is behind its `pool`, if given.
+
+    `both` is the launch that makes them beside the input's gradient, and how many there are.
+    """
     frame, name = walk.frame, f"{step.node}.weight"
     bias = has_bias(step) and frame.trains(step, "bias")
     if not frame.trains(step, "weight"):
@@ -200,15 +225,20 @@ def _weights(walk: Backward, step: Step, pool: Step | None = None) -> None:
             return convolution.gradient_places(shape, taps, dy.padded, bias, groups)
 
     size = convolution.partial_size(dy.padded, taps)
-    if pool is not None:
+    if both is not None:
+        probe, splits = both
+    elif pool is not None:
         probe, splits = hopper_steps.gradient_pooled(frame, step, pool)
+    elif (found := hopper_point_steps.filter_gradients(frame, step, x, dy)) is not None:
+        probe, splits = found
     else:
         rows = hopper_steps.row_gradient(frame, step, x, dy)
         probe, splits = rows or convolution.backward_weight(
             step.node, frame.arithmetic, frame.batch, x, dy, window, taps, 0, frame.processors
         )
     partial = frame.use(f"partial:{step.node}", 4 * size * splits)
-    frame.add(replace(probe, values=(*probe.values[:2], partial, *probe.values[3:]), lane=1))
+    lane = 0 if both else 1  # what the next step waits for comes first
+    frame.add(replace(probe, values=(*probe.values[:2], partial, *probe.values[3:]), lane=lane))
     partial = frame.use(f"partial:{step.node}", 4 * size * splits)
     weights = int(np.prod(shape))
     table = frame.table(f"gradient:{step.node}", make)

@@ -64,6 +64,10 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     """(PTX, entry name) of a recipe, made now."""
     from core.gpu.cuda import compile_to_ptx, types
 
+    if "tensor_map" in recipe.kinds:
+        from core.gpu.kernels.hopper import ptx_for_hopper
+
+        return ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
     signature = tuple(getattr(types, kind) for kind in recipe.kinds)
     ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
     if capability < turing.FIRST_AFTER:

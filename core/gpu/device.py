@@ -16,6 +16,7 @@ from core.errors import DeviceError, OutOfMemory
 from core.gpu import turing
 from core.gpu.compiler import Recipe, compile_recipes
 from core.gpu.cuda import driver
+from core.gpu.tensor_map import TensorMap
 
 OLDEST: Final = turing.CAPABILITY
 """Turing: the oldest that the kernels are compiled for and tested with."""
@@ -86,11 +87,12 @@ class Function:
         self._shared = 48 << 10
 
     def launch(
-        self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[int | float]
+        self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[Any]
     ) -> None:
         """Queue one run; values in the order of the kernel's signature."""
         self.allow_shared(shared)
-        check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (tuple(values), self._kinds), 0))
+        given = tuple(check(v.encode()) if isinstance(v, TensorMap) else v for v in values)
+        check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (given, self._kinds), 0))
 
     def allow_shared(self, shared: int) -> None:
         """Let the kernel take so many bytes of dynamic shared memory."""

@@ -8,7 +8,15 @@ from typing import Final
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu import convolution, depthwise_steps, hopper_steps, norm_steps, pointwise_steps, pool_launches
+from core.gpu import (
+    convolution,
+    depthwise_steps,
+    hopper_point_steps,
+    hopper_steps,
+    norm_steps,
+    pointwise_steps,
+    pool_launches,
+)
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import shared_activation
 from core.gpu.kernels import head_fast
@@ -170,6 +178,8 @@ def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
         launch = _photo_convolution(frame, step, x, out, window)
     elif convolution.suits_halo(window) and not counted:
         launch = hopper_steps.halo_forward(frame, step, x, out) or halo_forward(frame, step, x, out)
+    elif not counted:
+        launch = hopper_point_steps.forward(frame, step, x, out)
     if launch is None:
         launch = plain_forward(frame, step, following if counted else None, x, out, window)
     if is_fire(step, following):  # the 1x1 half runs beside the 3x3 half

@@ -257,6 +257,12 @@ def shared_load1(context, address):  # type: ignore[no-untyped-def]
 
 
 @intrinsic
+def shared_load2(context, address):  # type: ignore[no-untyped-def]
+    """8 bytes of shared memory."""
+    return instruction("ld.shared.v2.u32 {$0,$1}, [$2];", [_u] * 2, [_u], True)
+
+
+@intrinsic
 def shared_store1(context, address, value):  # type: ignore[no-untyped-def]
     """4 bytes to shared memory."""
     return instruction("st.shared.u32 [$0], $1;", [], [_u, _u], True, True)

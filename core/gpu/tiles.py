@@ -7,7 +7,7 @@ not in it takes the tile of the nearest one, by ratios of columns, depth of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import log2
@@ -154,6 +154,37 @@ def row_gradient(batch: int, size: int, filters: int, depth: int) -> Tile | None
     if row is None or row.depth != depth or filters % row.tile[1] or 2 * batch * size < row.rows:
         return None
     return Tile(*row.tile) if row.microseconds / row.rows < other.microseconds / other.rows else None
+
+
+def boxes_forward(rows: int, columns: int, channels: int) -> Tile | None:
+    """For Hopper's 1x1 convolution by the copy engine, in bf16; None where not measured or not faster so far."""
+    row = _measured("boxes_forward", rows, columns, channels)
+    return row and _faster(row, [("forward", columns, channels)], rows)
+
+
+def boxes_gradients(rows: int, channels: int, filters: int) -> Tile | None:
+    """For both gradients of a 1x1 convolution in one pass on Hopper, in bf16; None where two passes were faster."""
+    row = _measured("boxes_gradients", rows, channels, filters)
+    return row and _faster(row, [("backward_input", channels, filters), ("backward_weight", filters, channels)], rows)
+
+
+def boxes_filters(rows: int, filters: int, channels: int) -> Tile | None:
+    """For the filters' gradient of a 1x1 convolution of few channels on Hopper, in bf16; None where not faster."""
+    row = _measured("boxes_filters", rows, filters, channels)
+    return row and _faster(row, [("backward_weight", filters, channels)], rows)
+
+
+def _measured(direction: str, rows: int, columns: int, depth: int) -> Row | None:
+    """The row of these very columns and depth whose number of rows is nearest."""
+    found = (r for r in _nearest("bf16", direction, rows, columns, depth) if (r.columns, r.depth) == (columns, depth))
+    return next(found, None)
+
+
+def _faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> Tile | None:
+    """Its tile, if it took less time a pixel than the `others` together; each a direction, its columns and depth."""
+    nearest = [next(_nearest("bf16", direction, rows, *shape)) for direction, *shape in others]
+    faster = row.microseconds / row.rows < sum(other.microseconds / other.rows for other in nearest)
+    return Tile(*row.tile) if faster else None
 
 
 def _fits(tile: int, columns: int) -> bool:

@@ -8,12 +8,12 @@ shared memory has phases: one ends when all arrivals and all expected bytes have
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
-from core.gpu.cuda import driver, intrinsic, types
+from core.gpu.cuda import intrinsic, types
 from core.gpu.device import check
 from core.gpu.ptx import instruction
+from core.gpu.tensor_map import TensorMap
 
 _u, _l, _i = types.uint32, types.uint64, types.int32
 
@@ -21,20 +21,9 @@ BOX_COLUMNS = 64
 """bf16 columns of a box: the 128 bytes of one swizzled line."""
 
 
-@lru_cache(maxsize=64)
 def encode_map(address: int, rows: int, columns: int, box_rows: int) -> Any:
     """Tensor map of a row-major bf16 matrix, a launch's argument: boxes of `box_rows` x 64, swizzled by 128 bytes."""
-    long, short = driver.cuuint64_t, driver.cuuint32_t
-    return check(
-        driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, address,
-            [long(columns), long(rows)], [long(columns * 2)], [short(BOX_COLUMNS), short(box_rows)],
-            [short(1), short(1)], driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-    )  # fmt: skip
+    return check(TensorMap(address, rows, columns, columns, box_rows, BOX_COLUMNS).encode())
 
 
 @intrinsic
@@ -42,6 +31,34 @@ def copy_box(context, place, tensor_map, column, row, barrier):
     """Start the copy of the box at (row, column) to shared memory; the barrier counts its bytes as they come."""
     text = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3}], [$4];"
     return instruction(text, [], [_u, _l, _i, _i, _u], True, True)
+
+
+@intrinsic
+def store_box(context, tensor_map, column, row, place):
+    """Start the copy of a box from shared memory to (row, column); what lies beyond the matrix is left out."""
+    text = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3];"
+    return instruction(text, [], [_l, _i, _i, _u], True, True)
+
+
+@intrinsic
+def commit_boxes(context):
+    """The boxes that this thread has begun to store since the last time become a group."""
+    return instruction("cp.async.bulk.commit_group;", [], [], True, True)
+
+
+def _box_waiter(pending: int, read: str) -> Any:
+    @intrinsic
+    def wait(context):
+        return instruction(f"cp.async.bulk.wait_group{read} {pending};", [], [], True, True)
+
+    return wait
+
+
+WAIT_READ: Final = {pending: _box_waiter(pending, ".read") for pending in (0, 1)}
+"""``WAIT_READ[n]()``: wait until at most n of this thread's groups still read shared memory."""
+
+wait_stored = _box_waiter(0, "")
+"""Wait until all that this thread stored is in place."""
 
 
 @intrinsic

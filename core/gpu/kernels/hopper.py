@@ -18,10 +18,10 @@ MAP: Final = "tensor_map"
 """Kind of an argument that is a tensor map; the kernel sees its address."""
 
 
-def ptx_for_hopper(kernel: Any, kinds: tuple[str, ...], threads: int) -> tuple[str, str]:
+def ptx_for_hopper(kernel: Any, kinds: tuple[str, ...], threads: int, blocks: int = 1) -> tuple[str, str]:
     """(PTX, entry name) of a kernel; `kinds` names its arguments' types."""
     signature = tuple(types.uint64 if kind == MAP else getattr(types, kind) for kind in kinds)
-    text, entry = compile_to_ptx(kernel, signature, CAPABILITY, (threads, 1))
+    text, entry = compile_to_ptx(kernel, signature, CAPABILITY, (threads, blocks))
     text = re.sub(r"^\.version .*$", ".version 8.3", text, count=1, flags=re.MULTILINE)
     text = text.replace(".target sm_90", ".target sm_90a", 1)
     for i in (i for i, kind in enumerate(kinds) if kind == MAP):

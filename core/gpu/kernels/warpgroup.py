@@ -118,6 +118,18 @@ def meet(context, number):
 
 
 @intrinsic
+def meet_many(context, number, threads):
+    """A barrier, numbered, of so many threads: whole warps."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function = ir.FunctionType(ir.VoidType(), [_WORD, _WORD])
+        builder.call(ir.InlineAsm(function, "bar.sync $0, $1;", "r,r,~{memory}", side_effect=True), arguments)
+        return context.get_dummy_value()
+
+    return types.void(u32, u32), generate
+
+
+@intrinsic
 def uniform(context, value):
     """The value of a warp's first lane: the assembler then knows that all lanes have the same."""
 

@@ -44,6 +44,7 @@ def hopper_recipes():
 
 HOPPER = (
     "make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_halo_products", "make_row_gradient",
+    "make_point_convolution", "make_point_gradients", "make_point_filters",
 )  # fmt: skip
 RECIPES, ON_HOPPER = recipes(), hopper_recipes()
 

@@ -1,0 +1,164 @@
+"""1x1 convolutions by Hopper's copy engine without a GPU: run as plain Python, boxes and products early or late."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.gpu import hopper_points
+from core.gpu.compiler import Recipe, compile_kernel
+from core.gpu.kernels import point_boxes, point_filters, point_gradients
+from core.gpu.kernels.tile import Tile
+from core.gpu.launch import Tensor
+from core.gpu.resources import assemble, assembler_log
+from tests.helpers.emulated_boxes import Boxes
+from tests.helpers.emulated_gpu import Memory
+from tests.helpers.gpu_network import relative
+
+BESIDE = 8
+"""Channels before a slice; as many come after it."""
+
+
+def bf16(draw, *shape, relu=False):
+    """(values, bits) of random bf16."""
+    x = draw.normal(size=shape).astype(np.float32)
+    bits = (np.maximum(x, 0) if relu else x).view(np.uint32) >> 16
+    return (bits << 16).view(np.float32).astype(np.float64), bits.astype(np.uint16)
+
+
+def values(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+@pytest.fixture(params=[False, True], ids=["early", "late"])
+def machine(request, monkeypatch):
+    """The machine and a function that puts an array into its memory."""
+    memory = Memory(1 << 22)
+    made = Boxes(memory, request.param)
+    for module in (point_boxes, point_gradients, point_filters):
+        made.patch(monkeypatch, module)
+
+    def put(array):
+        at = memory.reserve(array.nbytes)
+        memory.put(at, array)
+        return at
+
+    return made, put
+
+
+def sliced(put, bits):
+    """(tensor of a slice of channels, address and shape of what it lies in), other channels poisoned."""
+    pixels, channels = bits.shape
+    wide = np.full((pixels, channels + 2 * BESIDE), 0xFFFF, np.uint16)
+    wide[:, BESIDE:-BESIDE] = bits
+    at = put(wide)
+    return Tensor(at + 2 * BESIDE, 1, pixels, channels, channels + 2 * BESIDE, 2), at, wide.shape
+
+
+def packed(put, places, bits):
+    return put(np.append(bits.reshape(-1), np.uint16(0))[places.reshape(-1)])
+
+
+def taken(machine, at, shape):
+    """The slice's bits; nothing was written beside it."""
+    wide = machine.memory.get(at, int(np.prod(shape)), np.uint16).reshape(shape)
+    assert (wide[:, :BESIDE] == 0xFFFF).all()
+    assert (wide[:, -BESIDE:] == 0xFFFF).all()
+    return wide[:, BESIDE:-BESIDE]
+
+
+@pytest.mark.parametrize(
+    ("pixels", "channels", "filters", "tile"),
+    [(70, 8, 16, Tile(64, 16, 16, 2, 4, 1, 1)), (500, 136, 24, Tile(128, 24, 272, 3, 8, 1, 1)),
+     (330, 40, 128, Tile(128, 64, 80, 2, 8, 1, 1))],
+)  # fmt: skip
+def test_the_forward_product(pixels, channels, filters, tile, machine):
+    made, put = machine
+    draw = np.random.default_rng(pixels)
+    (x, x_bits), (w, w_bits) = bf16(draw, pixels, channels), bf16(draw, filters, 1, 1, channels)
+    bias = draw.normal(size=filters).astype(np.float32)
+    places = hopper_points.pack_points(np.arange(w.size).reshape(w.shape), point_boxes.parts_of(tile))
+    given, _, _ = sliced(put, x_bits)
+    out, at, shape = sliced(put, np.full((pixels, filters), 0xFFFF, np.uint16))
+    made.run(hopper_points.point("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
+    assert relative(values(taken(made, at, shape)), np.maximum(x @ w[:, 0, 0].T + bias, 0)) < 4e-3
+
+
+@pytest.mark.parametrize(
+    ("pixels", "channels", "filters", "tile"),
+    [(70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1)), (400, 200, 40, Tile(64, 128, 80, 2, 8, 1, 1))],
+)
+@pytest.mark.parametrize("masking", ["relu", ""])
+def test_both_gradients(pixels, channels, filters, tile, masking, machine):
+    made, put = machine
+    draw = np.random.default_rng(pixels)
+    (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
+    w, w_bits = bf16(draw, filters, 1, 1, channels)
+    columns, size = hopper_points.gradient_columns(channels, tile), filters * channels + filters
+    places = hopper_points.pack_point_gradients(
+        np.arange(w.size).reshape(w.shape), point_gradients.parts_of(tile), columns
+    )
+    (given, _, _), (right, _, _) = sliced(put, x_bits), sliced(put, dy_bits)
+    dx, at, shape = sliced(put, np.full((pixels, channels), 0xFFFF, np.uint16))
+    weight = packed(put, places, w_bits)
+    launch, splits = hopper_points.gradients("", 1, given, right, dx, weight, masking, size, tile, 4)
+    partial = made.memory.reserve(4 * size * splits)
+    made.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
+    assert splits > 1
+    wanted = dy @ w[:, 0, 0] * ((x > 0) if masking else 1)
+    assert relative(values(taken(made, at, shape)), wanted) < 4e-3
+    total = made.memory.get(partial, size * splits, np.float32).reshape(splits, size).sum(0, dtype=np.float64)
+    assert relative(total, np.concatenate([(dy.T @ x).reshape(-1), dy.sum(0)])) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("pixels", "channels", "filters", "tile"),
+    [(70, 8, 64, Tile(64, 64, 16, 2, 4, 1, 1)), (400, 48, 136, Tile(64, 128, 96, 3, 8, 1, 1))],
+)
+def test_the_filters_gradient(pixels, channels, filters, tile, machine):
+    made, put = machine
+    draw = np.random.default_rng(pixels)
+    (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
+    (given, _, _), (right, _, _), size = sliced(put, x_bits), sliced(put, dy_bits), filters * channels + filters
+    launch, splits = hopper_points.filter_gradients("", 1, given, right, size, tile, 4)
+    partial = made.memory.reserve(4 * size * splits)
+    made.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
+    total = made.memory.get(partial, size * splits, np.float32).reshape(splits, size).sum(0, dtype=np.float64)
+    assert relative(total, np.concatenate([(dy.T @ x).reshape(-1), dy.sum(0)])) < 1e-6
+
+
+def test_shared_memory_is_what_the_launches_ask_for():
+    x, wide, narrow = (Tensor(0, 1, 1000, c, 512, 2) for c in (96, 200, 40))
+    tile = Tile(128, 200, 192, 8, 8, 1, 1)
+    launch = hopper_points.point("one", 1, x, wide, 0, 0, "relu", tile, 132)
+    assert launch.shared == 1024 + 2 * 8 * (8192 + 16) + 2 * 4 * 8192 + 16 * 200 * 16 + 200 * 4
+    assert (launch.grid, launch.block) == ((8, 1, 1), (288, 1, 1))
+    tile = Tile(64, 64, 80, 3, 4, 1, 2)
+    launch, splits = hopper_points.gradients("one", 1, x, narrow, x, 0, "relu", 40 * 96 + 40, tile, 132)
+    assert launch.shared == 1024 + 3 * (8192 + 8192 + 16) + 6 * 64 * 16
+    assert (launch.grid, launch.block, splits) == ((16, 2, 1), (192, 1, 1), 16)
+    launch, splits = hopper_points.filter_gradients("one", 1, narrow, x, 40 * 96 + 96, tile, 132)
+    assert launch.shared == 1024 + 3 * (8192 + 8192 + 16) + 256
+    assert (launch.grid, launch.block, splits) == ((16, 2, 1), (160, 1, 1), 16)
+
+
+KERNELS = {
+    "squeeze": ("point_boxes", "make_point_convolution", (Tile(128, 48, 768, 8, 8, 1, 1), 1), point_boxes),
+    "expand": ("point_boxes", "make_point_convolution", (Tile(128, 256, 128, 8, 8, 1, 1), 1), point_boxes),
+    "both gradients": ("point_gradients", "make_point_gradients", (Tile(64, 128, 128, 3, 8, 1, 2), 1), point_gradients),
+    "filters' gradient": ("point_filters", "make_point_filters", (Tile(64, 256, 128, 4, 16, 1, 1),), point_filters),
+}
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_products_overlap_and_sums_stay_in_registers(name):
+    module, factory, (tile, *more), kernel = KERNELS[name]
+    recipe = Recipe(module, factory, (tile.numbers, *more), kernel.KINDS, kernel.threads_of(tile), tile.blocks)
+    ptx, _ = compile_kernel(recipe, (9, 0))
+    assert ".local" not in ptx
+    assert ".target sm_90a" in ptx
+    assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
+    resources = assemble(ptx, (9, 0))
+    assert (resources.stack, resources.spills) == (0, 0)

@@ -1,0 +1,199 @@
+"""1x1 convolutions by Hopper's copy engine on a GPU: odd sizes and slices, poisoned outputs, the same bits twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.gpu import hopper_points
+from core.gpu.kernels import point_boxes, point_gradients
+from core.gpu.kernels.tile import Tile
+from core.gpu.launch import Tensor
+from tests.helpers.gpu_network import relative
+
+pytestmark = pytest.mark.gpu
+
+POISON = 0xFFFF
+"""A NaN in bf16, as bits; in float32 twice these."""
+
+BESIDE = 8
+"""Channels before a slice; as many come after it."""
+
+
+def to_bits(x):
+    """bf16 bits of float32 values, rounded to even."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16)
+
+
+def to_float(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def rounded(draw, *shape, relu=False):
+    x = draw.normal(size=shape).astype(np.float32)
+    return to_float(to_bits(np.maximum(x, 0) if relu else x))
+
+
+@pytest.fixture
+def gpu():
+    """(function that puts an array on the GPU and gives its block, function that runs a launch)."""
+    from core.gpu.cuda import driver
+    from core.gpu.device import open_device
+    from core.gpu.memory import Block
+
+    device, blocks = open_device(), []
+    if device.capability != (9, 0):
+        pytest.skip("a GPU of compute capability 9.0 alone runs them")
+    device.load(recipes())  # side by side, where the cache has none of them
+
+    def put(array):
+        blocks.append(Block(array.nbytes))
+        blocks[-1].put(array)
+        return blocks[-1]
+
+    def run(launch):
+        function = device.load([launch.recipe])[launch.recipe]
+        function.launch(launch.grid, launch.block, launch.shared, driver.CUstream(0), launch.values)
+        device.synchronize()
+
+    yield put, run
+    for block in blocks:
+        block.close()
+
+
+def pack(places, weight):
+    """bf16 bits of packed filters."""
+    flat = np.append(to_bits(weight).reshape(-1), np.uint16(0))
+    return flat[places.reshape(-1)]
+
+
+def wide(pixels, channels):
+    """Poisoned bits of a concatenation that a slice of so many channels lies in, and three pixels more."""
+    return np.full((pixels + 3, channels + 2 * BESIDE), POISON, np.uint16)
+
+
+def tensor(block, pixels, channels, pitch, first=0):
+    return Tensor(block.address + 2 * first, 1, pixels, channels, pitch, 2)
+
+
+FORWARD = [
+    (1, 8, 8, "relu", Tile(64, 8, 16, 4, 4, 1, 2)), (63, 24, 40, "", Tile(128, 40, 48, 5, 8, 1, 1)),
+    (65, 72, 24, "relu6", Tile(128, 24, 144, 3, 8, 1, 2)), (333, 136, 136, "relu", Tile(192, 136, 272, 7, 12, 1, 1)),
+    (5000, 16, 64, "relu", Tile(128, 64, 32, 8, 8, 1, 2)), (777, 64, 256, "relu", Tile(128, 128, 128, 8, 8, 1, 2)),
+]  # fmt: skip
+"""Pixels, channels, filters, activation and tile; the last one's filters are two blocks."""
+
+BACKWARD = [
+    (1, 8, 8, "relu", Tile(64, 64, 16, 2, 4, 1, 2)), (63, 72, 24, "", Tile(64, 128, 48, 3, 8, 1, 1)),
+    (65, 136, 40, "relu6", Tile(64, 128, 80, 3, 8, 1, 2)), (5000, 96, 16, "relu", Tile(64, 128, 32, 4, 8, 1, 2)),
+    (777, 384, 48, "relu", Tile(64, 192, 96, 3, 12, 1, 1)), (777, 512, 64, "relu", Tile(64, 128, 128, 3, 8, 1, 2)),
+]  # fmt: skip
+"""Pixels, channels, filters, activation of the input and tile."""
+
+FILTERS = [
+    (1, 8, 8, Tile(64, 64, 16, 2, 4, 1, 2)), (333, 40, 136, Tile(64, 128, 80, 3, 8, 1, 1)),
+    (5000, 64, 256, Tile(64, 256, 128, 4, 16, 1, 1)),
+]  # fmt: skip
+"""Pixels, channels, filters and tile."""
+
+NOWHERE = Tensor(0, 1, 64, 512, 512, 2)
+
+
+def recipes():
+    """Of all cases."""
+    forward = [hopper_points.point("", 1, NOWHERE, NOWHERE, 0, 0, case[3], case[4], 132) for case in FORWARD]
+    backward = [
+        hopper_points.gradients("", 1, NOWHERE, NOWHERE, NOWHERE, 0, case[3], 1, case[4], 132)[0] for case in BACKWARD
+    ]
+    alone = [hopper_points.filter_gradients("", 1, NOWHERE, NOWHERE, 1, case[3], 132)[0] for case in FILTERS]
+    return [launch.recipe for launch in (*forward, *backward, *alone)]
+
+
+@pytest.mark.parametrize(("pixels", "channels", "filters", "activation", "tile"), FORWARD)
+def test_the_forward_product_fills_its_slice_and_nothing_else(pixels, channels, filters, activation, tile, gpu):
+    put, run = gpu
+    draw = np.random.default_rng(pixels)
+    x, weight = rounded(draw, pixels, channels), rounded(draw, filters, 1, 1, channels)
+    bias = draw.normal(size=filters).astype(np.float32)
+    places = hopper_points.pack_points(np.arange(weight.size).reshape(weight.shape), point_boxes.parts_of(tile))
+    source = wide(pixels, channels)
+    source[:pixels, BESIDE : BESIDE + channels] = to_bits(x)
+    held, given, packed, biases = (put(a) for a in (wide(pixels, filters), source, pack(places, weight), bias))
+    launch = hopper_points.point(
+        "one", 1, tensor(given, pixels, channels, channels + 2 * BESIDE, BESIDE),
+        tensor(held, pixels, filters, filters + 2 * BESIDE, BESIDE), packed.address, biases.address, activation, tile,
+        132,
+    )  # fmt: skip
+    found = []
+    for _ in range(2):
+        held.fill(0xFF)
+        run(launch)
+        found.append(held.get((pixels + 3) * (filters + 2 * BESIDE), np.uint16).reshape(pixels + 3, -1))
+    assert np.array_equal(*found)
+    wanted = x.astype(np.float64) @ weight[:, 0, 0].astype(np.float64).T + bias
+    wanted = np.clip(wanted, 0 if activation else -np.inf, 6 if activation == "relu6" else np.inf)
+    assert relative(to_float(found[0][:pixels, BESIDE : BESIDE + filters]), wanted) < 4e-3
+    found[0][:pixels, BESIDE : BESIDE + filters] = POISON
+    assert (found[0] == POISON).all()
+
+
+@pytest.mark.parametrize(("pixels", "channels", "filters", "masking", "tile"), BACKWARD)
+def test_both_gradients_agree_with_the_reference(pixels, channels, filters, masking, tile, gpu):
+    put, run = gpu
+    draw = np.random.default_rng(pixels)
+    x, dy = 4 * rounded(draw, pixels, channels, relu=True), rounded(draw, pixels, filters)
+    x, weight = np.minimum(x, 6), rounded(draw, filters, 1, 1, channels)
+    parts, columns = point_gradients.parts_of(tile), hopper_points.gradient_columns(channels, tile)
+    places = hopper_points.pack_point_gradients(np.arange(weight.size).reshape(weight.shape), parts, columns)
+    size = filters * channels + filters
+    given, right, packed = put(to_bits(x)), put(to_bits(dy)), put(pack(places, weight))
+    held, partial = put(wide(pixels, channels)), put(np.zeros(size * 132 * tile.blocks + 8, np.float32))
+    launch, splits = hopper_points.gradients(
+        "one", 1, tensor(given, pixels, channels, channels), tensor(right, pixels, filters, filters),
+        tensor(held, pixels, channels, channels + 2 * BESIDE, BESIDE), packed.address, masking, size, tile, 132,
+    )  # fmt: skip
+    launch, found = replace(launch, values=(*launch.values[:2], partial.address, *launch.values[3:])), []
+    for _ in range(2):
+        held.fill(0xFF)
+        partial.fill(0xFF)
+        run(launch)
+        dx = held.get((pixels + 3) * (channels + 2 * BESIDE), np.uint16).reshape(pixels + 3, -1)
+        found.append((dx, partial.get(size * splits + 8, np.uint32)))
+    assert all(np.array_equal(*pair) for pair in zip(*found, strict=True))
+    dx, sums = found[0]
+    wanted = dy.astype(np.float64) @ weight[:, 0, 0].astype(np.float64)
+    wanted = wanted if not masking else wanted * ((x > 0) & ((x < 6) | (masking == "relu")))
+    assert relative(to_float(dx[:pixels, BESIDE : BESIDE + channels]), wanted) < 4e-3
+    dx[:pixels, BESIDE : BESIDE + channels] = POISON
+    assert (dx == POISON).all()
+    assert (sums[splits * size :] == 0xFFFFFFFF).all()
+    total = sums[: splits * size].view(np.float32).reshape(splits, size).sum(0, dtype=np.float64)
+    assert relative(total[: filters * channels].reshape(filters, channels), dy.T.astype(np.float64) @ x) < 1e-4
+    assert relative(total[filters * channels :], dy.sum(0, dtype=np.float64)) < 1e-4
+
+
+@pytest.mark.parametrize(("pixels", "channels", "filters", "tile"), FILTERS)
+def test_the_filters_gradient_agrees_with_the_reference(pixels, channels, filters, tile, gpu):
+    put, run = gpu
+    draw = np.random.default_rng(pixels)
+    x, dy = rounded(draw, pixels, channels, relu=True), rounded(draw, pixels, filters)
+    source, size = wide(pixels, filters), filters * channels + filters
+    source[:pixels, BESIDE : BESIDE + filters] = to_bits(dy)
+    given, right, partial = put(to_bits(x)), put(source), put(np.zeros(size * 132 * tile.blocks + 8, np.float32))
+    launch, splits = hopper_points.filter_gradients(
+        "one", 1, tensor(given, pixels, channels, channels),
+        tensor(right, pixels, filters, filters + 2 * BESIDE, BESIDE), size, tile, 132,
+    )  # fmt: skip
+    launch, found = replace(launch, values=(*launch.values[:2], partial.address, *launch.values[3:])), []
+    for _ in range(2):
+        partial.fill(0xFF)
+        run(launch)
+        found.append(partial.get(size * splits + 8, np.uint32))
+    assert np.array_equal(*found)
+    assert (found[0][splits * size :] == 0xFFFFFFFF).all()
+    total = found[0][: splits * size].view(np.float32).reshape(splits, size).sum(0, dtype=np.float64)
+    assert relative(total[: filters * channels].reshape(filters, channels), dy.T.astype(np.float64) @ x) < 1e-4
+    assert relative(total[filters * channels :], dy.sum(0, dtype=np.float64)) < 1e-4

@@ -1,0 +1,204 @@
+"""Hopper's copy engine, barriers and warpgroup products for kernels that run as plain Python (`emulated_gpu`).
+
+Boxes travel early, as soon as they are sent for, or late: those to shared memory when somebody waits for their barrier,
+those from it when their group is waited for; products early or late too. A kernel must be right either way.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+from numba.core import types as numba_types
+
+from core.gpu.tensor_map import TensorMap
+from tests.helpers.emulated_gpu import Machine, _caster
+
+
+class Barrier:
+    """Eight bytes in shared memory that threads and boxes report to."""
+
+    def __init__(self, arrivals):
+        self.wanted, self.left, self.bytes, self.phase = arrivals, arrivals, 0, 0
+        self.condition, self.boxes = threading.Condition(threading.RLock()), []
+
+    def report(self, arrivals, size):
+        """So many arrivals, and bytes expected (or, below zero, come)."""
+        with self.condition:
+            self.left, self.bytes = self.left - arrivals, self.bytes + size
+            assert self.left >= 0, "more arrivals than the phase has"
+            if self.left == 0 and self.bytes == 0:
+                self.phase, self.left = self.phase + 1, self.wanted
+                self.condition.notify_all()
+
+
+class Boxes(Machine):
+    """A machine with a copy engine."""
+
+    def __init__(self, memory, late):
+        super().__init__(memory)
+        self.late, self.works, self.lock = late, {}, threading.Lock()
+        self.cuda.syncwarp = lambda: self.warps._gather(None)
+        self.known |= {
+            "copy_box": self._copy_box, "store_box": self._store_box, "commit_boxes": self._commit,
+            "prefetch_map": lambda at: None, "show_barriers": lambda: None, "show_to_tensor_cores": lambda: None,
+            "make_barrier": lambda at, n: self.barriers.__setitem__(int(at), Barrier(int(n))),
+            "expect_bytes": lambda at, size: self.barriers[int(at)].report(1, int(size)),
+            "arrive": lambda at: self.barriers[int(at)].report(1, 0), "wait_for": self._wait_for,
+            "meet": lambda number: self._meet(number, 128), "meet_many": self._meet,
+            "shared_load2": lambda at: tuple(self.shared_bytes(at, 8).view(np.uint32)),
+        }  # fmt: skip
+
+    def run(self, launch):
+        kernel = self._adapt(launch.recipe.function())
+        casts = [(lambda v: v) if k == "tensor_map" else _caster(getattr(numba_types, k)) for k in launch.recipe.kinds]
+        values = [cast(v) for cast, v in zip(casts, launch.values, strict=True)]
+        self.block, self.grid, self.dynamic = launch.block, launch.grid, launch.shared
+        for z, y, x in np.ndindex(*launch.grid[::-1]):
+            self.barriers, self.meetings, self.works = {}, {}, {}
+            self._run_block(kernel, values, (x, y, z))
+
+    def patch(self, monkeypatch, module):
+        """Put what is made outside of the kernel's functions into its module."""
+        replaced = {
+            "make_products": self._make_products,
+            "make_wait": lambda count, pending: lambda sums: self._finish(pending),
+            "WAIT_READ": {n: lambda n=n: self._wait_stores(n) for n in (0, 1)},
+            "wait_stored": lambda: self._wait_stores(0),
+        }
+        for name, function in replaced.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, function)
+
+    def _meet(self, number, threads):
+        with self.lock:
+            barrier = self.meetings.setdefault(int(number), threading.Barrier(int(threads)))
+        assert barrier.parties == threads
+        barrier.wait(60)
+
+    def _wait_for(self, at, parity):
+        barrier = self.barriers[int(at)]
+        with barrier.condition:
+            while barrier.phase & 1 == parity:
+                if barrier.boxes:
+                    self._arrive_boxes(barrier)
+                else:
+                    assert barrier.condition.wait(60), "nobody comes"
+
+    def _arrive_boxes(self, barrier):
+        boxes, barrier.boxes = barrier.boxes, []
+        for place, seen, column, row, size in boxes:
+            for address, at in self._lines(place, seen, column, row):
+                words = (0, 0, 0, 0) if at is None else self.memory.load(at, 4)
+                self.shared_bytes(address, 16)[:] = np.array(words, np.uint32).view(np.uint8)
+            barrier.report(0, -size)
+
+    def _copy_box(self, place, seen, column, row, at):
+        barrier, size = self.barriers[int(at)], 2 * seen.box_rows * seen.box_columns
+        with barrier.condition:
+            barrier.boxes.append((int(place), seen, int(column), int(row), size))
+            barrier.condition.notify_all()
+            if not self.late:
+                self._arrive_boxes(barrier)
+
+    def _lines(self, place, seen, column, row):
+        """Where each 16 bytes of a box lie in shared memory and, unless beyond the matrix, in memory."""
+        assert isinstance(seen, TensorMap)
+        assert seen.columns % 8 == seen.pitch % 8 == column % 8 == 0
+        line = 2 * seen.box_columns
+        assert place % (8 * line) == 0, "the swizzle begins anew"
+        for r in range(seen.box_rows):
+            for c in range(0, seen.box_columns, 8):
+                inside = row + r < seen.rows and column + c < seen.columns
+                at = seen.address + 2 * ((row + r) * seen.pitch + column + c) if inside else None
+                yield swizzled(place + r * line + 2 * c, line), at
+
+    def _store_box(self, seen, column, row, place):
+        self.here.begun = [*getattr(self.here, "begun", []), (int(place), seen, int(column), int(row))]
+
+    def _commit(self):
+        self.here.stores = [*getattr(self.here, "stores", []), self.here.begun]
+        self.here.begun = []
+        if not self.late:
+            self._wait_stores(0)
+
+    def _wait_stores(self, pending):
+        stores = getattr(self.here, "stores", [])
+        while len(stores) > pending:
+            for place, seen, column, row in stores.pop(0):
+                for address, at in self._lines(place, seen, column, row):
+                    if at is not None:
+                        self.memory.store(at, *self.shared_bytes(address, 16).view(np.uint32))
+
+    def _make_products(self, columns, tiles, across=(False, False), first_only=0):
+        def start(sums, a_low, a_high, a_step, b_low, b_high, every):
+            def multiply():
+                found = []
+                for places in tiles:
+                    product = np.zeros((64, columns))
+                    for first, steps, other in places:
+                        a = self._factor(int(a_low) + first + steps * int(a_step), int(a_high), 64, across[0])
+                        b = self._factor(int(b_low) + other, int(b_high), columns, across[1])
+                        product += a @ b.T
+                    found.append(product)
+                return found
+
+            self.warps._gather(None)  # a warp is one: none of its lanes goes on before all are here
+            self.here.products = [*getattr(self.here, "products", []), (sums, self._shared_work(multiply))]
+            if not self.late:
+                self._finish(0)
+
+        return start
+
+    def _factor(self, low, high, rows, across):
+        """``(rows, 16)`` of a factor from its descriptor; `across`: its rows run along the lines."""
+        start, along, down = 16 * (low & 0x3FFF), 16 * (low >> 16 & 0x3FFF), 16 * (high & 0x3FFF)
+        line = {0: 0, 1: 128, 2: 64, 3: 32}[high >> 30]
+        found = np.zeros((rows, 16), np.uint32)
+        for r in range(rows):
+            for k in range(16):
+                if not line:
+                    assert not across
+                    place = start + r // 8 * down + k // 8 * along + r % 8 * 16 + k % 8 * 2
+                elif across:
+                    assert r < line // 2, "one block of lines"
+                    place = swizzled(start + k // 8 * down + k % 8 * line + 2 * r, line)
+                else:
+                    place = swizzled(start + r // 8 * down + r % 8 * line + 2 * k, line)
+                found[r, k] = self.shared_bytes(place, 2).view(np.uint16)[0]
+        return (found << 16).view(np.float32).astype(np.float64)
+
+    def _shared_work(self, work):
+        """The result of `work`, done once by whichever of a warpgroup's threads asks first."""
+        self.here.number = getattr(self.here, "number", -1) + 1
+        key = (self.here.thread[0] // 128, self.here.number)
+        with self.lock:
+            entry = self.works.setdefault(key, SimpleNamespace(lock=threading.Lock(), result=None))
+
+        def result():
+            with entry.lock:
+                if entry.result is None:
+                    entry.result = work()
+                return entry.result
+
+        return result
+
+    def _finish(self, pending):
+        products = self.here.products
+        self.warps._gather(None)
+        while len(products) > pending:
+            sums, result = products.pop(0)
+            thread = self.here.thread[0] % 128
+            lane, warp, at = thread % 32, thread // 32, 0
+            for product in result():
+                for i in range(product.shape[1] // 8):
+                    for half in range(2):
+                        row, column = warp * 16 + lane // 4 + half * 8, i * 8 + lane % 4 * 2
+                        sums[at + i * 4 + half * 2 : at + i * 4 + half * 2 + 2] += product[row, column : column + 2]
+                at += product.shape[1] // 2
+
+
+def swizzled(address, line):
+    """Where the copy engine and `wgmma` find a byte, from its place without swizzle."""
+    return address ^ ((address >> 7) & {128: 7, 64: 3, 32: 1}[line]) << 4
