@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from core.gpu.forward_steps import ends_in_head, is_fire, pack_dense, window_of
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
 from core.gpu.kernels import head_fast
-from core.gpu.launch import Launch
+from core.gpu.launch import Launch, Tensor
 from core.gpu.norm_pairs import expands, projects
 from core.gpu.plain_launches import (
     combine_launch,
@@ -31,6 +33,7 @@ from core.gpu.plain_launches import (
     simple_launch,
 )
 from core.graph import PHOTO
+from core.ops.contract import Array
 from core.ops.window import Window, read_window
 from core.program import Step, Value
 
@@ -196,6 +199,17 @@ def _both_gradients(walk: Backward, step: Step) -> bool:
     return True
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How the gradient of a layer's weights reads its input; `make`: the places of the sums in a partial result."""
+
+    x: Tensor
+    window: Window
+    taps: convolution.Taps
+    make: Callable[[], Array]
+
+
 def _weights(walk: Backward, step: Step, pool: Step | None = None, both: tuple[Launch, int] | None = None) -> None:
     """Partial weight gradients, and their sum; of a photo's convolution from what is behind its `pool`, if given.
 
@@ -205,48 +219,54 @@ def _weights(walk: Backward, step: Step, pool: Step | None = None, both: tuple[L
     bias = has_bias(step) and frame.trains(step, "bias")
     if not frame.trains(step, "weight"):
         return
-    dy = frame.image((pool or step).output, True)
-    shape = frame.layout.offsets[name][1]
-    if step.op == "dense":
-        x, places = frame.flat(step.inputs[0])
-        window = POINT
-        taps = convolution.taps_of(x, window, False)
-
-        def make() -> np.ndarray:
-            rows = np.arange(shape[0])[:, None] * taps.total + places
-            biases = dy.padded * taps.total + np.arange(shape[0])
-            return np.concatenate([rows.reshape(-1), biases if bias else biases[:0]])
-    else:
-        x, window = frame.image(step.inputs[0]), window_of(frame, step)
-        taps = convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
-
-        def make() -> np.ndarray:
-            groups = int(step.attributes["groups"])  # type: ignore[arg-type]
-            return convolution.gradient_places(shape, taps, dy.padded, bias, groups)
-
-    size = convolution.partial_size(dy.padded, taps)
-    if both is not None:
-        probe, splits = both
-    elif pool is not None:
-        probe, splits = hopper_steps.gradient_pooled(frame, step, pool)
-    elif (found := hopper_point_steps.filter_gradients(frame, step, x, dy)) is not None:
-        probe, splits = found
-    else:
-        rows = hopper_steps.row_gradient(frame, step, x, dy)
-        probe, splits = rows or convolution.backward_weight(
-            step.node, frame.arithmetic, frame.batch, x, dy, window, taps, 0, frame.processors
-        )
+    dy, shape = frame.image((pool or step).output, True), frame.layout.offsets[name][1]
+    reading = _read_input(frame, step, dy.padded, bias)
+    size = convolution.partial_size(dy.padded, reading.taps)
+    probe, splits = both or _partial_gradients(frame, step, pool, reading, dy)
     partial = frame.use(f"partial:{step.node}", 4 * size * splits)
     lane = 0 if both else 1  # what the next step waits for comes first
     frame.add(replace(probe, values=(*probe.values[:2], partial, *probe.values[3:]), lane=lane))
-    partial = frame.use(f"partial:{step.node}", 4 * size * splits)
+    partial = frame.use(f"partial:{step.node}", 4 * size * splits)  # the sum's launch uses it too
     weights = int(np.prod(shape))
-    table = frame.table(f"gradient:{step.node}", make)
+    table = frame.table(f"gradient:{step.node}", reading.make)
     target = frame.gradient_of(f"{step.node}.bias") if bias else 0
     frame.add(
         convolution.reduction(
             step.node, partial, table, frame.gradient_of(name), target, splits, size, weights,
             weights + (shape[0] if bias else 0), walk.accumulate,
+        )
+    )
+
+
+def _read_input(frame: Frame, step: Step, filters: int, bias: bool) -> _Reading:
+    shape = frame.layout.offsets[f"{step.node}.weight"][1]
+    if step.op == "dense":
+        x, places = frame.flat(step.inputs[0])
+        taps = convolution.taps_of(x, POINT, False)
+
+        def make_dense() -> Array:
+            rows = np.arange(shape[0])[:, None] * taps.total + places
+            biases = filters * taps.total + np.arange(shape[0])
+            return np.concatenate([rows.reshape(-1), biases if bias else biases[:0]])
+
+        return _Reading(x, POINT, taps, make_dense)
+    x, window = frame.image(step.inputs[0]), window_of(frame, step)
+    taps = convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
+    groups = int(step.attributes["groups"])  # type: ignore[arg-type]
+    return _Reading(x, window, taps, lambda: convolution.gradient_places(shape, taps, filters, bias, groups))
+
+
+def _partial_gradients(
+    frame: Frame, step: Step, pool: Step | None, reading: _Reading, dy: Tensor
+) -> tuple[Launch, int]:
+    """The launch of the partial gradients by the kernel that is the fastest here, and how many it writes."""
+    if pool is not None:
+        return hopper_steps.gradient_pooled(frame, step, pool)
+    return (
+        hopper_point_steps.filter_gradients(frame, step, reading.x, dy)
+        or hopper_steps.row_gradient(frame, step, reading.x, dy)
+        or convolution.backward_weight(
+            step.node, frame.arithmetic, frame.batch, reading.x, dy, reading.window, reading.taps, 0, frame.processors
         )
     )
 
