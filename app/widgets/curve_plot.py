@@ -54,6 +54,8 @@ class CurvePlot(QWidget):
         self.plot.setMinimumHeight(LOWEST)
         self.plot.setLabel("left", unit)
         self.plot.setLabel("bottom", tr("epoch"))
+        for side in ("left", "bottom"):
+            self.plot.getAxis(side).enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
         self.plot.setMouseEnabled(x=True, y=True)
         self.plot.hideButtons()
         self.plot.setMenuEnabled(False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.panels.train.kernels import KernelTimesPane
@@ -47,3 +49,10 @@ def test_a_step_of_nothing_but_copies_has_no_roof(qapp):
     pane = KernelTimesPane(Theme(qapp))
     pane.show_times(STEP[-1:])
     assert pane.roofline.said.text() == ""
+
+
+def test_short_times_are_told_in_milliseconds(qapp):
+    pane = KernelTimesPane(Theme(qapp))
+    pane.show_times(tuple(replace(time, milliseconds=time.milliseconds / 1e4) for time in STEP))
+    pane.plot.setXRange(0, 4e-4)
+    assert "(x" not in pane.plot.getAxis("bottom").labelString()

@@ -44,6 +44,7 @@ class KernelTimesPane(QWidget):
         self.plot.invertY(True)
         self.plot.getViewBox().sigResized.connect(lambda _: self._fit())
         self.plot.setLabel("bottom", tr("milliseconds"))
+        self.plot.getAxis("bottom").enableAutoSIPrefix(False)  # it would count thousandths of milliseconds
         self._legend = row(spacing=14)
         self._total = label("", "muted")
         self.roofline = StepRoofline(theme)
