@@ -21,9 +21,9 @@ def rows(*names, rate=1.0):
 
 
 def test_rows_of_the_run_before_are_kept_in_order_with_their_commit_and_date(folder, monkeypatch):
-    monkeypatch.setattr(record, "_commit", lambda: "older")
+    monkeypatch.setattr(record, "commit", lambda: "older")
     first = json.loads(write_results("sweep", rows("other", "b", "c"), "box").read_text())
-    monkeypatch.setattr(record, "_commit", lambda: "newer")
+    monkeypatch.setattr(record, "commit", lambda: "newer")
     second = json.loads(write_results("sweep", rows("a", "c", rate=2.0), "box", order=("a", "b", "c")).read_text())
     assert [(row["name"], row["ours"], row.get("commit")) for row in second["rows"]] == [
         ("a", 2.0, None), ("b", 1.0, "older"), ("c", 2.0, None), ("other", 1.0, "older")]
@@ -36,8 +36,8 @@ def test_rows_of_the_run_before_are_kept_in_order_with_their_commit_and_date(fol
 def test_a_row_keeps_its_own_commit_run_after_run_and_the_versions_it_was_made_with(folder, monkeypatch):
     names = ("a", "b", "c")
     for commit, version, name in (("first", "1", "a"), ("second", "2", "b"), ("third", "2", "c")):
-        monkeypatch.setattr(record, "_commit", lambda commit=commit: commit)
-        monkeypatch.setattr(record, "_versions", lambda version=version: {"torch": version})
+        monkeypatch.setattr(record, "commit", lambda commit=commit: commit)
+        monkeypatch.setattr(record, "versions", lambda version=version: {"torch": version})
         path = write_results("sweep", rows(name), "box", order=names)
     found = {row["name"]: row for row in json.loads(path.read_text())["rows"]}
     assert [found[name].get("commit") for name in names] == ["first", "second", None]
