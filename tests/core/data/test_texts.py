@@ -56,3 +56,12 @@ def test_long_columns_are_searched_as_short_ones():
         plain = [wanted.casefold() in word.casefold() for word in words]
         assert Texts.of(words).holding(wanted).tolist() == plain
     assert not Texts.of(words).holding("farm", lambda: True).any(), "given up before it began"
+
+
+def test_a_text_is_found_where_python_finds_it_also_over_stretches_and_ends(monkeypatch):
+    monkeypatch.setattr("core.data.texts.STRETCH", 7)
+    draw = np.random.default_rng(0)
+    names = ["".join(draw.choice(["a", "b", "A"], size)) for size in draw.integers(0, 6, 60)]
+    texts = Texts.of(names)
+    for wanted in ("", "a", "ab", "ba", "aab", "bbbb", "abababab"):
+        assert texts.holding(wanted).tolist() == [wanted in name.lower() for name in names], wanted
