@@ -46,6 +46,11 @@ class Row:
     tile: tuple[int, ...]
     microseconds: float
 
+    @property
+    def pace(self) -> float:
+        """Microseconds a row of outputs took."""
+        return self.microseconds / self.rows
+
     def distance(self, rows: int, columns: int, depth: int) -> float:
         """How different the shapes are; columns decide most."""
         return (
@@ -116,7 +121,7 @@ def prefers_halo(arithmetic: str, rows: int, columns: int, channels: int, depth:
     """Whether an input gradient was faster with its pixels in shared memory, at the nearest measured shape."""
     near = next(_nearest(arithmetic, "halo_backward_input", rows, columns, channels), None)
     plain = next(_nearest(arithmetic, "backward_input", rows, columns, depth), None)
-    return near is not None and plain is not None and near.microseconds / near.rows < plain.microseconds / plain.rows
+    return near is not None and plain is not None and near.pace < plain.pace
 
 
 def resident_halo(rows: int, columns: int, channels: int) -> Tile | None:
@@ -138,9 +143,9 @@ def parts_backward_input(rows: int, columns: int, channels: int) -> Tile | None:
         next(_nearest("bf16", "halo_backward_input", rows, columns, channels)),
         next(_nearest("bf16", "backward_input", rows, columns, 10 * channels)),
     )
-    tile, speed = Tile(*row.tile), row.microseconds / row.rows
+    tile = Tile(*row.tile)
     suits = 2 * channels % tile.depth == 0 and columns == tile.columns
-    return tile if suits and all(speed < o.microseconds / o.rows for o in others) else None
+    return tile if suits and all(row.pace < o.pace for o in others) else None
 
 
 def row_gradient(batch: int, size: int, filters: int, depth: int) -> Tile | None:
@@ -149,11 +154,11 @@ def row_gradient(batch: int, size: int, filters: int, depth: int) -> Tile | None
     None where the common kernel was faster at the nearest shape, and for less than half as many pixels: at batch 32 its
     blocks, which fill a multiprocessor each, held up the input gradients beside it.
     """
-    row = next(_nearest("bf16", "row_backward_weight", MEASURED_BATCH * size, filters, depth), None)
-    other = next(_nearest("bf16", "backward_weight", MEASURED_BATCH * size, filters, depth))
+    measured = MEASURED_BATCH * size
+    row = next(_nearest("bf16", "row_backward_weight", measured, filters, depth), None)
     if row is None or row.depth != depth or filters % row.tile[1] or 2 * batch * size < row.rows:
         return None
-    return Tile(*row.tile) if row.microseconds / row.rows < other.microseconds / other.rows else None
+    return _faster(row, [("backward_weight", filters, depth)], measured)
 
 
 def boxes_forward(rows: int, columns: int, channels: int) -> Tile | None:
@@ -183,8 +188,7 @@ def _measured(direction: str, rows: int, columns: int, depth: int) -> Row | None
 def _faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> Tile | None:
     """Its tile, if it took less time a pixel than the `others` together; each a direction, its columns and depth."""
     nearest = [next(_nearest("bf16", direction, rows, *shape)) for direction, *shape in others]
-    faster = row.microseconds / row.rows < sum(other.microseconds / other.rows for other in nearest)
-    return Tile(*row.tile) if faster else None
+    return Tile(*row.tile) if row.pace < sum(other.pace for other in nearest) else None
 
 
 def _fits(tile: int, columns: int) -> bool:

@@ -24,10 +24,12 @@ from core.program import fold_batch_norm, lay_out_parameters, lower
 from tests.helpers.gpu_network import rare_network
 
 
-def frame_of(name, precision="mixed", training=True, batch=2, size=64, hopper=False):
+def frame_of(name, precision="mixed", training=True, batch=2, size=64, processors=132, **more):
+    """The launches of a network; `more` are `Frame`'s own: what the GPU is."""
     base = rare_network() if name == "rare" else build(name, 5, size)
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
-    frame = Frame(lower(graph, training), lay_out_parameters(graph), batch, precision, 132, frozenset(), hopper=hopper)
+    program, layout = lower(graph, training), lay_out_parameters(graph)
+    frame = Frame(program, layout, batch, precision, processors, frozenset(), **more)
     forward_launches(frame)
     if training:
         backward_launches(frame, False)

@@ -9,16 +9,13 @@ import pytest
 
 from core.errors import KernelUnavailable
 from core.gpu import tiles, turing
-from core.gpu.backward_steps import backward_launches
 from core.gpu.compiler import compile_kernel
-from core.gpu.forward_steps import forward_launches
-from core.gpu.frame import Frame
-from core.gpu.plain_launches import head_launch
 from core.gpu.resources import assemble
 from core.models.table import MODELS, build
 from core.ops.builder import with_loss
-from core.program import fold_batch_norm, lay_out_parameters, lower
-from tests.helpers.gpu_network import batch_for, random_weights, rare_network, relative
+from core.program import fold_batch_norm
+from tests.core.gpu import test_lowering as lowering
+from tests.helpers.gpu_network import batch_for, random_weights, relative
 
 SHARED = 64 << 10
 """Bytes of shared memory of a block."""
@@ -27,16 +24,7 @@ PROCESSORS = 40
 
 
 def frame_of(name, training, precision="float32", batch=32, size=224):
-    base = rare_network() if name == "rare" else build(name, 5, size)
-    graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
-    program, layout = lower(graph, training), lay_out_parameters(graph)
-    frame = Frame(program, layout, batch, precision, PROCESSORS, frozenset(), SHARED, turing=True)
-    forward_launches(frame)
-    if training:
-        backward_launches(frame, False)
-    else:
-        frame.add(head_launch(frame, None, ""))
-    return frame
+    return lowering.frame_of(name, precision, training, batch, size, PROCESSORS, shared=SHARED, turing=True)
 
 
 @pytest.mark.parametrize(("batch", "size"), [(1, 224), (256, 224), (32, 96)])
