@@ -15,6 +15,7 @@ from core.gpu import device as gpu
 from core.gpu import turing
 from core.gpu.compiler import Recipe
 from core.gpu.cuda import driver
+from core.gpu.fitting import fits, require_room
 from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Event, Graph, record_lanes
 from core.gpu.launch import Launch
@@ -36,8 +37,6 @@ from core.program import Value, flatten_parameters, lay_out_parameters, lower, n
 ALGORITHMS = ("auto", "tensor_core", "fused")
 HOPPER = (9, 0)
 """Compute capability of the GPUs that know `wgmma`."""
-RESERVE = 256 << 20
-"""Bytes of the GPU's memory left to the driver, kernels and graphs."""
 
 
 @final
@@ -74,7 +73,7 @@ class CudaPlan(Plan):
         walk(frame, self.training, False)
         arena = lay_out(frame.lifetimes(keep_all(frame) if self._verify else self._kept_buffers()))
         self.memory = count_memory(frame, self._moments, arena.bytes)
-        self._check_memory()
+        require_room(self.batch, self.memory.total, self._device.memory()[0], self._bytes_of)
         self._blocks: dict[str, Block] = {}
         self._allocate(arena.bytes)
         at = {name: block.address for name, block in self._blocks.items()}
@@ -115,31 +114,11 @@ class CudaPlan(Plan):
                 block.close()
             raise
 
-    def _check_memory(self) -> None:
-        """Raises OutOfMemory with the batch that fits."""
-        free, _ = self._device.memory()
-        if self.memory.total + RESERVE <= free:
-            return
-        fits = self.fitting_batch(free)
-        advice = f"A batch of {fits} fits." if fits else "Not even one photo fits: choose a smaller photo size."
-        raise OutOfMemory(
-            f"A batch of {self.batch} photos needs {self.memory.total / 2**30:.1f} GiB on the GPU, where "
-            f"{free / 2**30:.1f} GiB are free. {advice}"
-        )
-
-    def fitting_batch(self, free: int) -> int:
-        """Largest batch up to the plan's whose arrays fit into so many bytes."""
-        low, high = 0, self.batch
-        while low < high:
-            middle = (low + high + 1) // 2
-            frame = self._new_frame(middle)
-            walk(frame, self.training, False)
-            arena = lay_out(frame.lifetimes(self._kept_buffers())).bytes
-            if count_memory(frame, self._moments, arena).total + RESERVE <= free:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+    def _bytes_of(self, batch: int) -> int:
+        """What this plan would need with another batch."""
+        frame = self._new_frame(batch)
+        walk(frame, self.training, False)
+        return count_memory(frame, self._moments, lay_out(frame.lifetimes(self._kept_buffers())).bytes).total
 
     def load(self, weights: Mapping[str, Array]) -> None:
         self._device.activate()
@@ -268,7 +247,7 @@ class CudaPlan(Plan):
         settings["shrink"], settings["average"] = now.shrink, now.average
 
     def fits(self, size: int) -> bool:
-        return size + RESERVE <= self._device.memory()[0]
+        return fits(size, self._device.memory()[0])
 
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._device.activate()
