@@ -24,7 +24,6 @@ from core.command_line import (
     run_command,
 )
 from core.config import RunConfig
-from core.data.places import user_cache_folder
 from core.data.preparation import cache_side
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
@@ -40,6 +39,7 @@ from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
 from core.training.transfer import adopt, first_network, read_origin
 from core.training.validation import compile_inference
+from core.user_cache import user_cache_folder
 
 DEMO: Final = "demo-photos"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import llvmlite.binding
 import numba
 
 from core.errors import DeviceError
+from core.user_cache import user_kernel_folder
 
 VARIABLE: Final = "LEAFCLINIC_CPU"
 
@@ -97,18 +97,9 @@ def cache_folder() -> Path:
     digest = hashlib.sha256(numba.__version__.encode())
     for name in KERNEL_SOURCES:
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
-    return _user_cache() / f"{current_level().name}-{digest.hexdigest()[:16]}"
-
-
-def _user_cache() -> Path:
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    if chosen:
-        return Path(chosen) / "leafclinic"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "leafclinic" / "kernels"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "leafclinic" / "kernels"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leafclinic" / "kernels"
+    home = Path(chosen) / "leafclinic" if chosen else user_kernel_folder()
+    return home / f"{current_level().name}-{digest.hexdigest()[:16]}"
 
 
 def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:

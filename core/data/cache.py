@@ -19,10 +19,10 @@ import numpy as np
 from core.data.cache_store import CacheStore, stop_if
 from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped
 from core.data.file_lock import locked
-from core.data.places import user_cache_folder
 from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import storage_error
+from core.user_cache import user_cache_folder
 
 
 @final

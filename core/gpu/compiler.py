@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
 from core.gpu import turing
+from core.user_cache import user_kernel_folder
 
 Argument: TypeAlias = str | int | bool | tuple[int, ...]
 Capability: TypeAlias = tuple[int, int]
@@ -112,8 +113,7 @@ def _read(path: Path) -> tuple[str, str]:
 
 def cache_folder() -> Path:
     """Where compiled kernels are kept."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    return Path(home) / "leafclinic" / "kernels"
+    return user_kernel_folder()
 
 
 def _path(recipe: Recipe, capability: Capability) -> Path:

@@ -18,7 +18,6 @@ from core.data.cache import open_cache
 from core.data.dataset import Cancelled
 from core.data.folder import open_folder
 from core.data.photo import read_photo
-from core.data.places import user_cache_folder
 from core.data.source import open_dataset
 from core.errors import DataError, StorageError
 from tests.helpers.photo_files import corners, encode, jpeg, leaf_folder, png_header_only
@@ -134,11 +133,6 @@ def test_the_cache_lies_where_the_user_or_the_system_says(photos, tmp_path, monk
     monkeypatch.setattr(cache_module, "user_cache_folder", lambda: tmp_path / "system")
     open_cache(open_folder(photos), SIDE)
     assert any((tmp_path / "system").rglob("*.photos"))
-    if sys.platform.startswith("linux"):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-        assert user_cache_folder() == tmp_path / "xdg" / "leafclinic"
-        monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
-        assert user_cache_folder().parts[-2:] == (".cache", "leafclinic")
 
 
 def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Where the program keeps what it can make again, by each system's own rule."""
+"""Where the program keeps what it can make again (decoded photos, compiled kernels), by each system's own rule."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def user_cache_folder() -> Path:
         return Path.home() / "Library" / "Caches" / "LeafClinic"
     chosen = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache") / "leafclinic"
+
+
+def user_kernel_folder() -> Path:
+    """Within it, the folder of compiled kernels, those of the CPU and those of the GPU."""
+    return user_cache_folder() / "kernels"
