@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Final, final
+from typing import Final, Self, final
 
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds
@@ -26,13 +26,24 @@ class PhotoBatch:
 
     photos: uint8 ``(N, H, W, 3)`` RGB, any N up to the plan's batch; rows: float32 ``(N, ROW)``
     (`core.ops.photo`); labels: int32 ``(N,)``, -1 where unknown. With `index`, photos may be None:
-    the rows of the set that was put on the device by `Plan.keep_photos`.
+    the rows of the set that was put on the device by `Plan.keep_photos`. targets: float32 ``(N, classes)``, what a
+    loss that is taught (`core.ops.builder.with_loss`) wants of each photo, sums of 1; None for any other.
     """
 
     photos: Array | None
     rows: Array
     labels: Array
     index: Array | None = None
+    targets: Array | None = None
+
+    def target_problem(self, classes: int) -> str:
+        """Why a loss that wants targets of so many classes, or none (0), cannot take this batch, or nothing."""
+        got, wanted = None if self.targets is None else self.targets.shape, (len(self.rows), classes)
+        if got == (wanted if classes else None):
+            return ""
+        if not classes:
+            return "they have targets, but this network learns from labels alone"
+        return f"this network learns from targets of {wanted} numbers, not from {got or 'labels alone'}"
 
 
 @final
@@ -156,6 +167,13 @@ class Plan(ABC):
     @abstractmethod
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
         """Put masks and grounds on the device, for rows that set a leaf on another ground. Raises OutOfMemory."""
+
+    @abstractmethod
+    def borrow_photos(self, owner: Self) -> None:
+        """Use the photos and grounds that another plan keeps on this device by now, so that none lies there twice.
+
+        That plan must be closed after this one.
+        """
 
     @abstractmethod
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:

@@ -75,6 +75,11 @@ class Program:
             s.op == "batch_norm" and not s.attributes["frozen"] for s in self.steps
         )
 
+    @property
+    def taught(self) -> int:
+        """Numbers of a photo's target, one a class, that the loss wants besides the label; 0 where it wants none."""
+        return self.output.shape[-1] if self.training and self.steps[-1].attributes.get("taught") else 0
+
 
 def lower(graph: Graph, training: bool, outputs: Iterable[str] = ()) -> Program:
     """Lower a graph. `outputs` names further nodes whose values must stay readable.

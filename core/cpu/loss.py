@@ -17,6 +17,8 @@ SMOOTHING, WEIGHTS = 6, 7
 # Context.
 LABELS, LOSSES, CORRECT, INVERSE_WEIGHT = 11, 12, 13, 14
 """int32 labels; float32 loss shares and int32 0 or 1 of every photo; one float: 1 / sum of the labels' weights."""
+TARGETS: int = 23
+"""Address of every photo's C target floats, 0 where labels teach alone."""
 
 
 def inverse_weight(class_weights: object, labels: Any) -> float:
@@ -56,6 +58,7 @@ def run_cross_entropy(record, context, photo, low, high):  # type: ignore[no-unt
     x, weights = floats(w[X], w[CHANNELS]), floats(w[WEIGHTS], w[CHANNELS])
     smoothing, inverse = floats(w[SMOOTHING], 1)[0], floats(run[INVERSE_WEIGHT], 1)[0]
     label = int32s(run[LABELS] + photo * 4, 1)[0]
+    taught = floats(run[TARGETS] + photo * w[CHANNELS] * 4, w[CHANNELS])
     best, total, finite = 0, 0.0, 0.0
     for c in range(len(x)):
         finite += x[c]
@@ -66,15 +69,15 @@ def run_cross_entropy(record, context, photo, low, high):  # type: ignore[no-unt
     offset = x[best] + log(total)
     loss, mass = 0.0, 0.0
     for c in range(len(x)):
-        target = (smoothing / len(x) + (1 - smoothing if c == label else 0.0)) * weights[c] * inverse
-        target = target if label >= 0 else 0.0
+        q = taught[c] if run[TARGETS] else smoothing / len(x) + (1 - smoothing if c == label else 0.0)
+        target = q * weights[c] * inverse if label >= 0 else 0.0
         loss -= target * (x[c] - offset)
         mass += target
     if w[DX]:
         dx = floats(w[DX], w[CHANNELS])
         for c in range(len(x)):
-            target = (smoothing / len(x) + (1 - smoothing if c == label else 0.0)) * weights[c] * inverse
-            target = target if label >= 0 else 0.0
+            q = taught[c] if run[TARGETS] else smoothing / len(x) + (1 - smoothing if c == label else 0.0)
+            target = q * weights[c] * inverse if label >= 0 else 0.0
             dx[c] = exp(x[c] - offset) * mass - target + (dx[c] if w[ACCUMULATE] else 0.0)
     floats(run[LOSSES] + photo * 4, 1)[0] = loss + (finite - finite)  # NaN and infinity must show
     int32s(run[CORRECT] + photo * 4, 1)[0] = 1 if label == best else 0

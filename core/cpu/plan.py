@@ -198,6 +198,11 @@ class CpuPlan(Plan):
         c[photo.MASK_HEIGHT], c[photo.MASK_WIDTH] = backgrounds.masks.shape[1:]
         c[photo.GROUND_HEIGHT], c[photo.GROUND_WIDTH] = backgrounds.grounds.shape[1:3]
 
+    def borrow_photos(self, owner: CpuPlan) -> None:
+        self._kept = owner._kept
+        if owner._backgrounds is not None:
+            self.keep_backgrounds(owner._backgrounds)
+
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
         """Each kernel runs alone over the whole batch, three times; weights and statistics stay as they were."""
         count = self._point_at(batch)
@@ -252,7 +257,8 @@ class CpuPlan(Plan):
             return {}
         weights = {name: array.astype(np.float64) for name, array in self.weights().items()}
         x = np.concatenate(photos).astype(np.float64)
-        return dict(loss_and_gradients(self.program.graph, weights, x, self._alive[2], mode).gradients)
+        _, _, labels, _, targets = self._alive
+        return dict(loss_and_gradients(self.program.graph, weights, x, labels, mode, targets).gradients)
 
     def _run_one(self, index: int, photo: int) -> None:
         """One record for one photo in the first slot."""
@@ -280,11 +286,12 @@ class CpuPlan(Plan):
         labels = np.ascontiguousarray(batch.labels, np.int32)
         index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
         count = len(rows)
+        targets = None if batch.targets is None else np.ascontiguousarray(batch.targets, np.float32)
         problem = find_problem(photos, rows, labels, index, self.batch)
-        problem = problem or background_problem(rows, self._backgrounds)
+        problem = problem or background_problem(rows, self._backgrounds) or batch.target_problem(self.program.taught)
         if problem or photos is None:
             raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
-        self._alive = (photos, rows, labels, index)
+        self._alive = (photos, rows, labels, index, targets)
         c = self._context
         c[photo.PHOTOS], c[photo.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
         c[photo.SOURCE_HEIGHT], c[photo.SOURCE_WIDTH] = photos.shape[1:3]
@@ -294,5 +301,6 @@ class CpuPlan(Plan):
             c[ew.STEP] = self._optimizer.step
             c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self._losses.ctypes.data
             c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self._correct.ctypes.data, self._inverse.ctypes.data
+            c[loss.TARGETS] = 0 if targets is None else targets.ctypes.data
             self._inverse[0] = loss.inverse_weight(self.program.steps[-1].attributes["class_weights"], labels)
         return count

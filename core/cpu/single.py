@@ -94,6 +94,9 @@ class Single:
             self.labels = labels = np.ascontiguousarray(arrays["labels"], np.int32)
             c[loss.LABELS], c[loss.LOSSES] = labels.ctypes.data, self.losses.ctypes.data
             c[loss.CORRECT], c[loss.INVERSE_WEIGHT] = self.correct.ctypes.data, self.inverse.ctypes.data
+            if self.case.attributes["taught"]:
+                self.targets = np.ascontiguousarray(arrays["targets"], np.float32)
+                c[loss.TARGETS] = self.targets.ctypes.data
             self.inverse[0] = loss.inverse_weight(self.case.attributes["class_weights"], labels)
         self.walk(self.frame.packs)
 

@@ -86,7 +86,7 @@ def _reference_backward(case: Case, arrays: dict[str, Any], weights: bool) -> No
 
 def _inputs(case: Case, arrays: dict[str, Any]) -> list[Any]:
     names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-    return [arrays[n] for n in names] + ([arrays["labels"]] if "labels" in arrays else [])
+    return [arrays[n] for n in names] + [arrays[n] for n in ("labels", "targets") if n in arrays]
 
 
 def _parameters(case: Case, arrays: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:

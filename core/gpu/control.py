@@ -25,22 +25,27 @@ source 64, masks 80, grounds 96."""
 SOURCE: Final = 64
 """From here on three times: address, height and width of the photos, the masks and the grounds."""
 
+GROUNDS: Final = ("masks", "mask_height", "mask_width", "grounds", "ground_height", "ground_width")
+"""The settings that say where masks and grounds lie."""
+
 
 @final
 class Control:
-    """Views into one block of host bytes: settings, labels, index and rows of a batch."""
+    """Views into one block of host bytes: settings, labels, index, rows and targets of a batch."""
 
-    def __init__(self, raw: Array, batch: int) -> None:
-        self.labels_at, self.index_at, self.rows_at, self.size = places(batch)
+    def __init__(self, raw: Array, batch: int, taught: int = 0) -> None:
+        self.labels_at, self.index_at, self.rows_at, self.targets_at, self.size = places(batch, taught)
         self.settings = raw[: SETTINGS.itemsize].view(SETTINGS)
         self.settings["share"] = 1
         self.labels = raw[self.labels_at : self.labels_at + 4 * batch].view(np.int32)
         self.index = raw[self.index_at : self.index_at + 4 * batch].view(np.int32)
-        self.rows = raw[self.rows_at : self.rows_at + 4 * ROW * batch].view(np.float32).reshape(batch, ROW)
+        self.rows = raw[self.rows_at : self.targets_at].view(np.float32).reshape(batch, ROW)
+        self.targets = raw[self.targets_at : self.size].view(np.float32).reshape(batch, taught)
 
 
-def places(batch: int) -> tuple[int, int, int, int]:
-    """Byte offsets of labels, index and rows, and the size of it all."""
+def places(batch: int, taught: int = 0) -> tuple[int, int, int, int, int]:
+    """Byte offsets of labels, index, rows and targets (`taught` floats a photo), and the size of it all."""
     step = -(-4 * batch // 64) * 64
     start = SETTINGS.itemsize
-    return start, start + step, start + 2 * step, start + 2 * step + 4 * ROW * batch
+    rows = start + 2 * step
+    return start, start + step, rows, rows + 4 * ROW * batch, rows + 4 * (ROW + taught) * batch

@@ -47,7 +47,7 @@ def photo_launch(frame: Frame) -> Launch:
     x = frame.image(Value(PHOTO, node.shape))
     top, left = frame.border[:2]
     at = frame.places.control
-    _, index, rows, _ = control.places(frame.batch)
+    _, index, rows, *_ = control.places(frame.batch)
     mean, std = [tuple(float(v) for v in node.attributes[k]) for k in ("mean", "std")]  # type: ignore[union-attr]
     padded = [(*mean, 0.0, 0.0)[:3], tuple(1 / s for s in (*std, 1.0, 1.0)[:3])]
     total = height * width
@@ -159,7 +159,8 @@ def head_launch(frame: Frame, gradient: Tensor | None, mask: str) -> Launch:
     source = producer.inputs[0] if producer is not None and producer.op == "global_avg_pool" else program.output
     x = frame.image(source)
     classes, hw = program.output.shape[-1], x.height * x.width
-    at, (labels, _, _, _) = frame.places.control, control.places(frame.batch)
+    at, taught = frame.places.control, program.taught > 0
+    labels, _, _, targets, _ = control.places(frame.batch)
     weights, smoothing = 0, 0.0
     if program.training:
         attributes = program.steps[-1].attributes
@@ -169,11 +170,11 @@ def head_launch(frame: Frame, gradient: Tensor | None, mask: str) -> Launch:
             weights = frame.table("class weights", lambda: table)
     values = (
         x.address, frame.places.logits, gradient.address if gradient else 0, at + labels if program.training else 0,
-        weights, frame.places.results, at, hw, classes, x.pitch, gradient.pitch if gradient else 0, frame.batch,
-        RELU[mask], smoothing,
+        weights, at + targets if taught else 0, frame.places.results, at, hw, classes, x.pitch,
+        gradient.pitch if gradient else 0, frame.batch, RELU[mask], smoothing,
     )
-    shared = head_fast.shared_bytes(classes, frame.element)
     return simple_launch(
-        "loss" if program.training else "logits", "forward", "fused", "head_fast", "make_head", (frame.element,),
-        head_fast.ARGUMENTS, (frame.batch, 1, 1), (head_fast.THREADS, 1, 1), values, shared,
+        "loss" if program.training else "logits", "forward", "fused", "head_fast", "make_head",
+        (frame.element, *((True,) if taught else ())), head_fast.ARGUMENTS, (frame.batch, 1, 1),
+        (head_fast.THREADS, 1, 1), values, head_fast.shared_bytes(classes, frame.element),
     )

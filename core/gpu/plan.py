@@ -14,6 +14,7 @@ from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemo
 from core.gpu import device as gpu
 from core.gpu import turing
 from core.gpu.compiler import Recipe
+from core.gpu.control import GROUNDS
 from core.gpu.cuda import driver
 from core.gpu.fitting import fits, require_room
 from core.gpu.frame import Frame, Places
@@ -63,6 +64,7 @@ class CudaPlan(Plan):
         self._moments: tuple[str, ...] = own + average if training else ()
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
+        self._owner: CudaPlan = self
         self._parked: tuple[dict[str, Array], dict[str, Array]] | None = None
         self._build()
         gpu.settle(self)
@@ -89,7 +91,7 @@ class CudaPlan(Plan):
         self._streams = self._stream, self._side, ahead = [self._device.new_stream() for _ in range(3)]
         self._graphs: dict[str, Graph] = {}
         self._answer = Pinned(64)
-        self._staging = Staging(self.batch, self._blocks["control"], self._stream, ahead)
+        self._staging = Staging(self.batch, self.program.taught, self._blocks["control"], self._stream, ahead)
         self._control = self._staging.control
         if self.training:
             self._blocks["roles"].put(roles_of(self.layout, self._frozen))
@@ -275,6 +277,9 @@ class CudaPlan(Plan):
             settings[plural] = self._blocks[plural].address
             settings[f"{name}_height"], settings[f"{name}_width"] = array.shape[1:3]
 
+    def borrow_photos(self, owner: CudaPlan) -> None:
+        self._owner = owner
+
     def _drop_photos(self) -> None:
         self._kept = None
         if "photos" in self._blocks:
@@ -355,8 +360,11 @@ class CudaPlan(Plan):
         settings = self._control.settings
         settings["seed"], settings["photo0"] = self._seed & 0xFFFFFFFF, self._photos
         settings["factor"] = 1 / max(self._parts, 1)
-        kept_at = self._blocks["photos"].address if self._kept is not None else 0
-        return self._staging.put(batch, self._kept, kept_at, self._backgrounds)
+        owner = self._owner
+        for name in GROUNDS:
+            settings[name] = owner._control.settings[name]
+        kept_at = owner._blocks["photos"].address if owner._kept is not None else 0
+        return self._staging.put(batch, owner._kept, kept_at, owner._backgrounds)
 
     def _launch(self, launch: Launch, stream: Any) -> None:
         self._functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)

@@ -170,13 +170,14 @@ def prepare(
     if step.op == "max_pool" and direction != "forward":
         given.pop("out", None)  # made again for the places alone
     direct = {n: address for n, address in given.items() if _lies_as_here(frame, n)}
+    settings = _settings(frame.batch, frame.program.taught, mode)
     packed, flat = max(frame.packed_count, 2), 4 * frame.layout.size + 64
     sizes = {n: size for n, size in sizes.items() if n not in direct} | {
         "weights": flat, "gradient": flat, "packed": packed * frame.element, "pack places": 4 * packed,
         "tables": frame.all_tables().nbytes, "results": 8 * frame.batch,
-        "logits": 4 * frame.batch * frame.program.output.shape[-1], "control": control.places(frame.batch)[3],
+        "logits": 4 * frame.batch * frame.program.output.shape[-1], "control": len(settings),
     }  # fmt: skip
-    contents = {"pack places": frame.all_packs(), "tables": frame.all_tables(), "control": _settings(frame.batch, mode)}
+    contents = {"pack places": frame.all_packs(), "tables": frame.all_tables(), "control": settings}
     at = direct | allocate(sizes, contents)
     frame.restart(
         Places(
@@ -201,10 +202,10 @@ def prepare(
     return Work(tuple(into), (*pack, *spread, *frame.launches, *gather), tuple(out_of))
 
 
-def _settings(batch: int, mode: Mode) -> Array:
+def _settings(batch: int, taught: int, mode: Mode) -> Array:
     """The control block of a batch without labels."""
-    raw = np.zeros(control.places(batch)[3], np.uint8)
-    settings = control.Control(raw, batch).settings
+    raw = np.zeros(control.places(batch, taught)[-1], np.uint8)
+    settings = control.Control(raw, batch, taught).settings
     settings["photos"], settings["step"], settings["photo0"] = batch, mode.step, mode.photo0
     settings["seed"] = mode.seed & 0xFFFFFFFF
     return raw
@@ -213,11 +214,14 @@ def _settings(batch: int, mode: Mode) -> Array:
 def _loss_copies(
     frame: Frame, direction: str, theirs: Mapping[str, int], at: Mapping[str, int]
 ) -> tuple[list[Copy], list[Copy]]:
-    """The labels into the control block, and each photo's share of the loss out of the results."""
+    """Labels and targets into the control block, and each photo's share of the loss out of the results."""
     if frame.program.steps[0].op != LOSS:
         return [], []
-    labels, size = control.places(frame.batch)[0], 4 * frame.batch
+    labels, _, _, targets, end = control.places(frame.batch, frame.program.taught)
+    size = 4 * frame.batch
     into = [Copy(at["control"] + labels, theirs["labels"], size)]
+    if frame.program.taught:
+        into.append(Copy(at["control"] + targets, theirs["targets"], end - targets))
     return into, [Copy(theirs["out"], at["results"], size)] if direction == "forward" else []
 
 

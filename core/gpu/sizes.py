@@ -17,8 +17,8 @@ def block_sizes(frame: Frame, moments: Sequence[str], arena: int) -> dict[str, i
     sizes = {
         "weights": 4 * frame.layout.size + 64, "gradient": trained if training else 0,
         "packed": frame.packed_count * frame.element, "pack places": 4 * frame.packed_count,
-        "tables": frame.all_tables().nbytes, "control": places(batch)[3], "logits": 4 * batch * classes,
-        "results": 8 * batch, "arena": arena,
+        "tables": frame.all_tables().nbytes, "control": places(batch, frame.program.taught)[-1],
+        "logits": 4 * batch * classes, "results": 8 * batch, "arena": arena,
     }  # fmt: skip
     if training:
         sizes |= {name: trained for name in moments}

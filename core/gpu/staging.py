@@ -1,4 +1,4 @@
-"""Batches on their way to the device: settings, labels, rows and photos through pinned memory.
+"""Batches on their way to the device: settings, labels, rows, targets and photos through pinned memory.
 
 Photos that do not lie on the device are streamed through two pinned buffers, each with its own place on the
 device: while a step computes from one, the photos announced for the next travel to the other.
@@ -46,14 +46,14 @@ class Buffer:
 class Staging:
     """The control block's host side, and room for photos that are streamed; nothing grows after the largest batch.
 
-    block: the control block on the device; stream: the one steps run on; side: one of its own for photos
-    sent ahead.
+    taught: numbers of a photo's target; block: the control block on the device; stream: the one steps run on;
+    side: one of its own for photos sent ahead.
     """
 
-    def __init__(self, batch: int, block: Block, stream: Any, side: Any) -> None:
-        self._batch, self._block, self._stream, self._side = batch, block, stream, side
+    def __init__(self, batch: int, taught: int, block: Block, stream: Any, side: Any) -> None:
+        self._batch, self._taught, self._block, self._stream, self._side = batch, taught, block, stream, side
         self._pinned = Pinned(block.size)
-        self.control = Control(self._pinned.array, batch)
+        self.control = Control(self._pinned.array, batch, taught)
         self._buffers: list[Buffer] = []
         self._current = 0
         self._announced: Array | None = None
@@ -68,7 +68,7 @@ class Staging:
             raise InputError("This batch names photos by index, but no photos were put on the GPU (keep_photos).")
         if source.ndim != 4 or source.shape[3] != 3 or not 1 <= count <= self._batch:
             raise InputError(f"This plan takes 1 to {self._batch} photos of (height, width, 3) uint8 at a time.")
-        problem = background_problem(batch.rows, backgrounds)
+        problem = background_problem(batch.rows, backgrounds) or batch.target_problem(self._taught)
         if problem:
             raise InputError(f"These photos cannot be computed: {problem}.")
         c, settings = self.control, self.control.settings
@@ -77,6 +77,8 @@ class Staging:
         settings["source"] = kept_address if photos is None else self._stream_photos(photos)
         c.rows[:count] = batch.rows
         c.labels[:count] = batch.labels
+        if batch.targets is not None:
+            c.targets[:count] = batch.targets
         c.index[:count] = np.arange(count) if batch.index is None else batch.index
         self.copy_control()
         return count

@@ -63,7 +63,7 @@ def prepare(
 
 def settings_of(now: Scalars) -> Array:
     """The control block of a step without photos."""
-    raw = np.zeros(control.places(0)[3], np.uint8)
+    raw = np.zeros(control.places(0)[-1], np.uint8)
     settings: Any = control.Control(raw, 0).settings
     settings["rate"], settings["root"], settings["shrink"], settings["average"] = (
         now.rate, now.root, now.shrink, now.average,

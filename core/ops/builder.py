@@ -99,9 +99,13 @@ def check(graph: Graph) -> Graph:
     return Graph(graph.name, tuple(known.values()), graph.output)
 
 
-def with_loss(graph: Graph, label_smoothing: float, class_weights: tuple[float, ...]) -> Graph:
-    """The graph with a softmax cross entropy named "loss" at its end, for training."""
+def with_loss(
+    graph: Graph, label_smoothing: float, class_weights: tuple[float, ...], taught: bool = False
+) -> Graph:
+    """The graph with a softmax cross entropy named "loss" at its end, for training; `taught`: batches have targets."""
     known = {node.name: node for node in graph.nodes}
     attributes: dict[str, Attribute] = {"label_smoothing": label_smoothing, "class_weights": class_weights}
+    if taught:
+        attributes |= {"label_smoothing": 0.0, "taught": True}
     loss = make_node("softmax_cross_entropy", "loss", (graph.output, LABEL), attributes, known)
     return Graph(graph.name, (*graph.nodes, loss), graph.output)

@@ -42,11 +42,15 @@ def forward(
 
 
 def loss_and_gradients(
-    graph: Graph, weights: Arrays, photos: Array, labels: Array, mode: Mode | None = None
-) -> Trace:
-    """Forward and the reverse walk over a graph that ends with its loss (`core.ops.builder.with_loss`)."""
+    graph: Graph, weights: Arrays, photos: Array, labels: Array, mode: Mode | None = None,
+    targets: Array | None = None,
+) -> Trace:  # fmt: skip
+    """Forward and the reverse walk over a graph that ends with its loss (`core.ops.builder.with_loss`).
+
+    targets: ``(N, classes)``, for a loss that is taught.
+    """
     mode = mode or Mode(training=True)
-    results = _run(graph, weights, photos, mode, labels)
+    results = _run(graph, weights, photos, mode, labels, targets)
     values = {name: result.output for name, result in results.items()}
     loss = graph.nodes[-1]
     value_gradients = {loss.name: np.ones_like(values[loss.name])}
@@ -54,7 +58,7 @@ def loss_and_gradients(
     for node in reversed(graph.nodes[1:]):
         if node.name not in value_gradients:
             continue
-        inputs = [labels if i == LABEL else values[i] for i in node.inputs]
+        inputs = [labels if i == LABEL else values[i] for i in node.inputs]  # a gradient needs no targets
         got = OPS[node.op].backward(
             node.attributes, inputs, _owned(node, weights), results[node.name], value_gradients[node.name], mode
         )
@@ -73,13 +77,14 @@ def loss_and_gradients(
 
 
 def _run(
-    graph: Graph, weights: Arrays, photos: Array, mode: Mode, labels: Array | None
+    graph: Graph, weights: Arrays, photos: Array, mode: Mode, labels: Array | None, targets: Array | None = None
 ) -> Mapping[str, Result]:
     results = {PHOTO: Result(photos)}
     for node in graph.nodes[1:]:
         inputs = [labels if i == LABEL else results[i].output for i in node.inputs]
+        inputs += [targets] if node.attributes.get("taught") else []
         if any(x is None for x in inputs):
-            raise ValueError(f"{node.name!r} needs the labels of the photos.")
+            raise ValueError(f"{node.name!r} needs the labels of the photos, and their targets where it is taught.")
         known = [x for x in inputs if x is not None]
         results[node.name] = OPS[node.op].forward(node.attributes, known, _owned(node, weights), mode)
     return results

@@ -72,7 +72,12 @@ def batch_norm(case, x, weight, bias, running_mean, running_var):
     return nhwc(out)
 
 
-def softmax_cross_entropy(case, x, labels):
+def softmax_cross_entropy(case, x, labels, targets=None):
+    if targets is not None:  # PyTorch's own divides by the batch where targets are probabilities, not by the weights
+        weights = torch.tensor(case.attributes["class_weights"] or [1.0] * x.shape[-1], dtype=x.dtype)
+        known = labels >= 0
+        shares = F.cross_entropy(x[known], targets[known], weights, reduction="sum")
+        return (shares / weights[labels[known].long()].sum()).reshape(1, 1)
     weights, smoothing = case.attributes["class_weights"], case.attributes["label_smoothing"]
     weights = torch.tensor(weights, dtype=x.dtype) if weights else None
     return F.cross_entropy(x, labels.long(), weights, ignore_index=-1, label_smoothing=smoothing).reshape(1, 1)
@@ -103,7 +108,7 @@ def answer(case):
     given = {k: torch.tensor(v if k == "labels" else v.astype(np.float64)) for k, v in arrays(case).items()}
     dy = given.pop("dy")
     for name, tensor in given.items():
-        tensor.requires_grad_(name != "labels" and not name.startswith("running"))
+        tensor.requires_grad_(name not in ("labels", "targets") and not name.startswith("running"))
     before = TORCH[case.op](case, *given.values())
     out = ACTIVATIONS[case.activation](before)
     if case.op == "softmax_cross_entropy":

@@ -59,7 +59,7 @@ class ReferencePlan(Plan):
         mode = Mode(True, self._seed, self._step, self._seen)
         photos = self._photos(batch)
         with np.errstate(all="ignore"):
-            trace = loss_and_gradients(self.graph, self._weights, photos, batch.labels, mode)
+            trace = loss_and_gradients(self.graph, self._weights, photos, batch.labels, mode, batch.targets)
         flat = np.float32(share) * self._flat(trace.gradients)
         self._gradient = self._gradient + flat if accumulate else flat
         self._parts, self._seen = self._parts + 1, self._seen + len(batch.labels)
@@ -100,6 +100,9 @@ class ReferencePlan(Plan):
 
     def keep_backgrounds(self, backgrounds):
         self._backgrounds = backgrounds
+
+    def borrow_photos(self, owner):
+        self._kept, self._backgrounds = owner._kept, owner._backgrounds
 
     def time_kernels(self, batch):
         begin = time.perf_counter()

@@ -67,7 +67,7 @@ def solve(case, seed=0, mode=MODE):
     node = _node(case.op, case.inputs, case.attributes)
     rule, exact = OPS[case.op], {k: v if k == "labels" else v.astype(np.float64) for k, v in given.items()}
     names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-    inputs = [exact[n] for n in names] + ([given["labels"]] if "labels" in given else [])
+    inputs = [exact[n] for n in (*names, "labels", "targets") if n in exact]
     parameters = {p.role: exact[p.role] for p in node.parameters}
     result = rule.forward(case.attributes, inputs, parameters, mode)
     out, dy = result.output, exact["dy"]
@@ -110,6 +110,9 @@ def arrays(case, seed=0):
     if case.op == "softmax_cross_entropy":
         made["labels"] = integers(f"{name} labels", case.batch, -1, case.inputs[0][0])
         made["labels"][0] = case.inputs[0][0] - 1
+    if case.attributes.get("taught"):
+        drawn = np.exp(2 * noise(f"{name} targets", (case.batch, *case.inputs[0])))
+        made["targets"] = (drawn / drawn.sum(-1, keepdims=True)).astype(np.float32)
     return made
 
 
@@ -219,6 +222,10 @@ _CASES = {
         case("softmax_cross_entropy", (1000,), batch=2, label_smoothing=0.1),
         case("softmax_cross_entropy", (3,), batch=33, class_weights=(1.0, 0.25, 3.0)),
         case("softmax_cross_entropy", (5,), batch=7, label_smoothing=0.2, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
+        case("softmax_cross_entropy", (7,), batch=5, taught=True),
+        case("softmax_cross_entropy", (1,), batch=1, taught=True),
+        case("softmax_cross_entropy", (131,), batch=3, taught=True),
+        case("softmax_cross_entropy", (3,), batch=33, taught=True, class_weights=(1.0, 0.25, 3.0)),
     ),
     "concat": (
         case("concat", (5, 7, 3), (5, 7, 4)),

@@ -1,6 +1,7 @@
 """The network's end in one kernel: global average, softmax, cross entropy, and the gradient back to every pixel.
 
 One block a photo. Source of the loss: `core.ops.softmax_cross_entropy`.
+A loss that is taught has a kernel of its own; the other's reads no targets.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, 
 THREADS: Final = 128
 
 ARGUMENTS: Final = (
-    *(types.uint64,) * 6,  # x, logits, dx (0: forward only), labels, class weights (0: all 1), shares and hits
+    *(types.uint64,) * 4,  # x, logits, dx (0: forward only), labels
+    *(types.uint64,) * 3,  # class weights (0: all 1), targets (if taught), shares and hits
     types.uint64,  # control block
     *(types.int32,) * 6,  # pixels a photo, classes, pixel pitch of x, of dx; photos of the batch; mask activation
     types.float32,  # label smoothing
@@ -125,7 +127,7 @@ def _measure(scores, classes, scratch):
 
 
 @device_function
-def _target(c, label, classes, smoothing, weights):
+def _target(c, label, classes, smoothing, weights, targets):
     """What the loss wants of a class, times the class's weight."""
     target = f32(smoothing / f32(classes))
     if c == label:
@@ -133,12 +135,19 @@ def _target(c, label, classes, smoothing, weights):
     return f32(target * _weight_of(c, weights))
 
 
-def make_head(element: int) -> Any:
-    """The kernel; dynamic shared memory as `shared_bytes` says."""
+@device_function
+def _taught_target(c, label, classes, smoothing, weights, targets):
+    """The same of a photo's own targets."""
+    return f32(load_float(u64(targets + u64(i64(c) * 4))) * _weight_of(c, weights))
+
+
+def make_head(element: int, taught: bool = False) -> Any:
+    """The kernel; dynamic shared memory as `shared_bytes` says. `taught`: photos have targets."""
+    wanted = _taught_target if taught else _target
     unpack, pack, VEC, mean = UNPACK[element], PACK[element], 16 // element, make_mean(element)
 
     def head(
-        x, logits, dx, labels, weights, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
+        x, logits, dx, labels, weights, targets, results, control, hw, classes, ldx, ldd, batch, activation, smoothing,
     ):
         scores = cuda.shared.array(0, dtype=types.float32)
         scratch = cuda.shared.array(128, dtype=types.float32)
@@ -149,12 +158,13 @@ def make_head(element: int) -> Any:
         if labels == u64(0):
             return
         known = _known_weight(labels, weights, photos, scratch)
+        mine = u64(targets + u64(i64(n) * classes * 4))
         label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
         inverse = f32(load_float(u64(control + u64(36))) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
         top, log_total, first = _measure(scores, classes, scratch)
         share, mass = f32(0.0), f32(0.0)
         for c in range(t, classes, 128):
-            target = f32(_target(c, label, classes, smoothing, weights) * inverse)
+            target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
             if inverse > f32(0.0):
                 share = f32(share - target * f32(scores[c] - top - log_total))
             mass = f32(mass + target)
@@ -165,7 +175,7 @@ def make_head(element: int) -> Any:
         if dx == u64(0):
             return
         for c in range(t, classes, 128):
-            target = f32(_target(c, label, classes, smoothing, weights) * inverse)
+            target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
             p = cuda.libdevice.expf(f32(scores[c] - top - log_total))
             scores[c] = f32(f32(p * mass - target) / f32(hw)) if inverse > f32(0.0) else f32(0.0)
         cuda.syncthreads()

@@ -96,8 +96,10 @@ def shared_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
 
 
 @device_function
-def target(label, c, weights: Vector, smoothing):
-    """Smoothed target of class c times its weight, before the division by the batch's weight."""
+def target(n, label, c, weights: Vector, targets: Matrix, smoothing):
+    """Photo n's own target of class c, else the smoothed one, times its weight, before the division by the batch's."""
+    if targets.shape[0] > 0:
+        return targets[n, c] * weights[c]
     share = smoothing / weights.size
     if c == label:
         share += 1.0 - smoothing
@@ -115,7 +117,9 @@ def batch_weight(labels: Labels, weights: Vector):
 
 
 @cuda.jit
-def naive_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix, smoothing: Float) -> None:
+def naive_loss_forward(
+    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
+) -> None:
     """One thread per photo: its share of the mean loss, into out (N, 1)."""
     n = cuda.grid(1)
     if n < x.shape[0]:
@@ -123,12 +127,14 @@ def naive_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix, 
         if labels[n] >= 0:
             top, rest = log_sum(x, n)
             for c in range(x.shape[1]):
-                share -= target(labels[n], c, weights, smoothing) * (x[n, c] - top - rest)
+                share -= target(n, labels[n], c, weights, targets, smoothing) * (x[n, c] - top - rest)
         out[n, 0] = share / batch_weight(labels, weights)
 
 
 @cuda.jit
-def naive_loss_backward(x: Matrix, labels: Labels, weights: Vector, dy: Matrix, dx: Matrix, smoothing: Float) -> None:
+def naive_loss_backward(
+    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, dy: Matrix, dx: Matrix, smoothing: Float
+) -> None:
     """``dx = dy (p sum(target) - target)``, one thread per photo."""
     n = cuda.grid(1)
     if n >= x.shape[0]:
@@ -136,15 +142,17 @@ def naive_loss_backward(x: Matrix, labels: Labels, weights: Vector, dy: Matrix, 
     top, rest = log_sum(x, n)
     total = float32(0)
     for c in range(x.shape[1]):
-        total += target(labels[n], c, weights, smoothing)
+        total += target(n, labels[n], c, weights, targets, smoothing)
     scale = dy[n, 0] / batch_weight(labels, weights) if labels[n] >= 0 else float32(0)
     for c in range(x.shape[1]):
         p = float32(math.exp(x[n, c] - top - rest))
-        dx[n, c] = scale * (p * total - target(labels[n], c, weights, smoothing))
+        dx[n, c] = scale * (p * total - target(n, labels[n], c, weights, targets, smoothing))
 
 
 @cuda.jit
-def shared_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix, smoothing: Float) -> None:
+def shared_loss_forward(
+    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
+) -> None:
     """One warp per photo."""
     values = cuda.shared.array(LANES, float32)
     lane = cuda.threadIdx.x
@@ -160,7 +168,7 @@ def shared_loss_forward(x: Matrix, labels: Labels, weights: Vector, out: Matrix,
     share = float32(0)
     if labels[n] >= 0:
         for c in range(lane, x.shape[1], LANES):
-            share -= target(labels[n], c, weights, smoothing) * (x[n, c] - top - rest)
+            share -= target(n, labels[n], c, weights, targets, smoothing) * (x[n, c] - top - rest)
     share = meet(values, share, False)
     if lane == 0:
         out[n, 0] = share / batch_weight(labels, weights)
@@ -194,20 +202,30 @@ def _weights(case: Case, arrays: Arrays) -> Any:
     return arrays["class weights"]
 
 
+def _targets(case: Case, arrays: Arrays) -> Any:
+    """Every photo's target as a device matrix, one without rows where labels teach alone."""
+    if case.attributes["taught"]:
+        return arrays["targets"]
+    if "no targets" not in arrays:
+        arrays["no targets"] = cuda.device_array((0, case.inputs[0][-1]), np.float32)
+    return arrays["no targets"]
+
+
 def _smoothing(case: Case) -> float:
     return float(str(case.attributes["label_smoothing"]))
 
 
 def launch_naive_loss_forward(case: Case, arrays: Arrays) -> None:
-    x, out, weights = arrays["x"], arrays["out"], _weights(case, arrays)
-    naive_loss_forward[over(x.shape[0])](x, arrays["labels"], weights, out, _smoothing(case))
+    x, out, weights, targets = arrays["x"], arrays["out"], _weights(case, arrays), _targets(case, arrays)
+    naive_loss_forward[over(x.shape[0])](x, arrays["labels"], weights, targets, out, _smoothing(case))
 
 
 def launch_naive_loss_backward(case: Case, arrays: Arrays) -> None:
-    x, dy, dx, weights = arrays["x"], arrays["dy"], arrays["dx"], _weights(case, arrays)
-    naive_loss_backward[over(x.shape[0])](x, arrays["labels"], weights, dy, dx, _smoothing(case))
+    x, dy, dx = (arrays[name] for name in ("x", "dy", "dx"))
+    weights, targets = _weights(case, arrays), _targets(case, arrays)
+    naive_loss_backward[over(x.shape[0])](x, arrays["labels"], weights, targets, dy, dx, _smoothing(case))
 
 
 def launch_shared_loss_forward(case: Case, arrays: Arrays) -> None:
-    x, out, weights = arrays["x"], arrays["out"], _weights(case, arrays)
-    shared_loss_forward[at((x.shape[0],), (LANES,))](x, arrays["labels"], weights, out, _smoothing(case))
+    x, out, weights, targets = arrays["x"], arrays["out"], _weights(case, arrays), _targets(case, arrays)
+    shared_loss_forward[at((x.shape[0],), (LANES,))](x, arrays["labels"], weights, targets, out, _smoothing(case))

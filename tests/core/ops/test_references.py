@@ -24,8 +24,8 @@ def run(case, given, dtype, mode=MODE):
     rule = OPS[case.op]
     own = {k: v if k == "labels" else v.astype(dtype) for k, v in given.items()}
     names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
-    inputs = [own[n] for n in names] + ([own["labels"]] if "labels" in own else [])
-    parameters = {k: v for k, v in own.items() if k not in (*names, "labels", "dy")}
+    inputs = [own[n] for n in (*names, "labels", "targets") if n in own]
+    parameters = {k: v for k, v in own.items() if k not in (*names, "labels", "targets", "dy")}
     result = rule.forward(case.attributes, inputs, parameters, mode)
     out, dy = result.output, own["dy"]
     if case.activation:
