@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -96,13 +97,21 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
             if entry.name.startswith(".") or entry.name.lower() in NOT_PHOTOS:
                 continue
             ending = os.path.splitext(entry.name)[1].lower()
-            if ending in ENDINGS and not entry.is_dir():
+            try:
+                inside = entry.is_dir()
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                reason = "The link leads back to itself."
+                skipped.append(Skipped(readable("/".join((*parts, entry.name))), reason))
+                continue
+            if inside:
+                folders.append(entry.name)
+            elif ending in ENDINGS:
                 names.append(entry.name)
-            elif ending in UNREADABLE and not entry.is_dir():
+            elif ending in UNREADABLE:
                 reason = f"{UNREADABLE[ending]} photos are not read; save the photo as JPEG or PNG."
                 skipped.append(Skipped(readable("/".join((*parts, entry.name))), reason))
-            elif entry.is_dir():
-                folders.append(entry.name)
     return sorted(names), sorted(folders)
 
 

@@ -111,6 +111,16 @@ def test_loops_of_links_end_and_each_folder_counts_once(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
+@pytest.mark.parametrize("name", ["itself", "itself.jpg", "itself.heic"])
+def test_a_link_to_itself_is_told_and_the_photos_beside_it_are_read(tmp_path, name):
+    plant(tmp_path, "a/1.jpg", "b/2.jpg")
+    (tmp_path / "a" / name).symlink_to(name)
+    dataset = open_folder(tmp_path)
+    assert set(dataset.paths) == {"a/1.jpg", "b/2.jpg"}
+    assert [(s.path, s.reason) for s in dataset.skipped] == [(f"a/{name}", "The link leads back to itself.")]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
 def test_photos_may_be_reached_by_links(tmp_path):
     outside = plant(tmp_path / "outside", "x/1.jpg")
     root = plant(tmp_path / "root", "b/2.jpg")
