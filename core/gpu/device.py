@@ -16,7 +16,7 @@ from core.errors import DeviceError, OutOfMemory
 from core.gpu import turing
 from core.gpu.compiler import Recipe, compile_recipes
 from core.gpu.cuda import driver
-from core.gpu.tensor_map import TensorMap
+from core.gpu.tensor_map import PhotoMap, TensorMap
 
 OLDEST: Final = turing.CAPABILITY
 """Turing: the oldest that the kernels are compiled for and tested with."""
@@ -91,7 +91,7 @@ class Function:
     ) -> None:
         """Queue one run; values in the order of the kernel's signature."""
         self.allow_shared(shared)
-        given = tuple(check(v.encode()) if isinstance(v, TensorMap) else v for v in values)
+        given = tuple(check(v.encode()) if isinstance(v, TensorMap | PhotoMap) else v for v in values)
         check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (given, self._kinds), 0))
 
     def allow_shared(self, shared: int) -> None:

@@ -54,44 +54,45 @@ def pack_parts(weights: Sequence[Array], size: int, backward: bool) -> Array:
 
 def halo(
     layer: str, direction: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str,
-    mask: Tensor | None, masking: str, accumulate: bool, second: int, tile: Tile,
+    mask: Tensor | None, masking: str, accumulate: bool, second: int, tile: Tile, lines: bool = False,
 ) -> Launch:  # fmt: skip
     """As `core.gpu.convolution.halo`, in bf16, with filters of `pack_parts` in blocks of the tile's depth."""
     columns, limit = out.padded, batch * (x.height + 1) * (x.width + 1)
     blocks = x.padded * 2 // tile.depth
     values = (
         x.address, weight, bias, out.address, mask.address if mask else 0, limit, columns,
-        halo_warpgroup.part_pixels(tile, x.width, bool(second)),
+        halo_warpgroup.part_pixels(tile, x.width, bool(second), lines),
         *fast_divisor((x.height + 1) * (x.width + 1)), *fast_divisor(x.width + 1), x.height, x.width, x.pitch, blocks,
         -second, out.pitch, mask.pitch if mask else 0, RELU[activation], RELU[masking] if mask else 0, int(accumulate),
     )  # fmt: skip
     kinds = tuple(str(a) for a in halo_warpgroup.ARGUMENTS)
     recipe = Recipe(
-        "halo_warpgroup", "make_halo_products", (tile.numbers, bool(second)), kinds, tile.threads, tile.blocks
+        "halo_warpgroup", "make_halo_products", (tile.numbers, bool(second), lines), kinds, tile.threads, tile.blocks
     )
     rows = batch * x.height * x.width
     return Launch(
         layer, direction, "tensor_core", recipe, (blocks_of(limit, tile.rows), blocks_of(columns, tile.columns), 1),
-        (tile.threads, 1, 1), halo_warpgroup.shared_bytes(tile, x.width, blocks, bool(second)), values,
+        (tile.threads, 1, 1), halo_warpgroup.shared_bytes(tile, x.width, blocks, bool(second), lines), values,
         flops=2 * rows * columns * (9 * x.padded + second),
         bytes=2 * rows * (x.padded + second + columns * (1 + int(accumulate) + (mask is not None))),
     )  # fmt: skip
 
 
 def resident_halo(
-    layer: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str, tile: Tile, processors: int
-) -> Launch:
+    layer: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str, tile: Tile,
+    processors: int, lines: bool = False,
+) -> Launch:  # fmt: skip
     """The same forward, with all filters of a block in shared memory: the tile's depth are all channels."""
     columns, limit = out.padded, batch * (x.height + 1) * (x.width + 1)
     groups = tile.warp_rows // 4
     tiles = blocks_of(limit, tile.rows // groups)
     values = (
-        x.address, weight, bias, out.address, limit, tiles, columns, halo_resident.room_of(tile, x.width),
+        x.address, weight, bias, out.address, limit, tiles, columns, halo_resident.room_of(tile, x.width, lines),
         *fast_divisor((x.height + 1) * (x.width + 1)), *fast_divisor(x.width + 1), x.height, x.width, x.pitch,
         out.pitch, RELU[activation],
     )  # fmt: skip
     kinds = tuple(str(a) for a in halo_resident.ARGUMENTS)
-    recipe = Recipe("halo_resident", "make_resident_halo", (tile.numbers,), kinds, tile.threads, tile.blocks)
+    recipe = Recipe("halo_resident", "make_resident_halo", (tile.numbers, lines), kinds, tile.threads, tile.blocks)
     across, rows = columns // tile.columns, batch * x.height * x.width
     down = min(blocks_of(tiles, groups), max(1, tile.blocks * processors // across))
     return Launch(
@@ -201,7 +202,7 @@ def photo_gradient(
 
 
 def row_gradient(
-    layer: str, batch: int, x: Tensor, dy: Tensor, tile: Tile, processors: int
+    layer: str, batch: int, x: Tensor, dy: Tensor, tile: Tile, processors: int, lines: bool = False
 ) -> tuple[Launch, int] | None:
     """The launch of the partial weight gradients of a 3x3 convolution of stride 1, and how many there are.
 
@@ -211,7 +212,7 @@ def row_gradient(
     """
     filters, depth, most = dy.padded, 9 * x.padded, SHARED // tile.blocks - RESERVED
     shape = row_gradient_warpgroup.Rows(
-        x.padded // PART, x.width, min(tile.rows, x.height), tile.columns // 64, 1, tile.depth
+        x.padded // PART, x.width, min(tile.rows, x.height), tile.columns // 64, 1, tile.depth, lines
     )
     shape = replace(shape, stages=min(tile.stages, most // shape.shared))
     if shape.stages < 3 or shape.waste(x.height) > FILLED:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 from numba.core import types as numba_types
 
-from core.gpu.tensor_map import TensorMap
+from core.gpu.tensor_map import PhotoMap, TensorMap
 from tests.helpers.emulated_gpu import Machine, _caster
 
 
@@ -41,12 +41,13 @@ class Boxes(Machine):
         self.late, self.works, self.lock = late, {}, threading.Lock()
         self.cuda.syncwarp = lambda: self.warps._gather(None)
         self.known |= {
-            "copy_box": self._copy_box, "store_box": self._store_box, "commit_boxes": self._commit,
+            "copy_box": self._copy_box, "copy_photo_box": self._copy_photo_box,
+            "store_box": self._store_box, "commit_boxes": self._commit,
             "prefetch_map": lambda at: None, "show_barriers": lambda: None, "show_to_tensor_cores": lambda: None,
             "make_barrier": lambda at, n: self.barriers.__setitem__(int(at), Barrier(int(n))),
             "expect_bytes": lambda at, size: self.barriers[int(at)].report(1, int(size)),
             "arrive": lambda at: self.barriers[int(at)].report(1, 0), "wait_for": self._wait_for,
-            "meet": lambda number: self._meet(number, 128), "meet_many": self._meet,
+            "uniform": lambda value: value, "meet": lambda number: self._meet(number, 128), "meet_many": self._meet,
             "shared_load2": lambda at: tuple(self.shared_bytes(at, 8).view(np.uint32)),
         }  # fmt: skip
 
@@ -88,16 +89,23 @@ class Boxes(Machine):
 
     def _arrive_boxes(self, barrier):
         boxes, barrier.boxes = barrier.boxes, []
-        for place, seen, column, row, size in boxes:
-            for address, at in self._lines(place, seen, column, row):
+        for lines, size in boxes:
+            for address, at in lines:
                 words = (0, 0, 0, 0) if at is None else self.memory.load(at, 4)
                 self.shared_bytes(address, 16)[:] = np.array(words, np.uint32).view(np.uint8)
             barrier.report(0, -size)
 
     def _copy_box(self, place, seen, column, row, at):
-        barrier, size = self.barriers[int(at)], 2 * seen.box_rows * seen.box_columns
+        lines = self._lines(int(place), seen, int(column), int(row))
+        self._send(lines, 2 * seen.box_rows * seen.box_columns, self.barriers[int(at)])
+
+    def _copy_photo_box(self, place, seen, channel, column, row, photo, at):
+        lines = self._photo_lines(int(place), seen, int(channel), int(column), int(row), int(photo))
+        self._send(lines, 2 * seen.box_height * seen.box_width * seen.box_channels, self.barriers[int(at)])
+
+    def _send(self, lines, size, barrier):
         with barrier.condition:
-            barrier.boxes.append((int(place), seen, int(column), int(row), size))
+            barrier.boxes.append((lines, size))
             barrier.condition.notify_all()
             if not self.late:
                 self._arrive_boxes(barrier)
@@ -113,6 +121,19 @@ class Boxes(Machine):
                 inside = row + r < seen.rows and column + c < seen.columns
                 at = seen.address + 2 * ((row + r) * seen.pitch + column + c) if inside else None
                 yield swizzled(place + r * line + 2 * c, line), at
+
+    def _photo_lines(self, place, seen, channel, column, row, photo):
+        """The same of a box of a photo's pixels."""
+        assert isinstance(seen, PhotoMap)
+        assert seen.pitch % 8 == channel % 8 == 0
+        assert 0 <= photo < seen.photos
+        line = 2 * seen.box_channels
+        assert place % (8 * line) == 0, "the swizzle begins anew"
+        for y, x, c in np.ndindex(seen.box_height, seen.box_width, seen.box_channels // 8):
+            inside = 0 <= row + y < seen.height and 0 <= column + x < seen.width and channel + 8 * c < seen.channels
+            pixel = (photo * seen.height + row + y) * seen.width + column + x
+            at = seen.address + 2 * (pixel * seen.pitch + channel + 8 * c) if inside else None
+            yield swizzled(place + (y * seen.box_width + x) * line + 16 * c, line), at
 
     def _store_box(self, seen, column, row, place):
         self.here.begun = [*getattr(self.here, "begun", []), (int(place), seen, int(column), int(row))]
@@ -131,15 +152,15 @@ class Boxes(Machine):
                     if at is not None:
                         self.memory.store(at, *self.shared_bytes(address, 16).view(np.uint32))
 
-    def _make_products(self, columns, tiles, across=(False, False), first_only=0):
+    def _make_products(self, columns, tiles, across=(False, False), first_only=0, narrow=()):
         def start(sums, a_low, a_high, a_step, b_low, b_high, every):
             def multiply():
                 found = []
-                for places in tiles:
-                    product = np.zeros((64, columns))
-                    for first, steps, other in places:
+                for wide, places, always in [(columns, t, True) for t in tiles] + [(8, t, False) for t in narrow]:
+                    product = np.zeros((64, wide))
+                    for first, steps, other in places if always or int(every) == 1 else ():
                         a = self._factor(int(a_low) + first + steps * int(a_step), int(a_high), 64, across[0])
-                        b = self._factor(int(b_low) + other, int(b_high), columns, across[1])
+                        b = self._factor(int(b_low) + other, int(b_high), wide, across[1])
                         product += a @ b.T
                     found.append(product)
                 return found
@@ -162,8 +183,8 @@ class Boxes(Machine):
                     assert not across
                     place = start + r // 8 * down + k // 8 * along + r % 8 * 16 + k % 8 * 2
                 elif across:
-                    assert r < line // 2, "one block of lines"
-                    place = swizzled(start + k // 8 * down + k % 8 * line + 2 * r, line)
+                    block, column = divmod(r, line // 2)
+                    place = swizzled(start + block * along + k // 8 * down + k % 8 * line + 2 * column, line)
                 else:
                     place = swizzled(start + r // 8 * down + r % 8 * line + 2 * k, line)
                 found[r, k] = self.shared_bytes(place, 2).view(np.uint16)[0]

@@ -34,6 +34,16 @@ def copy_box(context, place, tensor_map, column, row, barrier):
 
 
 @intrinsic
+def copy_photo_box(context, place, tensor_map, channel, column, row, photo, barrier):
+    """`copy_box` of a box of a photo's pixels, whose first may lie beyond its edges."""
+    text = (
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1, {$2, $3, $4, $5}], "
+        "[$6];"
+    )
+    return instruction(text, [], [_u, _l, _i, _i, _i, _i, _u], True, True)
+
+
+@intrinsic
 def store_box(context, tensor_map, column, row, place):
     """Start the copy of a box from shared memory to (row, column); what lies beyond the matrix is left out."""
     text = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3];"

@@ -52,7 +52,8 @@ ARGUMENTS: Final = (
 class Rows:
     """A block's work: `parts` of 8 channels, photos `width` pixels wide, `rows` of `abreast` photos a turn.
 
-    `tiles` x 64 filters, stages.
+    `tiles` x 64 filters, stages. `lines`: eight lanes copy eight pixels of a part, a line of shared memory, not the
+    parts of a pixel.
     """
 
     parts: int
@@ -61,6 +62,7 @@ class Rows:
     tiles: int
     stages: int
     abreast: int = 1
+    lines: bool = False
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -81,12 +83,14 @@ class Rows:
     def room(self) -> int:
         """Pixels' room of a part of a row of x: one more on either side."""
         least = 8 * self.eights + 2
+        if self.lines:
+            return -(-least // 8) * 8
         return least + (SPREAD.get(self.parts, 1) - least) % 8
 
     @property
     def pitch(self) -> int:
-        """Pixels from 8 filters of the gradient to the next 8: one more, against bank conflicts."""
-        return 16 * self.steps + 1
+        """Pixels from 8 filters of the gradient to the next 8: one more, against bank conflicts, but for `lines`."""
+        return 16 * self.steps + (0 if self.lines else 1)
 
     @property
     def gradient(self) -> int:
@@ -168,9 +172,64 @@ def make_sender(shape: Rows) -> Any:
     return send
 
 
-def make_row_gradient(parts: int, width: int, rows: int, tiles: int, stages: int, abreast: int) -> Any:
+def make_line_copies(shape: Rows, rows: int, parts: int, apart: tuple[int, int], before: int) -> Any:
+    """Device function that starts the copies of a factor's `rows` rows, warp by warp.
+
+    A part's places, a line of eight for eight lanes, are `before` its first pixel; four parts a warp, or two, are whole
+    sectors of memory. `apart`: places from row to row and from part to part.
+    """
+    W, A, TOGETHER, (ROW, PART) = shape.width, shape.abreast, 4 if parts % 4 == 0 else 2 - parts % 2, apart
+    ACROSS, PLACES = parts // TOGETHER, 32 // TOGETHER
+    STRETCHES, WARPS = -(-(A * (W + 1) - 1 + before) // PLACES), THREADS // 32
+    UNITS, (S_MUL, S_SHIFT), (A_MUL, A_SHIFT) = rows * ACROSS * STRETCHES, fast_divisor(STRETCHES), fast_divisor(ACROSS)
+    N_MUL, N_SHIFT = fast_divisor(W + 1)
+
+    @device_function
+    def copy(to, source, first, height, left, pitch, warp, lane):
+        part, place = i32(lane // PLACES), i32(lane % PLACES)
+        for i in range(warp, UNITS, WARPS):
+            q = i32(divide(u32(i), S_MUL, S_SHIFT))
+            row = i32(divide(u32(q), A_MUL, A_SHIFT))
+            p, c = i32((i - q * STRETCHES) * PLACES + place), i32((q - row * ACROSS) * TOGETHER + part)
+            u = i32(p - before)
+            a = i32(divide(u32(max(u, 0)), N_MUL, N_SHIFT)) if A > 1 else i32(0)
+            u = i32(u - a * (W + 1))
+            if u >= 0 and u < W and a < A:
+                ok = u32(first + row) < u32(height) and a < left
+                at = i32(i32((a * height + row) * W + u) * pitch + c * 8)
+                copy_async16(
+                    u32(to + u32((row * ROW + c * PART + p) * 16)), u64(source + u64(i64(at) * 2)) if ok else source,
+                    u32(16) if ok else u32(0),
+                )
+
+    return copy
+
+
+def make_line_sender(shape: Rows) -> Any:
+    """`make_sender` with copies by whole lines."""
+    P, W, F, R, A = shape.parts, shape.width, 8 * shape.tiles, shape.rows, shape.abreast
+    GRADIENT = shape.gradient
+    copy_x = make_line_copies(shape, R + 2, P, (P * shape.room, shape.room), 1)
+    copy_dy = make_line_copies(shape, R, F, (shape.eights * 8, shape.pitch), 0)
+
+    @device_function
+    def send(slot, place, tid):
+        x, dy, turn, turns, t_mul, t_shift, photos, height, pitch, ldy = place
+        n = i32(divide(u32(turn), t_mul, t_shift))
+        y = i32((turn - n * turns) * R)
+        first, left = i64(i64(i32(n * A * height + y)) * W), i32(photos - n * A)
+        warp, lane = uniform(i32(tid >> 5)), i32(tid & 31)
+        copy_x(slot, u64(x + u64((first - W) * pitch * 2)), i32(y - 1), height, left, pitch, warp, lane)
+        copy_dy(u32(slot + u32(GRADIENT * 16)), u64(dy + u64(first * ldy * 2)), y, height, left, ldy, warp, lane)
+
+    return send
+
+
+def make_row_gradient(
+    parts: int, width: int, rows: int, tiles: int, stages: int, abreast: int, lines: bool = False
+) -> Any:
     """The kernel as a Python function; the arguments are those of `Rows`."""
-    shape = Rows(parts, width, rows, tiles, stages, abreast)
+    shape = Rows(parts, width, rows, tiles, stages, abreast, lines)
     P, MT, ST, TH, STAGE, ONE = parts, tiles, stages, THREADS, shape.stage * 16, ONES["bf16"]
     BLOCKS, NACC, FILTERS = 3 * parts, tiles * (12 * parts + 4), TILE * tiles
     FIRST_ONE, UNITS, LAST, CHANNELS = shape.ones, shape.stage, (stages - 1) * shape.stage * 16, 8 * parts
@@ -179,7 +238,7 @@ def make_row_gradient(parts: int, width: int, rows: int, tiles: int, stages: int
     wide, narrow = shape.products()
     products = make_products(24 * parts, wide, (True, True), narrow=narrow)
     keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
-    wait, wait_all, send = WAIT_COPIES[ST - 3], WAIT_COPIES[0], make_sender(shape)
+    wait, wait_all, send = WAIT_COPIES[ST - 3], WAIT_COPIES[0], (make_line_sender if lines else make_sender)(shape)
 
     @device_function
     def clear(base, tid):

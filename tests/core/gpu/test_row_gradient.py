@@ -146,16 +146,17 @@ SHAPES = (
 """Photos, height, width, channels, filters and the tile."""
 
 
-def row_launch(x, dy, batch, height, width, channels, filters, tile, processors=132):
+def row_launch(x, dy, batch, height, width, channels, filters, tile, processors=132, lines=False):
     """The launch on x and dy at these addresses, as `problem` makes them with 8 channels before, and its splits."""
     source = Tensor(x, height, width, channels, channels, 2)
     gradient = Tensor(dy + 16, height, width, filters, filters + 16, 2)
-    return hopper_convolution.row_gradient("", batch, source, gradient, tile, processors)
+    return hopper_convolution.row_gradient("", batch, source, gradient, tile, processors, lines)
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["late copies", "late products"])
+@pytest.mark.parametrize("lines", [False, True], ids=["pixels", "lines"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_kernel_run_as_plain_python_gives_the_references_gradients(shape, late, monkeypatch):
+def test_the_kernel_run_as_plain_python_gives_the_references_gradients(shape, lines, late, monkeypatch):
     batch, height, width, channels, filters, tile = shape
     x, x_bits, dy, dy_bits = problem(batch, height, width, channels, filters, 8)
     memory = Memory(1 << 22)
@@ -167,7 +168,7 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradients(shape, la
     at = [memory.reserve(x_bits.nbytes), memory.reserve(dy_bits.nbytes)]
     memory.put(at[0], x_bits)
     memory.put(at[1], dy_bits)
-    launch, splits = row_launch(*at, batch, height, width, channels, filters, tile, 2)
+    launch, splits = row_launch(*at, batch, height, width, channels, filters, tile, 2, lines)
     size = launch.values[-1]
     partial = memory.reserve(4 * size * splits)
     machine.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
