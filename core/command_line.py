@@ -36,9 +36,12 @@ WITHOUT_TRAINING: Final = {"device": "where to compute"}
 
 CHANGEABLE: Final = frozenset({
     "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
-    "field", "leaf_tests",
+    "field", "leaf_tests", "teacher",
 })
 """What a resumed run may do otherwise than the run began; anything else would be another run."""
+
+METAVARS: Final = {"where": "COLUMN=VALUE", "teacher": "MODEL"}
+"""What stands for one value of a list in the help."""
 
 AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 """Numbers that may be given as "auto"."""
@@ -65,7 +68,8 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
         said = WITHOUT_TRAINING.get(name, row.help) if only else row.help
         help_text = said.replace("%", "%%") + _default_text(default)
         flag = "--" + OPTION_NAMES.get(name, name).replace("_", "-")
-        more: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "metavar": _metavar(row.choices, default)}
+        metavar = METAVARS.get(name) or _metavar(row.choices, default)
+        more: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "metavar": metavar}
         if isinstance(default, bool):
             group.add_argument(flag, nargs="?", const="true", help=help_text, **more)
             group.add_argument("--no-" + flag[2:], action="store_const", const="false", dest=name,
@@ -227,7 +231,7 @@ def _convert(text: Any, default: Any) -> Any:
 def _metavar(choices: Sequence[str], default: Any) -> str:
     if choices:
         return "{" + ",".join(choices) + "}"
-    names: dict[type, str] = {bool: "yes|no", int: "N", float: "X", tuple: "COLUMN=VALUE"}
+    names: dict[type, str] = {bool: "yes|no", int: "N", float: "X"}
     return names.get(type(default), "TEXT")
 
 

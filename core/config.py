@@ -113,6 +113,10 @@ class RunConfig:
     sampling: str = _row("natural", "loss", "Sampling", "how often photos of rare classes are drawn",
                          choices=("natural", "sqrt", "balanced"))
 
+    teacher: tuple[str, ...] = _row((), "loss", "Teachers", "model files or runs whose answers are learned")
+    teacher_share: float = _row(0.9, "loss", "Teachers' share", "share of the teachers' mean answer in what a photo "
+                                "teaches; the rest is its label", low=0.01, high=1.0)
+
     augment: str = _row("standard", "augmentation", "Augmentation", "how much photos are varied",
                         choices=("none", "light", "standard", "soft", "strong"), expert=False)
 

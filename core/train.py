@@ -34,6 +34,7 @@ from core.training.events import Progress, RunFailed, RunFinished
 from core.training.presets import PRESETS
 from core.training.run_folder import default_folder, read_config
 from core.training.setup import VALIDATION_BATCH, choose_device, compile_fitting, graph_in_use
+from core.training.teacher import Teachers, read_teachers
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
@@ -124,10 +125,13 @@ def dry_run(config: RunConfig) -> str:
     weights = () if config.class_weights == "none" else (1.0,) * len(classes)
     photos = round(len(dataset) * (1 - config.validation - config.test))
     training, batch = compile_fitting(config, graph, device, weights, photos)
+    lessons = read_teachers(config)
+    teachers = Teachers(lessons, config, classes, device, training.batch) if lessons else None
     validation = compile_inference(graph_in_use(config, graph), device, VALIDATION_BATCH[device], config.threads)
     photo_bytes = 3 * cache_side(config) ** 2
     rows = count_memory(
-        training, validation, len(dataset), photo_bytes, device=device, stream=config.stream_photos
+        training, validation, len(dataset), photo_bytes, device=device, stream=config.stream_photos,
+        teachers=() if teachers is None else teachers.plans,
     )
     return (f"{graph.name} for {len(classes)} classes on {device}, batches of {batch}\n\n"
             f"{describe_network(training)}\n\n{describe_memory(rows)}")

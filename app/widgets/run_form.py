@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -70,12 +71,12 @@ class Field:
                 return float(raw.replace(",", "."))
             except ValueError:
                 return raw
-        return tuple(raw.split()) if self._kind is tuple else raw
+        return split_values(raw) if self._kind is tuple else raw
 
     def set_value(self, value: Any) -> None:
         with QSignalBlocker(self.editor):
             if isinstance(value, tuple | list):
-                value = " ".join(value)
+                value = join_values(value)
             meant = self._kind is float and self.row.zero and not value  # a placeholder says so
             self._set("" if meant else f"{value:g}" if isinstance(value, float) else value)
 
@@ -174,6 +175,16 @@ class RunForm(QWidget):
 
     def _on_changed(self) -> None:
         self.changed.emit()
+
+
+def split_values(text: str) -> tuple[str, ...]:
+    """The values of a list, between blanks; one that holds blanks itself stands in quotes."""
+    return tuple(quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|(\S+)', text))
+
+
+def join_values(values: Sequence[str]) -> str:
+    """The text that `split_values` reads."""
+    return " ".join(f'"{value}"' if re.search(r"\s", value) else value for value in values)
 
 
 Editor = tuple[QWidget, Callable[[], Any], Callable[[Any], object], Callable[[Callable[[], None]], object]]

@@ -33,7 +33,8 @@ class Checkpoint:
     """All that a resumed run needs besides its photos.
 
     fingerprint: identity of the dataset and its split. logs: bytes of each log file that belong to
-    the steps before this checkpoint; what was written later is cut off on resume.
+    the steps before this checkpoint; what was written later is cut off on resume. teachers: SHA-256 of the files
+    that the run learns from.
     """
 
     config: Mapping[str, Any]
@@ -43,6 +44,7 @@ class Checkpoint:
     logs: Mapping[str, int]
     weights: Mapping[str, Array]
     optimizer: Mapping[str, Array]
+    teachers: tuple[str, ...] = ()
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -54,6 +56,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         "fingerprint": checkpoint.fingerprint,
         "state": {k: None if v == math.inf else v for k, v in asdict(checkpoint.state).items()},
         "logs": dict(checkpoint.logs),
+        **({"teachers": list(checkpoint.teachers)} if checkpoint.teachers else {}),
     }
     tensors = {WEIGHTS + name: array for name, array in checkpoint.weights.items()}
     tensors |= {OPTIMIZER + name: np.asarray(array) for name, array in checkpoint.optimizer.items()}
@@ -105,6 +108,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             logs={str(k): int(v) for k, v in header["logs"].items()},
             weights=_part(file.tensors, WEIGHTS),
             optimizer=_part(file.tensors, OPTIMIZER),
+            teachers=tuple(str(digest) for digest in header.get("teachers", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} has a header that cannot be read ({error}).") from error

@@ -30,8 +30,9 @@ def describe_network(plan: Plan) -> str:
 
 
 def count_memory(
-    training: Plan, validation: Plan, photos: int, photo_bytes: int, *, device: str, stream: bool
-) -> dict[str, int]:
+    training: Plan, validation: Plan, photos: int, photo_bytes: int, *, device: str, stream: bool,
+    teachers: Sequence[Plan] = (),
+) -> dict[str, int]:  # fmt: skip
     """Bytes that a run takes, by purpose, "memory of the run" in all.
 
     photos: how many there are; photo_bytes: of one decoded photo. The GPU has room for all photos, or for the way
@@ -46,6 +47,9 @@ def count_memory(
         on_device = [0, 0]
     known = replace(training.memory, photos=on_device[0])
     rows = {f"training: {f.name}": int(getattr(known, f.name)) for f in fields(Memory)}
+    if teachers:  # they look at the training plan's photos, or each has its own way for them
+        way = 0 if resident or device == "cpu" else STREAM_BUFFERS * training.batch * photo_bytes
+        rows["teachers"] = sum(replace(plan.memory, photos=way).total for plan in teachers)
     rows["validation plan"] = replace(validation.memory, photos=on_device[1]).total
     ahead = validation.batch if resident else max(training.batch, validation.batch)
     rows["photos gathered ahead"] = (AHEAD + 2) * ahead * photo_bytes

@@ -87,4 +87,8 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
                        "in training.")
     if setup.config.start:
         sources.append(f"Training started from the weights of {Path(setup.config.start).name}.")
+    if setup.teachers is not None:
+        share, names = setup.config.teacher_share, setup.teachers.names
+        sources.append(f"Learned from {names}: {share:.0%} of what each photo taught was their answer, the rest its "
+                       "label.")
     return replace(model, sections={model_card.DATA: {"sources": sources}, **model.sections})

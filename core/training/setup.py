@@ -27,6 +27,7 @@ from core.plan import compile_plan, cuda_problem
 from core.training.commands import Commands
 from core.training.events import Progress
 from core.training.relay import Relay
+from core.training.teacher import Teachers, describe_teachers, read_teachers
 from core.training.transfer import adopt, first_network, frozen_parameters, read_origin
 from core.training.validation import Validator, compile_inference
 
@@ -55,6 +56,7 @@ class Setup:
     graph_in_use: Graph
     device: str
     plan: Plan
+    teachers: Teachers | None
     validator: Validator
     train: Loader
     validation: Loader
@@ -67,6 +69,8 @@ class Setup:
         return self.photos.dataset.classes
 
     def close(self) -> None:
+        if self.teachers is not None:
+            self.teachers.close()
         self.plan.close()
         self.validator.plan.close()
 
@@ -76,6 +80,8 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     device, note = choose_device(config.device)
     origin = read_origin(config)
     config = adopt(config, origin)
+    lessons = read_teachers(config)
+    config = replace(config, teacher=tuple(str(teacher.path) for teacher in lessons))
     scanned = scan_field(config.field, config.label) if config.field else None  # its mistakes are told at once
     photos = yield from _prepare(config, device, commands)
     precision, told = choose_precision(config.precision, device)
@@ -88,6 +94,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     if device == "cuda":
         yield Progress("compile", 0, 0)
     plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
+    teachers = Teachers(lessons, config, classes, device, plan.batch) if lessons else None
     validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(network.weights)
     swap = None
@@ -97,14 +104,19 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         plan.keep_backgrounds(swap.backgrounds)
     validator.plan.keep_photos(photos.cache.photos, stream=True)
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
+    if teachers is not None:
+        teachers.borrow_photos(plan)
+    identity = fingerprint(photos)
+    told = (*told, *describe_teachers(lessons, config.teacher_share, identity))
     return Setup(
         config=replace(config, batch_size=batch),
         photos=photos,
-        fingerprint=fingerprint(photos),
+        fingerprint=identity,
         graph=graph,
         graph_in_use=used,
         device=device,
         plan=plan,
+        teachers=teachers,
         validator=validator,
         train=_loader(config, photos, TRAIN, batch, resident, swap),
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
@@ -224,7 +236,7 @@ def compile_training(
 ) -> Plan:
     """The training plan of a run; its batch is one of the `accumulate` parts of a step."""
     return compile_plan(
-        with_loss(graph, config.label_smoothing, weights_of_classes),
+        with_loss(graph, config.label_smoothing, weights_of_classes, bool(config.teacher)),
         device=device, batch=max(batch // config.accumulate, 1), training=True, precision=config.precision,
         algorithm=config.algorithm, optimizer=optimizer_of(config), frozen=frozen_parameters(config, graph),
         seed=config.seed, threads=config.threads, verify=config.verify,

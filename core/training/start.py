@@ -64,6 +64,11 @@ def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
             f"The photos are not those that the run {path} began with: {change}. Put them back as they were, "
             f"or start a new run from its weights with --from {path}."
         )
+    if checkpoint.teachers != (setup.teachers.digests if setup.teachers else ()):
+        raise ModelFileError(
+            f"The teachers are not those that the run {path} has learned from. Put their files back as they were, or "
+            f"name where they lie now with --teacher, in the same order. A new run can start with --from {path}."
+        )
     wanted = {name: parameter.shape for name, parameter in setup.graph.parameters().items()}
     if {name: array.shape for name, array in checkpoint.weights.items()} != wanted:
         raise ModelFileError(f"The checkpoint in {path} is of another network than its config.json says.")

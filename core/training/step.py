@@ -24,7 +24,7 @@ def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: Ph
     Parts give the loss and the gradient of the whole batch, also where class weights make some parts heavier.
     `following` is the next step's batch, whose photos may travel meanwhile.
     """
-    parts = [cut_batch(batch, first, first + plan.batch) for first in range(0, len(batch.labels), plan.batch)]
+    parts = split_batch(batch, plan.batch)
     upcoming = [*parts[1:], None if following is None else cut_batch(following, 0, plan.batch)]
     if len(parts) == 1:
         plan.announce(upcoming[0])
@@ -68,6 +68,11 @@ def pair_with_next(batches: Iterable[PhotoBatch]) -> Iterator[tuple[PhotoBatch, 
         yield before, None
 
 
+def split_batch(batch: PhotoBatch, size: int) -> list[PhotoBatch]:
+    """The batch in parts of at most `size` photos."""
+    return [cut_batch(batch, first, first + size) for first in range(0, len(batch.labels), size)]
+
+
 def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
     """Photos `first` to `end` (excluded) of a batch."""
     if first == 0 and end >= len(batch.labels):
@@ -79,6 +84,7 @@ def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
         rows=batch.rows[part],
         labels=batch.labels[part],
         index=None if batch.index is None else batch.index[part],
+        targets=None if batch.targets is None else batch.targets[part],
     )
 
 
@@ -98,14 +104,15 @@ def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str, 
     The forward walk is done again with a plan that returns the output of every layer; `photos` are those
     that the batch's index counts.
     """
+    batch = replace(batch, targets=None)  # an inference plan has no loss
     if batch.photos is None:
         batch = replace(batch, photos=np.take(photos, np.asarray(batch.index), axis=0), index=None)
     names = [node.name for node in graph.nodes[1:]]
     probe = compile_plan(graph, device=device, batch=plan.batch, outputs=names, optimizer=Optimizer())
     try:
         probe.load(plan.weights())
-        for first in range(0, len(batch.labels), plan.batch):
-            values = probe.predict(cut_batch(batch, first, first + plan.batch))
+        for part in split_batch(batch, plan.batch):
+            values = probe.predict(part)
             for name in names:
                 if name in values and not np.isfinite(values[name]).all():
                     return name

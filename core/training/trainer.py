@@ -170,6 +170,8 @@ class _Run:
     ) -> Generator[Event, None, None]:
         config, plan, before = self._config, self.setup.plan, self.state
         rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
+        if self.setup.teachers is not None:
+            batch = self.setup.teachers.teach(batch, following)
         result = take_step(plan, batch, rate, following)
         if not result.is_finite:
             layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
@@ -231,7 +233,7 @@ class _Run:
                 raise diverged(state.step, float("nan"), name.rpartition(".")[0], str(self.folder.path / LAST))
         checkpoint = Checkpoint(
             to_dict(self._config), setup.classes, setup.fingerprint, state, self.folder.sync(), weights,
-            setup.plan.state(),
+            setup.plan.state(), setup.teachers.digests if setup.teachers else (),
         )
         path = save_checkpoint(self.folder.path, checkpoint)
         self._saved_at = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -17,7 +18,7 @@ from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 from core.training.commands import Commands
 from core.training.events import Progress
-from core.training.step import cut_batch, pair_with_next
+from core.training.step import pair_with_next, split_batch
 
 RENEWING_BATCHES: Final = 30
 """Batches over which batch norm's statistics are renewed; forgetting 0.1 each, 4 % of the old ones are left."""
@@ -82,10 +83,10 @@ def weights_to_judge(plan: Plan, loader: Loader, epoch: int) -> dict[str, Array]
     if not plan.program.uses_batch_statistics():
         return averaged
     plan.load(averaged)
-    batches = loader.batches(epoch)
+    batches, taught = loader.batches(epoch), plan.program.taught
     for batch in itertools.islice(batches, RENEWING_BATCHES):
-        for first in range(0, len(batch.labels), plan.batch):
-            plan.gradient(cut_batch(batch, first, first + plan.batch))
+        for part in split_batch(batch, plan.batch):  # statistics ask no teacher: of the gradient nothing is used
+            plan.gradient(replace(part, targets=np.zeros((len(part.labels), taught), np.float32)) if taught else part)
     batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
     renewed = plan.weights()
     plan.load(weights)

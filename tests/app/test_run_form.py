@@ -31,6 +31,14 @@ def test_values_go_in_and_come_out(form):
     assert from_dict(form.values()) == config
 
 
+def test_paths_with_blanks_stay_whole_in_a_list(form):
+    config = RunConfig(teacher=(r"C:\My runs\first", "/runs/second", "./third one/best.safetensors"), teacher_share=0.5)
+    form.set_values(config)
+    assert from_dict(form.values()) == config
+    form.fields["teacher"].editor.setText('  "/a b"  /c ')
+    assert form.values()["teacher"] == ("/a b", "/c")
+
+
 def test_the_first_wrong_field_is_found_and_has_room_for_its_problem(form, qtbot):
     form.set_expert(True)
     form.resize(300, 600)

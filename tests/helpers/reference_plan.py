@@ -27,6 +27,7 @@ class ReferencePlan(Plan):
         self._gradient = np.zeros(self.layout.trained, np.float32)
         self._parts = self._seen = 0
         self._step = 0
+        self._backgrounds = None
         self._state = update.initial_state(optimizer, self._gradient)
         self._decayed = np.zeros(self.layout.trained, bool)
         for first, end in self.layout.decayed:
@@ -121,7 +122,7 @@ class ReferencePlan(Plan):
         height, width, _ = node.shape
         photos = self._kept[batch.index] if batch.photos is None else batch.photos
         return photo.transform(photos, batch.rows, (height, width), node.attributes["mean"],
-                               node.attributes["std"], getattr(self, "_backgrounds", None))
+                               node.attributes["std"], self._backgrounds)
 
     def _flat(self, arrays):
         flat = np.zeros(self.layout.trained, np.float32)

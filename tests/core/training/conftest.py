@@ -21,8 +21,9 @@ def reference_plans(monkeypatch):
         )
 
     monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report, cancelled: report("compile", 1, 1))
-    for module in ("training.setup", "training.validation", "training.step", "diagnosis.prediction"):
-        monkeypatch.setattr(f"core.{module}.compile_plan", compile_plan)
+    for module in ("setup", "validation", "step", "teacher"):
+        monkeypatch.setattr(f"core.training.{module}.compile_plan", compile_plan)
+    monkeypatch.setattr("core.diagnosis.prediction.compile_plan", compile_plan)
 
 
 @pytest.fixture

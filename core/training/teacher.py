@@ -1,0 +1,149 @@
+"""Learning from a teacher: networks that answer each batch first, so that the student learns what they say of it.
+
+The teachers see the very photos the student sees, augmented alike (Beyer et al., "Knowledge distillation: a good
+teacher is patient and consistent", 2022). A photo's target is ``(1 - share) * label + share * mean of the teachers'
+probabilities``; the label is smoothed as without teachers, a probability is the softmax of the logits over the
+temperature of the teacher's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, final
+
+import numpy as np
+
+from core.config import RunConfig
+from core.device import PhotoBatch, Plan
+from core.diagnosis.figures import softmax
+from core.diagnosis.model_file import BEST, ModelFile, find_model, read_model
+from core.diagnosis.photo_size import with_photo_side
+from core.errors import ModelFileError
+from core.graph import Graph
+from core.ops.contract import Array
+from core.plan import compile_plan
+from core.program import fold_batch_norm, fold_weights
+from core.training.step import pair_with_next, split_batch
+
+COLOURS: Final = 3
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Teacher:
+    """A model file to learn from. graph: for photos of the training's size; digest: SHA-256 of the file."""
+
+    path: Path
+    model: ModelFile
+    graph: Graph
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """Of the file, or of the run whose best model it is."""
+        return self.path.parent.name if self.path.name == BEST else self.path.name
+
+
+def read_teachers(config: RunConfig) -> tuple[Teacher, ...]:
+    """The files that `config.teacher` names. Raises ModelFileError where one is no model or cannot see these photos."""
+    return tuple(_read(find_model(Path(name).expanduser().absolute()), config.image_size) for name in config.teacher)
+
+
+def _read(path: Path, side: int) -> Teacher:
+    model = read_model(path)
+    if model.graph.photo_shape[2] != COLOURS:
+        raise ModelFileError(f"{path} looks at photos without colour; a teacher needs squares in colour.")
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Teacher(path, model, with_photo_side(model.graph, side), digest)
+
+
+def describe_teachers(teachers: Sequence[Teacher], share: float, fingerprint: str) -> tuple[str, ...]:
+    """Who teaches, and whether the figures may be too kind for it; fingerprint: of the photos and their split."""
+    if not teachers:
+        return ()
+    said = (f"Learning from {_listed(teachers)}: {share:.0%} of what each photo teaches is their answer, the rest its "
+            "label.")  # fmt: skip
+    others = [t for t in teachers if t.model.data_hash != fingerprint]
+    if not others:
+        return (said,)
+    return said, (f"{_listed(others)} learned from other photos, or from another split of these: where that has taught "
+                  "photos by which this run is judged, its figures are too kind.")  # fmt: skip
+
+
+def _listed(teachers: Sequence[Teacher]) -> str:
+    return ", ".join(teacher.name for teacher in teachers)
+
+
+def order_classes(teacher: Teacher, classes: Sequence[str]) -> Array:
+    """Place of each class among the teacher's, by name. Raises ModelFileError naming those that it does not know."""
+    known = teacher.model.classes
+    unknown = [name for name in classes if name not in known]
+    if unknown:
+        raise ModelFileError(
+            f"{teacher.path} cannot teach these photos: it does not know the "
+            f"{'class' if len(unknown) == 1 else 'classes'} {', '.join(unknown)}. It knows {', '.join(known)}."
+        )
+    return np.array([known.index(name) for name in classes])
+
+
+@final
+class Teachers:
+    """The teachers of a run on its device, each a plan for inference in the run's precision; `batch` as the student's.
+
+    Raises ModelFileError where one does not know a class, and what `compile_plan` raises.
+    """
+
+    def __init__(
+        self, read: Sequence[Teacher], config: RunConfig, classes: Sequence[str], device: str, batch: int
+    ) -> None:
+        self._read, self._config, self._classes = tuple(read), config, len(classes)
+        self._orders = [order_classes(teacher, classes) for teacher in read]
+        self.plans: list[Plan] = []
+        for teacher in read:
+            plan = compile_plan(
+                fold_batch_norm(teacher.graph), device=device, batch=batch, precision=config.precision,
+                algorithm=config.algorithm, threads=config.threads, verify=config.verify,
+            )
+            plan.load(fold_weights(teacher.graph, teacher.model.weights))
+            self.plans.append(plan)
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """What the files are known by."""
+        return tuple(teacher.digest for teacher in self._read)
+
+    @property
+    def names(self) -> str:
+        return _listed(self._read)
+
+    def borrow_photos(self, student: Plan) -> None:
+        """Look at the photos and grounds that the student's plan keeps."""
+        for plan in self.plans:
+            plan.borrow_photos(student)
+
+    def teach(self, batch: PhotoBatch, following: PhotoBatch | None = None) -> PhotoBatch:
+        """The batch with its targets; `following` is the next, whose photos may travel meanwhile."""
+        share, smoothing = self._config.teacher_share, self._config.label_smoothing
+        targets = np.full((len(batch.labels), self._classes), (1 - share) * smoothing / self._classes)
+        targets[np.arange(len(batch.labels)), batch.labels] += (1 - share) * (1 - smoothing)
+        for teacher, plan, order in zip(self._read, self.plans, self._orders, strict=True):
+            logits = self._ask(plan, batch, following)[:, order]
+            targets += share / len(self.plans) * softmax(logits, teacher.model.temperature)
+        return replace(batch, targets=targets.astype(np.float32))
+
+    def _ask(self, plan: Plan, batch: PhotoBatch, following: PhotoBatch | None) -> Array:
+        parts = split_batch(batch, plan.batch)
+        upcoming = None if following is None else split_batch(following, plan.batch)[0]
+        logits = []
+        for part, after in pair_with_next(parts):
+            plan.announce(upcoming if after is None else after)
+            logits.append(plan.predict(part)["logits"])
+        return np.concatenate(logits)
+
+    def close(self) -> None:
+        for plan in self.plans:
+            plan.close()

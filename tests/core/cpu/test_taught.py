@@ -1,0 +1,104 @@
+"""A CPU plan whose loss has targets of its own for each photo: gradients, parts, verification, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.cpu.plan import CpuPlan
+from core.device import Optimizer, PhotoBatch
+from core.errors import InputError
+from core.graph import PHOTO
+from core.models import build, initial_weights
+from core.ops.builder import with_loss
+from core.ops.contract import Mode
+from core.ops.network import loss_and_gradients
+from core.ops.photo import identity_rows, transform
+from core.training.step import take_step
+from tests.helpers.compare import assert_close
+
+CLASSES, SIDE = 5, 36
+WEIGHTS = (0.2, 3.0, 1.0, 0.0, 2.0)
+
+
+def graph_of(weights=(), taught=True, name="squeezenet1_1"):
+    return with_loss(build(name, CLASSES, SIDE, dropout=0.3), 0.0 if taught else 0.1, weights, taught)
+
+
+def batch_of(count):
+    draw = np.random.default_rng(2)
+    photos = draw.integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
+    labels = draw.integers(0, CLASSES, count).astype(np.int32)
+    targets = draw.dirichlet(np.ones(CLASSES), count).astype(np.float32)
+    return PhotoBatch(photos, identity_rows(count, (SIDE, SIDE), (SIDE, SIDE)), labels, targets=targets)
+
+
+def plan_of(graph, batch, **more):
+    plan = CpuPlan(graph, batch=batch, training=True, seed=5, optimizer=Optimizer("sgd"), **more)
+    plan.load(initial_weights(graph, 3))
+    return plan
+
+
+@pytest.mark.parametrize("weights", [(), WEIGHTS])
+@pytest.mark.parametrize("count", [1, 3])
+def test_loss_and_gradients_agree_with_the_reference(weights, count):
+    graph, batch = graph_of(weights), batch_of(count)
+    plan, photo = plan_of(graph, 4, threads=2), graph.node(PHOTO)
+    result = plan.gradient(batch)
+    exact = {name: array.astype(np.float64) for name, array in initial_weights(graph, 3).items()}
+    x = transform(batch.photos, batch.rows, (SIDE, SIDE), photo.attributes["mean"], photo.attributes["std"])
+    wanted = loss_and_gradients(graph, exact, x.astype(np.float64), batch.labels, Mode(True, 5), batch.targets)
+    assert result.loss == pytest.approx(wanted.loss, rel=1e-4)
+    assert result.correct == wanted.correct
+    for name, gradient in wanted.gradients.items():
+        assert_close(plan.gradients()[name], gradient, 1e-4)
+
+
+def test_uneven_parts_give_the_step_of_the_whole_batch():
+    whole, parts = (plan_of(graph_of(WEIGHTS), size) for size in (4, 3))
+    one, two = (take_step(plan, batch_of(4), 0.0) for plan in (whole, parts))
+    assert two.loss == pytest.approx(one.loss, rel=1e-5)
+    for name, gradient in whole.gradients().items():
+        assert_close(parts.gradients()[name] / 2, gradient, 1e-4)
+
+
+def test_targets_that_are_the_smoothed_labels_teach_what_these_teach():
+    batch = batch_of(4)
+    smoothed = (0.1 / CLASSES + 0.9 * np.eye(CLASSES)[batch.labels]).astype(np.float32)
+    taught, plain = plan_of(graph_of(), 4), plan_of(graph_of(taught=False), 4)
+    one, two = taught.gradient(replace(batch, targets=smoothed)), plain.gradient(replace(batch, targets=None))
+    assert one.loss == pytest.approx(two.loss, rel=1e-6)
+    for name, gradient in plain.gradients().items():
+        assert_close(taught.gradients()[name], gradient, 1e-5)
+
+
+def test_verification_passes_and_sees_targets():
+    plan = plan_of(graph_of(WEIGHTS), 3, verify=True)
+    assert np.isfinite(plan.gradient(batch_of(3)).loss)
+
+
+def test_a_batch_that_does_not_fit_the_loss_is_refused():
+    batch = batch_of(3)
+    taught, plain = plan_of(graph_of(), 3), plan_of(graph_of(taught=False), 3)
+    wrong = replace(batch, targets=batch.targets[:, :-1])
+    for plan, given, sentence in (
+        (taught, replace(batch, targets=None), r"learns from targets of \(3, 5\) numbers, not from labels alone"),
+        (taught, wrong, r"learns from targets of \(3, 5\) numbers, not from \(3, 4\)"),
+        (plain, batch, "learns from labels alone"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            plan.gradient(given)
+
+
+def test_photos_and_grounds_are_borrowed():
+    photos = np.random.default_rng(0).integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
+    graph = build("squeezenet1_1", CLASSES, SIDE)
+    owner, other = plan_of(graph_of(), 3), CpuPlan(graph, batch=3, training=False)
+    other.load(initial_weights(graph, 3))
+    owner.keep_photos(photos)
+    other.borrow_photos(owner)
+    rows, labels = identity_rows(2, (SIDE, SIDE), (SIDE, SIDE)), np.full(2, -1, np.int32)
+    said = other.predict(PhotoBatch(None, rows, labels, np.array([4, 1], np.int32)))["logits"]
+    assert said.tobytes() == other.predict(PhotoBatch(photos[[4, 1]], rows, labels))["logits"].tobytes()

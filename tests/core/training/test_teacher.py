@@ -1,0 +1,182 @@
+"""Learning from a teacher: targets are its answers to the very same photos, and who may teach is checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.config import RunConfig
+from core.data.augment import draw_rows
+from core.device import PhotoBatch
+from core.diagnosis.figures import softmax
+from core.diagnosis.model_card import render_card
+from core.diagnosis.model_file import BEST, ModelFile, read_model, write_model
+from core.errors import ModelFileError
+from core.models import build, initial_weights
+from core.ops.network import forward
+from core.ops.photo import transform
+from core.tensor_file import read_tensor_file
+from core.training.checkpoint import LAST, VERSION, read_checkpoint
+from core.training.commands import Commands
+from core.training.events import EpochDone, RunFinished, StepDone, Warned
+from core.training.teacher import Teachers, order_classes, read_teachers
+from core.training.trainer import Trainer
+from tests.helpers.noise import noise
+
+pytestmark = pytest.mark.usefixtures("reference_plans")
+
+
+def write_teacher(path, classes=("brown", "green"), size=16, name="cnn", temperature=1.5, seed=9):
+    """A model file that has learned nothing, but has opinions."""
+    graph = build(name, len(classes), size)
+    weights = {k: a + noise(k, a.shape).astype(np.float32) / 5 for k, a in initial_weights(graph, seed).items()}
+    write_model(path, ModelFile(graph, weights, tuple(classes), size, temperature))
+    return str(path)
+
+
+def train(config, *, stop_after=None, pick=StepDone, **how):
+    commands, events = Commands(), []
+    for event in Trainer(config, **how).run(commands):
+        events.append(event)
+        if stop_after is not None and sum(isinstance(e, pick) for e in events) == stop_after:
+            commands.stop()
+    return events
+
+
+def only(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def last_of(config):
+    return read_checkpoint(Path(config.out) / LAST)
+
+
+def said_by(model, classes, batch):
+    """Probabilities of a model for classes in another order, by the reference without any folding."""
+    node = model.graph.nodes[0]
+    seen = transform(batch.photos, batch.rows, model.size, node.attributes["mean"], node.attributes["std"])
+    logits = forward(model.graph, model.weights, seen)[model.graph.output]
+    return softmax(logits[:, [model.classes.index(name) for name in classes]], model.temperature)
+
+
+@pytest.mark.parametrize("parts", [5, 2])
+def test_targets_are_the_mean_answer_to_the_augmented_photos_and_the_smoothed_label(tmp_path, parts):
+    names = [("c", "a", "b"), ("b", "x", "c", "a")]
+    files = [write_teacher(tmp_path / f"{i}.safetensors", classes, seed=i) for i, classes in enumerate(names)]
+    config = RunConfig(teacher=tuple(files), teacher_share=0.7, label_smoothing=0.2, image_size=16)
+    read, classes = read_teachers(config), ("a", "b", "c")
+    photos = np.random.default_rng(1).integers(0, 256, (5, 20, 20, 3), dtype=np.uint8)
+    rows = draw_rows("strong", 3, 0, np.arange(5), 20, 16, np.zeros(5, np.int64))
+    batch = PhotoBatch(photos, rows, np.array([0, 2, 1, 1, 0], np.int32))
+    taught = Teachers(read, config, classes, "cpu", parts).teach(batch)
+    label = 0.2 / 3 + 0.8 * np.eye(3)[batch.labels]
+    wanted = 0.3 * label + 0.35 * sum(said_by(read_model(Path(f)), classes, batch) for f in files)
+    np.testing.assert_allclose(taught.targets, wanted, atol=1e-5)
+    np.testing.assert_allclose(taught.targets.sum(axis=1), 1, atol=1e-6)
+    assert taught.targets.dtype == np.float32
+    assert taught.rows is batch.rows
+    assert np.ptp(taught.targets, axis=0).max() > 0.2, "teachers without opinions prove nothing"
+
+
+def test_a_student_learns_what_its_teacher_says_whatever_the_labels_say(tiny, tmp_path):
+    train(tiny("first", epochs=6))
+    right = read_model(Path(tiny("first").out))
+    write_model(tmp_path / "liar.safetensors", replace(right, classes=right.classes[::-1]))
+    config = tiny("student", epochs=8, teacher=(str(tmp_path / "liar.safetensors"),), teacher_share=1.0)
+    epochs = only(train(config), EpochDone)
+    assert epochs[0].train_accuracy < 0.9
+    assert epochs[-1].train_accuracy < 0.1
+    assert epochs[-1].validation_accuracy == 0.0
+
+
+@pytest.mark.parametrize("model", ["cnn", "squeezenet1_1_bn"])
+def test_stopped_and_resumed_is_the_same_as_never_stopped(tiny, tmp_path, model):
+    teacher = write_teacher(tmp_path / "t.safetensors")
+    changes = {"teacher": (teacher,), "model": model, "image_size": 32 if "bn" in model else 16, "average": 0.8}
+    if "bn" in model:
+        changes["teacher"] = (write_teacher(tmp_path / "bn.safetensors", size=32, name=model),)
+    whole, parted = (tiny(name, epochs=2, **changes) for name in ("whole", "parted"))
+    wanted = train(whole)
+    got = only(train(parted, stop_after=2), StepDone) + only(train(parted, resume=True), StepDone)
+    assert [e.loss for e in got] == [e.loss for e in only(wanted, StepDone)]
+    one, other = last_of(whole), last_of(parted)
+    assert one.teachers == other.teachers
+    assert len(one.teachers) == 1
+    for name, array in one.weights.items():
+        assert array.tobytes() == other.weights[name].tobytes(), name
+
+
+def test_parts_of_a_batch_and_streamed_photos_teach_the_same(tiny, tmp_path):
+    teacher = (write_teacher(tmp_path / "t.safetensors"),)
+    runs = [tiny(f"run{i}", epochs=2, teacher=teacher, **more) for i, more in
+            enumerate(({}, {"accumulate": 2}, {"stream_photos": True}))]  # fmt: skip
+    whole, parts, streamed = ([e.loss for e in only(train(config), StepDone)] for config in runs)
+    np.testing.assert_allclose(parts, whole, rtol=1e-4)
+    assert streamed == whole
+
+
+def test_a_run_says_who_taught_it_and_what_may_be_too_kind(tiny, tmp_path):
+    train(tiny("first", epochs=1))
+    stranger = write_teacher(tmp_path / "stranger.safetensors")
+    config = tiny("student", epochs=1, teacher=(tiny("first").out, stranger), teacher_share=0.8)
+    events = train(config)
+    told = [event.message for event in only(events, Warned)]
+    assert any("Learning from first, stranger.safetensors: 80%" in text for text in told)
+    doubts = [text for text in told if "too kind" in text]
+    assert len(doubts) == 1
+    assert doubts[0].startswith("stranger.safetensors learned from other photos")
+    assert only(events, RunFinished)[0].reason == "completed"
+    assert "Learned from first, stranger.safetensors: 80%" in render_card(read_model(Path(config.out)), "x")
+    page = (Path(config.out) / "report.html").read_text("utf-8")
+    assert "Learned from first, stranger.safetensors" in page
+    assert (Path(tiny("first").out) / BEST).as_posix() in Path(config.out, "config.json").read_text("utf-8")
+
+
+def test_without_a_teacher_nothing_of_it_is_written(tiny):
+    config = tiny(epochs=1)
+    events = train(config)
+    assert not any("Learning from" in event.message for event in only(events, Warned))
+    assert "teachers" not in read_tensor_file(Path(config.out) / LAST, "checkpoint", VERSION).header
+    assert last_of(config).teachers == ()
+    assert "Learned from" not in (Path(config.out) / "report.html").read_text("utf-8")
+
+
+def test_another_teacher_is_refused_on_resume_and_a_moved_one_is_not(tiny, tmp_path):
+    path = tmp_path / "t.safetensors"
+    config = tiny(epochs=2, teacher=(write_teacher(path),))
+    train(config, stop_after=2)
+    moved = path.rename(tmp_path / "moved.safetensors")
+    with pytest.raises(ModelFileError, match="There is no file"):
+        train(config, resume=True)
+    write_teacher(path, seed=4)
+    with pytest.raises(ModelFileError, match="not those that the run"):
+        train(config, resume=True)
+    with pytest.raises(ModelFileError, match="not those that the run"):
+        train(replace(config, teacher=()), resume=True)
+    assert train(replace(config, teacher=(str(moved),)), resume=True)[-1].reason == "completed"
+
+
+def test_who_cannot_teach_is_told_before_the_first_photo_is_read(tiny, tmp_path):
+    photo = next(Path(tiny().data).rglob("*.png"))
+    for teacher, sentence in ((str(photo), "cannot be read as"), (str(tmp_path / "none"), "There is no file")):
+        with pytest.raises(ModelFileError, match=sentence):
+            train(tiny(teacher=(teacher,)))
+    assert not Path(tiny().cache).exists()
+    assert not Path(tiny().out).exists()
+
+
+def test_a_teacher_must_know_all_classes_and_may_know_more(tmp_path):
+    path = write_teacher(tmp_path / "t.safetensors", ("b", "a", "c"))
+    (teacher,) = read_teachers(RunConfig(teacher=(path,), image_size=16))
+    assert list(order_classes(teacher, ("a", "b"))) == [1, 0]
+    with pytest.raises(ModelFileError, match=r"does not know the classes d, e\. It knows b, a, c\."):
+        order_classes(teacher, ("a", "d", "e"))
+
+
+def test_a_teacher_that_is_bound_to_its_photo_size_is_refused_at_another(tmp_path):
+    path = write_teacher(tmp_path / "t.safetensors")
+    with pytest.raises(ModelFileError, match="on photos of 16 pixels only"):
+        read_teachers(RunConfig(teacher=(path,), image_size=24))
