@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, final
 
 from app import resources, translation
@@ -44,7 +45,12 @@ def disease_name(label: str) -> str:
 
     Only a card of the same crop names it: "black_rot" of a folder may be another crop's.
     """
-    card = find_card(label) if "/" in normal(label) else None
+    return _named(label, translation.language())
+
+
+@cache
+def _named(label: str, language: str) -> str:
+    card = find_card(label, language) if "/" in normal(label) else None
     return card.name.split(" (")[0] if card else label.replace("_", " ").replace("/", " · ")
 
 

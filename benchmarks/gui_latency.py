@@ -1,6 +1,6 @@
 """How the window feels: start, event-loop gaps while a network trains on all cores, 50,000 photos, diagnoses.
 
-    python -m benchmarks.gui_latency [--only start,folder,million,train,diagnose] [--seconds 120]
+    python -m benchmarks.gui_latency [--only start,folder,million,results,train,diagnose] [--seconds 120]
 
 With 120 seconds it takes seven minutes and wants the machine for itself. What the window costs the training is measured
 by turns, headless, with the window, headless and so on, with the same priority (the window's process gives way to all
@@ -34,13 +34,17 @@ from PySide6.QtWidgets import QApplication
 from app.application import Program, start
 from app.process_thread import NICE
 from app.training.request import start_request
+from app.viewmodels.result import Result
 from benchmarks.record import Row, write_results
 from core.data.synthetic import write_demo
+from core.diagnosis.coverage import CoveragePoint
+from core.diagnosis.verdict import Thresholds
 
 TICK_MS = 5
 FOLDER = 50_000
 MILLION = 1_000_000
-PARTS = "start,folder,million,train,diagnose"
+RESULTS = 100_000
+PARTS = "start,folder,million,results,train,diagnose"
 TURNS = 4
 """Headless and with the window each; one more headless at the end."""
 TURNS_PART = 5
@@ -67,6 +71,14 @@ class Gaps(QObject):
     def stop(self) -> np.ndarray[Any, Any]:
         self._timer.stop()
         return np.array(self.found)
+
+    def until(self, do: Callable[[], object], done: Callable[[], bool]) -> float:
+        """Do it, from the event loop as a click does; the seconds until it is done."""
+        begin = time.perf_counter()
+        QTimer.singleShot(0, do)
+        wait(0)
+        until(done)
+        return time.perf_counter() - begin
 
     def _tick(self) -> None:
         now = time.perf_counter()
@@ -189,6 +201,48 @@ def time_million(program: Program, home: Path) -> list[Row]:
     program.training.session.stop()
     until(lambda: not program.training.session.busy)
     return [at_most(f"worst gap with a million photos: {name}", found, 100.0, "ms") for name, found in worst.items()]
+
+
+def time_results(program: Program) -> list[Row]:
+    """100,000 diagnosed photos in the table: sort them by a click, search them, move the slider."""
+    random, classes = np.random.default_rng(0), ("tomato/late_blight", "tomato/healthy", "bean/rust")
+    program.diagnosis.ready = {"classes": classes}
+    curve = tuple(CoveragePoint(c, t, 0.99, 0.02) for c, t in ((1.0, 0.5), (0.95, 0.56), (0.5, 0.74)))
+    program.diagnosis.thresholds = Thresholds("energy", -10.0, -1, 1.0, curve)
+    shares = random.dirichlet((8.0, 2.0, 1.0), RESULTS)
+    order = np.argsort(-shares, axis=1)
+    rows = [
+        Result(n, f"/photos/farm{n % 37:02d}/IMG_{name:06d}.jpg", True, classes[best[0]],
+               tuple((classes[at], share[at]) for at in best), milliseconds=20.0, diseased=100 * share[0],
+               probabilities=tuple(share))
+        for n, (name, best, share) in enumerate(
+            zip(random.permutation(RESULTS).tolist(), order.tolist(), shares.tolist(), strict=True))
+    ]  # fmt: skip
+    panel = program.window.go("diagnose")
+    program.diagnosis.rows.append(rows)
+    panel.coverage._on_model()
+    wait(NAP_MS)
+    table, gaps, found = panel.table.model(), Gaps(), []
+    down = Qt.SortOrder.DescendingOrder
+
+    def act(name: str, do: Callable[[], object], done: Callable[[], bool]) -> None:
+        gaps.start()
+        took = gaps.until(do, done)
+        wait(300)
+        found.append(at_most(f"100,000 results: {name}", took, 0.3, "s"))
+        found.append(at_most(f"100,000 results: {name}, worst gap", float(gaps.stop().max()), 50.0, "ms"))
+
+    def first(column: int) -> str:
+        return str(table.index(0, column).data())
+
+    highest = max(rows, key=lambda row: row.probability).path.rpartition("/")[2]
+    act("sort by name", lambda: panel.table.sortByColumn(0, down), lambda: first(0) == "IMG_099999.jpg")
+    act("sort by probability", lambda: panel.table.sortByColumn(2, down), lambda: first(0) == highest)
+    act("search, few found", lambda: panel.search.setText("IMG_0007"), lambda: table.rowCount() == 100)
+    act("search, all found", lambda: panel.search.setText("IMG"), lambda: table.rowCount() == RESULTS)
+    act("search given up", lambda: panel.search.setText(""), lambda: table.rowCount() == RESULTS)
+    act("slider", lambda: panel.coverage.slider.setValue(1), lambda: "not answered" in panel.state.text())
+    return found
 
 
 def train_settings(data: Path, out: Path, seconds: float) -> dict[str, Any]:
@@ -317,6 +371,8 @@ def main() -> None:
             rows += time_folder(program, home)
         if "million" in parts:
             rows += time_million(program, home)
+        if "results" in parts:
+            rows += time_results(program)
         if "train" in parts:
             rows += time_training(program, home, options.seconds)
         if "diagnose" in parts:

@@ -17,7 +17,9 @@ from app.process_thread import ProcessThread
 from app.processes.entry import command
 from app.task import Task
 from app.translation import tr
+from app.viewmodels.judging import Judging
 from app.viewmodels.result import Result, columns, judge, read_result
+from app.viewmodels.sorted_rows import SortedRows
 from app.viewmodels.table import RowsModel
 from core.data.endings import NAMED
 from core.diagnosis.verdict import COVERAGE, Thresholds
@@ -40,6 +42,9 @@ class DiagnosisModel(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.rows = RowsModel(columns(), self)
+        self.shown = SortedRows(self.rows)
+        self.judging = Judging(self.rows, self._judge, self)
+        self.judging.ended.connect(self.judged)
         self.model_path = ""
         self.ready: dict[str, Any] = {}
         self.thresholds: Thresholds | None = None
@@ -62,7 +67,7 @@ class DiagnosisModel(QObject):
 
     def load(self, model_path: str) -> None:
         """Start the process with this model; the one before ends."""
-        self.close()
+        self._end()
         if model_path != self.model_path:  # another model's thresholds say nothing about these
             self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
         self.model_path, self.ready = model_path, {}
@@ -111,6 +116,12 @@ class DiagnosisModel(QObject):
             self.load(self.model_path)  # answers on their way must not land in new rows
 
     def close(self) -> None:
+        """Leave no process and no thread behind."""
+        self._end()
+        self.judging.stop()
+        self.shown.close()
+
+    def _end(self) -> None:
         """End the process; photos it was told of wait again."""
         while self._listing:
             self._listing.pop().dispose()
@@ -124,9 +135,9 @@ class DiagnosisModel(QObject):
 
     def set_coverage(self, coverage: float) -> None:
         """Judge everything anew: answer this share of photos, 0..1. Nothing is computed again."""
-        self.coverage = coverage
-        self.rows.replace_all([self._judge(row) for row in self.rows.rows])
-        self.judged.emit()
+        before, self.coverage = self.coverage, coverage
+        if self.thresholds is not None:
+            self.judging.start(self.thresholds.curve, before, coverage)
 
     def set_crop(self, crop: bool) -> None:
         """Whether small leaves are cut out first; all photos are looked at again."""
@@ -186,7 +197,7 @@ class DiagnosisModel(QObject):
         if self._thread is None or self.sender() is not self._thread:
             return
         told = not self.ready and code > 0 and not errors
-        self.close()
+        self._end()
         self.ready = {}
         if code and not told:
             text = tr("The diagnosis process ended (code {number}). Choose the model again.", number=code)

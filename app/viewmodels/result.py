@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -136,8 +136,8 @@ def severity_text(result: Result) -> str:
 
 def columns() -> list[Column]:
     return [
-        Column(tr("Photo"), lambda r: Path(r.path).name, tip=lambda r: r.path),
-        Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r)),
+        Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
+        Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
         Column(tr("Probability"), lambda r: f"{r.probability:.1%}" if r.top else "", lambda r: r.probability, True),
         Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True),
         Column("ms", lambda r: f"{r.milliseconds:.0f}" if r.top else "", lambda r: r.milliseconds, True),

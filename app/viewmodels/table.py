@@ -6,26 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QSortFilterProxyModel, Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt
 
 SORT = Qt.ItemDataRole.UserRole
 ROW = Qt.ItemDataRole.UserRole + 1
 NOWHERE = QModelIndex()
-WIDEST = 300
-"""Pixels of the widest column that follows its contents: a long file name may not push the others away."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its title, the text of a row, what to sort by (the text when None), numbers stand right."""
+    """A column: its title, the text of a row, the number to sort by (the text when None); numbers stand right, and a
+    search looks into those that are `searched`."""
 
     title: str
     text: Callable[[Any], str]
-    sort: Callable[[Any], Any] | None = None
+    sort: Callable[[Any], float] | None = None
     right: bool = False
     tip: Callable[[Any], str] | None = None
+    searched: bool = False
 
 
 @final
@@ -72,7 +71,11 @@ class RowsModel(QAbstractTableModel):
         return self.columns[section].title if role == Qt.ItemDataRole.DisplayRole else None
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        row, column = self.rows[index.row()], self.columns[index.column()]
+        return self.value(index.row(), index.column(), role)
+
+    def value(self, at: int, column_at: int, role: int) -> Any:
+        """What a row says in a column."""
+        row, column = self.rows[at], self.columns[column_at]
         match role:
             case Qt.ItemDataRole.DisplayRole:
                 return column.text(row)
@@ -87,39 +90,3 @@ class RowsModel(QAbstractTableModel):
 
 def _side(column: Column) -> Qt.AlignmentFlag:
     return (Qt.AlignmentFlag.AlignRight if column.right else Qt.AlignmentFlag.AlignLeft) | Qt.AlignmentFlag.AlignVCenter
-
-
-def sorted_view(model: RowsModel, name: str, stretch: int = 0) -> tuple[QTableView, QSortFilterProxyModel]:
-    """A table view over the rows, sorted by a click on a heading; column `stretch` takes the spare width."""
-    proxy = QSortFilterProxyModel(model)
-    proxy.setSourceModel(model)
-    proxy.setSortRole(SORT)
-    proxy.setFilterKeyColumn(-1)
-    proxy.setFilterCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
-    view = QTableView()
-    view.setModel(proxy)
-    view.setAccessibleName(name)
-    view.setSortingEnabled(True)
-    view.horizontalHeader().setSortIndicatorClearable(True)
-    view.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
-    view.setAlternatingRowColors(True)
-    view.setShowGrid(False)
-    view.setWordWrap(False)  # a text too long ends where the room does, not at its last word that fits
-    view.setTabKeyNavigation(False)
-    view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-    view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-    view.verticalHeader().hide()
-    view.verticalHeader().setDefaultSectionSize(28)
-    view.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-    view.horizontalHeader().setHighlightSections(False)
-    view.horizontalHeader().setResizeContentsPrecision(30)  # rows measured for a width; all of them cost a second
-    view.horizontalHeader().setMaximumSectionSize(WIDEST)
-    view.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
-    view.horizontalHeader().setSectionResizeMode(stretch, QHeaderView.ResizeMode.Stretch)
-    return view, proxy
-
-
-def selected(view: QTableView) -> Any | None:
-    """The row under the current index, or None."""
-    index = view.currentIndex()
-    return index.data(ROW) if index.isValid() else None

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, final
 
 import numpy as np
@@ -85,6 +86,7 @@ class Verdict:
         return self.is_class and not is_healthy(self.word)
 
 
+@lru_cache(maxsize=4096)
 def is_healthy(label: str) -> bool:
     """Whether a class is that of healthy leaves, as folders name it: ``tomato/healthy``, ``Tomato___healthy``,
     ``Healthy leaves``, ``lá khỏe``."""

@@ -12,9 +12,10 @@ from app.cards import disease_name
 from app.project import Table
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
+from app.viewmodels.table import ROW, Column, RowsModel
 from app.widgets.bar_delegate import BarDelegate
 from app.widgets.parts import button, label, row
+from app.widgets.table_view import sorted_view
 
 FEW = 20
 """Photos below which a class can hardly be learned or measured."""
@@ -33,7 +34,7 @@ class ClassesPane(QWidget):
             Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
             Column(tr("Photos"), lambda c: f"{c[1]:,}", lambda c: c[1]),
         ], self)  # fmt: skip
-        self.table, _ = sorted_view(self.model, tr("Classes"), stretch=0)
+        self.table = sorted_view(self.model, tr("Classes"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self._bars = BarDelegate(theme)
         self.table.setItemDelegateForColumn(1, self._bars)

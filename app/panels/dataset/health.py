@@ -12,8 +12,9 @@ from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 from app.theme import Theme
 from app.translation import count, sentence, tr
 from app.viewmodels.examination import Examination
-from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
+from app.viewmodels.table import ROW, Column, RowsModel
 from app.widgets.parts import button, label, row
+from app.widgets.table_view import sorted_view
 from app.wording import stage_text
 
 
@@ -30,7 +31,7 @@ class HealthPane(QWidget):
             Column(tr("Finding"), lambda k: tr(k[0])),
             Column(tr("Photos"), lambda k: f"{k[1]:,}", lambda k: k[1], right=True),
         ], self)  # fmt: skip
-        self.table, _ = sorted_view(self.model, tr("Findings"), stretch=0)
+        self.table = sorted_view(self.model, tr("Findings"), stretch=0)
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._on_chosen())
         self.state = label("", "muted", wrap=True)
         self.bar = QProgressBar()

@@ -12,8 +12,9 @@ from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.examination import Examination
-from app.viewmodels.table import Column, RowsModel, sorted_view
+from app.viewmodels.table import Column, RowsModel
 from app.widgets.parts import label
+from app.widgets.table_view import sorted_view
 
 HEIGHT: Final = 76
 
@@ -70,7 +71,7 @@ class SplitPane(QWidget):
             Column(tr("valid."), lambda c: f"{c[2]:,}", lambda c: c[2], right=True),
             Column(tr("test"), lambda c: f"{c[3]:,}", lambda c: c[3], right=True),
         ], self)  # fmt: skip
-        self.table, _ = sorted_view(self.model, tr("Split"), stretch=0)
+        self.table = sorted_view(self.model, tr("Split"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # classes of one crop differ at either end
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)

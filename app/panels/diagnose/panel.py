@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
@@ -29,10 +30,11 @@ from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result
-from app.viewmodels.table import ROW, sorted_view
+from app.viewmodels.table import ROW
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
+from app.widgets.table_view import sorted_view
 from core.errors import LeafClinicError
 
 SETTLE_MS: Final = 60
@@ -52,7 +54,7 @@ class DiagnosePanel(QWidget):
         self._unready = False
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
-        self.table, self._proxy = sorted_view(model.rows, tr("Results"), stretch=1)
+        self.table = sorted_view(model.shown, tr("Results"), stretch=1)
         self.search = QLineEdit()
         self.search.setPlaceholderText(tr("Filter by name or diagnosis"))
         self.search.setAccessibleName(tr("Filter the results"))
@@ -127,7 +129,7 @@ class DiagnosePanel(QWidget):
         self.detail.correct_asked.connect(self._on_correct)
         model.rows.rowsInserted.connect(lambda *_: self._on_rows())
         model.rows.modelReset.connect(self._on_rows)
-        self.search.textChanged.connect(self._proxy.setFilterFixedString)
+        self.search.textChanged.connect(model.shown.set_filter)
         self.table.selectionModel().currentChanged.connect(lambda *_: self._settle.start())
         self._actions.export_csv.triggered.connect(self._on_export_csv)
         self._actions.export_html.triggered.connect(self._on_export_html)
@@ -136,7 +138,7 @@ class DiagnosePanel(QWidget):
 
     def shown_results(self) -> list[Result]:
         """What the filter leaves, in the table's order."""
-        return [self._proxy.index(at, 0).data(ROW) for at in range(self._proxy.rowCount())]
+        return self._model.shown.rows()
 
     def _on_failed(self, message: str, details: str) -> None:
         self._unready = not self._model.ready
@@ -192,9 +194,10 @@ class DiagnosePanel(QWidget):
             self.state.setText(tr("{waiting} of {total} to go", waiting=waiting, total=total))
             return
         rows = self._model.rows.rows
-        unsure = sum(row.done and not row.sure and not row.error for row in rows)
+        kinds = Counter("failed" if row.error else "given up" if row.given_up else "unsure" if row.done and not row.sure
+                        else "" for row in rows)  # fmt: skip
+        unsure, failed, given_up = (kinds[kind] for kind in ("unsure", "failed", "given up"))
         done = count(len(rows), "{n} photo", "{n} photos")
-        failed, given_up = sum(bool(row.error) for row in rows), sum(row.given_up for row in rows)
         rest = ((unsure, tr("{n} not answered", n=f"{unsure:,}")), (failed, tr("{n} not readable", n=f"{failed:,}")),
                 (given_up, tr("{n} cancelled", n=f"{given_up:,}")))  # fmt: skip
         self.state.setText(", ".join([done, *(text for many, text in rest if many)]))

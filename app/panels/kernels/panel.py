@@ -19,10 +19,10 @@ from PySide6.QtWidgets import (
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.ladder import LadderModel, Rung
-from app.viewmodels.table import selected, sorted_view
 from app.widgets.kernel_chart import KernelChart
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, button, card, header, label, row
+from app.widgets.table_view import selected, sorted_view
 
 VERDICT: Final = 4
 """The column of verdicts."""
@@ -44,7 +44,7 @@ class KernelsPanel(QWidget):
         self.run.setShortcut("F5")
         self.stop = button(tr("Cancel"), model.cancel)
         self.devices = label("", "muted", wrap=True)
-        self.table, _ = sorted_view(model.rows, tr("Kernels"), stretch=5)
+        self.table = sorted_view(model.rows, tr("Kernels"), stretch=5)
         head = self.table.horizontalHeader()
         head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are sentences; tips have all
         head.resizeSection(VERDICT, 200)

@@ -14,9 +14,10 @@ from app.theme import Theme
 from app.translation import tr
 from app.viewmodels import kernel_times
 from app.viewmodels.kernel_times import TimedKernel
-from app.viewmodels.table import RowsModel, sorted_view
+from app.viewmodels.table import RowsModel
 from app.widgets.parts import EmptyPlace, card, label, row, switch
 from app.widgets.step_roofline import StepRoofline
+from app.widgets.table_view import sorted_view
 from core.device import KernelTime
 
 LAYER_HEIGHT: Final = 19
@@ -34,7 +35,7 @@ class KernelTimesPane(QWidget):
         self._timed: Sequence[TimedKernel] = ()
         self._layers = 0
         self.model = RowsModel(kernel_times.columns(), self)
-        self.table, _ = sorted_view(self.model, tr("Kernel times"), stretch=0)
+        self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
         self.plot = pg.PlotWidget()
         self.plot.setAccessibleName(tr("Time per layer"))

@@ -13,9 +13,10 @@ from PySide6.QtWidgets import QAbstractItemView, QStackedLayout, QVBoxLayout, QW
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.run_list import RunSummary, list_runs
-from app.viewmodels.table import ROW, Column, RowsModel, sorted_view
+from app.viewmodels.table import ROW, Column, RowsModel
 from app.widgets.flow import Flow
 from app.widgets.parts import EmptyPlace, button
+from app.widgets.table_view import sorted_view
 
 
 @final
@@ -32,7 +33,7 @@ class RunsPane(QWidget):
         super().__init__()
         self._place = place
         self.model = RowsModel(_columns(), self)
-        self.table, _ = sorted_view(self.model, tr("Runs"), stretch=0)
+        self.table = sorted_view(self.model, tr("Runs"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self._resume = button(tr("Continue this run"), lambda: self.resume_asked.emit(self._one().folder))

@@ -1,0 +1,62 @@
+"""All results judged anew when the slider moves: in pieces, so that 100,000 of them do not stop the window."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, final
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.viewmodels.result import Result
+from app.viewmodels.table import RowsModel
+from core.diagnosis.coverage import CoveragePoint, at_coverage
+
+PIECE: Final = 256
+SLICE_S: Final = 0.008
+"""Seconds of judging between two looks at what else the window has to do."""
+
+
+@final
+class Judging(QObject):
+    """Only photos whose likeliest class lies between the old and the new threshold are judged: the others' verdicts
+    do not follow from the slider. Signal: `ended()`."""
+
+    ended = Signal()
+
+    def __init__(self, rows: RowsModel, judge: Callable[[Result], Result], parent: QObject) -> None:
+        super().__init__(parent)
+        self._rows, self._judge = rows, judge
+        self._low, self._high = 1.0, 0.0
+        self._at = 0
+        self._timer = QTimer(self, singleShot=True)
+        self._timer.timeout.connect(self._go_on)
+
+    @property
+    def active(self) -> bool:
+        return self._timer.isActive()
+
+    def start(self, curve: tuple[CoveragePoint, ...], before: float, after: float) -> None:
+        """Coverages before and after, 0..1; what an earlier start has left to do is done too."""
+        thresholds = [at_coverage(curve, coverage).threshold for coverage in (before, after)]
+        if not self.active:
+            self._low, self._high = 1.0, 0.0
+        self._low, self._high, self._at = min(self._low, *thresholds), max(self._high, *thresholds), 0
+        self._go_on()
+
+    def stop(self) -> None:
+        self._timer.stop()
+
+    def _go_on(self) -> None:
+        rows, end = self._rows.rows, time.perf_counter() + SLICE_S
+        while self._at < len(rows) and time.perf_counter() < end:
+            for at in range(self._at, min(self._at + PIECE, len(rows))):
+                row = rows[at]
+                if row.probabilities and self._low <= max(row.probabilities) < self._high:
+                    rows[at] = self._judge(row)
+            self._at += PIECE
+        if self._at < len(rows):
+            self._timer.start(0)
+            return
+        self._rows.replace_all(rows)
+        self.ended.emit()

@@ -1,0 +1,73 @@
+"""Which rows are shown and in which order, as positions; no Qt, so that a thread of its own can find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from app.viewmodels.table import Column
+from core.ops.contract import Array
+
+STRETCH: Final = 1024
+"""Rows between two looks at whether the order is still wanted."""
+LONGEST: Final = 256
+"""Bytes of a text that decide where its row stands: one long sentence must not widen the keys of all rows."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to sort by (`column` -1: as the rows came) and the text that shown rows hold, "" for all rows."""
+
+    column: int = -1
+    descending: bool = False
+    text: str = ""
+
+
+def arrange(
+    rows: Sequence[Any], columns: Sequence[Column], wish: Wish, cancelled: Callable[[], bool] = lambda: False
+) -> Array:
+    """Positions of the rows to show, int64, in their order; equal rows stay as they came. Whatever, once cancelled."""
+    chosen = _holding(rows, columns, wish.text.casefold(), cancelled)
+    if not 0 <= wish.column < len(columns) or cancelled():
+        return chosen
+    keys = _keys([rows[at] for at in chosen.tolist()], columns[wish.column], cancelled)
+    if wish.descending:  # backwards twice, so that equal rows stay as they came here too
+        return chosen[::-1][np.argsort(keys[::-1], kind="stable")][::-1]
+    return chosen[np.argsort(keys, kind="stable")]
+
+
+def _holding(rows: Sequence[Any], columns: Sequence[Column], wanted: str, cancelled: Callable[[], bool]) -> Array:
+    """Positions of rows that hold a text, whatever the case, in one of the columns that are searched."""
+    if not wanted:
+        return np.arange(len(rows))
+    found = np.zeros(len(rows), bool)
+    for first in range(0, len(rows), STRETCH):
+        if cancelled():
+            break
+        rest = range(first, min(first + STRETCH, len(rows)))
+        for text in (column.text for column in columns if column.searched):
+            found[rest] = [wanted in text(rows[at]).casefold() for at in rest]
+            rest = [at for at in rest if not found[at]]
+    return np.flatnonzero(found)
+
+
+def _keys(rows: Sequence[Any], column: Column, cancelled: Callable[[], bool]) -> Array:
+    """What to sort by, one for each row: numbers, or texts as UTF-8, whose bytes stand as their letters do. Arrays,
+    because sorting them lets the window draw meanwhile, and sorting a list does not."""
+    found: list[Any] = []
+    for first in range(0, len(rows), STRETCH):
+        part = rows[first : first + STRETCH]
+        found += _key_part(part, column) if not cancelled() else [0.0 if column.sort else b""] * len(part)
+    if column.sort is not None:
+        return np.array(found, np.float64)
+    return np.array(found, f"S{min(max(map(len, found), default=1), LONGEST) or 1}")
+
+
+def _key_part(rows: Sequence[Any], column: Column) -> list[Any]:
+    if column.sort is not None:
+        return [column.sort(row) for row in rows]
+    return [column.text(row).casefold().encode("utf-8", "surrogateescape") for row in rows]

@@ -1,0 +1,75 @@
+"""A table over sorted rows, as every place of the window has them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, final
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+
+from app.viewmodels.sorted_rows import SortedRows
+from app.viewmodels.table import ROW, RowsModel
+
+WIDEST: Final = 300
+"""Pixels of the widest column that follows its contents: a long file name may not push the others away."""
+
+
+def sorted_view(rows: RowsModel | SortedRows, name: str, stretch: int = 0) -> QTableView:
+    """A table view over the rows, sorted by a click on a heading; column `stretch` takes the spare width."""
+    shown = rows if isinstance(rows, SortedRows) else SortedRows(rows)
+    view = QTableView()
+    view.setModel(shown)
+    KeptPlace(view, shown)
+    view.setAccessibleName(name)
+    view.setSortingEnabled(True)
+    view.horizontalHeader().setSortIndicatorClearable(True)
+    view.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
+    view.setAlternatingRowColors(True)
+    view.setShowGrid(False)
+    view.setWordWrap(False)  # a text too long ends where the room does, not at its last word that fits
+    view.setTabKeyNavigation(False)
+    view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+    view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+    view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    view.verticalHeader().hide()
+    view.verticalHeader().setDefaultSectionSize(28)
+    view.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+    view.horizontalHeader().setHighlightSections(False)
+    view.horizontalHeader().setResizeContentsPrecision(30)  # rows measured for a width; all of them cost a second
+    view.horizontalHeader().setMaximumSectionSize(WIDEST)
+    view.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+    view.horizontalHeader().setSectionResizeMode(stretch, QHeaderView.ResizeMode.Stretch)
+    return view
+
+
+def selected(view: QTableView) -> Any | None:
+    """The row under the current index, or None."""
+    index = view.currentIndex()
+    return index.data(ROW) if index.isValid() else None
+
+
+@final
+class KeptPlace(QObject):
+    """When other rows are shown, the current one stays current, and in sight if it was; the first takes its place
+    where it has gone."""
+
+    def __init__(self, view: QTableView, rows: SortedRows) -> None:
+        super().__init__(view)
+        self._view, self._rows = view, rows
+        self._place, self._seen, self._height = -1, False, 0
+        rows.narrowing.connect(self._on_narrowing)
+        rows.narrowed.connect(self._on_narrowed)
+
+    def _on_narrowing(self) -> None:
+        index = self._view.currentIndex()
+        if index.isValid() or self._rows.rowCount():  # a text that nothing holds makes no row be forgotten
+            self._place = self._rows.place(index.row()) if index.isValid() else -1
+        self._seen = self._view.viewport().rect().intersects(self._view.visualRect(index))
+        self._height = self._view.verticalScrollBar().value()
+
+    def _on_narrowed(self) -> None:
+        if self._place < 0 or not self._rows.rowCount():
+            return
+        self._view.selectRow(max(self._rows.row_of(self._place), 0))
+        if not self._seen:
+            self._view.verticalScrollBar().setValue(self._height)

@@ -1,0 +1,132 @@
+"""Tables: sorted by a click and searched, few rows at once and 100,000 beside the event loop."""
+
+import time
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPersistentModelIndex, Qt, QTimer
+
+from app.viewmodels.row_order import Wish, arrange
+from app.viewmodels.sorted_rows import MANY, SortedRows
+from app.viewmodels.table import Column, RowsModel
+from app.widgets.table_view import sorted_view
+
+pytestmark = pytest.mark.gui
+
+COLUMNS = (
+    Column("name", lambda r: r[0], searched=True),
+    Column("number", lambda r: f"{r[1]:.1f}", lambda r: r[1]),
+)
+ROWS = [("b", 2.0), ("Á", 1.0), ("a", 2.0), ("B2", 3.0)]
+DOWN, UP = Qt.SortOrder.DescendingOrder, Qt.SortOrder.AscendingOrder
+
+
+@pytest.fixture
+def model(qapp):
+    made = RowsModel(COLUMNS)
+    made.show_rows(ROWS)
+    yield made
+    for shown in made.findChildren(SortedRows):
+        shown.close()
+
+
+def names(shown):
+    return [shown.index(row, 0).data() for row in range(shown.rowCount())]
+
+
+@pytest.mark.parametrize(("wish", "expected"), [
+    (Wish(), "b Á a B2"), (Wish(0), "a b B2 Á"), (Wish(0, descending=True), "Á B2 b a"),
+    (Wish(1), "Á b a B2"), (Wish(1, descending=True), "B2 b a Á"), (Wish(-1, text="B"), "b B2"),
+    (Wish(1, descending=True, text="b"), "B2 b"), (Wish(-1, text="2.0"), ""),
+])  # fmt: skip
+def test_rows_stand_as_asked_and_equal_ones_as_they_came(wish, expected):
+    assert " ".join(ROWS[at][0] for at in arrange(ROWS, COLUMNS, wish)) == expected
+
+
+def test_long_texts_are_told_apart_where_they_begin():
+    rows = [("y" * 100_000, 0.0), ("x" * 100_000, 0.0)]
+    assert arrange(rows, COLUMNS, Wish(0)).tolist() == [1, 0]
+    assert arrange([("\udcff", 0.0), ("", 0.0)], COLUMNS, Wish(0)).tolist() == [1, 0]
+
+
+def test_what_is_selected_moves_with_its_row(model):
+    shown = SortedRows(model)
+    held = QPersistentModelIndex(shown.index(0, 1))
+    shown.sort(1, DOWN)
+    assert names(shown) == ["B2", "b", "a", "Á"]
+    assert (held.row(), held.column(), held.data()) == (1, 1, "2.0")
+    shown.sort(-1)
+    assert held.row() == 0
+
+
+def test_rows_that_come_and_change_find_their_place(model, qapp):
+    shown = SortedRows(model)
+    shown.sort(1)
+    told = []
+    shown.dataChanged.connect(lambda first, last: told.append((first.row(), last.row())))
+    model.replace(1, ("Á", 9.0))
+    assert told == [(0, 0)]
+    model.append([("c", 2.5)])
+    qapp.processEvents()
+    assert names(shown) == ["b", "a", "c", "B2", "Á"]
+    model.show_rows(ROWS[:2])
+    assert names(shown) == ["Á", "b"]
+    shown.sort(-1)
+    model.append([("c", 2.5)])
+    assert names(shown) == ["b", "Á", "c"]
+
+
+def test_the_current_row_stays_while_a_search_narrows_and_widens(model, qapp, qtbot):
+    shown = SortedRows(model)
+    view = sorted_view(shown, "rows")
+    qtbot.addWidget(view)
+    view.selectRow(3)
+    shown.set_filter("b")
+    assert view.currentIndex().data() == "B2"
+    shown.set_filter("nothing has this")
+    assert not view.currentIndex().isValid()
+    shown.set_filter("")
+    assert view.currentIndex().row() == 3
+    shown.set_filter("a")
+    assert view.currentIndex().data() == "a", "where the current row has gone, the first takes its place"
+
+
+def test_100_000_rows_are_arranged_beside_the_event_loop(model, qtbot):
+    many = 100_000
+    random = np.random.default_rng(0).permutation(many)
+    model.show_rows([(f"IMG_{n:06d}.jpg", float(n)) for n in random.tolist()])
+    shown, gaps, last = SortedRows(model), [], [time.perf_counter()]
+
+    def tick():
+        gaps.append(time.perf_counter() - last[0])
+        last[0] += gaps[-1]
+
+    timer = QTimer(interval=1, timeout=tick)
+    timer.start()
+    shown.sort(0)
+    assert shown.place(0) == 0, "found later"
+    qtbot.waitUntil(lambda: shown.index(0, 0).data() == "IMG_000000.jpg")
+    shown.sort(1, DOWN)
+    shown.set_filter("IMG_0000")  # another wish before the first came true
+    qtbot.waitUntil(lambda: shown.rowCount() == 100)
+    timer.stop()
+    assert shown.index(0, 0).data() == "IMG_000099.jpg"
+    assert np.median(gaps) < 0.05
+
+
+def test_rows_that_come_while_many_are_arranged_are_not_forgotten(model, qtbot):
+    model.show_rows([(str(n), float(-n)) for n in range(10 * MANY)])
+    shown = SortedRows(model)
+    shown.sort(1)
+    model.append([("last", -1e9)])
+    assert shown.rows()[0] == ("last", -1e9), "what is written to a file lacks none"
+    qtbot.waitUntil(lambda: names(shown)[0] == "last")
+    model.show_rows([])
+    assert shown.rowCount() == 0
+    model.show_rows([(str(n), float(-n)) for n in range(MANY + 1)])
+    qtbot.waitUntil(lambda: shown.place(0) == MANY)
+    shown.sort(0)
+    model.show_rows(ROWS)  # those before are forgotten, also where their order was being looked for
+    qtbot.waitUntil(lambda: names(shown) == ["a", "b", "B2", "Á"])
+    shown.sort(1)
+    shown.close()
