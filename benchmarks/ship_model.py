@@ -1,6 +1,6 @@
 """Make the shipped model of a finished run: photo side for use, views, temperature, thresholds, statistics, sources.
 
-    python -m benchmarks.ship_model runs/leaves $LEAFCLINIC_DATA/leaves --half --commit COMMIT --out leaves.safetensors
+    python -m benchmarks.ship_model runs/leaves $LEAFCLINIC_DATA/leaves --bits 8 --commit COMMIT --out new.safetensors
     python -m benchmarks.ship_model leaves.safetensors $LEAFCLINIC_DATA/leaves --views 2 --out again.safetensors
 
 The second judges the weights of a file anew; `--made` says how they came about where the file does not. Reads training
@@ -21,7 +21,7 @@ from benchmarks.pack_photos import chosen_rows
 from core.data.photo import read_photo
 from core.diagnosis.completion import CALIBRATION, Labelled, complete_model
 from core.diagnosis.model_card import DATA
-from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
+from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.photo_size import with_photo_side
 from core.diagnosis.views import VIEWS
 from core.training.presets import PRESETS
@@ -83,12 +83,12 @@ def ship(trained: ModelFile, root: Path, made: str, device: str = "cpu") -> Mode
     return replace(model, figures={**kept, **reached}, sections={**model.sections, DATA: sources})
 
 
-def prepared(trained: ModelFile, side: int, views: int, half: bool) -> ModelFile:
-    """The model used at `side` and with so many views (0: as it says itself), where wanted in half precision."""
+def prepared(trained: ModelFile, side: int, views: int, bits: int) -> ModelFile:
+    """The model used at `side`, with so many views and bits a weight; 0: as it says itself."""
     model = replace(trained, views=views or trained.views)
     if side:
         model = replace(model, graph=with_photo_side(model.graph, side))
-    return in_half(model) if half else model
+    return in_bits(model, bits) if bits else model
 
 
 def how_made(named: Path, trained: ModelFile, commit: str) -> str:
@@ -114,7 +114,9 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--side", type=int, default=0, help="pixels in use (as validated)")
     parser.add_argument("--views", type=int, choices=VIEWS, default=0, help="2: with the mirror image (as it says)")
-    parser.add_argument("--half", action="store_true", help="store filters in half precision")
+    bits = parser.add_mutually_exclusive_group()
+    bits.add_argument("--bits", type=int, choices=(8, 16, 32), default=0, help="of a weight in the file (as it is)")
+    bits.add_argument("--half", dest="bits", action="store_const", const=16, help="the same as --bits 16")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--commit", default="", help="what the training of a run folder ran from")
     parser.add_argument("--made", default="", help="a sentence: how the weights came about")
@@ -124,7 +126,7 @@ def main() -> None:
     made = options.made or how_made(options.model, trained, options.commit)
     if not made:
         parser.error("Say how the weights came about: --commit of a run folder, or --made.")
-    model = prepared(trained, options.side, options.views, options.half)
+    model = prepared(trained, options.side, options.views, options.bits)
     model = ship(model, options.photos, made, options.device)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write_model(options.out, model)

@@ -72,7 +72,7 @@ def render_card_html(model: ModelFile) -> str:
 
 def describe_model(model: ModelFile) -> str:
     height, width = model.size
-    half = " (filters in half precision)" if model.half else ""
+    half = " (filters in eight bits)" if model.steps else " (filters in half precision)" if model.half else ""
     both = " An answer is the mean over the photo and its mirror image." if model.views == 2 else ""
     return (
         f"{model.graph.name}, {model.parameters:,} parameters, {1e-6 * model.stored_bytes:.1f} MB{half}; sees the "

@@ -14,11 +14,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
 from core.diagnosis.views import VIEWS
 from core.errors import DataError, ModelFileError
 from core.graph import Graph, from_json, to_json
 from core.ops.builder import check
 from core.ops.contract import Array, volume
+from core.program import fold_batch_norm, fold_weights
 from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 
 VERSION: Final = 1
@@ -43,6 +45,7 @@ class ModelFile:
     temperature: logits are divided by it before the softmax. figures: what it reached, by name ("test_accuracy").
     sections: further JSON objects by name ("rejection", "thresholds"); extra: further arrays by name.
     half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_half`).
+    steps: of filters and dense weights that lie there in eight bits, by full name (`in_eight_bits`).
     views: with 2 an answer is the mean over photo and mirror image (`core.diagnosis.views`), and all that the file
     tells of itself is of such answers.
     """
@@ -59,6 +62,7 @@ class ModelFile:
     extra: Mapping[str, Array] = field(default_factory=dict)
     half: bool = False
     views: int = 1
+    steps: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -71,33 +75,42 @@ class ModelFile:
         return sum(array.size for array in self.weights.values())
 
     @property
+    def stored(self) -> Stored:
+        """The weights as they lie in the file."""
+        return Stored(self.weights, self.half, self.steps)
+
+    @property
     def stored_bytes(self) -> int:
         """Of all arrays as they lie in the file."""
-        weights = (_narrow(array) if self.half else array for array in self.weights.values())
-        return sum(array.nbytes for array in (*weights, *self.extra.values()))
+        return sum(array.nbytes for array in (*to_tensors(self.stored).values(), *self.extra.values()))
 
 
 def in_half(model: ModelFile) -> ModelFile:
     """The model with its filters and dense weights rounded to half precision, in which its file will hold them.
 
-    The file is half as large; biases and batch norms, which are few and of any size, stay as they are. Raises
-    ModelFileError where a weight is too large for half precision.
+    Raises ModelFileError where a weight is too large for it.
     """
-    with np.errstate(over="ignore"):
-        weights = {name: _wide(_narrow(array)) for name, array in model.weights.items()}
-    for name, array in weights.items():
-        if not np.isfinite(array).all():
-            raise ModelFileError(f"{name} holds a weight beyond 65504, which half precision cannot. "
-                                 "Store the model in full precision.")
-    return replace(model, weights=weights, half=True)
+    stored = round_to_half(model.weights)
+    return replace(model, weights=stored.weights, half=stored.half, steps={})
 
 
-def _narrow(array: Array) -> Array:
-    return array.astype(np.float16) if array.ndim > 1 else array
+def in_eight_bits(model: ModelFile) -> ModelFile:
+    """The model with its filters and dense weights rounded to eight bits, in which its file will hold them.
+
+    Batch norm is folded first: a step for each output channel takes its scale along, so that nothing more is lost, and
+    the file saves its parameters.
+    """
+    stored = round_to_eight_bits(fold_weights(model.graph, model.weights))
+    return replace(
+        model, graph=fold_batch_norm(model.graph), weights=stored.weights, half=stored.half, steps=stored.steps
+    )
 
 
-def _wide(array: Array) -> Array:
-    return array.astype(np.float32) if array.dtype == np.float16 else array
+def in_bits(model: ModelFile, bits: int) -> ModelFile:
+    """The model as its file holds it in 8, 16 or 32 bits a weight."""
+    if bits == 8:
+        return in_eight_bits(model)
+    return in_half(model) if bits == 16 else replace(model, half=False, steps={})
 
 
 def write_model(path: Path, model: ModelFile) -> None:
@@ -117,8 +130,7 @@ def write_model(path: Path, model: ModelFile) -> None:
         "figures": dict(model.figures),
         "sections": dict(model.sections),
     }
-    weights = {name: _narrow(array) for name, array in model.weights.items()} if model.half else model.weights
-    arrays = {**weights, **{EXTRA + name: array for name, array in model.extra.items()}}
+    arrays = {**to_tensors(model.stored), **{EXTRA + name: array for name, array in model.extra.items()}}
     write_tensor_file(path, "model", VERSION, header, arrays)
 
 
@@ -152,12 +164,13 @@ def _checked(file: TensorFile) -> ModelFile:
     header = file.header
     graph = check(from_json(json.dumps(header["graph"])))
     classes = tuple(str(name) for name in header["classes"])
-    stored = {n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)}
-    half = any(array.dtype == np.float16 for array in stored.values())
-    weights = {name: _wide(array) for name, array in stored.items()}
+    stored = from_tensors({n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)})
     extra = {n.removeprefix(EXTRA): a for n, a in file.tensors.items() if n.startswith(EXTRA)}
     _check_sizes(graph)
-    _check_weights(graph, weights)
+    _check_weights(graph, stored.weights)
+    endless = [name for name, array in extra.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+    if endless:
+        raise ModelFileError(f"The file's {', '.join(endless[:5])} hold values that are not numbers.")
     if len(graph.node(graph.output).shape) != 1 or not len(set(classes)) == len(classes) == graph.classes:
         raise ModelFileError(f"The file names {len(set(classes))} classes, its network tells {graph.classes} apart.")
     temperature = float(header["temperature"])
@@ -170,8 +183,9 @@ def _checked(file: TensorFile) -> ModelFile:
     if type(views) is not int or views not in VIEWS:  # True and 1.0 are equal to 1
         raise ModelFileError(f"The file wants {views!r} views of a photo; there can be 1 or 2 (with its mirror image).")
     return ModelFile(
-        graph, weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
-        {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra, half, views,
+        graph, stored.weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
+        {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra,
+        stored.half, views, stored.steps,
     )
 
 

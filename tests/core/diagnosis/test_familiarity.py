@@ -29,6 +29,18 @@ def test_whitened_coordinates_have_unit_spread_within_classes(learned):
     assert np.all((within > 0.6) & (within < 1.05))
 
 
+@pytest.mark.parametrize(("scale", "kept"), [(1.0, np.float16), (1e-7, np.float32), (1e9, np.float32)])
+def test_a_file_holds_the_statistics_as_they_are_used_in_half_precision_where_that_can_be(learned, scale, kept):
+    features, labels, _, _ = learned
+    statistics = fit_statistics(features * scale, labels, 3, 8)
+    arrays = statistics.to_arrays()
+    assert arrays["features.whiten"].dtype == kept
+    back = FeatureStatistics.from_arrays(arrays)
+    logits = np.zeros((600, 3))
+    want, got = (familiarity("relative", logits, features * scale, s) for s in (statistics, back))
+    assert got == pytest.approx(want, rel=1e-4, abs=1e-4)
+
+
 @pytest.mark.parametrize("score", ["mahalanobis", "relative"])
 def test_photos_far_from_every_class_are_unfamiliar(learned, score):
     features, _, centres, statistics = learned

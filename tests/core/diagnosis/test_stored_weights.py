@@ -1,0 +1,177 @@
+"""Weights in half precision and in eight bits: what is read is what was written, and crafted steps are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.diagnosis.model_file import EXTRA, ModelFile, in_bits, in_eight_bits, in_half, read_model, write_model
+from core.diagnosis.stored_weights import FEWEST, STEPS, from_tensors, round_to_eight_bits, to_tensors
+from core.errors import ModelFileError
+from core.models import build
+from core.ops.network import forward
+from core.tensor_file import read_tensor_file, write_tensor_file
+from tests.helpers.gpu_network import random_weights, relative
+from tests.helpers.noise import noise
+
+NAMES = ("mobilenetv2", "squeezenet1_1_bn", "cnn")
+
+
+def model(name="mobilenetv2", size=32):
+    graph = build(name, 3, size)
+    return ModelFile(graph, random_weights(graph), ("a", "b", "c"), size)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_weight_is_within_half_a_step_and_nothing_else_changes(name):
+    whole = in_eight_bits(model(name))
+    assert not any(node.op == "batch_norm" for node in whole.graph.nodes)
+    stored = round_to_eight_bits(random_weights(whole.graph))
+    for key, array in random_weights(whole.graph).items():
+        got = stored.weights[key]
+        assert got.dtype == np.float32
+        if array.ndim == 1:
+            assert got.tobytes() == array.tobytes()
+        elif array[0].size < FEWEST:
+            assert key not in stored.steps
+            np.testing.assert_array_equal(got, array.astype(np.float16).astype(np.float32))
+        else:
+            step = stored.steps[key].reshape(-1, *(1,) * (array.ndim - 1))
+            assert (np.abs(got - array) <= 0.5001 * step).all()
+            assert (np.abs(got).reshape(len(got), -1).max(axis=1) > 126 * stored.steps[key]).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_in_eight_bits_comes_back_with_the_same_bits(name, tmp_path):
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    rounded = in_eight_bits(model(name))
+    write_model(first, rounded)
+    got = read_model(first)
+    assert got.graph == rounded.graph
+    assert all(got.weights[n].tobytes() == rounded.weights[n].tobytes() for n in rounded.weights)
+    assert got.steps.keys() == rounded.steps.keys()
+    assert got.stored_bytes == rounded.stored_bytes
+    write_model(second, got)  # as a card is written into it
+    one, two = (read_tensor_file(path, "model", 1) for path in (first, second))
+    assert one.header == two.header
+    assert {n: (a.dtype, a.tobytes()) for n, a in one.tensors.items()} == {
+        n: (a.dtype, a.tobytes()) for n, a in two.tensors.items()
+    }
+    again = in_eight_bits(got)  # rounding what is rounded changes nothing by more than float32 does
+    assert all(np.allclose(again.weights[n], got.weights[n], rtol=1e-6, atol=0) for n in got.weights)
+
+
+def test_a_file_in_eight_bits_takes_half_of_one_in_half_precision(tmp_path):
+    sizes = {}
+    for bits in (8, 16, 32):
+        path = tmp_path / f"{bits}.safetensors"
+        write_model(path, in_bits(model(), bits))
+        sizes[bits] = sum(array.nbytes for array in read_tensor_file(path, "model", 1).tensors.values())
+    assert sizes[8] < 0.52 * sizes[16]
+    assert sizes[16] < 0.56 * sizes[32]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_answers_nearly_as_before(name):
+    one = model(name)
+    photos = noise(name, (4, 32, 32, 3)).astype(np.float32)
+    whole = in_eight_bits(one)
+    want, got = (forward(m.graph, m.weights, photos)[m.graph.output] for m in (one, whole))
+    assert 0 < relative(got, want) < 0.2  # weights at random: 53 layers spread what one rounds
+
+
+def test_a_filter_without_any_weight_has_a_step():
+    stored = round_to_eight_bits({"x.weight": np.zeros((2, 4, 4, 1), np.float32)})
+    assert stored.steps["x.weight"].tolist() == [1, 1]
+    assert not stored.weights["x.weight"].any()
+    assert not to_tensors(stored)["x.weight"].any()
+
+
+def test_weights_of_many_sizes_keep_their_digits():
+    """Each output channel has a step of its own: one giant filter takes nothing from the others."""
+    array = np.random.default_rng(0).normal(0, 1, (3, 32)).astype(np.float32) * np.float32([[1e-20], [1], [1e20]])
+    got = round_to_eight_bits({"x.weight": array}).weights["x.weight"]
+    assert (np.abs(got - array).max(axis=1) / np.abs(array).max(axis=1) < 0.5 / 126).all()
+
+
+def crafted(tmp_path, change):
+    """A model file in eight bits whose arrays `change` has had."""
+    path = tmp_path / "x.safetensors"
+    write_model(path, in_eight_bits(model("cnn", 16)))
+    file = read_tensor_file(path, "model", 1)
+    tensors = dict(file.tensors)
+    name = next(name for name, array in tensors.items() if array.dtype == np.int8)
+    change(tensors, name)
+    write_tensor_file(path, "model", 1, file.header, tensors)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda t, n: t.pop(STEPS + n), "lies in the file in eight bits, but its steps are missing"),
+        (lambda t, n: t.update({STEPS + n: t[STEPS + n][:-1]}), "one float32 for each output channel"),
+        (lambda t, n: t.update({STEPS + n: t[STEPS + n].astype(np.float64)}), "one float32 for each output channel"),
+        (lambda t, n: t.update({STEPS + n: t[STEPS + n].astype(np.int8)}), "one float32 for each output channel"),
+        (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], np.nan)}), "not all positive numbers"),
+        (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], np.inf)}), "not all positive numbers"),
+        (lambda t, n: t.update({STEPS + n: 0 * t[STEPS + n]}), "not all positive numbers"),
+        (lambda t, n: t.update({STEPS + n: -t[STEPS + n]}), "not all positive numbers"),
+        (lambda t, n: t.update({STEPS + n: np.full_like(t[STEPS + n], 3e38)}), "holds values that are not numbers"),
+        (lambda t, n: t.update({n: t[n].astype(np.float32)}), "has steps of eight bits for .*, but no such"),
+        (lambda t, n: t.pop(n), "has steps of eight bits for .*, but no such weights"),
+        (lambda t, n: t.update({STEPS + "more": np.ones(3, np.float32)}), "has steps of eight bits for more"),
+        (lambda t, n: t.update({n: t[n].ravel()}), "one float32 for each output channel"),
+        (lambda t, n: t.update({n: t[n].astype(np.uint8)}), "has steps of eight bits for .*, but no such weights"),
+        (lambda t, n: t.update({n: t[n][..., :1]}), "is float32 .* instead of float32"),
+        (lambda t, n: t.update({n[: -len("weight")] + "bias": np.ones(8, np.int8)}), "its steps are missing"),
+        (lambda t, n: t.update({EXTRA + "spread": np.full(2, np.nan, np.float16)}), "spread hold values that are not"),
+    ],
+)
+def test_crafted_steps_are_refused_with_a_sentence(tmp_path, change, sentence):
+    path = crafted(tmp_path, change)
+    with pytest.raises(ModelFileError, match=sentence):
+        read_model(path)
+
+
+def test_damaged_arrays_are_read_or_refused_but_never_something_else():
+    """Names, shapes, types and values at random: either weights of float32 come out, or a sentence."""
+    rng = np.random.default_rng(1)
+    whole = to_tensors(round_to_eight_bits(random_weights(build("cnn", 3, 16))))
+    refused = 0
+    for _ in range(2000):
+        tensors = dict(whole)
+        for name in rng.choice(list(whole), rng.integers(1, 4), replace=False):
+            array = tensors.get(name)
+            if array is None:
+                continue
+            kind = rng.integers(0, 5)
+            if kind == 0:
+                del tensors[name]
+            elif kind == 1:
+                with np.errstate(all="ignore"):
+                    tensors[name] = array.astype(rng.choice(["i1", "u1", "f2", "f4", "f8", "i8"]))
+            elif kind == 2:
+                tensors[name] = array.reshape(-1)[: rng.integers(0, array.size + 1)]
+            elif kind == 3:
+                tensors[name] = np.full_like(array, rng.choice([0, -1, 100]))
+            else:
+                tensors[STEPS + name] = rng.choice([0, 1, np.nan, -np.inf], array.shape[:1]).astype(np.float32)
+        try:
+            with np.errstate(all="ignore"):
+                got = from_tensors(tensors)
+        except ModelFileError:
+            refused += 1
+        else:
+            assert not any(name.startswith(STEPS) for name in got.weights)
+            assert all(array.dtype != np.int8 for array in got.weights.values())
+    assert 500 < refused < 2000
+
+
+def test_half_precision_and_eight_bits_take_turns():
+    one = model()
+    for bits in (8, 16, 32, 8):
+        one = in_bits(one, bits)
+        assert bool(one.steps) == (bits == 8)
+        assert one.half == (bits != 32)
+    assert in_half(one).steps == {}
