@@ -40,9 +40,11 @@ def _of_file(model: str) -> dict[str, Any]:
     """Network and photo size of a model file, which a run that starts from it takes over."""
     from core.diagnosis.model_file import read_model
     from core.errors import LeafClinicError
+    from core.models.joined import first_joined
 
     try:
-        graph = read_model(Path(model)).graph
+        found = read_model(Path(model))
+        graph, _ = first_joined(found.graph, found.weights)
     except LeafClinicError:
         return {}
     return {"model": graph.name, "image_size": graph.photo_shape[0]}

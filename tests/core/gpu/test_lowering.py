@@ -26,7 +26,12 @@ from tests.helpers.gpu_network import rare_network
 
 def frame_of(name, precision="mixed", training=True, batch=2, size=64, processors=132, **more):
     """The launches of a network; `more` are `Frame`'s own: what the GPU is."""
-    base = rare_network() if name == "rare" else build(name, 5, size)
+    return lowered(rare_network() if name == "rare" else build(name, 5, size), precision, training, batch,
+                   processors, **more)
+
+
+def lowered(base, precision="mixed", training=True, batch=2, processors=132, **more):
+    """The launches of any graph."""
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
     program, layout = lower(graph, training), lay_out_parameters(graph)
     frame = Frame(program, layout, batch, precision, processors, frozenset(), **more)
