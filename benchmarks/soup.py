@@ -18,12 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.pack_photos import chosen_rows
-from benchmarks.ship_model import name_of
-from core.data.photo import read_photo
-from core.diagnosis.calibration import fit_temperature
-from core.diagnosis.coverage import coverage_curve
-from core.diagnosis.figures import judge, softmax
+from benchmarks.validation import Score, describe, find_photos, score
 from core.diagnosis.model_card import DATA
 from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
 from core.diagnosis.prediction import Predictor
@@ -35,20 +30,6 @@ from core.training.presets import PRESETS
 
 NEAR = 0.0005
 """So much less of the score the uniform soup may have and is taken all the same: it chooses nothing."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """Shares 0..1 of validation photos right: in all, of field photos of leaves, of the 90 % answered surest."""
-
-    right: float
-    field: float
-    covered: float
-    macro_f1: float
-
-    @property
-    def mean(self) -> float:
-        return (self.right + self.field) / 2
 
 
 @dataclass(frozen=True)
@@ -117,39 +98,25 @@ def mean_weights(models: Sequence[ModelFile]) -> dict[str, Array]:
 def bare(model: ModelFile, weights: Arrays, views: int, half: bool) -> ModelFile:
     """The network with these weights, without anything that was measured of others."""
     made = replace(model, weights=weights, temperature=1.0, figures={}, sections={}, extra={}, views=views)
-    return in_half(made) if half else replace(made, half=False)
+    return in_half(made) if half else replace(made, half=False, steps={})
 
 
 def make_judge(root: Path, models: Sequence[ModelFile], views: int, half: bool, device: str) -> Judge:
     """Scores of means of the models on the validation photos, which are read once. One plan serves all."""
-    classes, side = models[0].classes, models[0].source_side
-    rows = [r for r in chosen_rows(root / "manifest.csv", ["val"], []) if name_of(r) in classes]
-    labels = np.array([classes.index(name_of(r)) for r in rows])
-    field = np.array([r["setting"] == "field" and r["crop"] != "background" for r in rows])
-    photos = np.stack([read_photo(str(root / r["path"]), side) for r in rows])
+    photos = find_photos(root, models[0].classes)
+    squares = np.concatenate(list(photos.chunks(models[0].source_side)))
     predictor = Predictor(bare(models[0], models[0].weights, views, half), device=device, batch=64)
 
     def judged(members: tuple[int, ...]) -> Score:
         made = bare(models[0], mean_weights([models[i] for i in members]), views, half)
         predictor.plan.load(made.weights)
-        return score(predictor.predict(photos)["logits"], labels, field, classes)
+        return score(predictor.predict(squares)["logits"], photos)
 
     return judged
 
 
-def score(logits: Array, labels: Array, field: Array, classes: Sequence[str]) -> Score:
-    """field: bool ``(N,)``. Coverage is by probabilities at the temperature that fits these photos."""
-    right = logits.argmax(axis=1) == labels
-    sure = softmax(logits, fit_temperature(logits, labels)).max(axis=1)
-    covered = coverage_curve(sure, right, (0.9,))[0].accuracy
-    return Score(float(right.mean()), float(right[field].mean()), covered, judge(logits, labels, classes).macro_f1)
-
-
-def describe(tried: Tried, paths: Sequence[Path]) -> str:
-    names = ", ".join(paths[i].stem if paths[i].is_file() else paths[i].name for i in tried.members)
-    s = tried.score
-    return (f"{100 * s.mean:.2f} mean  {100 * s.right:.2f} % in all  {100 * s.field:.2f} % field  "
-            f"{100 * s.covered:.2f} % at 90 % coverage  macro F1 {s.macro_f1:.4f}  {names}")
+def names_of(tried: Tried, paths: Sequence[Path]) -> str:
+    return ", ".join(paths[i].stem if paths[i].is_file() else paths[i].name for i in tried.members)
 
 
 def made_of(paths: Sequence[Path], members: Sequence[int]) -> str:
@@ -183,7 +150,7 @@ def main() -> None:
         len(models), make_judge(options.photos, models, options.views, options.half, options.device)
     )
     for one in (*tried, taken):
-        print(describe(one, options.models), flush=True)
+        print(f"{describe(one.score)}  {names_of(one, options.models)}", flush=True)
     made = bare(models[0], mean_weights([models[i] for i in taken.members]), options.views, options.half)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     told = {DATA: {"sources": [made_of(options.models, taken.members)]}}

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.soup import Score, choose, made_of, mean_weights, options_of, read_alike, score
+from benchmarks.soup import choose, made_of, mean_weights, options_of, read_alike
+from benchmarks.validation import Score
 from core.diagnosis.model_file import ModelFile, write_model
 from core.errors import ModelFileError
 from core.models import build, initial_weights
@@ -83,18 +84,6 @@ def test_a_better_soup_is_taken():
 def test_the_uniform_soup_is_taken_where_it_is_near_the_best(uniform, taken):
     table = {(0,): 0.8, (1,): 0.9, (2,): 0.85, (1, 2): 0.92, (0, 1, 2): uniform}
     assert choose(3, judged_by(table))[1].members == taken
-
-
-def test_the_score_counts_field_photos_twice_and_the_surest():
-    labels = np.array([0, 1, 0, 1, 2, 2, 0, 1, 0, 1])
-    logits = 4.0 * np.eye(3, dtype=np.float32)[labels]
-    logits[3] = (0.2, 0.1, 0.0)  # wrong, and the least sure
-    field = np.arange(10) < 4
-    found = score(logits, labels, field, CLASSES)
-    assert found.right == pytest.approx(0.9)
-    assert found.field == pytest.approx(0.75)
-    assert found.mean == pytest.approx(0.825)
-    assert found.covered == pytest.approx(1.0)
 
 
 def test_the_card_says_what_each_network_was_given(tmp_path):
