@@ -48,7 +48,7 @@ def _holding(rows: Sequence[Any], columns: Sequence[Column], wanted: str, cancel
     for first in range(0, len(rows), STRETCH):
         if cancelled():
             break
-        rest = range(first, min(first + STRETCH, len(rows)))
+        rest: Sequence[int] = range(first, min(first + STRETCH, len(rows)))
         for text in (column.text for column in columns if column.searched):
             found[rest] = [wanted in text(rows[at]).casefold() for at in rest]
             rest = [at for at in rest if not found[at]]
