@@ -24,6 +24,7 @@ from core.data.synthetic import encode_jpeg
 from core.diagnosis import page
 from core.diagnosis.severity import grade
 from core.ops.contract import Array
+from core.percent import percent
 from core.storage import write_file
 
 PICTURE: Final = 336
@@ -95,7 +96,7 @@ def _row(result: Result) -> list[str]:
     texts = (sentence(result.error), doubts(result), severity_text(result))
     said += [f"<p>{escape(text)}</p>" for text in texts if text]
     guesses = [guess for at, guess in enumerate(result.top) if not at or guess[1] >= LEAST]
-    top = "".join(f"<p>{escape(disease_name(label))} <b>{share:.1%}</b></p>" for label, share in guesses)
+    top = "".join(f"<p>{escape(disease_name(label))} <b>{percent(share)}</b></p>" for label, share in guesses)
     return [photo + name, marked, "".join(said), top]
 
 

@@ -13,6 +13,7 @@ from typing import Final, final
 from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
 
 from app import resources
+from core.percent import keep_percents
 
 CONTEXT: Final = "LeafClinic"
 LANGUAGES: Final = {"en": "English", "vi": "Tiếng Việt"}
@@ -33,13 +34,13 @@ def sentence(text: str) -> str:
     """A finished sentence of core's in the chosen language: found as it is, or by a text with `{name}` places,
     whose values may be texts and sentences too."""
     found = QCoreApplication.translate(CONTEXT, text)
-    if found != text or not _active:
-        return found
-    for pattern, translation in _active[-1].patterns():
-        match = pattern.fullmatch(text)
-        if match:
-            return translation.format(**{name: _value(value) for name, value in match.groupdict().items()})
-    return text
+    if found == text and _active:
+        for pattern, translation in _active[-1].patterns():
+            match = pattern.fullmatch(text)
+            if match:
+                found = translation.format(**{name: _value(value) for name, value in match.groupdict().items()})
+                break
+    return keep_percents(found)
 
 
 def _value(text: str) -> str:

@@ -11,6 +11,7 @@ from PySide6.QtGui import QColor
 from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
+from core.percent import percent
 
 NOWHERE = QModelIndex()
 SHORT: Final = 9
@@ -79,7 +80,7 @@ class ConfusionModel(QAbstractTableModel):
     def _recall(self, truth: int) -> str:
         total = sum(self.counts[truth])
         share = self.counts[truth][truth] / total if total else 0.0
-        return tr("{share} of {count} photos found", share=f"{share:.1%}", count=total)
+        return tr("{share} of {count} photos found", share=percent(share), count=total)
 
 
 def two_lines(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Final, final
 from app.translation import tr
 from app.viewmodels.table import Column
 from core.device import KernelTime
+from core.percent import percent
 
 DIRECTIONS: Final = ("forward", "backward_input", "backward_weight", "update")
 
@@ -58,9 +59,9 @@ def columns() -> list[Column]:
         Column(tr("Direction"), lambda k: tr(k.time.direction.replace("_", " "))),
         Column(tr("Kernel"), lambda k: k.time.kernel),
         Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
-        Column(tr("Share"), lambda k: f"{k.share:.1%}", lambda k: k.share, right=True),
+        Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True),
         Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}", lambda k: k.gflops, right=True),
-        Column(tr("Of peak"), lambda k: f"{k.of_peak:.0%}", lambda k: k.of_peak, right=True),
+        Column(tr("Of peak"), lambda k: percent(k.of_peak, 0), lambda k: k.of_peak, right=True),
     ]
 
 

@@ -16,6 +16,7 @@ from app.translation import sentence, tr
 from app.viewmodels.table import Column
 from core.diagnosis.verdict import Thresholds, is_healthy, judge_photo
 from core.ops.contract import Array
+from core.percent import percent
 
 
 @final
@@ -125,11 +126,11 @@ def severity_text(result: Result) -> str:
     """How much of the leaf is diseased, with the grade; empty where it means nothing."""
     from core.diagnosis.severity import grade  # brings OpenCV, which the window's start does without
 
-    percent = result.shown_percent
-    if percent is None:
+    diseased = result.shown_percent
+    if diseased is None:
         return ""
-    said = tr("About {share} % of the leaf's area looks diseased.", share=f"{percent:.0f}")
-    level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(percent))
+    said = tr("About {share} of the leaf's area looks diseased.", share=percent(diseased / 100, 0))
+    level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(diseased))
     hand = " " + tr("Corrected by hand.") if result.mask is not None else ""
     return f"{said} {level}{hand}"
 
@@ -138,14 +139,14 @@ def columns() -> list[Column]:
     return [
         Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
         Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
-        Column(tr("Probability"), lambda r: f"{r.probability:.1%}" if r.top else "", lambda r: r.probability, True),
+        Column(tr("Probability"), lambda r: percent(r.probability) if r.top else "", lambda r: r.probability, True),
         Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True),
         Column("ms", lambda r: f"{r.milliseconds:.0f}" if r.top else "", lambda r: r.milliseconds, True),
     ]
 
 
 def _diseased(result: Result) -> str:
-    percent = result.shown_percent
-    return "" if percent is None else f"{percent:.0f} %" + (" ✎" if result.mask is not None else "")
+    share = result.shown_percent
+    return "" if share is None else percent(share / 100, 0) + (" ✎" if result.mask is not None else "")
 
 

@@ -15,6 +15,7 @@ from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.kernel_times import TimedKernel, roof
 from app.widgets.parts import label
+from core.percent import percent
 
 SMALLEST: Final = 6
 LARGEST: Final = 26
@@ -80,4 +81,4 @@ class StepRoofline(QWidget):
 
 def tip(kernel: TimedKernel) -> str:
     return (f"{kernel.time.layer}, {tr(kernel.time.direction.replace('_', ' '))}\n"
-            f"{kernel.time.milliseconds:.3f} ms, {kernel.gflops:,.1f} GFLOP/s, {kernel.of_peak:.0%}")
+            f"{kernel.time.milliseconds:.3f} ms, {kernel.gflops:,.1f} GFLOP/s, {percent(kernel.of_peak, 0)}")

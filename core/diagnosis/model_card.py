@@ -17,6 +17,7 @@ from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.coverage import at_coverage
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
+from core.percent import keep_percents, percent, percents
 
 TEST: Final = "test"
 """Section with the figures on photos never seen: rows of name, photos, right, and an interval, by class and by part."""
@@ -54,7 +55,7 @@ def render_card(model: ModelFile, name: str) -> str:
             said += [after] if after else []
         said += ["\n".join(f"- {text}" for text in chapter.points)] if chapter.points else []
         parts.append("\n\n".join(said))
-    return "\n\n".join(parts) + "\n"
+    return keep_percents("\n\n".join(parts) + "\n")
 
 
 def render_card_html(model: ModelFile) -> str:
@@ -102,7 +103,7 @@ def _test(model: ModelFile) -> Chapter:
     if not section:
         return Chapter(title)
     parts = Table(("part", "photos", "right", "95 % interval"), tuple(_row(r) for r in section.get("parts", ())))
-    rows = ((*_row(r), f"{r['precision']:.1%}", f"{r['f1']:.3f}") for r in section.get("classes", ()))
+    rows = ((*_row(r), percent(r["precision"]), f"{r['f1']:.3f}") for r in section.get("classes", ()))
     classes = Table(("class", "photos", "found (recall)", "95 % interval", "precision", "F1"), tuple(rows))
     macro = f"Mean over classes of F1: {float(section.get('macro_f1', 0)):.3f}."
     return Chapter(title, str(section.get("note", "")), tables=((parts, macro), (classes, "")))
@@ -110,7 +111,7 @@ def _test(model: ModelFile) -> Chapter:
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
     low, high = row["interval"]
-    return (str(row["name"]), str(row["photos"]), f"{row['right']:.1%}", f"{low:.1%} to {high:.1%}")
+    return (str(row["name"]), str(row["photos"]), percent(row["right"]), percents(low, high))
 
 
 def _trust(model: ModelFile) -> Chapter:
@@ -122,9 +123,9 @@ def _trust(model: ModelFile) -> Chapter:
     if thresholds is not None:
         point = at_coverage(thresholds.curve, COVERAGE)
         points.append(
-            f"Unless the slider is moved, {point.coverage:.0%} of validation photos are answered, "
-            f"{point.accuracy:.1%} of the answers are right, and {point.wrongly_refused:.1%} of right answers are held "
-            "back."
+            f"Unless the slider is moved, {percent(point.coverage, 0)} of validation photos are answered, "
+            f"{percent(point.accuracy)} of the answers are right, and {percent(point.wrongly_refused)} of right "
+            "answers are held back."
         )
     return Chapter("How far to trust an answer", points=tuple(points))
 

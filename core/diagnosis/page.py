@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
+from core.percent import keep_percents, percents
+from core.percent import percent as percent
+
 GREEN: Final = "#1f7a4d"
 RED: Final = "#c4501b"
 INK: Final = "#1c2b22"
@@ -55,7 +58,7 @@ def render_page(title: str, parts: Iterable[str]) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style>'
         f'<style media="all and (min-width:1px)">{BROWSER_STYLE}</style></head><body>\n'
-        + "\n".join(part for part in parts if part)
+        + keep_percents("\n".join(part for part in parts if part))
         + "\n</body></html>\n"
     )
 
@@ -122,11 +125,6 @@ def picture(jpeg: bytes, side: int, text: str = "") -> str:
     return f'<img width="{side}" height="{side}" alt="{escape(text)}" src="data:image/jpeg;base64,{data}">'
 
 
-def percent(share: float, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f}\u00a0%"
-
-
 def interval(bounds: tuple[float, float], digits: int = 1) -> str:
     """A 95 % interval of shares 0..1."""
-    low, high = bounds
-    return f"{100 * low:.{digits}f}\u2013{100 * high:.{digits}f}\u00a0%"
+    return percents(*bounds, digits)

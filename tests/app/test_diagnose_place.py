@@ -57,13 +57,13 @@ def test_the_slider_judges_all_photos_anew_and_says_what_it_costs(place):
     panel, model = place
     panel.coverage.slider.setValue(2)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0], NOT_SURE, NOT_SURE]
-    assert "50%" in panel.coverage.said.text()
-    assert "47.0%" in panel.coverage.said.text()
+    assert "50\u00a0%" in panel.coverage.said.text()
+    assert "47.0\u00a0%" in panel.coverage.said.text()
     assert "2 not answered" in panel.state.text()
     assert model.rows.rows[1].reason
     panel.coverage.slider.setValue(0)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0]] * 3
-    assert "0.0%" in panel.coverage.said.text()
+    assert "0.0\u00a0%" in panel.coverage.said.text()
 
 
 def test_points_of_equal_coverage_are_one_place_of_the_slider(place):

@@ -53,12 +53,12 @@ def test_the_demo_leaves_keep_their_quick_recipe_and_other_photos_do_not(start):
 
 def test_the_end_says_the_honest_figure_and_the_border_beside_it():
     said = headline(END, JUDGED)
-    assert "80 of 100 test photos right: 80.0%" in said
-    assert "border alone gives 40.0%" in said
+    assert "80 of 100 test photos right: 80.0\u00a0%" in said
+    assert "border alone gives 40.0\u00a0%" in said
     assert "validation" in headline(END, None)
     names = [name for name, _ in figures(END, JUDGED)]
     assert names[:3] == ["lab photos (60)", "field photos (40)", "from the border alone"]
-    assert dict(figures(END, JUDGED))["field photos (40)"] == "57.5%"
+    assert dict(figures(END, JUDGED))["field photos (40)"] == "57.5\u00a0%"
 
 
 def test_the_result_stands_in_its_place_with_what_to_do_next(start, qtbot, tmp_path):

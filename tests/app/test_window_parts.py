@@ -111,7 +111,7 @@ def test_the_confusion_matrix_names_classes_as_the_diagnosis_does(qapp):
         names = [model.headerData(at, side, shown) for at in (0, 1)]
         assert [name.replace("\n", " ") for name in names] == ["Late blight of tomato", "mango · leaf spot"]
         assert "tomato/late_blight" in model.headerData(0, side, tip)
-    assert "75.0%" in model.headerData(0, down, tip)
+    assert "75.0\u00a0%" in model.headerData(0, down, tip)
     assert model.headerData(0, across, shown) == "Late blight\nof tomato", "columns need half the width"
     assert "mango · leaf spot" in model.index(0, 1).data(tip)
 

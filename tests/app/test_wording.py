@@ -1,11 +1,20 @@
 """Figures in words."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from app.theme import mixed
+from app.translation import sentence
 from app.wording import duration, number
+from core.diagnosis import page
+from core.percent import percent, percents
+from tests.helpers.texts import written_texts
 
 pytestmark = pytest.mark.gui
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("seconds", "said"), [
@@ -17,8 +26,29 @@ def test_a_time_is_said_as_people_say_it(seconds, said):
 
 
 def test_a_figure_that_is_none_is_a_dash():
-    assert number(0.125, "{:.1%}") == "12.5%"
-    assert number(float("nan"), "{:.1%}") == "–"
+    assert number(0.125, "{:.1f}") == "0.1"
+    assert number(float("nan"), "{:.1f}") == "–"
+
+
+def test_shares_are_written_one_way_and_never_part_from_their_sign():
+    assert percent(0.5694) == "56.9\u00a0%"
+    assert percent(1, 0) == "100\u00a0%"
+    assert percent(float("nan")) == "–"
+    assert percents(0.977, 0.987) == "97.7–98.7\u00a0%"
+    assert sentence("Of 12 photos 56.9 % are right.") == "Of 12 photos 56.9\u00a0% are right."
+    assert "98.0\u00a0% of" in page.render_page("x", [page.paragraphs(["98.0 % of all"])])
+    assert 'width="100%"' in page.render_page("x", [page.note("y")])
+
+
+@pytest.mark.parametrize("file", [*ROOT.glob("app/**/*.py"), *ROOT.glob("core/diagnosis/*.py")],
+                         ids=lambda path: path.stem)  # fmt: skip
+def test_no_share_is_written_another_way(file):
+    assert not re.search(r":\.\d%", file.read_text("utf-8")), "core.percent does that"
+
+
+def test_no_text_of_the_window_has_a_space_that_breaks_before_its_percent_sign():
+    """Texts of core may: where they are shown, `sentence` puts the right one."""
+    assert not [text for text in written_texts() if re.search(r"[\d}] ?%", text)]
 
 
 def test_a_colour_lets_its_ground_through_by_its_share():

@@ -15,6 +15,7 @@ from app.viewmodels.examination import Examination
 from app.viewmodels.table import Column, RowsModel
 from app.widgets.parts import label
 from app.widgets.table_view import sorted_view
+from core.percent import percent
 
 HEIGHT: Final = 76
 
@@ -36,7 +37,7 @@ class LeakMeter(QWidget):
             (tr("this split, by group"), leaked / whole, False),
             (tr("a random split"), random_leaked / whole, True),
         )
-        self.setAccessibleName(", ".join(f"{name}: {share:.1%}" for name, share, _ in self._bars))
+        self.setAccessibleName(", ".join(f"{name}: {percent(share)}" for name, share, _ in self._bars))
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 (Qt's name)
@@ -47,7 +48,7 @@ class LeakMeter(QWidget):
             area = QRect(0, top, self.width(), 18)
             painter.setPen(QColor(colours.text))
             painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, name)
-            painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, f"{share:.1%}")
+            painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, percent(share))
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(colours.raised))
             painter.drawRoundedRect(QRect(0, top + 20, self.width(), 8), 4, 4)

@@ -13,6 +13,7 @@ from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.parts import button, label, row
 from app.widgets.photo_view import PhotoView, painted
+from core.percent import percent
 
 SIZES: Final = (5, 120, 30)
 """Least, greatest and first radius of the brush, thousandths of the photo's side."""
@@ -163,7 +164,7 @@ class BrushDialog(QDialog):
 
     def _show(self) -> None:
         severity = self.area.severity
-        self.figure.setText(tr("{share} % diseased", share=f"{severity.percent:.1f}"))
+        self.figure.setText(tr("{share} diseased", share=percent(severity.percent / 100)))
         self.grade.setText(tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=severity.grade))
         self.photo.show_layer(painted(self.area.labels), self.area.box)
         self.undo.setEnabled(bool(self._history))

@@ -14,6 +14,7 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.widgets.parts import label, row
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.verdict import FAR_REFUSED
+from core.percent import percent
 
 
 @final
@@ -72,8 +73,8 @@ class CoverageBar(QWidget):
         text = tr(
             "Answers {coverage} of the photos; {accuracy} of these answers are right. Wrongly refused: {refused} of "
             "the good photos, and up to {far} for being unlike all it knows.",
-            coverage=f"{point.coverage:.0%}", accuracy=f"{point.accuracy:.1%}", refused=f"{point.wrongly_refused:.1%}",
-            far=f"{FAR_REFUSED:.0%}",
+            coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy),
+            refused=percent(point.wrongly_refused), far=percent(FAR_REFUSED, 0),
         )  # fmt: skip
         self.said.setText(text)
         self.slider.setAccessibleDescription(text)

@@ -12,6 +12,7 @@ from app.translation import tr
 from app.viewmodels.confusion import ConfusionModel
 from app.viewmodels.run_view import RunView
 from app.widgets.parts import EmptyPlace, label
+from core.percent import percent
 
 
 @final
@@ -57,7 +58,7 @@ class ConfusionPane(QWidget):
         if view.epoch.confusion != self.model.counts:
             self.model.show_matrix(view.started.classes, view.epoch.confusion)
         text = tr("Validation photos after epoch {epoch}: {share} right")
-        self._title.setText(text.format(epoch=view.epoch.epoch + 1, share=f"{view.epoch.validation_accuracy:.1%}"))
+        self._title.setText(text.format(epoch=view.epoch.epoch + 1, share=percent(view.epoch.validation_accuracy)))
         self._stack.setCurrentIndex(1)
 
     def _on_activated(self, index: QModelIndex) -> None:

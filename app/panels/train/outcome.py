@@ -14,6 +14,7 @@ from app.translation import sentence, tr
 from app.viewmodels.run_view import RunView
 from app.widgets.flow import Flow
 from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label
+from core.percent import percent
 from core.training.events import RunFinished, RunJudged
 
 TILES = 4
@@ -87,29 +88,29 @@ def headline(end: RunFinished, judged: RunJudged | None) -> str:
     if judged is not None and judged.parts:
         _, photos, right = judged.parts[0]
         kind = tr("test") if judged.judged_on == "test" else tr("validation")
-        share = f"{right / max(photos, 1):.1%}"
+        share = percent(right / max(photos, 1))
         said = tr("{right} of {photos} {kind} photos right: {share}.", right=f"{right:,}", photos=f"{photos:,}",
                   kind=kind, share=share)  # fmt: skip
     else:
         said = tr("Finished: {best} of the validation photos right, after epoch {epoch}.",
-                  best=f"{end.best_accuracy:.1%}", epoch=end.best_epoch + 1)  # fmt: skip
+                  best=percent(end.best_accuracy), epoch=end.best_epoch + 1)  # fmt: skip
     if judged is not None and judged.border is not None:
-        said += " " + tr("The photos' border alone gives {border}.", border=f"{judged.border:.1%}")
+        said += " " + tr("The photos' border alone gives {border}.", border=percent(judged.border))
     return said
 
 
 def figures(end: RunFinished, judged: RunJudged | None) -> list[tuple[str, str]]:
     """(name, figure) side by side: lab and field where known, the border, the changed background."""
     if judged is None or not judged.parts:
-        return [(tr("best validation"), f"{end.best_accuracy:.1%}")]
+        return [(tr("best validation"), percent(end.best_accuracy))]
     places = judged.parts[1:] or judged.parts[:1]
-    found = [(f"{tr(name)} ({photos:,})", f"{right / max(photos, 1):.1%}") for name, photos, right in places[:2]]
+    found = [(f"{tr(name)} ({photos:,})", percent(right / max(photos, 1))) for name, photos, right in places[:2]]
     for share, name in (
         (judged.border, tr("from the border alone")), (judged.swapped, tr("on other backgrounds")),
         (judged.off_leaf, tr("of the evidence lies off the leaf")),
     ):  # fmt: skip
         if share is not None:
-            found.append((name, f"{share:.1%}"))
+            found.append((name, percent(share)))
     return found
 
 

@@ -26,6 +26,7 @@ from app.viewmodels.training import TrainingModel
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row, side_width
 from app.wording import duration, number, stage_text
+from core.percent import percent
 
 REDRAW_MS: Final = 500
 """One timer draws one plot at a time, and only what is seen and new: the window draws with the cores that train
@@ -160,7 +161,7 @@ class TrainPanel(QWidget):
             at = view.epoch.epoch + 2 if view.epoch else 1
             self.figures["epoch"].show_value(f"{min(at, started.epochs)} / {started.epochs}")
         self.figures["loss"].show_value(number(view.loss, "{:.3f}"))
-        self.figures["best"].show_value(number(view.best, "{:.1%}"))
+        self.figures["best"].show_value(percent(view.best))
         self.figures["speed"].show_value(number(view.photos_per_second, "{:,.1f}"))
         running = self._model.session.busy
         self.figures["left"].show_value(duration(view.seconds_left) if running else "–")

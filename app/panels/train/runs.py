@@ -17,6 +17,7 @@ from app.viewmodels.table import ROW, Column, RowsModel
 from app.widgets.flow import Flow
 from app.widgets.parts import EmptyPlace, button
 from app.widgets.table_view import sorted_view
+from core.percent import percent
 
 
 @final
@@ -86,7 +87,7 @@ def _columns() -> list[Column]:
         Column(tr("Run"), lambda r: r.name),
         Column(tr("Network"), lambda r: r.model),
         Column(tr("Epochs"), lambda r: f"{r.epochs_done} / {r.epochs}", lambda r: r.epochs_done, right=True),
-        Column(tr("Best validation"), lambda r: "–" if r.accuracy is None else f"{r.accuracy:.1%}",
+        Column(tr("Best validation"), lambda r: "–" if r.accuracy is None else percent(r.accuracy),
                lambda r: r.accuracy or 0.0, right=True),
         Column(tr("State"), lambda r: tr("finished") if r.finished else tr("can be continued")),
     ]  # fmt: skip

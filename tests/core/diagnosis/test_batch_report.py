@@ -56,7 +56,7 @@ def test_the_page_says_all_of_every_photo(entries, model):
     page = render_batch(entries, model, "leaves.safetensors")
     assert re.search(r"bean rust.{0,40}: 1\.", page), "photos without a name are not counted among the classes"
     for words in ("3 photos", "leaves.safetensors", "bean: bean rust", "90.0", "6.2", "grade 3 of 11", "60% lies off.",
-                  "It may be either.", "not readable", "It is empty.", "&lt;one&gt;.jpg", "field photos 70.0 %",
+                  "It may be either.", "not readable", "It is empty.", "&lt;one&gt;.jpg", "field photos 70.0\u00a0%",
                   "Model card"):
         assert words in page
     assert "bean 95.0 %" not in page  # crops stand in the card; beside the whole only lab and field

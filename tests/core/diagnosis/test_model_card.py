@@ -45,12 +45,12 @@ def test_every_section_of_the_file_is_told(model):
         },
     )  # fmt: skip
     card = render_card(full, "Beans")
-    assert "| bean/rust | 40 | 95.0% | 83.0% to 99.0% | 90.0% | 0.925 |" in card
-    assert "97% of validation photos are answered, 99.0% of the answers are right, and 1.0%" in card
+    assert "| bean/rust | 40 | 95.0\u00a0% | 83.0–99.0\u00a0% | 90.0\u00a0% | 0.925 |" in card
+    assert "97\u00a0% of validation photos are answered, 99.0\u00a0% of the answers are right, and 1.0\u00a0%" in card
     assert "off by 1.2 points" in card
-    assert "goes from 95.0 % to 70.0 %" in card
+    assert "goes from 95.0\u00a0% to 70.0\u00a0%" in card
     assert card.rstrip().endswith("- Only one farm.")
     page = render_card_html(full)
-    for words in ("83.0% to 99.0%", "Only one farm.", "goes from 95.0 % to 70.0 %", "How good it is"):
+    for words in ("83.0–99.0\u00a0%", "Only one farm.", "goes from 95.0 % to 70.0 %", "How good it is"):
         assert words in page
     assert "<script" not in render_card_html(replace(full, licence="<script>"))

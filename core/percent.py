@@ -1,0 +1,25 @@
+"""Shares as people read them: one way in the window, in reports and in model cards."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+SPACE: Final = "\u00a0"
+"""No-break: a figure does not part from its sign at a line's end (ISO 80000-1, 7.2)."""
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share 0..1 as "98.3 %"; a dash where there is none."""
+    return f"{100 * share:.{digits}f}{SPACE}%" if math.isfinite(share) else "–"
+
+
+def percents(low: float, high: float, digits: int = 1) -> str:
+    """Two shares, as the bounds of an interval: "97.7–98.7 %"."""
+    return f"{100 * low:.{digits}f}–{100 * high:.{digits}f}{SPACE}%"
+
+
+def keep_percents(text: str) -> str:
+    """Sentences for a terminal have plain spaces before their signs; where lines are broken they get no-break ones."""
+    return re.sub(r"(?<=\d) %", f"{SPACE}%", text)
