@@ -121,10 +121,11 @@ def left_out(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
 
 
 def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:
-    """One sentence about skipped photos: how many, and the commonest reasons with an example."""
+    """One sentence about skipped photos: how many, the commonest reasons with an example, and how many for others."""
     counts = Counter(s.reason for s in skipped)
     parts = []
     for reason, count in counts.most_common(most):
         example = OUTSIDE.sub("", next(s.path for s in skipped if s.reason == reason))
         parts.append(f"{count} x {reason.rstrip('.')} (such as {example})")
-    return "; ".join(parts)
+    rest = counts.total() - sum(count for _, count in counts.most_common(most))
+    return "; ".join(parts) + (f"; {rest} more for other reasons" if rest else "")

@@ -169,6 +169,8 @@ def describe_epoch(event: EpochDone, epochs: int) -> str:
 def describe_end(event: RunFinished, judged: Sequence[str] = ()) -> str:
     """The end in words; `judged`: what the network is worth, so that no figure stands without what it rests on."""
     ends = {"completed": "Done", "early": "Done early, nothing got better any more", "stopped": "Stopped and saved"}
+    if event.reason == "stopped" and not event.step:
+        return "Stopped before the first step; nothing was changed."  # of a resumed run, its folder is as it was
     steps = "1 step" if event.step == 1 else f"{event.step} steps"
     lines = [f"{ends[event.reason]} after {describe_seconds(event.seconds)} of training, {steps}."]
     if event.best_epoch >= 0:

@@ -56,6 +56,8 @@ def test_the_end_says_the_honest_figure_and_the_border_beside_it():
     assert "80 of 100 test photos right: 80.0\u00a0%" in said
     assert "border alone gives 40.0\u00a0%" in said
     assert "validation" in headline(END, None)
+    assert "nothing was changed" in headline(RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0), None)
+    assert "continues" in headline(RunFinished("stopped", 3, -1, 0.0, None, "", "", 0.0), None)
     names = [name for name, _ in figures(END, JUDGED)]
     assert names[:3] == ["lab photos (60)", "field photos (40)", "from the border alone"]
     assert dict(figures(END, JUDGED))["field photos (40)"] == "57.5\u00a0%"

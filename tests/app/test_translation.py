@@ -22,6 +22,7 @@ NOT_IN_ONE_PIECE = {
     "has a new head for {classes} classes",
     "{a1} x {a2} (such as {a3}); {a4} x {a5} (such as {a6}); {a7} x {a8} (such as {a9})",
     "{b1} x {b2} (such as {b3}); {b4} x {b5} (such as {b6})",
+    "{d1}; {d2} more for other reasons",
     "{right} of {photos} test photos right: {share} % (95 % interval {low} to {high} %), macro F1 {f1}.",
     "{right} of {photos} validation photos right: {share} % (95 % interval {low} to {high} %), macro F1 {f1}.",
 }  # fmt: skip
@@ -86,6 +87,8 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
     assert sentence(left_out(tuple(skipped[:2]))) == "Bỏ qua 2 ảnh: 2 x Tệp rỗng (ví dụ a.jpg)."
     said = sentence(left_out(tuple(skipped)))
     assert said == "Bỏ qua 3 ảnh: 2 x Tệp rỗng (ví dụ a.jpg); 1 x Tệp không tồn tại (ví dụ c.jpg)."
+    skipped += [Skipped(f"{n}.jpg", f"{n}?") for n in range(4)]
+    assert sentence(left_out(tuple(skipped))).endswith("; 3 ảnh nữa vì lý do khác.")
 
 
 def test_every_error_that_a_person_may_meet_has_a_translation(vietnamese):

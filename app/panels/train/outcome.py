@@ -83,6 +83,8 @@ class OutcomePane(QWidget):
 
 def headline(end: RunFinished, judged: RunJudged | None) -> str:
     """What the run reached, in a sentence; never the kinder figure alone."""
+    if end.reason == "stopped" and not end.step:
+        return tr("Stopped before the first step; nothing was changed.")
     if end.reason == "stopped":
         return tr("Stopped and saved. “Runs” continues it where it stood.")
     if judged is not None and judged.parts:

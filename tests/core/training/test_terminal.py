@@ -46,6 +46,12 @@ def test_the_end_says_what_the_figure_rests_on():
     assert "never seen in training" not in text
 
 
+def test_a_stop_before_the_first_step_says_that_nothing_was_saved():
+    out = io.StringIO()
+    TerminalReader(out, False).show(RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0))
+    assert out.getvalue() == "Stopped before the first step; nothing was changed.\n"
+
+
 def test_in_a_terminal_the_bar_moves_and_is_wiped_before_lines(monkeypatch):
     monkeypatch.setattr(terminal, "REDRAW_SECONDS", 0.0)
     text = shown(moving=True)
