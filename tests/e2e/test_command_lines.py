@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -230,6 +231,17 @@ def test_settings_come_from_preset_file_and_options_in_this_order(photos, cache,
     assert "memory of the run" in done.stdout
     assert "features.3.squeeze" in done.stdout
     assert not (tmp_path / "run").exists()
+
+
+def test_teachers_are_named_one_by_one_and_count_in_the_memory(photos, cache, trained, tmp_path):
+    command = ("core.train", "--data", photos, *SMALL, "--out", tmp_path / "run", "--dry-run")
+    done = call(*command, "--teacher", trained[0], "--teacher", f"{trained[0]}/best.safetensors", cache=cache)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^teachers +\d+\.\d\d MB$", done.stdout, re.MULTILINE), done.stdout
+    done = call(*command, "--teacher", tmp_path / "none", "--teacher-share", "1.5", cache=cache)
+    assert (done.returncode, "--teacher-share: 1.5 is too large" in done.stderr) == (2, True), done.stderr
+    done = call(*command, "--teacher", tmp_path / "none", cache=cache)
+    assert (done.returncode, "There is no file" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from core.gpu.plan import CudaPlan
 from core.gpu.staging import Buffer
 from core.models.table import build
 from core.ops.builder import with_loss
+from core.ops.photo import Backgrounds
 from core.training.step import take_step
 from tests.helpers.gpu_network import batch_for, random_weights
 from tests.helpers.pretended_gpu import pretend
@@ -218,3 +221,61 @@ def test_a_step_that_is_not_finite_does_not_count(monkeypatch):
     assert not plan.train_step(batch_for(graph, 6), 0.1).is_finite
     assert int(plan.state()["step"]) == 0
     plan.close()
+
+
+def bytes_at(driver, address, count):
+    """Floats of the pretended device's memory."""
+    start, block = next((a, b) for a, b in driver.blocks.items() if a <= address < a + b.nbytes)
+    return block[address - start : address - start + 4 * count].view(np.float32)
+
+
+def test_targets_lie_where_the_loss_reads_them_at_every_replay(monkeypatch):
+    driver = pretend(monkeypatch)
+    graph = with_loss(build("cnn", 5, 28), 0.0, (), taught=True)
+    plan = CudaPlan(graph, batch=6, training=True)
+    plan.load(random_weights(graph))
+    (head,) = [launch for launch in plan._lists["step"] if launch.recipe.factory == "make_head"]
+    assert head.recipe.arguments[1:] == (True,)
+    batch = batch_for(graph, 4)
+    for seed in (0, 1):
+        targets = np.random.default_rng(seed).dirichlet(np.ones(5), 4).astype(np.float32)
+        plan.train_step(replace(batch, targets=targets), 0.1)
+        assert np.array_equal(bytes_at(driver, head.values[5], 20).reshape(4, 5), targets)
+    with pytest.raises(InputError, match="not from labels alone"):
+        plan.train_step(batch, 0.1)
+    plan.close()
+    _, plain = training_plan()
+    (head,) = [launch for launch in plain._lists["step"] if launch.recipe.factory == "make_head"]
+    assert (len(head.recipe.arguments), head.values[5]) == (1, 0)
+    with pytest.raises(InputError, match="learns from labels alone"):
+        plain.train_step(replace(batch, targets=targets), 0.1)
+    plain.close()
+
+
+def test_a_plan_looks_at_the_photos_and_grounds_of_another_also_after_a_reset(monkeypatch):
+    driver = pretend(monkeypatch)
+    graph, owner = training_plan()
+    other = CudaPlan(build("cnn", 5, 28), batch=6, training=False)
+    photos = np.random.default_rng(0).integers(0, 256, (9, 30, 30, 3), dtype=np.uint8)
+    masks, grounds = np.zeros((9, 4, 4), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)
+    batch = replace(batch_for(graph, 2), photos=None, index=np.array([8, 1]))
+    with pytest.raises(InputError, match="no photos were put"):
+        other.predict(batch)
+    before = len(driver.blocks)
+    assert owner.keep_photos(photos)
+    owner.keep_backgrounds(Backgrounds(masks, grounds))
+    other.borrow_photos(owner)
+    assert len(driver.blocks) == before + 3
+    for _ in range(2):
+        other.predict(batch)
+        settings = other._control.settings[0]
+        assert settings["source"] == owner._blocks["photos"].address
+        assert (settings["source_height"], settings["ground_width"]) == (30, 9)
+        assert (settings["masks"], settings["grounds"]) == tuple(owner._blocks[n].address for n in ("masks", "grounds"))
+        device.reset()
+    streamed = batch_for(graph, 3)
+    other.predict(streamed)
+    assert other._control.settings[0]["source"] != owner._blocks["photos"].address
+    other.close()
+    owner.close()
+    assert not driver.blocks
