@@ -1,10 +1,15 @@
-"""Launches of Hopper's weight gradients of 3x3 convolutions by the copy engine: geometry and kernel arguments."""
+"""Launches of Hopper's 3x3 convolutions whose rows the copy engine brings: geometry and kernel arguments."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core.gpu.compiler import Recipe
+from core.gpu.convolution import RELU
+from core.gpu.kernels import halo_boxes as halo_boxes_kernel
 from core.gpu.kernels import row_gradient_boxes
 from core.gpu.kernels.fragments import fast_divisor
+from core.gpu.kernels.halo_boxes import HaloBoxes
 from core.gpu.kernels.row_gradient_boxes import RowBoxes
 from core.gpu.launch import Launch, Tensor, blocks_of
 from core.gpu.tensor_map import PhotoMap
@@ -42,3 +47,27 @@ def row_boxes(
         flops=2 * pixels * filters * depth, bytes=2 * pixels * (x.padded + filters) + 4 * splits * size,
     )  # fmt: skip
     return launch, splits
+
+
+def halo_boxes(
+    layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, mask: Tensor | None, masking: str, accumulate: bool,
+    second: int, shape: HaloBoxes,
+) -> Launch:  # fmt: skip
+    """As `core.gpu.hopper_convolution.halo` for an input gradient, with filters of `pack_parts` in blocks of a line."""
+    assert shape.columns == dx.padded
+    assert second == dy.padded == shape.blocks * shape.line
+    beside, turns = replace(dy, address=dy.address - 2 * second), blocks_of(dy.height, shape.rows)
+    values = (
+        photos_of(dy, batch, shape.rows + 2, shape.pitch, shape.line),
+        photos_of(beside, batch, shape.rows, shape.pitch, shape.line),
+        weight, dx.address, mask.address if mask else 0, turns, dy.height, dy.width,
+        *fast_divisor(turns), *fast_divisor(shape.pitch), dx.pitch, mask.pitch if mask else 0,
+        RELU[masking] if mask else 0, int(accumulate),
+    )  # fmt: skip
+    recipe = Recipe("halo_boxes", "make_halo_boxes", shape.numbers, halo_boxes_kernel.KINDS, shape.threads)
+    rows = batch * dy.height * dy.width
+    return Launch(
+        layer, "backward_input", "tensor_core", recipe, (batch * turns, 1, 1), (shape.threads, 1, 1), shape.shared,
+        values, flops=2 * rows * dx.padded * 10 * dy.padded,
+        bytes=2 * rows * (2 * dy.padded + dx.padded * (1 + int(accumulate) + (mask is not None))),
+    )  # fmt: skip

@@ -42,7 +42,7 @@ class Boxes(Machine):
         self.cuda.syncwarp = lambda: self.warps._gather(None)
         self.known |= {
             "copy_box": self._copy_box, "copy_photo_box": self._copy_photo_box,
-            "store_box": self._store_box, "commit_boxes": self._commit,
+            "copy_bytes": self._copy_bytes, "store_box": self._store_box, "commit_boxes": self._commit,
             "prefetch_map": lambda at: None, "show_barriers": lambda: None, "show_to_tensor_cores": lambda: None,
             "make_barrier": lambda at, n: self.barriers.__setitem__(int(at), Barrier(int(n))),
             "expect_bytes": lambda at, size: self.barriers[int(at)].report(1, int(size)),
@@ -103,6 +103,11 @@ class Boxes(Machine):
         lines = self._photo_lines(int(place), seen, int(channel), int(column), int(row), int(photo))
         self._send(lines, 2 * seen.box_height * seen.box_width * seen.box_channels, self.barriers[int(at)])
 
+    def _copy_bytes(self, place, source, size, at):
+        assert place % 16 == source % 16 == size % 16 == 0
+        lines = ((int(place) + i, int(source) + i) for i in range(0, int(size), 16))
+        self._send(lines, int(size), self.barriers[int(at)])
+
     def _send(self, lines, size, barrier):
         with barrier.condition:
             barrier.boxes.append((lines, size))
@@ -156,9 +161,11 @@ class Boxes(Machine):
         def start(sums, a_low, a_high, a_step, b_low, b_high, every):
             def multiply():
                 found = []
-                for wide, places, always in [(columns, t, True) for t in tiles] + [(8, t, False) for t in narrow]:
+                whole = int(every) == 1
+                found_in = [(columns, t if whole or not first_only else t[:first_only]) for t in tiles]
+                for wide, places in found_in + [(8, t if whole else ()) for t in narrow]:
                     product = np.zeros((64, wide))
-                    for first, steps, other in places if always or int(every) == 1 else ():
+                    for first, steps, other in places:
                         a = self._factor(int(a_low) + first + steps * int(a_step), int(a_high), 64, across[0])
                         b = self._factor(int(b_low) + other, int(b_high), wide, across[1])
                         product += a @ b.T

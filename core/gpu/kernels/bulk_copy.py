@@ -44,6 +44,13 @@ def copy_photo_box(context, place, tensor_map, channel, column, row, photo, barr
 
 
 @intrinsic
+def copy_bytes(context, place, source, size, barrier):
+    """`copy_box` of bytes in a row, a multiple of 16."""
+    text = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];"
+    return instruction(text, [], [_u, _l, _u, _u], True, True)
+
+
+@intrinsic
 def store_box(context, tensor_map, column, row, place):
     """Start the copy of a box from shared memory to (row, column); what lies beyond the matrix is left out."""
     text = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [$0, {$1, $2}], [$3];"

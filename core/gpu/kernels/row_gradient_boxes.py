@@ -218,7 +218,7 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
         if tid == 0:
             prefetch_map(map_x)
             prefetch_map(map_dy)
-            for ahead in range(ST):
+            for ahead in range(ST - 1):
                 if turn + ahead < end:
                     send(ring, full, u32(ahead), map_x, map_dy, bf, i32(turn + ahead), turns, t_mul, t_shift)
         group = i32(warp >> 2)
@@ -226,20 +226,20 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
             acc[i] = f32(0.0)
-        slot, parity, before, past = u32(0), u32(0), u32(ST), u32(0)
+        slot, parity, before = u32(0), u32(0), u32(ST - 1)
         while turn < end:
             wait_for(u32(full + slot * u32(8)), parity)
             a = u32(ring + slot * u32(STAGE))
             b = low_word(u32(a + u32(SOURCE) + u32(group * LINE)), u32(APART))
             products(acc, low_word(a, u32(16)), u32(HIGH_A), u32(0), b, u32(HIGH_B), every)
             keep_one(acc)
-            if lane == 0 and before != u32(ST):  # the products of the turn before read no more
+            if lane == 0:  # the products of the turn before read no more
                 free, later = u32(empty + before * u32(8)), i32(turn + ST - 1)
                 arrive(free)
                 if warp == 0 and later < end:
-                    wait_for(free, past)
+                    wait_for(free, parity)
                     send(ring, full, before, map_x, map_dy, bf, later, turns, t_mul, t_shift)
-            before, past = slot, parity
+            before = slot
             slot = u32(slot + u32(1))
             if slot == u32(ST):
                 slot, parity = u32(0), u32(parity ^ u32(1))
