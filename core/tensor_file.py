@@ -41,7 +41,16 @@ def write_tensor_file(path: Path, kind: str, version: int, header: Mapping[str, 
     dense = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     text = json.dumps(header, ensure_ascii=False, sort_keys=True)
     metadata = {"kind": kind, "version": str(version), "header": text, "checksum": _checksum(text, dense)}
-    write_file(path, save(dense, metadata=metadata))
+    write_file(path, _with_metadata(save(dense), metadata))
+
+
+def _with_metadata(file: bytes, metadata: Mapping[str, str]) -> bytes:
+    """The file with metadata in the order given; safetensors itself writes them in another order every time, and two
+    equal runs would leave files of different hashes."""
+    end = 8 + int.from_bytes(file[:8], "little")
+    head = json.dumps({"__metadata__": metadata, **json.loads(file[8:end])}, ensure_ascii=False).encode()
+    head += b" " * (-len(head) % 8)  # the arrays begin at a multiple of 8
+    return b"".join((len(head).to_bytes(8, "little"), head, memoryview(file)[end:]))
 
 
 def read_tensor_file(path: Path, kind: str, version: int) -> TensorFile:

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from core.errors import ModelFileError, StorageError
 from core.storage import TEMPORARY, write_file
@@ -18,6 +19,14 @@ def path(tmp_path):
     tensors = {"b": np.zeros((0, 3), np.float32), "a": np.arange(6.0).reshape(2, 3), "step": np.array(5, np.int64)}
     write_tensor_file(tmp_path / "x.safetensors", "model", 1, {"names": ["ä", 1]}, tensors)
     return tmp_path / "x.safetensors"
+
+
+def test_the_same_content_is_the_same_file_byte_by_byte(tmp_path):
+    files = [tmp_path / f"{n}.safetensors" for n in range(8)]
+    for file in files:
+        write_tensor_file(file, "model", 1, {"b": 1, "a": "é"}, {"w": np.arange(3.0), "a": np.zeros(2, np.uint8)})
+    assert len({file.read_bytes() for file in files}) == 1
+    assert safe_open(files[0], framework="numpy").metadata()["kind"] == "model"
 
 
 def test_what_was_written_is_read(path):
