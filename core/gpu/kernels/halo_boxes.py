@@ -78,7 +78,7 @@ class HaloBoxes:
 
     @property
     def halo(self) -> int:
-        """Bytes from a block of channels' pixels to the second segment's, and a line of zeros behind the box at least."""
+        """Bytes from a block of channels' pixels to the second segment's; a line of zeros at least follows the box."""
         lines = max((self.rows + 2) * self.pitch + 1, self.pixels + 2 * self.pitch + 2)
         return -(-lines * 2 * self.line // UNIT) * UNIT
 
@@ -117,7 +117,7 @@ def _pixel_of(i, about):
 
 def make_sender(shape: HaloBoxes) -> Any:
     """Device function of one thread that sends for step `step`: filters, with a block of channels' first its pixels."""
-    R, LINE, PARTS, TAP = shape.rows, shape.line, shape.line // 8, shape.columns * 2 * shape.line
+    R, LINE, TAP = shape.rows, shape.line, shape.columns * 2 * shape.line
     PIXELS, HALO, SPAN, FILTERS = shape.pitch * LINE * 2, shape.halo, shape.span, shape.buffers * shape.span
 
     @device_function
