@@ -14,6 +14,7 @@ from core.diagnosis import model_card
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST, ModelFile, read_model, write_model
 from core.ops.contract import Array
+from core.percent import percent
 from core.training.events import Progress, RunJudged
 from core.training.history import read_history
 from core.training.judgement import Judgement, judge_run
@@ -89,6 +90,6 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
         sources.append(f"Training started from the weights of {Path(setup.config.start).name}.")
     if setup.teachers is not None:
         share, names = setup.config.teacher_share, setup.teachers.names
-        sources.append(f"Learned from {names}: {share:.0%} of what each photo taught was their answer, the rest its "
-                       "label.")
+        sources.append(f"Learned from {names}: {percent(share, 0)} of what each photo taught was their answer, the "
+                       "rest its label.")
     return replace(model, sections={model_card.DATA: {"sources": sources}, **model.sections})

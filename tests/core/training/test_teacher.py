@@ -124,12 +124,12 @@ def test_a_run_says_who_taught_it_and_what_may_be_too_kind(tiny, tmp_path):
     config = tiny("student", epochs=1, teacher=(tiny("first").out, stranger), teacher_share=0.8)
     events = train(config)
     told = [event.message for event in only(events, Warned)]
-    assert any("Learning from first, stranger.safetensors: 80%" in text for text in told)
+    assert any("Learning from first, stranger.safetensors: 80 %" in text for text in told)
     doubts = [text for text in told if "too kind" in text]
     assert len(doubts) == 1
     assert doubts[0].startswith("stranger.safetensors learned from other photos")
     assert only(events, RunFinished)[0].reason == "completed"
-    assert "Learned from first, stranger.safetensors: 80%" in render_card(read_model(Path(config.out)), "x")
+    assert "Learned from first, stranger.safetensors: 80\u00a0%" in render_card(read_model(Path(config.out)), "x")
     page = (Path(config.out) / "report.html").read_text("utf-8")
     assert "Learned from first, stranger.safetensors" in page
     assert (Path(tiny("first").out) / BEST).as_posix() in Path(config.out, "config.json").read_text("utf-8")
