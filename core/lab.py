@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,10 +23,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.command_line import run_command
+from core.command_line import check_folder, run_command
 from core.data.idx import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
-from core.errors import DataError, DeviceError, InputError
+from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import studies, yardstick
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
@@ -57,7 +58,37 @@ EXAMPLES: Final = """examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 1 anything else."""
     arguments = make_parser().parse_args(argv)
-    return run_command(lambda: int(arguments.run(arguments) or 0))
+    return run_command(lambda: run(arguments))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The command, once the folders of all files that it writes are there. Raises LeafClinicError."""
+    found: list[Problem] = []
+    for name in ("json", "png", "model_file"):
+        if file := getattr(arguments, name, None):
+            check_folder(name, str(file), found)
+    if found:
+        raise ConfigError(found)
+    arguments.run(arguments)
+    return EXIT_DONE
+
+
+def read_whole(text: str) -> int:
+    """A number of things: 1 or more. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+    return int(text)
+
+
+def read_rate(text: str) -> float:
+    """A learning rate, finite and above 0. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -65,12 +96,14 @@ def make_parser() -> argparse.ArgumentParser:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Any, help: str, more: str = "", device: str = "auto") -> argparse.ArgumentParser:
+    def command(name: str, run: Any, help: str, more: str = "", device: str = "auto",
+                figures: bool = True) -> argparse.ArgumentParser:  # fmt: skip
         made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}. {more}".strip())
         made.set_defaults(run=run)
         made.add_argument("--device", default=device, choices=DEVICES, help="auto: the GPU where there is one")
-        made.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
-        made.add_argument("--png", type=Path, metavar="FILE", help="draw them into this file")
+        if figures:
+            made.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+            made.add_argument("--png", type=Path, metavar="FILE", help="draw them into this file")
         return made
 
     conv = command("conv", run_conv, "ways to convolve: time of a training iteration, accuracy after it",
@@ -78,16 +111,16 @@ def make_parser() -> argparse.ArgumentParser:
                    "with each way from the same weights; PyTorch, where installed, is the yardstick. "
                    "\"faster by\" is over the first way.")
     conv.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of MNIST's four files")
-    conv.add_argument("--batch", type=int, nargs="+", default=[32, 64], metavar="N", help="default: 32 64")
-    conv.add_argument("--examples", type=int, nargs="+", default=[2048], metavar="N",
+    conv.add_argument("--batch", type=read_whole, nargs="+", default=[32, 64], metavar="N", help="default: 32 64")
+    conv.add_argument("--examples", type=read_whole, nargs="+", default=[2048], metavar="N",
                       help="digits to train with, once each; default: 2048")
-    conv.add_argument("--learning-rate", type=float, nargs="+", default=[0.05], metavar="R", help="default: 0.05")
+    conv.add_argument("--learning-rate", type=read_rate, nargs="+", default=[0.05], metavar="R", help="default: 0.05")
     conv.add_argument("--padding", choices=("same", "full"), default="same", help="of both convolutions")
     conv.add_argument("--ways", nargs="+", metavar="WAY", help="only these: naive, vectorised, vectorised_parallel, "
                       "im2col, im2col_parallel, plan, PyTorch (GPU: naive, shared, im2col, plan, PyTorch)")
     matmul = command("matmul", run_matmul, "the ladder of the matrix product on the GPU, beside cuBLAS",
                      "Each rung multiplies N x N matrices, and (32 x 27)(27 x 14884), a first layer unfolded.", "cuda")
-    matmul.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], metavar="N",
+    matmul.add_argument("--sizes", type=read_whole, nargs="+", default=[512, 1024, 2048, 4096, 8192], metavar="N",
                         help="default: 512 1024 2048 4096 8192")
     command("depthwise", run_depthwise, "depthwise and pointwise against the standard convolution both replace",
             "On the GPU also a bias from constant memory against one from global memory.")
@@ -102,11 +135,12 @@ def make_parser() -> argparse.ArgumentParser:
     for made, batches in ((roofline, [32]), (sweep, [1, 8, 32])):
         several: dict[str, Any] = {"nargs": "+"} if made is sweep else {"nargs": 1}
         made.add_argument("--model", default="squeezenet1_1", help=f"one of {', '.join(MODELS)}")
-        made.add_argument("--batch", type=int, default=batches, metavar="N",
+        made.add_argument("--batch", type=read_whole, default=batches, metavar="N",
                           help=f"photos at a time; default: {' '.join(map(str, batches))}", **several)
-        made.add_argument("--image-size", type=int, default=[224], metavar="PX", help="default: 224", **several)
+        made.add_argument("--image-size", type=read_whole, default=[224], metavar="PX", help="default: 224", **several)
     sweep.add_argument("--training", action="store_true", help="training steps instead of predictions")
-    mnist = command("mnist", run_mnist, "digits: learn them by presets, predict photographed ones, unpack them")
+    mnist = command("mnist", run_mnist, "digits: learn them by presets, predict photographed ones, unpack them",
+                    figures=False)
     mnist.add_argument("what", choices=("learn", "predict", "unpack"))
     mnist.add_argument("--photos", type=Path, nargs="+", default=[], metavar="PHOTO",
                        help="photographed digits (predict)")
@@ -115,7 +149,7 @@ def make_parser() -> argparse.ArgumentParser:
                        help="new folder for the digits as photos (unpack)")
     mnist.add_argument("--recipe", choices=tuple(RECIPES), default="cnn",
                        help="cnn and mlp reach 99 and 98 %%; classic is the lesson's own perceptron (learn)")
-    mnist.add_argument("--epochs", type=int, default=0, metavar="N", help="instead of the recipe's (learn)")
+    mnist.add_argument("--epochs", type=read_whole, default=0, metavar="N", help="instead of the recipe's (learn)")
     mnist.add_argument("--model-file", type=Path, default=Path("digits.safetensors"), metavar="FILE",
                        help="written by learn, read by predict; default: digits.safetensors")
     return parser
@@ -129,10 +163,13 @@ def run_conv(arguments: argparse.Namespace) -> None:
     ways = arguments.ways or known
     if not set(ways) <= set(known):
         raise InputError(f"--ways: on {device} there are {', '.join(known)}.")
+    if not max(arguments.batch) <= min(arguments.examples) <= max(arguments.examples) <= len(train[0]):
+        raise InputError(f"--examples: there are {len(train[0])} digits to train with, and a batch needs as many as "
+                         f"--batch says (here up to {max(arguments.batch)}).")
     results = []
-    for batch, examples, rate in product(arguments.batch, arguments.examples, arguments.learning_rate):
-        lesson = Lesson(batch, rate, examples, arguments.padding)
-        print(f"\nbatch {batch}, {examples} digits, learning rate {rate:g}, {arguments.padding} padding, {device}")
+    for batch, examples, pace in product(arguments.batch, arguments.examples, arguments.learning_rate):
+        lesson = Lesson(batch, pace, examples, arguments.padding)
+        print(f"\nbatch {batch}, {examples} digits, learning rate {pace:g}, {arguments.padding} padding, {device}")
         print(f"  {'way':36} {'ms an iteration':>15} {'faster by':>10} {'last loss':>10} {'of test right':>14}")
         first = 0.0
         for way in ways:
@@ -167,6 +204,8 @@ def teller(title: str, arguments: argparse.Namespace) -> Report:
 
 
 def run_matmul(arguments: argparse.Namespace) -> None:
+    if arguments.device == "cpu":
+        raise InputError("--device: the ladder of the matrix product runs on a GPU only.")
     sizes = [(n, n, n) for n in arguments.sizes] + [(32, 27, 14884)]
     peaks = studies.peaks()
     print(f"The chip's peak is {peaks[False] / 1e3:.0f} TFLOP/s in float32 and {peaks[True] / 1e3:.0f} in bf16. "
@@ -265,7 +304,12 @@ def run_sweep(arguments: argparse.Namespace) -> None:
 def run_mnist(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
     if arguments.what == "predict":
+        if not arguments.photos:
+            raise DataError("Name the photographed digits with --photos.")
         model = read_model(arguments.model_file)
+        if model.classes != CLASSES or model.size != (SIDE, SIDE):
+            raise ModelFileError(f"{arguments.model_file} does not read digits of {SIDE} pixels. Name a model that "
+                                 "mnist learn has written.")  # fmt: skip
         for path in arguments.photos:
             logits = predict(model.graph, model.weights, read_digit(_read_photo(path))[None], device)
             digit, share = certainty(logits[0])

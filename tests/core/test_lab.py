@@ -63,6 +63,42 @@ def test_an_unknown_way_is_a_sentence_that_names_the_ways(few_digits, capsys):
     assert "--ways: on cpu there are naive, vectorised" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["conv", "--batch", "0"], "--batch: '0' is not a whole number from 1 up"),
+    (["conv", "--learning-rate", "nan"], "--learning-rate: 'nan' is not a number above 0"),
+    (["sweep", "--image-size", "-5"], "--image-size"),
+    (["mnist", "learn", "--epochs", "-1"], "--epochs: '-1' is not"),
+    (["mnist", "learn", "--json", "x.json"], "unrecognized arguments: --json"),
+])
+def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, capsys):
+    with pytest.raises(SystemExit) as end:
+        lab.main([*arguments, "--data", str(few_digits)] if arguments[0] != "sweep" else arguments)
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["conv", "--examples", "7"], "there are 16 digits"),
+    (["conv", "--examples", "17"], "there are 16 digits"),
+    (["conv", "--json", "none/x.json", "--png", "none/x.png"], "--png: there is no folder"),
+    (["matmul", "--device", "cpu"], "on a GPU only"),
+    (["mnist", "predict"], "with --photos"),
+    (["mnist", "predict", "--photos", "x.png", "--model-file", "resources/models/leaves.safetensors"],
+     "does not read digits"),
+    (["mnist", "learn", "--model-file", "none/x.safetensors"], "--model-file: there is no folder"),
+])
+def test_what_cannot_be_done_is_told_before_any_work(arguments, said, few_digits, capsys, monkeypatch):
+    monkeypatch.setattr(lab, "learn", None)
+    monkeypatch.setattr(lab, "run_lesson", None)
+    more = {"conv": ["--device", "cpu", "--batch", "8"], "mnist": ["--device", "cpu"]}.get(arguments[0], [])
+    if arguments[0] in ("conv", "mnist"):
+        more += ["--data", str(few_digits)]
+    assert lab.main([*arguments, *more]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert not printed.out
+
+
 @pytest.mark.skipif(cuda_problem() is None, reason="there is a GPU")
 def test_the_ladder_of_the_gpu_says_why_it_cannot_run(capsys):
     assert lab.main(["matmul"]) == 2
