@@ -72,13 +72,13 @@ def fit_statistics(features: Array, labels: Array, classes: int, dimensions: int
     rest = x - means[labels]
     within = rest.T @ rest / len(x)
     within += SHRINK * np.trace(within) / len(within) * np.eye(len(within))
-    values, vectors = np.linalg.eigh(within)
-    whitening = vectors / np.sqrt(values)
+    whitening = np.linalg.inv(np.linalg.cholesky(within)).T  # of eigenvectors: seven times the time
     around = (means - center) @ whitening
     # directions in which the class means differ most, then (if there is room) those of largest spread
-    directions = np.linalg.eigh(((x - center) @ whitening).T @ ((x - center) @ whitening))[1].T[::-1]
-    between = np.linalg.svd(around, full_matrices=False)[2]
-    basis = np.linalg.qr(np.concatenate((between, directions)).T)[0][:, :kept]
+    z = (x - center) @ whitening
+    directions = np.linalg.eigh(z.T @ z)[1].T[::-1]
+    between = np.linalg.svd(around, full_matrices=False)[2][: classes - 1]
+    basis = np.linalg.qr(np.concatenate((between, directions))[:kept].T)[0]
     whiten = whitening @ basis
     # in few directions the spread within classes is well known: whiten again, without shrinking
     left = rest @ whiten
