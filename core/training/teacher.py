@@ -65,8 +65,8 @@ def describe_teachers(teachers: Sequence[Teacher], share: float, fingerprint: st
     """Who teaches, and whether the figures may be too kind for it; fingerprint: of the photos and their split."""
     if not teachers:
         return ()
-    said = (f"Learning from {_listed(teachers)}: {100 * share:.0f} % of what each photo teaches is their answer, the rest "
-            "its label.")  # fmt: skip
+    said = (f"Learning from {_listed(teachers)}: {100 * share:.0f} % of what each photo teaches is their answer, the "
+            "rest its label.")  # fmt: skip
     others = [t for t in teachers if t.model.data_hash != fingerprint]
     if not others:
         return (said,)
