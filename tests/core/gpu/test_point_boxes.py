@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from core.gpu import hopper_points
+from core.gpu import hopper_points, tiles
 from core.gpu.compiler import Recipe, compile_kernel
 from core.gpu.kernels import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.tile import Tile
 from core.gpu.launch import Tensor
 from core.gpu.resources import assemble, assembler_log
+from tests.core.gpu.test_lowering import frame_of
+from tests.core.gpu.test_point_boxes_gpu import launches
 from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.gpu_network import relative
@@ -61,7 +64,7 @@ def packed(put, places, bits):
     return put(np.append(bits.reshape(-1), np.uint16(0))[places.reshape(-1)])
 
 
-def taken(machine, at, shape):
+def delivered(machine, at, shape):
     """The slice's bits; nothing was written beside it."""
     wide = machine.memory.get(at, int(np.prod(shape)), np.uint16).reshape(shape)
     assert (wide[:, :BESIDE] == 0xFFFF).all()
@@ -83,7 +86,7 @@ def test_the_forward_product(pixels, channels, filters, tile, machine):
     given, _, _ = sliced(put, x_bits)
     out, at, shape = sliced(put, np.full((pixels, filters), 0xFFFF, np.uint16))
     made.run(hopper_points.point("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
-    assert relative(values(taken(made, at, shape)), np.maximum(x @ w[:, 0, 0].T + bias, 0)) < 4e-3
+    assert relative(values(delivered(made, at, shape)), np.maximum(x @ w[:, 0, 0].T + bias, 0)) < 4e-3
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_both_gradients(pixels, channels, filters, tile, masking, machine):
     made.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
     assert splits > 1
     wanted = dy @ w[:, 0, 0] * ((x > 0) if masking else 1)
-    assert relative(values(taken(made, at, shape)), wanted) < 4e-3
+    assert relative(values(delivered(made, at, shape)), wanted) < 4e-3
     total = made.memory.get(partial, size * splits, np.float32).reshape(splits, size).sum(0, dtype=np.float64)
     assert relative(total, np.concatenate([(dy.T @ x).reshape(-1), dy.sum(0)])) < 1e-6
 
@@ -145,20 +148,79 @@ def test_shared_memory_is_what_the_launches_ask_for():
 
 
 KERNELS = {
-    "squeeze": ("point_boxes", "make_point_convolution", (Tile(128, 48, 768, 8, 8, 1, 1), 1), point_boxes),
-    "expand": ("point_boxes", "make_point_convolution", (Tile(128, 256, 128, 8, 8, 1, 1), 1), point_boxes),
-    "both gradients": ("point_gradients", "make_point_gradients", (Tile(64, 128, 128, 3, 8, 1, 2), 1), point_gradients),
-    "filters' gradient": ("point_filters", "make_point_filters", (Tile(64, 256, 128, 4, 16, 1, 1),), point_filters),
+    "boxes_forward": ("make_point_convolution", point_boxes, (1,), lambda tile: tile.columns // 2),
+    "boxes_gradients": ("make_point_gradients", point_gradients, (1,), lambda tile: 32 + tile.depth // 4),
+    "boxes_filters": ("make_point_filters", point_filters, (), lambda tile: tile.depth // 4),
 }
+"""By direction of the table of tiles: factory, module, arguments beside the tile, sums that a thread holds."""
+
+SHARED = 227 << 10
+"""Bytes of shared memory that a block may have on compute capability 9.0; each takes 1 KiB more of 228 in all."""
 
 
-@pytest.mark.parametrize("name", sorted(KERNELS))
-def test_products_overlap_and_sums_stay_in_registers(name):
-    module, factory, (tile, *more), kernel = KERNELS[name]
-    recipe = Recipe(module, factory, (tile.numbers, *more), kernel.KINDS, kernel.threads_of(tile), tile.blocks)
+def measured():
+    """Direction and tile of every row of the table, once."""
+    return sorted({(direction, Tile(*row.tile)) for direction in KERNELS for row in tiles._rows("bf16", direction)},
+                  key=lambda found: (found[0], found[1].numbers))
+
+
+def tightest(direction):
+    """The measured tile with the least registers a thread for each of its sums."""
+    module, sums = KERNELS[direction][1], KERNELS[direction][3]
+    found = [tile for at, tile in measured() if at == direction]
+    return max(found, key=lambda tile: sums(tile) * module.threads_of(tile) * tile.blocks)
+
+
+@pytest.mark.parametrize("direction", sorted(KERNELS))
+def test_every_measured_tile_and_every_case_of_the_gpu_fits_into_shared_memory(direction):
+    found = [(module.shared_bytes(tile), tile) for at, tile in measured() for module in (KERNELS[at][1],)
+             if at == direction]
+    assert found
+    for size, tile in found:
+        assert size <= SHARED, tile
+        assert tile.blocks * (size + 1024) <= SHARED + 1024, tile
+    assert all(launch.shared <= SHARED for launch in launches())
+
+
+def check(direction, tile):
+    factory, module, more, _ = KERNELS[direction]
+    name = module.__name__.rsplit(".", 1)[1]
+    recipe = Recipe(name, factory, (tile.numbers, *more), module.KINDS, module.threads_of(tile), tile.blocks)
     ptx, _ = compile_kernel(recipe, (9, 0))
     assert ".local" not in ptx
     assert ".target sm_90a" in ptx
     assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
     resources = assemble(ptx, (9, 0))
     assert (resources.stack, resources.spills) == (0, 0)
+
+
+@pytest.mark.parametrize("direction", sorted(KERNELS))
+def test_products_overlap_and_sums_stay_in_registers(direction):
+    check(direction, tightest(direction))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("direction", "tile"), measured())
+def test_every_measured_tile_fits_into_registers(direction, tile):
+    check(direction, tile)
+
+
+def taken(name, batch, **more):
+    """How many launches of each of these kernels a training step has."""
+    frame = frame_of(name, batch=batch, size=224, **{"hopper": True, **more})
+    found = Counter(launch.recipe.factory for launch in frame.launches)
+    return tuple(found[factory] for factory, *_ in KERNELS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "wanted"),
+    [("squeezenet1_0", 256, (16, 8, 3)), ("squeezenet1_0", 32, (15, 8, 3)), ("squeezenet1_1", 256, (16, 8, 2)),
+     ("squeezenet1_1_bn", 128, (0, 8, 2)), ("mobilenetv2", 256, (0, 3, 0))],
+)  # fmt: skip
+def test_a_step_takes_them_where_they_were_faster(name, batch, wanted):
+    """All squeezes in one pass backward; the gradients of an expand's filters only where maps are large."""
+    assert taken(name, batch) == wanted
+
+
+def test_no_other_gpu_and_no_other_precision_takes_them():
+    assert taken("squeezenet1_0", 32, hopper=False) == taken("squeezenet1_0", 32, precision="float32") == (0, 0, 0)
