@@ -63,17 +63,16 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
 
 def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     """(PTX, entry name) of a recipe, made now."""
+    from core.gpu import hopper  # numba.cuda costs a second: only where something is compiled
     from core.gpu.cuda import compile_to_ptx, types
 
-    if "tensor_map" in recipe.kinds:
-        from core.gpu.kernels.hopper import ptx_for_hopper
-
-        return ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
+    if hopper.MAP in recipe.kinds:
+        return hopper.ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
     signature = tuple(getattr(types, kind) for kind in recipe.kinds)
     ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
     if capability < turing.FIRST_AFTER:
         ptx = turing.without_async_copies(ptx)
-    return (ptx.replace(".target sm_90", ".target sm_90a", 1) if "wgmma" in ptx else ptx), entry
+    return (hopper.for_own_target(ptx) if "wgmma" in ptx else ptx), entry
 
 
 def _compile(recipe: Recipe, capability: Capability) -> None:
@@ -125,7 +124,8 @@ def _path(recipe: Recipe, capability: Capability) -> Path:
 def _source_hash() -> str:
     """Of all that the PTX of kernels follows from: they use each other's device functions."""
     here = Path(__file__).parent
-    files = [here / "cuda.py", here / "ptx.py", here / "turing.py", *sorted((here / "kernels").glob("*.py"))]
+    files = [here / f"{name}.py" for name in ("cuda", "hopper", "ptx", "turing")]
+    files += sorted((here / "kernels").glob("*.py"))
     text = b"".join(f.read_bytes() for f in files)
     return hashlib.sha256(text + version("numba-cuda").encode()).hexdigest()
 

@@ -12,7 +12,9 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from core.gpu.cuda import SIMULATED, cuda
+from core.gpu.cuda import SIMULATED, cuda, driver
+from core.gpu.device import Function, check
+from core.gpu.hopper import ptx_for_hopper
 from core.ops.registry import Case
 
 Arrays: TypeAlias = dict[str, Any]
@@ -77,6 +79,14 @@ def hosted(launch: Launcher, *writes: str) -> Launcher:
 
 def _to_device(value: Any) -> Any:
     return cuda.to_device(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+
+
+def load_for_hopper(kernel: Any, kinds: tuple[str, ...], threads: int) -> Function:
+    """A kernel whose instructions are Hopper's own, on the current GPU, which must be one."""
+    text, entry = ptx_for_hopper(kernel, kinds, threads)
+    cuda.current_context()  # the driver loads into it
+    module = check(driver.cuModuleLoadData(text.encode() + b"\0"))
+    return Function(check(driver.cuModuleGetFunction(module, entry.encode())), kinds)
 
 
 def scratch(arrays: Arrays, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:

@@ -19,6 +19,7 @@ from core.gpu.cuda import driver
 from core.gpu.fitting import fits, require_room
 from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Event, Graph, record_lanes
+from core.gpu.hopper import CAPABILITY as HOPPER
 from core.gpu.launch import Launch
 from core.gpu.launch_lists import write_lists
 from core.gpu.memory import Block, Pinned, copy_out
@@ -36,8 +37,6 @@ from core.ops.update import moments, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 
 ALGORITHMS = ("auto", "tensor_core", "fused")
-HOPPER = (9, 0)
-"""Compute capability of the GPUs that know `wgmma`."""
 
 
 @final

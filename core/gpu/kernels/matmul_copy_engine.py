@@ -16,7 +16,8 @@ from typing import Any, Final, final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.device import Function
-from core.gpu.hosted import Arrays, blocks, stream_address
+from core.gpu.hopper import ptx_for_hopper
+from core.gpu.hosted import Arrays, blocks, load_for_hopper, stream_address
 from core.gpu.kernels.bulk_copy import (
     BOX_COLUMNS,
     arrive,
@@ -29,7 +30,6 @@ from core.gpu.kernels.bulk_copy import (
     show_barriers,
     wait_for,
 )
-from core.gpu.kernels.hopper import load_for_hopper, ptx_for_hopper
 from core.gpu.kernels.matmul_hopper import descriptor
 from core.gpu.kernels.matmul_tensor_core import GROUP, run_in_bf16
 from core.gpu.kernels.wgmma import DEPTH, make_products

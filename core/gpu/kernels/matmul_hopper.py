@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.device import Function
-from core.gpu.hosted import Arrays, blocks, stream_address
-from core.gpu.kernels.hopper import CAPABILITY, load_for_hopper, ptx_for_hopper
+from core.gpu.hopper import CAPABILITY, ptx_for_hopper
+from core.gpu.hosted import Arrays, blocks, load_for_hopper, stream_address
 from core.gpu.kernels.matmul_tensor_core import GROUP, run_in_bf16
 from core.gpu.kernels.matmul_tensor_core import refuse as refuse_unaligned
 from core.gpu.kernels.wgmma import DEPTH, make_products, show_to_tensor_cores

@@ -1,7 +1,7 @@
 """Hopper's warpgroup products as functions for kernels: `wgmma.mma_async` with both factors in shared memory.
 
 Source: PTX ISA 8.x, section 9.7.15. Four warps together add a product of 64 rows, 64 deep, to their sums: half as
-many a thread as the product has columns. The text needs the target sm_90a, which `core.gpu.kernels.hopper` writes.
+many a thread as the product has columns. The text needs the target sm_90a, which `core.gpu.hopper` writes.
 """
 
 from __future__ import annotations

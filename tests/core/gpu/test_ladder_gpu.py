@@ -45,8 +45,8 @@ def test_products_on_the_matrix_units_agree_with_the_reference():
 @pytest.mark.parametrize("shape", [(8, 8, 8), (200, 136, 72), (129, 1000, 264), (520, 512, 512)], ids=str)
 def test_every_tile_of_the_copy_engine_writes_everything_and_the_same_bits_twice(shape):
     from core.gpu.cuda import cuda
+    from core.gpu.hopper import CAPABILITY
     from core.gpu.kernels import matmul_copy_engine as engine
-    from core.gpu.kernels.hopper import CAPABILITY
 
     if tuple(cuda.get_current_device().compute_capability) != CAPABILITY:
         pytest.skip("the copy engine's kernels are for Hopper")
@@ -55,7 +55,7 @@ def test_every_tile_of_the_copy_engine_writes_everything_and_the_same_bits_twice
     a, b = (rng.integers(-64, 65, size).astype(np.float32) / 64 for size in ((m, k), (k, n)))  # exact in bf16
     wanted = a.astype(np.float64) @ b
     on_device = [cuda.to_device((x.view(np.uint32) >> 16).astype(np.uint16)) for x in (a, b)]
-    for tile, _ in engine.TILES:
+    for tile in engine.TILES:
         results = []
         for _ in range(2):
             out = cuda.to_device(np.full((m, n), 0x7FC0, np.uint16))  # NaN
