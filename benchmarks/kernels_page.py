@@ -121,6 +121,24 @@ def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
     return make
 
 
+def separable_table(results: dict[str, Any]) -> str:
+    chosen = {**results, "rows": [row for row in results["rows"] if row["name"].endswith(" 1x32x122x122")]}
+    return plain_table("conv2d", "ms")(chosen)
+
+
+def tiles_table(results: dict[str, Any]) -> str:
+    """A column for every tile that is the fastest somewhere, as shares of cuBLAS."""
+    best = {row["name"].split()[2]: row["name"].split()[3] for row in results["rows"]}
+    tiles = list(dict.fromkeys(best.values()))
+    rows = []
+    for row in results["rows"]:
+        side, peer = row["name"].split()[2], row["peers"]["cublas"]
+        found = {tile: f"{100 * results['rates'][side][tile] / peer:.0f} %" for tile in tiles}
+        found[best[side]] = f"**{found[best[side]]}**"
+        rows.append([side, *found.values(), figure(peer)])
+    return table(["of cuBLAS", *(tile.split("/")[0].replace("x", " x ") for tile in tiles), "cuBLAS, TFLOP/s"], rows)
+
+
 def small_table(results: dict[str, Any]) -> str:
     wanted = ("relu ", "sigmoid ", "add ", "max_pool ", "global_avg_pool ")
     chosen = {**results, "rows": [row for row in results["rows"] if row["name"].startswith(wanted)]}
@@ -193,6 +211,7 @@ def main() -> None:
     tables = {
         "step": step_table(gpu), "conv": conv_table(gpu), "matmul": matmul_table(gpu), "bf16": bf16_table(gpu),
         "dense": plain_table("dense", "ms")(gpu), "depthwise": plain_table("depthwise", "ms")(gpu),
+        "separable": separable_table(gpu), "tiles": tiles_table(read("product_tiles-h200")),
         "small": small_table(gpu), "lesson": plain_table("lesson", "ms")(gpu), "digits": digits_table(digits),
         "gpu": made_with(gpu),
         "handles": handles_table(gpu), "sweep cpu": sweep_table("cpu"), "sweep cuda": sweep_table("cuda"),

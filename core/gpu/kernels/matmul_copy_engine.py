@@ -4,7 +4,7 @@ One thread of the last warp sends boxes of both factors through the copy engine 
 far ahead as there is room; warpgroups multiply 64 rows each from them. The two sides meet at barriers in shared memory
 alone: `full` of a slice when its bytes have come, `empty` when all warps are done with it. Nobody computes an address
 for a copy, and the multiplying warps never wait for one another. A block walks tile after tile, so that the next
-tile's slices arrive while this one is stored. Small products take smaller tiles with more slices under way (`TILES`).
+tile's slices arrive while this one is stored. Small products take smaller tiles with more slices under way (`choose`).
 Layouts as in `matmul_hopper.py`.
 """
 
@@ -81,11 +81,18 @@ class Tile:
 
 
 LARGE: Final = Tile(2, 256, 4)
-MIDDLE: Final = Tile(2, 64, 8)
-SMALL: Final = Tile(1, 64, 8)
-TILES: Final = ((LARGE, 120), (MIDDLE, 64), (SMALL, 0))
-"""Each with the number of tiles from which it is taken. On an H200 with its 132 processors: at 1024 the middle ones are
-128 and 2.2 times as fast as 32 large ones; at 512 the small ones are 64, with all their slices on their way at once."""
+TILES: Final = {
+    Tile(1, 64, 8): 0.161, Tile(1, 128, 8): 0.221, Tile(2, 128, 4): 0.374, Tile(2, 192, 4): 0.528,
+    Tile(3, 192, 4): 0.784, LARGE: 0.706,
+}  # fmt: skip
+"""Each with the microseconds that a block takes for a slice, 2.2 for the beginning left out: medians over squares of
+512 to 4096 on an H200 (`benchmarks/results/product_tiles-h200.json`)."""
+
+PROCESSORS: Final = 132
+"""Of an H100 (SXM) or H200."""
+
+TURNS: Final = 4
+"""Turns of the largest tiles from which they are taken whatever remains: 102 % of cuBLAS at 4096, 104 % at 8192."""
 
 
 @device_function
@@ -235,19 +242,27 @@ def load(tile: Tile) -> Function:
     return load_for_hopper(make_kernel(tile), KINDS, tile.threads)
 
 
-def choose(m: int, n: int) -> Tile:
-    """The tile for a product of m rows and n columns."""
-    return next(tile for tile, least in TILES if blocks(m, tile.rows) * blocks(n, tile.columns) >= least)
+def choose(m: int, n: int, processors: int = PROCESSORS) -> Tile:
+    """The tile for a product of m rows and n columns that takes a processor the least time: its turns times their cost.
+
+    At each of the twelve measured sizes that is the fastest of six, which no rule by size alone is: 1792 takes the
+    tile of 1024, because three turns of small tiles are less than one of the largest.
+    """
+
+    def turns(tile: Tile) -> int:
+        return blocks(blocks(m, tile.rows) * blocks(n, tile.columns), processors)
+
+    return LARGE if turns(LARGE) >= TURNS else min(TILES, key=lambda tile: turns(tile) * TILES[tile])
 
 
 def multiply(a: Any, b: Any, c: Any, tile: Tile | None = None) -> None:
     """``c = a b`` on device matrices of bf16 bits (uint16), by the tile that fits its size or the one given."""
-    (m, k), n = a.shape, b.shape[1]
-    tile = tile or choose(m, n)
+    (m, k), n, processors = a.shape, b.shape[1], cuda.get_current_device().MULTIPROCESSOR_COUNT
+    tile = tile or choose(m, n, processors)
     at = [int(x.__cuda_array_interface__["data"][0]) for x in (a, b, c)]
     maps = encode_map(at[0], m, k, tile.rows), encode_map(at[1], k, n, DEPTH)
     down, across = blocks(m, tile.rows), blocks(n, tile.columns)
-    grid = min(down * across, cuda.get_current_device().MULTIPROCESSOR_COUNT)
+    grid = min(down * across, processors)
     values = (*maps, at[2], m, n, k, down, across)
     load(tile).launch((grid, 1, 1), (tile.threads, 1, 1), tile.shared, stream_address(), values)
 

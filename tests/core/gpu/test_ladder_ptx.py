@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,10 @@ MODULES = (
     "dropout", "elementwise", "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp", "pool", "product",
     "reduction", "softmax", "update",
 )  # fmt: skip
+
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
+MEASURED = json.loads((RESULTS / "product_tiles-h200.json").read_text(encoding="utf-8"))["rates"]
+"""TFLOP/s by side and tile."""
 
 ON_EVERY_GPU = (
     ("conv2d_shared", "shared_forward"),
@@ -98,7 +104,7 @@ def test_wgmma_keeps_the_matrix_units_busy():
     check_hopper(matmul_hopper.ptx()[0])
 
 
-@pytest.mark.parametrize("tile", [tile for tile, _ in matmul_copy_engine.TILES], ids=str)
+@pytest.mark.parametrize("tile", matmul_copy_engine.TILES, ids=str)
 def test_the_copy_engine_moves_everything_that_is_multiplied(tile):
     ptx, _ = matmul_copy_engine.ptx(tile)
     registers = check_hopper(ptx)
@@ -109,9 +115,16 @@ def test_the_copy_engine_moves_everything_that_is_multiplied(tile):
     assert ptx.count(".param .align 64 .b8") == 2, "both tensor maps travel as parameters"
 
 
-@pytest.mark.parametrize(("side", "tile"), [(8192, "LARGE"), (2048, "LARGE"), (1024, "MIDDLE"), (512, "SMALL")])
-def test_the_bf16_tile_fills_the_processors(side, tile):
-    assert matmul_copy_engine.choose(side, side) is getattr(matmul_copy_engine, tile)
+@pytest.mark.parametrize("side", sorted(MEASURED, key=int))
+def test_the_bf16_tile_is_the_fastest_at_every_measured_size(side):
+    rates = MEASURED[side]
+    tile = matmul_copy_engine.choose(int(side), int(side))
+    assert rates[f"{tile.rows}x{tile.columns}/{tile.stages}"] >= 0.98 * max(rates.values())
+
+
+@pytest.mark.parametrize("side", [5120, 6144, 8192, 16384])
+def test_beyond_them_it_is_the_largest(side):
+    assert matmul_copy_engine.choose(side, side) is matmul_copy_engine.LARGE
 
 
 @pytest.mark.parametrize(("side", "tile"), [(4096, "LARGE"), (1024, "SMALL"), (512, "DEEP"), (4, "DEEP")])
