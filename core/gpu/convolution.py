@@ -330,18 +330,9 @@ def _launch(
 
 
 def backward_weight(
-    layer: str,
-    arithmetic: str,
-    batch: int,
-    x: Tensor,
-    dy: Tensor,
-    window: Window,
-    taps: Taps,
-    partial: int,
-    processors: int,
-    tile: Tile | None = None,
-    splits: int = 0,
-) -> tuple[Launch, int]:
+    layer: str, arithmetic: str, batch: int, x: Tensor, dy: Tensor, window: Window, taps: Taps, partial: int,
+    processors: int, tile: Tile | None = None, splits: int = 0,
+) -> tuple[Launch, int]:  # fmt: skip
     """The launch of the partial weight gradients, and how many partial results it writes."""
     element = ELEMENT[arithmetic]
     pixels = batch * dy.height * dy.width

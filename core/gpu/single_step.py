@@ -6,27 +6,25 @@ all in bf16, are copied into the plan's layout and back, which counts in a timin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, final
-from weakref import finalize
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from core.errors import KernelUnavailable
 from core.gpu import control, norm_steps, turing
 from core.gpu.backward_steps import write_backward
-from core.gpu.cuda import driver
-from core.gpu.device import Device, check, open_device
+from core.gpu.device import Device
 from core.gpu.forward_steps import write_forward
 from core.gpu.frame import Frame, Places
 from core.gpu.gradient_walk import Backward
-from core.gpu.hosted import Arrays, Launcher, stream_address
+from core.gpu.hosted import Arrays, Launcher
 from core.gpu.kernels import layout_fast
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.launch import Launch, blocks_of
-from core.gpu.memory import Block
 from core.gpu.plain_launches import THREADS, head_launch, simple_launch
+from core.gpu.prepared import Allocate, Copy, Prepared, Work, address_of
 from core.gpu.update_steps import pack_launch
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Array, Mode, volume
@@ -36,9 +34,6 @@ from core.program import ParameterLayout, Program, Step, Value, lay_out_paramete
 
 Write: TypeAlias = Callable[[Frame, Step], None]
 """Writes the launches of one direction of a step."""
-
-Allocate: TypeAlias = Callable[[Mapping[str, int], Mapping[str, Array]], dict[str, int]]
-"""Addresses of arrays of so many bytes, the named ones filled with these contents."""
 
 NODE: Final = "layer"
 PROCESSORS: Final = 132
@@ -139,26 +134,6 @@ def refuses(write: Write) -> Refusal:
     return refuse
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A copy between addresses of the device."""
-
-    target: int
-    source: int
-    bytes: int
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What one run queues, in this order."""
-
-    before: tuple[Copy, ...]
-    launches: tuple[Launch, ...]
-    after: tuple[Copy, ...]
-
-
 def prepare(
     frame: Frame, direction: str, write: Write, theirs: Mapping[str, int], allocate: Allocate, mode: Mode = TRAINING
 ) -> Work:
@@ -191,15 +166,8 @@ def prepare(
     spread = [_layout(frame, "make_spread", n, given[n], at[n]) for n in copied if n not in results]
     gather = [_layout(frame, "make_gather", n, at[n], given[n]) for n in copied if n in results]
     into, out_of = _loss_copies(frame, direction, theirs, at)
-    for parameter in step.parameters:
-        first = 4 * frame.layout.offsets[f"{NODE}.{parameter.role}"][0]
-        if parameter.role in theirs:
-            into.append(Copy(at["weights"] + first, theirs[parameter.role], 4 * parameter.size))
-        if direction == "forward" and parameter.role in UPDATED and parameter.role in theirs:
-            out_of.append(Copy(theirs[parameter.role], at["weights"] + first, 4 * parameter.size))
-        if direction == "backward_weight" and f"d{parameter.role}" in theirs:
-            out_of.append(Copy(theirs[f"d{parameter.role}"], at["gradient"] + first, 4 * parameter.size))
-    return Work(tuple(into), (*pack, *spread, *frame.launches, *gather), tuple(out_of))
+    more_into, more_out_of = _parameter_copies(frame, direction, theirs, at)
+    return Work((*into, *more_into), (*pack, *spread, *frame.launches, *gather), (*out_of, *more_out_of))
 
 
 def _settings(batch: int, taught: int, mode: Mode) -> Array:
@@ -209,6 +177,22 @@ def _settings(batch: int, taught: int, mode: Mode) -> Array:
     settings["photos"], settings["step"], settings["photo0"] = batch, mode.step, mode.photo0
     settings["seed"] = mode.seed & 0xFFFFFFFF
     return raw
+
+
+def _parameter_copies(
+    frame: Frame, direction: str, theirs: Mapping[str, int], at: Mapping[str, int]
+) -> tuple[list[Copy], list[Copy]]:
+    """Parameters into the flat weights before; statistics and gradients out of the flat buffers after."""
+    into, out_of = [], []
+    for parameter in frame.program.steps[0].parameters:
+        first, size = 4 * frame.layout.offsets[f"{NODE}.{parameter.role}"][0], 4 * parameter.size
+        if parameter.role in theirs:
+            into.append(Copy(at["weights"] + first, theirs[parameter.role], size))
+        if direction == "forward" and parameter.role in UPDATED and parameter.role in theirs:
+            out_of.append(Copy(theirs[parameter.role], at["weights"] + first, size))
+        if direction == "backward_weight" and f"d{parameter.role}" in theirs:
+            out_of.append(Copy(theirs[f"d{parameter.role}"], at["gradient"] + first, size))
+    return into, out_of
 
 
 def _loss_copies(
@@ -262,43 +246,3 @@ def launcher(direction: str, write: Write) -> Launcher:
         arrays[key].run()
 
     return launch
-
-
-@final
-class Prepared:
-    """Work on given device arrays; its own memory, `blocks` by name, goes with it."""
-
-    def __init__(self, make: Callable[[Device, Allocate], Work]) -> None:
-        self._device = device = open_device()
-        self.blocks: dict[str, Block] = {}
-        self._work = make(device, self._allocate)
-        self._functions = device.load([launch.recipe for launch in self._work.launches])
-
-    def _allocate(self, sizes: Mapping[str, int], contents: Mapping[str, Array]) -> dict[str, int]:
-        self.blocks = {name: Block(size) for name, size in sizes.items()}
-        for name, values in contents.items():
-            self.blocks[name].put(values)
-        finalize(self, close_blocks, list(self.blocks.values()))
-        return {name: block.address for name, block in self.blocks.items()}
-
-    def run(self) -> None:
-        """Queue everything on the stream in use."""
-        self._device.activate()
-        stream = driver.CUstream(stream_address())
-        for copy in self._work.before:
-            check(driver.cuMemcpyDtoDAsync(copy.target, copy.source, copy.bytes, stream))
-        for launch in self._work.launches:
-            self._functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
-        for copy in self._work.after:
-            check(driver.cuMemcpyDtoDAsync(copy.target, copy.source, copy.bytes, stream))
-
-
-def close_blocks(blocks: Sequence[Block]) -> None:
-    """Give the memory back, once nobody can run the launches any more."""
-    for block in blocks:
-        block.close()
-
-
-def address_of(array: Any) -> int:
-    """Where a device array lies."""
-    return int(array.__cuda_array_interface__["data"][0])

@@ -12,7 +12,7 @@ from core.gpu.device import Device
 from core.gpu.frame import Places
 from core.gpu.hosted import Arrays
 from core.gpu.kernels.update_fast import NORM_BLOCKS
-from core.gpu.single_step import Allocate, Prepared, Work, address_of
+from core.gpu.prepared import Allocate, Prepared, Work, address_of
 from core.gpu.update_steps import UpdateArrays, result_launches, update_launch
 from core.ops.contract import Array
 from core.ops.registry import Case
