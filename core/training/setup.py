@@ -97,11 +97,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     teachers = Teachers(lessons, config, classes, device, plan.batch) if lessons else None
     validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(network.weights)
-    swap = None
-    if config.augment_background:
-        job = Relay(lambda report, cancelled: swap_for(photos, config.augment_background, report, cancelled), commands)
-        swap = yield from job.wait()
-        plan.keep_backgrounds(swap.backgrounds)
+    swap = yield from _swap_grounds(config, photos, plan, commands)
     validator.plan.keep_photos(photos.cache.photos, stream=True)
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     if teachers is not None:
@@ -109,21 +105,14 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     identity = fingerprint(photos)
     told = (*told, *describe_teachers(lessons, config.teacher_share, identity))
     return Setup(
-        config=replace(config, batch_size=batch),
-        photos=photos,
-        fingerprint=identity,
-        graph=graph,
-        graph_in_use=used,
-        device=device,
-        plan=plan,
-        teachers=teachers,
-        validator=validator,
+        config=replace(config, batch_size=batch), photos=photos, fingerprint=identity, graph=graph, graph_in_use=used,
+        device=device, plan=plan, teachers=teachers, validator=validator,
         train=_loader(config, photos, TRAIN, batch, resident, swap),
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
         field=None if field is None else _field_loader(config, field, VALIDATION_BATCH[device]),
         warnings=(*note, *told, *network.notes, *photos.warnings, *(field.warnings if field else ())),
-    )
+    )  # fmt: skip
 
 
 def _prepare(config: RunConfig, device: str, commands: Commands) -> Generator[Progress, None, PhotoSet]:
@@ -170,6 +159,19 @@ def _open_field(
         told = f"{common} of the field photos are also among the other photos: the figure on them is too good."
         field = replace(field, warnings=(*field.warnings, told))
     return field
+
+
+def _swap_grounds(
+    config: RunConfig, photos: PhotoSet, plan: Plan, commands: Commands
+) -> Generator[Progress, None, GroundSwap | None]:
+    """Other photos' grounds for the training leaves, on the plan's device, where they are asked for."""
+    share = config.augment_background
+    if not share:
+        return None
+    job = Relay(lambda report, cancelled: swap_for(photos, share, report, cancelled), commands)
+    swap = yield from job.wait()
+    plan.keep_backgrounds(swap.backgrounds)
+    return swap
 
 
 def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
