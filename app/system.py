@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 from pathlib import Path
 
 from app.translation import tr
+from core.cores import usable_cores
 
 
 def processor() -> str:
     """The processor's kind and how many cores this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return tr("CPU, {n} cores ({name})", n=cores, name=platform.machine())
+    return tr("CPU, {n} cores ({name})", n=usable_cores(), name=platform.machine())
 
 
 def memory() -> tuple[int, int] | None:

@@ -109,6 +109,8 @@ def check_folder(name: str, file: str, found: list[Problem]) -> None:
     folder = Path(file).absolute().parent
     if file and not folder.is_dir():
         found.append(Problem(name, f"there is no folder {folder}."))
+    elif file and Path(file).is_dir():
+        found.append(Problem(name, f"{file} is a folder. Name a file."))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -177,6 +179,9 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
 
     tell: where given, also takes the sentence and the code, for the program that reads the output.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us (`>&-`)
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the whole process
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # file names need not be valid text

@@ -86,12 +86,15 @@ def find_photos(named: Iterable[str]) -> Iterator[str]:
         if not os.path.isdir(name):
             yield name
             continue
-        inside = sorted(
-            os.path.join(folder, file)
-            for folder, _, files in os.walk(name, onerror=_refuse)
-            for file in files
-            if file.lower().endswith(NAMED) and not file.startswith(".")  # macOS leaves ._photo.jpg beside photo.jpg
-        )
+        inside = []
+        for folder, folders, files in os.walk(name, onerror=_refuse):
+            folders[:] = [inner for inner in folders if not inner.startswith(".")]  # telephones keep .thumbnails
+            inside += [
+                os.path.join(folder, file)
+                for file in files
+                if file.lower().endswith(NAMED) and not file.startswith(".")  # macOS leaves ._photo.jpg
+            ]
+        inside.sort()
         if not inside:
             raise DataError(f"There are no photos in {name}.")
         yield from inside
@@ -127,6 +130,11 @@ def show_csv(diagnoses: Iterable[Diagnosis]) -> int:
     return read
 
 
+def printable(path: str) -> str:
+    """The path on one line: a name may hold a line's end, or signs that tell a terminal what to do."""
+    return "".join(c if c.isprintable() or "\ud800" <= c <= "\udfff" else f"\\x{ord(c):02x}" for c in path)
+
+
 def show_text(diagnoses: Iterable[Diagnosis]) -> int:
     read = 0
     for d in diagnoses:
@@ -135,7 +143,7 @@ def show_text(diagnoses: Iterable[Diagnosis]) -> int:
         area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
         notes = "".join(f" {note}" for note in d.notes)
         stop = "." if notes and not d.error else ""
-        print(f"{d.path}: {d.error or verdict + guesses + area}{stop}{notes}", flush=True)
+        print(f"{printable(d.path)}: {d.error or verdict + guesses + area}{stop}{notes}", flush=True)
         read += not d.error
     return read
 

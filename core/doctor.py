@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
 from typing import Any, Final, final
 
+from core.cores import usable_cores
+
 NEWEST_NUMPY: Final = (2, 5)
 """numba-cuda uses functions that NumPy 2.5 removed."""
 
@@ -85,10 +87,9 @@ def _processor() -> Finding:
 
     features = binding.get_host_cpu_features()
     known = [name for name in ("avx512f", "avx2", "fma", "neon", "sve") if features.get(name)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     fast = bool({"avx512f", "avx2", "neon"} & set(known))
     units = ", ".join(known) or "no vector units known here"
-    sentence = f"{cores} cores of a {binding.get_host_cpu_name()} with {units}."
+    sentence = f"{usable_cores()} cores of a {binding.get_host_cpu_name()} with {units}."
     return Finding("CPU", fast, sentence, "Training works, but slowly: the kernels want AVX2, AVX-512 or NEON.")
 
 

@@ -38,9 +38,10 @@ def compile_plan(
     if device not in DEVICES:
         raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
     optimizer = optimizer or Optimizer()
-    if device == "auto":
-        device = "cuda" if cuda_problem() is None else "cpu"
-    if device == "cuda":
+    trouble = None if device == "cpu" else cuda_problem()
+    if device == "cuda" and trouble is not None:
+        raise DeviceError(trouble)
+    if device != "cpu" and trouble is None:
         from core.gpu.plan import CudaPlan  # numba.cuda costs a second: only where it is used
 
         return CudaPlan(

@@ -94,6 +94,8 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     """The run's settings from all sources. Raises ConfigError with everything that is wrong."""
     options = read_settings(arguments, found)
     if arguments.resume:
+        found += [Problem(name, "does not go with --resume: the run goes on as it began.")
+                  for name in ("config", "demo", "overwrite") if getattr(arguments, name)]
         config = read_config(Path(arguments.resume))
         return replace(change_settings(config, options, found), out=arguments.resume)
     file = read_toml(Path(arguments.config)) if arguments.config else {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import queue
 import time
 from collections import deque
@@ -17,6 +16,7 @@ import numpy as np
 
 from app.mask import encode_mask
 from app.processes.protocol import Channel, serve
+from core.cores import usable_cores
 from core.data.header import read_header
 from core.data.photo import PhotoError, decode, decode_square, read_bytes
 from core.diagnosis.examination import Examination, Examiner
@@ -42,7 +42,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     cv2.setNumThreads(1)  # photos run side by side; threads within one would only get into each other's way
     model = read_model(Path(asked["model"]))
     device = choose_device(str(asked.get("device", "auto")))
-    count = min(os.cpu_count() or 1, MOST) if device == "cpu" else 1
+    count = min(usable_cores(), MOST) if device == "cpu" else 1
     examiners: queue.SimpleQueue[Examiner] = queue.SimpleQueue()
     for _ in range(count):
         examiner = Examiner(model, device=device, threads=1 if count > 1 else 0)

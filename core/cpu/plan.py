@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from core.cores import usable_cores
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing, photo, tiled
@@ -56,7 +56,7 @@ class CpuPlan(Plan):
     ) -> None:  # fmt: skip
         refuse_choices(precision, algorithm)
         self.batch, self.training, self._seed, self._verify = batch, training, seed, verify
-        self.threads = threads or os.cpu_count() or 1
+        self.threads = threads or usable_cores()
         self.program = spell_out_flatten(lower(graph, training, outputs))
         self.layout = lay_out_parameters(graph)
         together = batch > 1 and is_dense_dominated(self.program)

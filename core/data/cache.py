@@ -7,7 +7,6 @@ next run finds a sound cache that lacks at most the last seconds of decoding.
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
@@ -16,6 +15,7 @@ from typing import final
 
 import numpy as np
 
+from core.cores import usable_cores
 from core.data.cache_store import CacheStore, stop_if
 from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped
 from core.data.file_lock import locked
@@ -86,7 +86,7 @@ def open_cache(
         home.mkdir(parents=True, exist_ok=True)
         with locked(home / f"{side}.lock", lambda: stop_if(cancelled)):
             store = CacheStore(home, side)
-            store.fill(dataset, threads or os.cpu_count() or 1, progress, cancelled)
+            store.fill(dataset, threads or usable_cores(), progress, cancelled)
             return PhotoCache(str(home), *store.view(dataset))
     except OSError as error:
         raise storage_error(home, error) from error

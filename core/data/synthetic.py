@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Final
 import cv2
 import numpy as np
 
+from core.cores import usable_cores
 from core.data.dataset import ReportProgress
 from core.data.leaf_drawing import CONDITIONS, LeafPhoto, draw_leaf
 from core.errors import DataError
@@ -88,7 +88,7 @@ def _is_there(folder: Path, about: str) -> bool:
 def _write_photos(folder: Path, each: int, side: int, seed: int) -> Iterator[tuple[str, ...]]:
     """Draw in threads (OpenCV and NumPy let them run side by side), give the manifest's rows in order."""
     numbers = [(condition, number) for condition in CONDITIONS for number in range(each)]
-    with ThreadPoolExecutor(os.cpu_count() or 1, "draw") as pool:
+    with ThreadPoolExecutor(usable_cores(), "draw") as pool:
         for start in range(0, len(numbers), 64):
             part = numbers[start : start + 64]
             yield from pool.map(lambda job: _write_photo(folder, job[0], job[1], each, side, seed), part)

@@ -7,7 +7,6 @@ test: the same for every run, since masks are (`core.diagnosis.leaf_mask`).
 from __future__ import annotations
 
 import io
-import os
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 import cv2
 import numpy as np
 
+from core.cores import usable_cores
 from core.data.dataset import TRAIN, Cancelled, IsCancelled
 from core.data.ground import GroundSwap
 from core.data.preparation import PhotoSet, ReportStage
@@ -73,7 +73,7 @@ def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCan
             raise Cancelled("Stopped before the training began; nothing was lost.")
         return pack(np.asarray(photos.cache.photos[photos.cache.slots[rows[at]]]))
 
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     with packing(choose_processes(len(missing), cores)) as pack, ThreadPoolExecutor(cores, "leaves") as pool:
         for done, (at, mask) in enumerate(zip(missing, pool.map(find, missing), strict=True), 1):
             known[names[at]] = mask
@@ -98,7 +98,7 @@ def _grounds(photos: PhotoSet, rows: Array, fit: Array, found: Array) -> Array:
         return np.asarray(cv2.inpaint(photo, hole, 3, cv2.INPAINT_TELEA))
 
     chosen = fit[np.argsort(turn, kind="stable")][:GROUNDS]
-    with ThreadPoolExecutor(os.cpu_count() or 1, "grounds") as pool:
+    with ThreadPoolExecutor(usable_cores(), "grounds") as pool:
         return np.stack(list(pool.map(paint, chosen))) if len(chosen) else np.empty((0, 1, 1, 3), np.uint8)
 
 

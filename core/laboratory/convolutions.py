@@ -8,7 +8,6 @@ theorem on whole photos and on tiles. NHWC photos, OHWI filters, float32.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -16,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from core.cores import usable_cores
 from core.cpu.table import CPU
 from core.laboratory.transforms import fft_convolve, fft_convolve_tiled, winograd_convolve
 from core.ops.contract import Array
@@ -50,12 +50,12 @@ def refuse_all_but_3x3(case: Case) -> str | None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count() or 1, "convolution")
+    return ThreadPoolExecutor(usable_cores(), "convolution")
 
 
 def _shares(count: int) -> list[slice]:
     """The batch in as many parts as there are cores."""
-    cores = min(os.cpu_count() or 1, count)
+    cores = min(usable_cores(), count)
     edges = np.linspace(0, count, cores + 1).astype(int)
     return [slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.cores import usable_cores
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, OutOfMemory
 from core.laboratory.convolutions import LABORATORY
@@ -151,7 +151,7 @@ def roof(device: str) -> tuple[float, float]:
     """
     if device == "cuda":
         return _device_roof()
-    side, size, cores = 512, 1 << 23, os.cpu_count() or 1
+    side, size, cores = 512, 1 << 23, usable_cores()
     rng = np.random.default_rng(0)
     factors = [rng.standard_normal((side, side), np.float32) for _ in range(cores)]
     pairs = [(np.ones(size, np.float32), np.ones(size, np.float32)) for _ in range(cores)]

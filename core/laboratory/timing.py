@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.cores import usable_cores
 from core.cpu.single import run_single, single_walk
 from core.laboratory.network import HOST, Place
 from core.ops.contract import Array
@@ -54,7 +54,7 @@ def time_rows(case: Case, direction: str, table: Table, place: Place, flops: int
 def bare_run(row: Kernel, case: Case, arrays: dict[str, Any]) -> Callable[[], object]:
     """What computes in a row and nothing else: the engine's kernels on the CPU make their walk once, not every run."""
     if isinstance(row.run, partial) and row.run.func is run_single:
-        return single_walk(case, arrays, row.direction, os.cpu_count() or 1)
+        return single_walk(case, arrays, row.direction, usable_cores())
     return partial(row.run, case, arrays)
 
 

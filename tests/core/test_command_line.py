@@ -1,0 +1,68 @@
+"""What all command lines share: output files, closed streams, devices that are not there, odd names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from core import diagnose, train
+from core.command_line import check_folder, run_command
+from core.cores import usable_cores
+from core.errors import DeviceError
+from core.models import build
+from core.plan import compile_plan
+
+
+def test_a_file_to_write_that_is_a_folder_is_told_before_the_work(tmp_path):
+    found = []
+    check_folder("report", str(tmp_path), found)
+    check_folder("report", str(tmp_path / "none" / "x.html"), found)
+    check_folder("report", str(tmp_path / "x.html"), found)
+    check_folder("report", "", found)
+    assert [p.message.split()[-4:] for p in found] == [["folder.", "Name", "a", "file."],
+                                                       ["is", "no", "folder", f"{tmp_path / 'none'}."]]
+
+
+def test_closed_streams_are_nobody_who_listens(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.stderr", None)
+    assert run_command(lambda: sys.stdout.write("heard by nobody") and 0) == 0
+    sys.stdout.close()
+    sys.stderr.close()
+
+
+def test_a_gpu_that_cannot_be_opened_is_a_sentence(monkeypatch):
+    monkeypatch.setattr("core.plan.cuda_problem", lambda: "There is no GPU here.")
+    with pytest.raises(DeviceError, match="There is no GPU here"):
+        compile_plan(build("mlp", 2, 16), device="cuda")
+
+
+def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
+    for name in (".thumbnails/a.jpg", "b/._c.jpg", "b/.d/e.jpg", "b/f.jpg", "g.PNG", "h.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert list(diagnose.find_photos([str(tmp_path)])) == [str(tmp_path / "b/f.jpg"), str(tmp_path / "g.PNG")]
+    assert list(diagnose.find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
+
+
+def test_a_name_stays_on_its_line_and_tells_the_terminal_nothing():
+    assert diagnose.printable("a\nb\x1b[2J/lá 🍃 d'\".jpg") == "a\\x0ab\\x1b[2J/lá 🍃 d'\".jpg"
+    assert diagnose.printable("latin\udce9.jpg") == "latin\udce9.jpg", "the stream writes it as it can"
+
+
+@pytest.mark.parametrize("option", [("--overwrite",), ("--demo",), ("--config", "x.toml")])
+def test_what_does_not_go_with_a_resumed_run_is_refused(option, tmp_path, capsys):
+    (tmp_path / "config.json").write_text("{}")
+    assert train.main(["--resume", str(tmp_path), *option]) == 2
+    assert f"{option[0]}: does not go with --resume" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are not given out here")
+def test_only_the_cores_of_this_process_count():
+    one = str(min(os.sched_getaffinity(0)))
+    code = f"import os; os.sched_setaffinity(0, {{{one}}}); from core.cores import usable_cores; print(usable_cores())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
+    assert usable_cores() == len(os.sched_getaffinity(0))
