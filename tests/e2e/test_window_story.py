@@ -44,13 +44,9 @@ def idle(program):
     return lambda: program.training.session.state is State.IDLE
 
 
-def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch, tmp_path):
-    program = start()
+def train_a_network(program, qtbot):
+    """Two epochs of a small network on the demo photos; gives the panel."""
     window = program.window
-    qtbot.waitUntil(window.isActiveWindow)
-    open_demo(program, qtbot, monkeypatch)
-    assert len(program.document.table.classes) == 4
-
     qtbot.keyClick(window, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
     train = window.stack.currentWidget()
     set_fields(train, model="cnn", image_size=32, epochs=2, batch_size=16, time_every=2)
@@ -60,31 +56,41 @@ def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch,
     view: RunView = program.training.view
     assert view.finished is not None, train.notice.text.text()
     assert view.finished.reason == "completed"
+    assert view.kernels
+    return train
+
+
+def look_at_curves(program, train, qtbot, tmp_path):
+    view = program.training.view
     train.tabs.setCurrentWidget(train.curves)  # a run's end shows its result; a short one ends before a curve is drawn
     qtbot.waitUntil(lambda: len(train.curves.plots["loss"].curves[0].x) == view.total_steps)
     assert len(train.curves.plots["accuracy"].curves[2].x) == 2
-    assert view.kernels
     written = train.curves.export(tmp_path / "curves.csv")
     assert len(written[0].read_text().splitlines()) == 1 + view.total_steps + 4
 
+
+def correct_a_photo(program, train, qtbot, monkeypatch):
+    """From a cell of the confusion matrix to its photos; one is given another class, and back."""
     train.tabs.setCurrentWidget(train.confusion)
-    matrix = train.confusion.model
+    matrix, table = train.confusion.model, program.document.table
     cell = next(matrix.index(i, j) for i in range(4) for j in range(4) if matrix.counts[i][j])
     train.confusion.table.setCurrentIndex(cell)
     train.confusion.table.activated.emit(cell)
-    gallery = window.findChild(GalleryDialog)
+    gallery = program.window.findChild(GalleryDialog)
     qtbot.waitUntil(lambda: gallery.photos.rowCount() == matrix.counts[cell.row()][cell.column()], timeout=PATIENCE)
-
     gallery.grid.setCurrentIndex(gallery.photos.index(0))
     row = int(gallery.photos.rows[0])
-    before = program.document.table.label(row)
+    before = table.label(row)
     monkeypatch.setattr(QInputDialog, "getItem", lambda *_: ("quite another", True))
     qtbot.mouseClick(gallery.reclass, Qt.MouseButton.LeftButton)
-    assert program.document.table.label(row) == "quite another"
+    assert table.label(row) == "quite another"
     qtbot.mouseClick(gallery.undo, Qt.MouseButton.LeftButton)
-    assert program.document.table.label(row) == before
+    assert table.label(row) == before
     gallery.close()
 
+
+def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
+    window = program.window
     train.tabs.setCurrentWidget(train.outcome)
     assert train.outcome.words.text()
     press(qtbot, train, "Diagnose with it")
@@ -98,12 +104,22 @@ def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch,
     assert set(results[0].maps) == {name for name, _ in results[0].top}
     which = panel.detail.which
     assert [which.itemData(at) for at in range(3)] == [name for name, _ in results[0].top]
-
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
     press(qtbot, panel, "Export CSV")
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [r["path"] for r in rows] == photos
     assert rows[0]["class1"] == results[0].top[0][0]
+
+
+def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch, tmp_path):
+    program = start()
+    qtbot.waitUntil(program.window.isActiveWindow)
+    open_demo(program, qtbot, monkeypatch)
+    assert len(program.document.table.classes) == 4
+    train = train_a_network(program, qtbot)
+    look_at_curves(program, train, qtbot, tmp_path)
+    correct_a_photo(program, train, qtbot, monkeypatch)
+    diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path)
 
 
 def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, answers):
