@@ -15,10 +15,9 @@ from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.figures import softmax
 from core.diagnosis.leaf_mask import leaf_box, segment_leaf
-from core.diagnosis.lesion_mask import segment_lesions
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import TOP, Diagnosis, Guess, Predictor
-from core.diagnosis.severity import Severity
+from core.diagnosis.severity import Severity, measure_severity
 from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, judge_photo
 from core.ops.contract import Array
 
@@ -90,7 +89,7 @@ class Examiner:
         heats, off_leaf = self._maps(features, order[:TOP], photo.shape[0], leaf)
         if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
             leaf, off_leaf = np.zeros_like(leaf), 0.0
-        severity = Severity(leaf, segment_lesions(photo, leaf, "mildew" in top[0].label))
+        severity = measure_severity(photo, leaf, top[0].label)
         milliseconds = 1000 * (time.perf_counter() - begin)
         return Examination(
             verdict, top, probabilities, photo, box, severity, heats, off_leaf, familiar, milliseconds

@@ -6,7 +6,6 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final, final
 
-from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.lesion_mask import segment_lesions
 from core.ops.contract import Array
 
@@ -25,11 +24,6 @@ class Severity:
 
     leaf: Array
     lesions: Array
-
-    @property
-    def leaf_share(self) -> float:
-        """Share of the photo that is leaf, 0..1."""
-        return float(self.leaf.mean())
 
     @property
     def percent(self) -> float:
@@ -52,10 +46,9 @@ def grade(percent: float) -> int:
     return bisect_left(UPPER, percent)
 
 
-def measure_severity(rgb: Array, condition: str = "") -> Severity:
-    """Severity of a uint8 RGB photo from its colours; the masks may be corrected by hand afterwards.
+def measure_severity(rgb: Array, leaf: Array, condition: str = "") -> Severity:
+    """Severity of a leaf, a mask over a uint8 RGB photo, from its colours; both masks may be corrected by hand.
 
     `condition` is the diagnosis where there is one: it says whether pale patches are mildew or glare.
     """
-    leaf = segment_leaf(rgb)
     return Severity(leaf, segment_lesions(rgb, leaf, "mildew" in condition))

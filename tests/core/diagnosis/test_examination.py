@@ -93,7 +93,7 @@ def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
     assert x0 < 220 / 400
     assert x1 > 300 / 400
     assert y1 - y0 < 0.55
-    assert cut.severity.leaf_share > 2 * whole.severity.leaf_share
+    assert cut.severity.leaf.mean() > 2 * whole.severity.leaf.mean()
     assert whole.box == (0, 0, 1, 1)
 
 
