@@ -94,10 +94,11 @@ def apply_edits(dataset: Dataset, edits: Edits) -> Table:
     for old, new in edits.names.items():
         if old in dataset.classes and old != new:
             table.labels[dataset.labels == dataset.classes.index(old)] = table.code(new)
-    wanted = set(edits.excluded) | set(edits.moved)
+    excluded = set(edits.excluded)
+    wanted = excluded | set(edits.moved)
     for row, path in enumerate(dataset.paths) if wanted else ():
         if path in wanted:
-            table.excluded[row] = path in edits.excluded
+            table.excluded[row] = path in excluded
             if path in edits.moved:
                 table.labels[row] = table.code(edits.moved[path])
     return table
@@ -107,8 +108,9 @@ def collect_edits(table: Table, names: dict[str, str]) -> Edits:
     """The edits that make `table` out of its dataset, given the classes renamed as a whole."""
     dataset = table.dataset
     plain = apply_edits(dataset, Edits(names=names))
-    names_now, names_plain = np.array(table.classes, object), np.array(plain.classes, object)
-    moved = np.flatnonzero(names_now[table.labels] != names_plain[plain.labels])
+    known = {name: code for code, name in enumerate(table.classes)}
+    code_now = np.array([known.get(name, -1) for name in plain.classes], np.int32)
+    moved = np.flatnonzero(table.labels != code_now[plain.labels])
     return Edits(
         excluded=tuple(dataset.paths[row] for row in np.flatnonzero(table.excluded).tolist()),
         moved={dataset.paths[row]: table.label(row) for row in moved.tolist()},

@@ -67,6 +67,7 @@ class Document(QObject):
         self._wanted: list[tuple[Callable[[str], None], Callable[[str, str], None]]] = []
         self._loading = False
         self._asked = ""
+        self._next: tuple[str, Path, QLockFile | None] | None = None  # what is being opened, and its lock
         self._lock: QLockFile | None = None
         self._saving = QTimer(self, singleShot=True, interval=SAVE_MS)
         self._saving.timeout.connect(self.save)
@@ -89,6 +90,7 @@ class Document(QObject):
     def cancel(self) -> None:
         """Give up a scan that is going on; what was open stays open."""
         task, self._task, self._loading = self._task, None, False
+        self._next = None
         if task is not None:
             task.dispose()
 
@@ -197,19 +199,34 @@ class Document(QObject):
         except StorageError as error:
             self.failed.emit(sentence(error), "")
             return
-        lock = QLockFile(str(folder / "lock"))
+        lock: QLockFile | None = None
         if folder != self.folder or self._lock is None:
+            lock = QLockFile(str(folder / "lock"))
             if not lock.tryLock(0):
                 self.failed.emit(_not_locked(lock, folder), "")
                 return
+        elif self._saving.isActive():  # the same photos again, with what was just changed about them
+            self.save()
+        self.cancel()
+        self._next = (source, folder, lock)
+        self._task, self._loading = Task(lambda report, cancelled: _edited(dataset, folder), self), True
+        self._task.done.connect(self._on_edited)
+        self._task.failed.connect(self._on_failed)
+        self._task.start()
+
+    def _on_edited(self, found: tuple[Table, Edits, str]) -> None:
+        """What was open before is closed only now: what is changed meanwhile belongs to it."""
+        if self._next is None or self.sender() is not self._task:
+            return
+        self._loading = False
+        table, edits, problem = found
+        source, folder, lock = self._next
+        if lock is not None:
             self.close()
             self._lock, self.folder = lock, folder
-        try:
-            edits = read_edits(folder)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            edits = Edits()
-            self.failed.emit(tr("Earlier changes of this project cannot be read; it starts without them."), str(error))
-        self.source, self.table = source, apply_edits(dataset, edits)
+        if problem:
+            self.failed.emit(tr("Earlier changes of this project cannot be read; it starts without them."), problem)
+        self.source, self.table = source, table
         self._names = dict(edits.names)
         self._rows = {}
         self.undo.clear()
@@ -240,6 +257,15 @@ def _scan(source: str, report: Report, cancelled: Callable[[], bool]) -> Dataset
     from core.data.source import open_photos  # brings OpenCV; not needed before the first folder is opened
 
     return open_photos(source, progress=report, cancelled=cancelled)
+
+
+def _edited(dataset: Dataset, folder: Path) -> tuple[Table, Edits, str]:
+    """The photos as they were left, and what is wrong with the file that says so: a million names take a second."""
+    try:
+        edits = read_edits(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return apply_edits(dataset, Edits()), Edits(), str(error)
+    return apply_edits(dataset, edits), edits, ""
 
 
 class _SetRows(QUndoCommand):

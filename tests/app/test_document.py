@@ -1,6 +1,7 @@
 """The open photos: scanned in the background, changed with undo, locked, remembered."""
 
 import os
+import threading
 import time
 from pathlib import Path
 from threading import get_ident
@@ -90,6 +91,38 @@ def test_edits_are_there_again_when_the_folder_is_opened_anew(open_document, fol
     assert again.table.excluded.tolist() == [True, False, False, False, False]
     assert sorted(p.read_bytes() for p in folder.rglob("*.png")) == before
     assert not list(folder.glob("*.json"))
+
+
+def test_what_was_just_changed_is_there_when_the_same_folder_is_opened_again(open_document, folder, qtbot):
+    document = open_document(folder)
+    document.exclude([2], True)  # not written yet
+    with qtbot.waitSignal(document.opened):
+        document.open(str(folder))
+    assert document.table.excluded.tolist() == [False, False, True, False, False]
+
+
+def test_what_is_changed_while_another_folder_opens_belongs_to_the_one_that_is_open(
+    open_document, folder, qtbot, tmp_path, monkeypatch
+):
+    """Earlier changes of a million photos take a second: they are looked up beside the event loop."""
+    document = open_document(folder)
+    threads, plain = [], module.apply_edits
+
+    def slow(*given):
+        threads.append(threading.current_thread())
+        time.sleep(0.3)
+        return plain(*given)
+
+    monkeypatch.setattr(module, "apply_edits", slow)
+    other = write_folder(tmp_path / "other", {"a": 2, "b": 2})
+    with qtbot.waitSignal(document.opened):
+        document.open(str(other))
+        qtbot.waitUntil(lambda: bool(threads))
+        assert document.loading
+        document.exclude([4], True)
+    assert threads[0] is not threading.main_thread()
+    assert not document.table.excluded.any()
+    assert open_document(folder).table.excluded.tolist() == [False] * 4 + [True]
 
 
 def asked(document, qtbot):
