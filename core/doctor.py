@@ -18,6 +18,7 @@ from importlib import import_module, metadata
 from typing import Any, Final, final
 
 from core.cores import usable_cores
+from core.user_cache import REMEDY, kept, user_kernel_folder
 
 NEWEST_NUMPY: Final = (2, 5)
 """numba-cuda uses functions that NumPy 2.5 removed."""
@@ -55,6 +56,7 @@ def examine() -> Iterator[Finding]:
     yield from _software()
     yield _processor()
     yield _threads()
+    yield _kernels()
     yield from _libraries()
     yield from _gpu()
 
@@ -91,6 +93,13 @@ def _processor() -> Finding:
     units = ", ".join(known) or "no vector units known here"
     sentence = f"{usable_cores()} cores of a {binding.get_host_cpu_name()} with {units}."
     return Finding("CPU", fast, sentence, "Training works, but slowly: the kernels want AVX2, AVX-512 or NEON.")
+
+
+def _kernels() -> Finding:
+    folder = kept(user_kernel_folder)
+    sentence = ("There is no folder in which compiled kernels can be kept: every start compiles them anew."
+                if folder is None else f"Compiled kernels are kept in {folder}.")  # fmt: skip
+    return Finding("kernels", folder is not None, sentence, REMEDY)
 
 
 def _threads() -> Finding:

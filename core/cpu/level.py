@@ -14,7 +14,7 @@ import llvmlite.binding
 import numba
 
 from core.errors import DeviceError
-from core.user_cache import user_kernel_folder
+from core.user_cache import kept, passing, user_kernel_folder
 
 VARIABLE: Final = "LEAFCLINIC_CPU"
 
@@ -98,7 +98,7 @@ def cache_folder() -> Path:
     for name in KERNEL_SOURCES:
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    home = Path(chosen) / "leafclinic" if chosen else user_kernel_folder()
+    home = kept(lambda: Path(chosen) / "leafclinic" if chosen else user_kernel_folder()) or passing()
     return home / f"{current_level().name}-{digest.hexdigest()[:16]}"
 
 

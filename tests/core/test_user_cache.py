@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from core import user_cache
+from core.errors import StorageError
 from core.user_cache import user_cache_folder, user_kernel_folder
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +44,35 @@ print(cache_folder(), _path(Recipe("pool_fast", "make", (), (), 32), (9, 0)), se
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert all(Path(line).parent == tmp_path / "leafclinic" / "kernels" for line in done.stdout.splitlines())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="homes are found otherwise there")
+def test_without_a_folder_to_keep_them_kernels_are_compiled_for_this_process_alone(tmp_path):
+    (tmp_path / "file").touch()
+    code = """
+from core.cpu.level import cache_folder
+from core.doctor import _kernels
+import core.cpu.elementwise
+print(cache_folder().parent, cache_folder().parent.is_dir(), _kernels().well)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={"XDG_CACHE_HOME": str(tmp_path / "file"), "PATH": ""},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    folder, there, well = done.stdout.split()
+    assert (there, well) == ("True", "False")
+    assert not Path(folder).exists(), "it goes with the process"
+
+
+def test_a_user_without_a_home_folder_gets_a_sentence(monkeypatch):
+    def refuse():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(user_cache.sys, "platform", "linux")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(user_cache.Path, "home", refuse)
+    with pytest.raises(StorageError, match="This user has no home folder"):
+        user_cache_folder()
 
 
 def test_nobody_else_computes_one():
