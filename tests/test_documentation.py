@@ -43,3 +43,7 @@ def test_every_decision_stands_in_the_list():
     folder = ROOT / "docs" / "adr"
     listed = re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", (folder / "README.md").read_text("utf-8"))
     assert listed == sorted(path.name for path in folder.glob("0*.md"))
+    numbers = [int(name[:4]) for name in listed]
+    assert len(set(numbers)) == len(numbers)
+    headings = [(folder / name).read_text("utf-8").split(".", 1)[0] for name in listed]
+    assert headings == [f"# {number}" for number in numbers]
