@@ -1,0 +1,166 @@
+"""The 1x1 convolutions of SqueezeNet as matrix products, and the tiles that Hopper's copy engine could take.
+
+What `point_tiles` measures, without a GPU: the layers of every batch, the candidates that fit into shared memory and
+registers, their launches and those of the common kernels, and how the best enter the table of tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from core.gpu import convolution, hopper_points
+from core.gpu.hopper_point_steps import POINT
+from core.gpu.kernels import point_boxes, point_filters, point_gradients
+from core.gpu.kernels.tile import Tile
+from core.gpu.launch import Launch, Tensor, blocks_of
+from core.models.table import build
+
+DIRECTIONS = {"forward": point_boxes, "gradients": point_gradients, "filters": point_filters}
+"""What is measured, and the module of its kernel; in the table the names begin with "boxes_"."""
+
+SHARED, REGISTERS = 228 << 10, 65536
+"""Bytes and registers of a multiprocessor of compute capability 9.0; a block takes 1 KiB beside its own."""
+
+BESIDE_SUMS = 32
+"""Registers that a thread needs beside its sums."""
+
+MOST_STAGES = 24
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One convolution of one batch: its pixels, channels and filters up to multiples of 8; `masking` of the input."""
+
+    direction: str
+    pixels: int
+    channels: int
+    filters: int
+    masking: str = "relu"
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, columns and depth in the table: the depth is what a kernel keeps whole."""
+        wide = self.channels if self.direction == "gradients" else self.filters
+        return self.pixels, wide, self.filters if self.direction == "gradients" else self.channels
+
+
+def layers(batch: int) -> list[Layer]:
+    """Of both networks at 224 pixels, each once: all forward, both gradients of a squeeze, the filters of an expand."""
+    found: dict[tuple[str, int, int, int], Layer] = {}
+    for name in ("squeezenet1_0", "squeezenet1_1"):
+        graph = build(name, 10, 224)
+        for node in graph.nodes:
+            if node.op != "conv2d" or tuple(node.attributes["kernel"]) != (1, 1):
+                continue
+            before = graph.node(node.inputs[0])
+            height, width, channels = before.shape
+            masking = "" if before.op == "max_pool" else "relu"
+            padded, filters = blocks_of(channels, 8) * 8, blocks_of(node.attributes["filters"], 16) * 16
+            for direction in ("forward", "gradients" if filters < padded else "filters"):
+                at = direction, batch * height * width, padded, filters
+                found.setdefault(at, Layer(*at, masking))
+    return list(found.values())
+
+
+def candidates(layer: Layer) -> list[Tile]:
+    """Warpgroups and columns of a block, blocks on a multiprocessor; as many stages as there is room for."""
+    (_, wide, deep), module, found = layer.shape, DIRECTIONS[layer.direction], []
+    forward = layer.direction == "forward"
+    sums = {"forward": 0, "gradients": 32 + deep // 2, "filters": 4 + deep // 2}[layer.direction]
+    for groups, blocks in product((1, 2, 3, 4), repeat=2):
+        split = [c for c in {wide, 128, 64} if wide % c == 0 and c <= 256] if forward else [64 * groups]
+        for columns in sorted(split):
+            tile = Tile(64 * groups if forward else 64, columns, 2 * deep, 2, 4 * groups, 1, blocks)
+            registers = module.threads_of(tile) * blocks * ((columns // 2 if forward else sums) + BESIDE_SUMS)
+            room = SHARED // blocks - 1024
+            fits = [s for s in range(2, MOST_STAGES + 1) if module.shared_bytes(replace(tile, stages=s)) <= room]
+            if fits and registers <= REGISTERS and columns < wide + 64:
+                found.append(replace(tile, stages=max(fits)))
+    return found
+
+
+def pitches(layer: Layer) -> tuple[int, int]:
+    """Channels from one pixel to the next, of the input and of the output, which may be half of a concatenation."""
+    return layer.channels, layer.filters * (1 if layer.filters < layer.channels else 2)
+
+
+def _tensors(layer: Layer, at: Mapping[str, int]) -> tuple[Tensor, Tensor, Tensor]:
+    x_pitch, y_pitch = pitches(layer)
+    x, dx = (Tensor(at[n], 1, layer.pixels, layer.channels, x_pitch, 2) for n in ("x", "dx"))
+    return x, dx, Tensor(at["y"], 1, layer.pixels, layer.filters, y_pitch, 2)
+
+
+def partial_size(layer: Layer) -> int:
+    """Floats of one partial weight and bias gradient."""
+    return layer.filters * layer.channels + layer.filters
+
+
+def by_boxes(layer: Layer, tile: Tile, at: Mapping[str, int], processors: int) -> tuple[Launch, int]:
+    """The launch by the copy engine on arrays at these addresses, and how many partial results it writes."""
+    x, dx, y = _tensors(layer, at)
+    if layer.direction == "forward":
+        launch = hopper_points.point("", 1, x, y, at["weight"], at["bias"], "relu", tile, processors)
+        return launch, 0
+    size = partial_size(layer)
+    if layer.direction == "gradients":
+        launch, splits = hopper_points.gradients(
+            "", 1, x, y, dx, at["weight"], layer.masking, size, tile, processors
+        )
+    else:
+        launch, splits = hopper_points.filter_gradients("", 1, x, y, size, tile, processors)
+    return replace(launch, values=(*launch.values[:2], at["partial"], *launch.values[3:])), splits
+
+
+def by_common(layer: Layer, at: Mapping[str, int], processors: int) -> list[Launch]:
+    """What the plan launches without the copy engine, with the tiles of the table."""
+    x, dx, y = _tensors(layer, at)
+    taps = convolution.taps_of(x, POINT, False)
+    if layer.direction == "forward":
+        return [convolution.forward("", "bf16", 1, x, y, POINT, taps, at["weight"], at["bias"], "relu")]
+    weights, _ = convolution.backward_weight("", "bf16", 1, x, y, POINT, taps, at["partial"], processors)
+    if layer.direction == "filters":
+        return [weights]
+    mask = x if layer.masking else None
+    return [convolution.backward_input("", "bf16", 1, y, dx, POINT, at["weight"], mask, layer.masking), weights]
+
+
+def row_of(layer: Layer, tile: Tile, microseconds: float) -> dict[str, Any]:
+    """A row of the table of tiles."""
+    rows, columns, depth = layer.shape
+    return {
+        "arithmetic": "bf16", "direction": f"boxes_{layer.direction}", "rows": rows, "columns": columns, "depth": depth,
+        "splits": 1, "tile": list(tile.numbers), "microseconds": round(microseconds, 1),
+    }  # fmt: skip
+
+
+def merged(
+    table: Sequence[dict[str, Any]], measured: Sequence[tuple[Layer, dict[str, Any], float]]
+) -> list[dict[str, Any]]:
+    """The table with these rows; each comes with what the common kernels took in the same run, in microseconds.
+
+    `core.gpu.tiles` compares rows that were measured in different runs. Where that would decide otherwise than this
+    run, the common kernels' rows are scaled to what this run measured.
+    """
+    found = {_key(row): dict(row) for row in table}
+    for layer, row, common in measured:
+        found[_key(row)] = row
+        rows, filters, channels = layer.pixels, layer.filters, layer.channels
+        others = {
+            "forward": [("forward", rows, filters, channels)],
+            "gradients": [("backward_input", rows, channels, filters), ("backward_weight", rows, filters, channels)],
+            "filters": [("backward_weight", rows, filters, channels)],
+        }[layer.direction]
+        known = [found.get(("bf16", *other)) for other in others]
+        told = [other["microseconds"] for other in known if other is not None]
+        if len(told) == len(others) and (row["microseconds"] < sum(told)) != (row["microseconds"] < common):
+            for other in known:
+                if other is not None:
+                    other["microseconds"] = round(other["microseconds"] * common / sum(told), 1)
+    return sorted(found.values(), key=_key)
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["arithmetic"], row["direction"], row["rows"], row["columns"], row["depth"]
