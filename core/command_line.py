@@ -16,7 +16,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
-from core.config import RunConfig, from_dict, settings, to_dict
+from core.config import OPTION_NAMES, RunConfig, from_dict, settings, to_dict
 from core.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -27,9 +27,6 @@ from core.errors import (
     Problem,
 )
 from core.training.presets import PRESETS
-
-OPTION_NAMES: Final = {"start": "from"}
-"""Fields whose option has another name; `from` is a word of Python's own."""
 
 WITHOUT_TRAINING: Final = {"device": "where to compute"}
 """Help where a command takes only some fields, and trains nothing."""

@@ -22,6 +22,10 @@ MODELS: Final = (
 )
 
 
+OPTION_NAMES: Final = {"start": "from"}
+"""Fields whose option on the command line has another name; `from` is a word of Python's own."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:

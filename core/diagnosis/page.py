@@ -42,6 +42,7 @@ table.tiles{{border-collapse:separate;border-spacing:10px 0;margin-left:-10px}}
 .tile{{border-radius:10px;min-width:130px}}
 .note{{border-left:4px solid #d59b00;border-radius:4px}}
 table.charts{{width:100%;table-layout:fixed}} table.charts svg{{width:100%}} table.charts td{{padding:6px 14px 6px 0}}
+code{{overflow-wrap:anywhere}}
 svg{{max-width:100%;height:auto;vertical-align:middle}} img{{border-radius:8px}} small{{overflow-wrap:anywhere}}
 .scroll{{overflow-x:auto}}
 @media(prefers-color-scheme:dark){{body{{background:#141c17;color:#dfe9e2}} .tile{{background-color:#1f2b24}}
@@ -70,6 +71,11 @@ def heading(text: str) -> str:
 def paragraphs(sentences: Iterable[str], kind: str = "") -> str:
     mark = f' class="{kind}"' if kind else ""
     return "".join(f"<p{mark}>{escape(text)}</p>" for text in sentences)
+
+
+def command(text: str) -> str:
+    """A line for a terminal, to be copied."""
+    return f'<p><code>{escape(text)}</code></p>'
 
 
 def note(text: str) -> str:

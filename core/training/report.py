@@ -20,6 +20,7 @@ from core.training.chart import Series, draw_lines
 from core.training.history import History
 from core.training.judgement import VALIDATION_NOTE, Judgement
 from core.training.plots import draw_bars, draw_confusion, draw_interval
+from core.training.reproduction import describe_ground, judging_command, training_command
 
 CONFUSIONS_TOLD: Final = 5
 WIDTHS: Final = ("15%", "10%", "11%", "15%", "13%", "13%", "13%", "10%")
@@ -59,6 +60,7 @@ def render_report(data: ReportData) -> str:
         page.heading("What was taken for what"), *_confusion(figures),
         page.heading("How far to trust an answer"), *_trust(data.model),
         page.heading("What was done"), _deeds(data),
+        page.heading("The same figure again"), *_again(data),
         page.heading("Model card"), render_card_html(data.model),
     ])  # fmt: skip
 
@@ -194,6 +196,16 @@ def _deeds(data: ReportData) -> str:
     facts.append(("Waiting for photos", f"{100 * data.history.waiting_share():.1f} % of the training time"))
     facts += _changed(data.config)
     return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
+
+
+def _again(data: ReportData) -> list[str]:
+    config, device = data.config, data.device
+    return [
+        page.paragraphs([describe_ground(config, device), "The model of this run, judged on the same photos:"]),
+        page.command(judging_command(config, data.judgement.judged_on)),
+        page.paragraphs(["The training again, on the same split, which lists every photo with its group and SHA-256:"]),
+        page.command(training_command(config, device)),
+    ]
 
 
 def _changed(config: RunConfig) -> Sequence[tuple[str, str]]:

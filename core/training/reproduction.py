@@ -1,0 +1,61 @@
+"""How a run's figure can be had again: what it rests on, and the commands that judge and train the same."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+from typing import Any, Final
+
+import numba
+import numpy as np
+
+from core import __version__
+from core.config import OPTION_NAMES, RunConfig, settings
+from core.cores import usable_cores
+from core.training.presets import PRESETS
+from core.training.run_folder import SPLIT
+
+ELSEWHERE: Final = frozenset({"out", "cache", "split", "device", "threads", "preset", "minutes"})
+"""Settings that the command names in its own way, or that decide nothing about the figure; an end by the clock cannot
+be had again."""
+
+
+def describe_ground(config: RunConfig, device: str) -> str:
+    """Which program computed, and when another computer gives the same bits."""
+    made = (f"LeafClinic {__version__} with Python {platform.python_version()}, NumPy {np.__version__} and Numba "
+            f"{numba.__version__}, seed {config.seed}.")  # fmt: skip
+    same = "Same seed and GPU" if device == "cuda" else "Same seed, number of threads and kind of processor"
+    if config.minutes:
+        return (f"{made} It was to end after {config.minutes:g} minutes, so how far it came depends on the computer's "
+                "speed; the first command gives the same figure all the same.")  # fmt: skip
+    return f"{made} {same}, same bits; elsewhere rounding may change some answers."
+
+
+def judging_command(config: RunConfig, judged_on: str) -> str:
+    """Judges the run's model on the run's own photos and split."""
+    split = {"validation": "val"}.get(judged_on, judged_on)
+    return shlex.join(["python", "-m", "core.evaluate", os.path.abspath(config.out), "--split", split])
+
+
+def training_command(config: RunConfig, device: str) -> str:
+    """Trains the same network on the same split, into a new folder."""
+    words = ["python", "-m", "core.train"]
+    recipe = PRESETS[config.preset].values if config.preset in PRESETS else {}
+    if recipe:
+        words += ["--preset", config.preset]
+    for name, (entry, _) in settings().items():
+        value = getattr(config, name)
+        if name not in ELSEWHERE and value != recipe.get(name, entry.default):
+            words += _option(name, value)
+    words += ["--split", os.path.join(os.path.abspath(config.out), SPLIT), "--device", device]
+    if device == "cpu":
+        words += ["--threads", str(config.threads or usable_cores())]
+    return shlex.join([*words, "--out", os.path.abspath(config.out) + "-again"])
+
+
+def _option(name: str, value: Any) -> list[str]:
+    flag = "--" + OPTION_NAMES.get(name, name).replace("_", "-")
+    if isinstance(value, tuple):
+        return [word for each in value for word in (flag, each)]
+    return [flag, {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)]

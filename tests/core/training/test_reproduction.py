@@ -1,0 +1,53 @@
+"""The commands that a report prints lead to the run that it tells of."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from core.command_line import merge_settings, read_arguments, read_settings
+from core.config import RunConfig
+from core.train import make_parser
+from core.training.presets import PRESETS
+from core.training.reproduction import describe_ground, judging_command, training_command
+
+ODD = RunConfig(
+    data="/my photos/it's", where=("crop=rice", "crop=bean"), start="/w/leaves.safetensors", leaf_tests=False, seed=7,
+    learning_rate=2e-4, cache="/tmp/c", out="/runs/a b", epochs=3, model="cnn", nesterov=False,
+)  # fmt: skip
+
+
+def read_back(command):
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "core.train"]
+    found = []
+    arguments, unknown = read_arguments(make_parser(), words[3:])
+    return merge_settings(read_settings(arguments, found), {}, [*found, *unknown])
+
+
+@pytest.mark.parametrize("preset", ["", *PRESETS])
+def test_the_training_command_is_read_as_the_run_that_was(preset):
+    config = replace(ODD, preset=preset, threads=3)
+    wanted = replace(config, cache="", out="/runs/a b-again", split="/runs/a b/split.csv", device="cpu")
+    assert read_back(training_command(config, "cpu")) == wanted
+    recipe = PRESETS[preset].values if preset else {}
+    plain = RunConfig(data="/p", preset=preset, out="/r", **recipe)
+    assert len(shlex.split(training_command(plain, "cuda"))) == (13 if preset else 11), "nothing but what differs"
+
+
+def test_a_run_on_all_cores_names_their_number():
+    assert read_back(training_command(replace(ODD, threads=0), "cpu")).threads >= 1
+    assert "--threads" not in training_command(ODD, "cuda")
+
+
+def test_the_model_is_judged_on_the_split_that_the_figure_is_of():
+    assert judging_command(ODD, "validation") == "python -m core.evaluate '/runs/a b' --split val"
+    assert judging_command(ODD, "test").endswith("--split test")
+
+
+def test_what_the_bits_depend_on_is_said():
+    assert "seed 7. Same seed, number of threads and kind of processor, same bits" in describe_ground(ODD, "cpu")
+    assert "Same seed and GPU, same bits" in describe_ground(ODD, "cuda")
+    assert "minutes" in describe_ground(replace(ODD, minutes=2), "cpu")
