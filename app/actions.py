@@ -24,6 +24,7 @@ class Actions:
     quit: QAction
     undo: QAction
     redo: QAction
+    find: QAction
     exclude: QAction
     include: QAction
     start: QAction
@@ -63,6 +64,7 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "quit": (tr("&Quit"), "Ctrl+Q", tr("End LeafClinic")),
         "undo": (tr("&Undo"), Keys.Undo, tr("Take the last change back")),
         "redo": (tr("&Redo"), "Ctrl+Shift+Z", tr("Do it again after all")),
+        "find": (tr("&Search"), Keys.Find, tr("Search the photos or results of this place")),
         "exclude": (tr("E&xclude photos"), "Del", tr("Leave the selected photos out of training")),
         "include": (tr("&Include photos again"), "Ctrl+Del", tr("Use the selected photos after all")),
         "start": (tr("&Start training"), "Ctrl+R", tr("Train with these settings")),
@@ -101,7 +103,7 @@ GROUPS: Final = (
 )
 MENUS: Final = {
     "&File": ("open_folder", "open_manifest", "open_demo", "", "export_csv", "export_html", "export_pdf", "", "quit"),
-    "&Edit": ("undo", "redo", "", "exclude", "include", "", "paste"),
+    "&Edit": ("undo", "redo", "", "find", "", "exclude", "include", "", "paste"),
     "&Training": ("start", "pause", "go_on", "stop", "", "run_report", "run_pdf"),
     "&Diagnosis": ("diagnose_photos", "diagnose_folder", "paste", "camera", "", "choose_model"),
     "&View": (*GROUPS[0], "", *GROUPS[1], "", *GROUPS[2]),

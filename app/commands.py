@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any, Final, final
 
-from PySide6.QtCore import QObject, QUrl
+from PySide6.QtCore import QObject, Qt, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QFileDialog, QMessageBox
+from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 
 from app import paths
 from app.crash import CrashReporter
@@ -82,7 +82,7 @@ class Commands(QObject):
             (actions.open_folder, self._on_open_folder), (actions.open_manifest, self._on_open_manifest),
             (actions.open_demo, self._on_open_demo), (actions.quit, self._window.close),
             (actions.undo, document.undo.undo), (actions.redo, document.undo.redo),
-            (actions.open_log, self._on_open_log), (actions.about, self._on_about),
+            (actions.find, self._on_find), (actions.open_log, self._on_open_log), (actions.about, self._on_about),
         ):  # fmt: skip
             action.triggered.connect(lambda _=False, act=act: act())
         document.undo.canUndoChanged.connect(actions.undo.setEnabled)
@@ -157,6 +157,13 @@ class Commands(QObject):
             thread.deleteLater()
         if code > 1:
             self._document.failed.emit(tr("The demo photos could not be drawn."), errors)
+
+    def _on_find(self) -> None:
+        """The keyboard goes to the search of the place shown, if it has one."""
+        search = getattr(self._window.stack.currentWidget(), "search", None)
+        if isinstance(search, QLineEdit) and search.isVisible():
+            search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+            search.selectAll()
 
     def _on_open_log(self) -> None:
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(paths.folder("logs") / "leafclinic.log")))

@@ -57,7 +57,7 @@ class MainWindow(QMainWindow):
         self.actions_ = build_actions(self)
         build_menus(self, self.actions_)
         self.stack = QStackedWidget()
-        self.stack.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.stack.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # where the keyboard starts, not a stop of the Tab key
         self.status = StatusLine()
         self.setStatusBar(self.status)
         self._buttons: dict[str, QToolButton] = {}
@@ -96,6 +96,7 @@ class MainWindow(QMainWindow):
         """Show a place."""
         place = self.place(name)
         self.stack.setCurrentWidget(place)
+        self.stack.setAccessibleName(self._buttons[name].accessibleName())
         getattr(self.actions_, f"go_{name}").setChecked(True)
         return place
 
@@ -112,8 +113,7 @@ class MainWindow(QMainWindow):
         sign.setFixedSize(28, 28)
         name = QLabel("LeafClinic")
         name.setObjectName("brand")
-        head = QHBoxLayout()
-        head.setContentsMargins(8, 0, 0, 10)
+        self._head = head = QHBoxLayout()
         head.addWidget(sign)
         head.addWidget(name, 1)
         layout.addLayout(head)
@@ -134,6 +134,7 @@ class MainWindow(QMainWindow):
         for button in self._buttons.values():
             button.setToolButtonStyle(style.ToolButtonIconOnly if folded else style.ToolButtonTextBesideIcon)
             button.setFixedSize((FOLDED_WIDTH if folded else SIDE_WIDTH) - 16, 40)
+        self._head.setContentsMargins(8, 0, 0 if not folded else 8, 10)
         for text in self._folding:
             text.setVisible(not folded)
 

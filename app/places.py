@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,58 +18,64 @@ if TYPE_CHECKING:
 
 def makers(program: Program) -> dict[str, Callable[[], QWidget]]:
     """Place to maker. A place's modules, and the plotting library, are imported with it and not at the start."""
-    actions, theme = program.window.actions_, program.theme
+    places = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}
+    return {name: partial(make, program) for name, make in places.items()}
 
-    def dataset() -> QWidget:
-        from app.panels.dataset.panel import DatasetPanel
 
-        def split_settings() -> dict[str, Any]:
-            """Those of the form that decide how photos are decoded and split, so that training finds all done."""
-            train = program.window.made("train")
-            values = train.setup.form.values() if train is not None else {}
-            return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}
+def _dataset(program: Program) -> QWidget:
+    from app.panels.dataset.panel import DatasetPanel
 
-        return DatasetPanel(
-            program.document, program.examination, actions, program.thumbnails, program.settings, theme, split_settings
-        )
+    def split_settings() -> dict[str, Any]:
+        """Those of the form that decide how photos are decoded and split, so that training finds all done."""
+        train = program.window.made("train")
+        values = train.setup.form.values() if train is not None else {}
+        return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}
 
-    def train() -> QWidget:
-        from app.panels.train.panel import TrainPanel
+    return DatasetPanel(
+        program.document, program.examination, program.window.actions_, program.thumbnails, program.settings,
+        program.theme, split_settings,
+    )  # fmt: skip
 
-        panel = TrainPanel(program.training, actions, program.settings, theme, lambda: paths.folder("runs"))
-        panel.resume_asked.connect(program.run_commands.resume_run)
-        panel.diagnose_asked.connect(program.photo_commands.use_model)
-        panel.cell_opened.connect(program.run_commands.open_cell)
-        program.memory.told.connect(panel.setup.show_memory)
-        program.memory.device_known.connect(panel.setup.show_device)
 
-        def estimate() -> None:
-            table, config = program.document.table, panel.setup.config("")
-            if table is None or config is None or program.training.session.busy:
-                program.memory.forget()
-            else:
-                counts = table.counts()
-                program.memory.ask(to_dict(config), int((counts > 0).sum()), int(counts.sum()))
+def _train(program: Program) -> QWidget:
+    from app.panels.train.panel import TrainPanel
 
-        def opened() -> None:
-            panel.setup.show_data(program.document.source)
-            panel.setup.show_demo(Path(program.document.source or ".").is_relative_to(paths.home() / "demo"))
-            estimate()
+    panel = TrainPanel(
+        program.training, program.window.actions_, program.settings, program.theme, lambda: paths.folder("runs")
+    )
+    panel.resume_asked.connect(program.run_commands.resume_run)
+    panel.diagnose_asked.connect(program.photo_commands.use_model)
+    panel.cell_opened.connect(program.run_commands.open_cell)
+    program.memory.told.connect(panel.setup.show_memory)
+    program.memory.device_known.connect(panel.setup.show_device)
 
-        panel.setup.edited.connect(estimate)
-        program.training.session.state_changed.connect(estimate)
-        program.document.opened.connect(opened)
-        opened()
-        return panel
+    def estimate() -> None:
+        table, config = program.document.table, panel.setup.config("")
+        if table is None or config is None or program.training.session.busy:
+            program.memory.forget()
+        else:
+            counts = table.counts()
+            program.memory.ask(to_dict(config), int((counts > 0).sum()), int(counts.sum()))
 
-    def diagnose() -> QWidget:
-        from app.panels.diagnose.panel import DiagnosePanel
+    def opened() -> None:
+        panel.setup.show_data(program.document.source)
+        panel.setup.show_demo(Path(program.document.source or ".").is_relative_to(paths.home() / "demo"))
+        estimate()
 
-        return DiagnosePanel(program.diagnosis, actions, program.settings, theme, program.photos)
+    panel.setup.edited.connect(estimate)
+    program.training.session.state_changed.connect(estimate)
+    program.document.opened.connect(opened)
+    opened()
+    return panel
 
-    def kernels() -> QWidget:
-        from app.panels.kernels.panel import KernelsPanel
 
-        return KernelsPanel(program.ladder, theme)
+def _diagnose(program: Program) -> QWidget:
+    from app.panels.diagnose.panel import DiagnosePanel
 
-    return {"dataset": dataset, "train": train, "diagnose": diagnose, "kernels": kernels}
+    return DiagnosePanel(program.diagnosis, program.window.actions_, program.settings, program.theme, program.photos)
+
+
+def _kernels(program: Program) -> QWidget:
+    from app.panels.kernels.panel import KernelsPanel
+
+    return KernelsPanel(program.ladder, program.theme)

@@ -17,10 +17,11 @@ DIRECTIONS: Final = ("forward", "backward_input", "backward_weight", "update")
 @final
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
-    """A kernel's time and its share of the step."""
+    """A kernel's time, its share of the step, and whether memory and not arithmetic would bound it."""
 
     time: KernelTime
     share: float
+    bytes_bound: bool = False
 
     @property
     def gflops(self) -> float:
@@ -37,9 +38,16 @@ class TimedKernel:
         return self.time.floor_ms / self.time.milliseconds if self.time.milliseconds > 0 else 0.0
 
 
+    @property
+    def from_cache(self) -> bool:
+        """Faster than memory could bring its bytes: they lay in a cache, and memory's speed is no measure of it."""
+        return self.bytes_bound and self.of_peak > 1
+
+
 def timed(times: Sequence[KernelTime]) -> list[TimedKernel]:
     whole = sum(t.milliseconds for t in times) or 1.0
-    return [TimedKernel(t, t.milliseconds / whole) for t in times]
+    gflops, _ = roof(times)
+    return [TimedKernel(t, t.milliseconds / whole, t.flops < 0.999e6 * gflops * t.floor_ms) for t in times]
 
 
 def roof(times: Iterable[KernelTime]) -> tuple[float, float]:
@@ -60,9 +68,23 @@ def columns() -> list[Column]:
         Column(tr("Kernel"), lambda k: k.time.kernel),
         Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
         Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True),
-        Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}", lambda k: k.gflops, right=True),
-        Column(tr("Of peak"), lambda k: percent(k.of_peak, 0), lambda k: k.of_peak, right=True),
+        Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}" if k.time.flops else "", lambda k: k.gflops, right=True),
+        Column(tr("Of peak"), peak_text, lambda k: k.of_peak, right=True, tip=_peak_tip),
     ]
+
+
+def peak_text(kernel: TimedKernel) -> str:
+    """The share of what the device can do at best, nothing where no work is counted (a border that is cleared)."""
+    if kernel.time.floor_ms <= 0:
+        return ""
+    return tr("from cache") if kernel.from_cache else percent(kernel.of_peak, 0)
+
+
+def _peak_tip(kernel: TimedKernel) -> str | None:
+    if not kernel.from_cache:
+        return None
+    return tr("Faster than memory can bring its bytes: they lay in the processor's cache, so the peak of memory is no "
+              "measure here.")  # fmt: skip
 
 
 def stacks(times: Sequence[KernelTime]) -> tuple[list[str], dict[str, list[float]]]:

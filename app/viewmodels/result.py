@@ -106,12 +106,13 @@ def judge(result: Result, thresholds: Thresholds | None, classes: Sequence[str],
 def verdict_text(result: Result) -> str:
     """The answer in a word or two."""
     if result.given_up:
-        return tr("cancelled")
+        return tr("Cancelled")
     if not result.done:
-        return tr("waiting…")
+        return tr("Waiting…")
     if result.error:
-        return tr("not readable: {reason}", reason=sentence(result.error))
-    return disease_name(result.verdict) if result.sure else tr(result.verdict)
+        return tr("Not readable: {reason}", reason=sentence(result.error))
+    said = disease_name(result.verdict) if result.sure else tr(result.verdict)
+    return said[:1].upper() + said[1:]
 
 
 def doubts(result: Result) -> str:
@@ -141,7 +142,7 @@ def columns() -> list[Column]:
         Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
         Column(tr("Probability"), lambda r: percent(r.probability) if r.top else "", lambda r: r.probability, True),
         Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True),
-        Column("ms", lambda r: f"{r.milliseconds:.0f}" if r.top else "", lambda r: r.milliseconds, True),
+        Column(tr("Time"), lambda r: f"{r.milliseconds:.0f} ms" if r.top else "", lambda r: r.milliseconds, True),
     ]
 
 

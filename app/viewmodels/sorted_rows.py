@@ -73,6 +73,7 @@ class SortedRows(QAbstractTableModel):
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         self._change(replace(self._wish, column=column, descending=order == Qt.SortOrder.DescendingOrder))
+        self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
 
     def close(self) -> None:
         """Leave no thread behind."""
@@ -90,7 +91,10 @@ class SortedRows(QAbstractTableModel):
         return self.source.columnCount(parent)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:  # noqa: N802
-        return self.source.headerData(section, orientation, role)
+        title = self.source.headerData(section, orientation, role)
+        if role == Qt.ItemDataRole.DisplayRole and title and section == self._wish.column:
+            title += " ↓" if self._wish.descending else " ↑"
+        return title
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         return self.source.value(self.place(index.row()), index.column(), role)

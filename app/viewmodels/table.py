@@ -23,7 +23,7 @@ class Column:
     text: Callable[[Any], str]
     sort: Callable[[Any], float] | None = None
     right: bool = False
-    tip: Callable[[Any], str] | None = None
+    tip: Callable[[Any], str | None] | None = None
     searched: bool = False
 
 

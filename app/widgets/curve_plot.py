@@ -19,6 +19,7 @@ from app.theme import Theme, mixed
 from app.translation import tr
 from app.viewmodels.run_view import Curve
 from app.viewmodels.series import Floats
+from app.widgets.chart import make_chart
 from app.widgets.flow import Flow
 from app.widgets.parts import label
 
@@ -49,16 +50,13 @@ class CurvePlot(QWidget):
         self._drawn: dict[str, tuple[float, ...]] = {}
         self._boxes: dict[str, QCheckBox] = {}
         self.curves: list[Curve] = []
-        self.plot = pg.PlotWidget()
-        self.plot.setAccessibleName(title)
+        self.plot = make_chart(title)
         self.plot.setMinimumHeight(LOWEST)
         self.plot.setLabel("left", unit)
         self.plot.setLabel("bottom", tr("epoch"))
         for side in ("left", "bottom"):
             self.plot.getAxis(side).enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
         self.plot.setMouseEnabled(x=True, y=True)
-        self.plot.hideButtons()
-        self.plot.setMenuEnabled(False)
         self.plot.disableAutoRange()
         self._range = (0.0, 0.0, 0.0)
         self._zoomed = False
@@ -120,7 +118,8 @@ class CurvePlot(QWidget):
         )
         if wanted != self._range:
             self._range = wanted
-            self.plot.setRange(xRange=(0.0, wanted[0]), yRange=wanted[1:], padding=0.02)
+            self.plot.setXRange(0.0, wanted[0], padding=0.02)
+            self.plot.setYRange(*wanted[1:], padding=0.06)  # room for a marker, and for the figure at the end
 
     def _on_zoomed(self) -> None:
         self._zoomed = True

@@ -15,12 +15,14 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.ladder import Rung
+from app.widgets.chart import make_chart, paint_chart, power_ticks
+from app.widgets.names import Name, place_names
 from app.widgets.parts import label, row, switch
 
 NAME_HEIGHT: Final = 17
 """Pixels from the name of one kernel to the next."""
-DECADES: Final = 1.5
-"""Powers of ten of FLOP per byte that are drawn to each side of the operation."""
+DECADES: Final = (1.0, 2.2)
+"""Powers of ten of FLOP per byte that are drawn before and behind the operation; behind it stand the names."""
 
 
 @final
@@ -33,11 +35,10 @@ class KernelChart(QWidget):
         self._rungs: list[Rung] = []
         self._intensity = 0.0
         self._roofs: Mapping[str, Sequence[float]] = {}
-        self.plot = pg.PlotWidget()
-        self.plot.setAccessibleName(tr("GFLOP/s per kernel"))
-        self.plot.setMenuEnabled(False)
-        self.plot.hideButtons()
-        self.plot.setMouseEnabled(x=False, y=False)
+        self._height = 0
+        self.names: list[Name] = []
+        self.plot = make_chart(tr("GFLOP/s per kernel"))
+        self.plot.getViewBox().sigResized.connect(lambda _: self._on_resized())
         self.switch, buttons = switch(
             (tr("Bars"), tr("GFLOP/s per kernel")),
             (tr("Roofline"), tr("What memory and arithmetic of this machine allow, and where each kernel lies")),
@@ -59,23 +60,24 @@ class KernelChart(QWidget):
         self.draw()
 
     def draw(self) -> None:
-        colours = self._theme.colours
         self.plot.clear()
-        self.plot.setBackground(colours.surface)
+        paint_chart(self.plot, self._theme.colours)
         for side in ("left", "bottom"):
-            axis = self.plot.getAxis(side)
-            axis.setStyle(tickLength=0)
-            axis.setPen(pg.mkPen(colours.border))
-            axis.setTextPen(pg.mkPen(colours.muted))
-            axis.setTicks(None if self._rungs else [[]])
+            self.plot.getAxis(side).setTicks(None if self._rungs else [[]])
         self.said.setText("" if self._rungs else tr("“Run the ladder” fills this."))
         self.said.setVisible(bool(self.said.text()))
         roofline = self.switch.checkedId() == 1
         self.plot.invertY(not roofline)
+        self._height = self.plot.height()
         if self._rungs and roofline and self._intensity > 0 and self._roofs:
             self._draw_roofline()
         elif not roofline:
             self._draw_bars()
+
+    def _on_resized(self) -> None:
+        """Where names stand follows from the height."""
+        if self.switch.checkedId() == 1 and self.plot.height() != self._height:
+            self.draw()
 
     def _shade(self, rung: Rung) -> QColor:
         colours = self._theme.colours
@@ -83,7 +85,7 @@ class KernelChart(QWidget):
 
     def _draw_bars(self) -> None:
         rungs = self._rungs
-        self.plot.getAxis("left").setTicks([list(enumerate(named(rung) for rung in rungs))])
+        self.plot.getAxis("left").setTicks([list(enumerate(map(self._named, rungs)))])
         if rungs:
             self.plot.addItem(pg.BarGraphItem(
                 x0=0, width=[r.gflops for r in rungs], y=list(range(len(rungs))), height=0.6,
@@ -94,48 +96,54 @@ class KernelChart(QWidget):
 
     def _draw_roofline(self) -> None:
         """Both axes are powers of ten; the points of one operation stand above each other."""
-        colours, middle = self._theme.colours, math.log10(self._intensity)
-        x = np.linspace(middle - DECADES, middle + DECADES, 200)
+        middle = math.log10(self._intensity)
+        x = np.linspace(middle - DECADES[0], middle + DECADES[1], 200)
         heights = [math.log10(max(rung.gflops, 1e-6)) for rung in self._rungs]
-        lowest, highest = min(heights), max(heights)
-        said = []
-        for device, (gflops, gigabytes) in self._roofs.items():
-            roof = np.minimum(math.log10(gflops), math.log10(gigabytes) + x)
-            shade = colours.curves[0 if device == "cpu" else 1]
-            self.plot.plot(x, roof, pen=pg.mkPen(shade, width=2, style=Qt.PenStyle.SolidLine))
-            highest = max(highest, float(roof.max()))
-            said.append(tr("{device}: {gflops} GFLOP/s, {gigabytes} GB/s", device=device, gflops=f"{gflops:,.0f}",
-                           gigabytes=f"{gigabytes:,.0f}"))  # fmt: skip
+        highest = max([*heights, *(self._draw_roof(device, x) for device in self._roofs)])
         self.plot.addItem(pg.ScatterPlotItem(
-            x=[middle] * len(self._rungs), y=heights, size=9,
-            brush=[pg.mkBrush(self._shade(rung)) for rung in self._rungs], pen=pg.mkPen(colours.surface),
+            x=[middle] * len(heights), y=heights, size=9, antialias=True,
+            brush=[pg.mkBrush(self._shade(rung)) for rung in self._rungs], pen=pg.mkPen(self._theme.colours.surface),
         ))  # fmt: skip
-        lines = max(self.plot.getViewBox().height() / NAME_HEIGHT, 2)
-        names = spread(self._rungs, (highest - lowest + 0.6) / lines)
-        highest = max(highest, names[-1][0])
-        for y, rung in names:
-            text = pg.TextItem(named(rung), color=colours.text, anchor=(0, 0.5))
-            text.setPos(middle + 0.05, y)
-            self.plot.addItem(text)
-        for side, low, high in (("bottom", x[0], x[-1]), ("left", lowest - 0.3, highest + 0.3)):
-            powers = range(math.floor(low), math.ceil(high) + 1)
-            self.plot.getAxis(side).setTicks([[(p, f"{10.0**p:g}") for p in powers]])
+        low, high = min(heights) - 0.3, highest + 0.3
+        for side, first, last, room in (("bottom", x[0], x[-1], math.inf), ("left", low, high, self._room())):
+            powers = range(math.ceil(first), math.floor(last) + 1)
+            self.plot.getAxis(side).setTicks([power_ticks(powers, room)])
         self.plot.setXRange(x[0], x[-1], padding=0)
-        self.plot.setYRange(lowest - 0.3, highest + 0.3, padding=0)
+        self.plot.setYRange(low, high, padding=0)
+        self._draw_names(heights, middle + 0.06, low, high)
+        told = [tr("{device}: {gflops} GFLOP/s, {gigabytes} GB/s", device=device, gflops=f"{gflops:,.0f}",
+                   gigabytes=f"{gigabytes:,.0f}") for device, (gflops, gigabytes) in self._roofs.items()]  # fmt: skip
         text = tr("Across: FLOP per byte, here {n}. The roof: {roofs}.", n=f"{self._intensity:.1f}",
-                  roofs="; ".join(said))  # fmt: skip
+                  roofs="; ".join(told))  # fmt: skip
         self.said.setText(text)
         self.said.show()
 
+    def _draw_roof(self, device: str, x: np.ndarray) -> float:
+        """A device's roof; gives its height."""
+        gflops, gigabytes = (math.log10(value) for value in self._roofs[device])
+        roof = np.minimum(gflops, gigabytes + x)
+        shade = self._theme.colours.curves[0 if device == "cpu" else 1]
+        self.plot.plot(x, roof, pen=pg.mkPen(shade, width=2, style=Qt.PenStyle.SolidLine), antialias=True)
+        return float(roof.max())
 
-def named(rung: Rung) -> str:
-    return f"{tr(rung.algorithm.replace('_', ' '))} ({rung.device})"
+    def _draw_names(self, heights: Sequence[float], left: float, low: float, high: float) -> None:
+        """The kernels' names, none over another: where the chart is low, neighbours share a line."""
+        colours = self._theme.colours
+        per_pixel = (high - low) / self._room()
+        self.names = place_names(
+            [((y - low) / per_pixel, self._named(rung)) for y, rung in zip(heights, self._rungs, strict=True)],
+            self._room(), NAME_HEIGHT,
+        )  # fmt: skip
+        for name in self.names:
+            text = pg.TextItem(name.text, color=colours.text, anchor=(0, 0.5), fill=pg.mkBrush(colours.surface))
+            text.setPos(left, low + name.at * per_pixel)
+            self.plot.addItem(text)
 
+    def _room(self) -> float:
+        """Pixels of the height in which points and names stand."""
+        return max(float(self.plot.getViewBox().height()), 2.0 * NAME_HEIGHT)
 
-def spread(rungs: Sequence[Rung], least: float) -> list[tuple[float, Rung]]:
-    """Heights for the names, from the lowest up, at least `least` apart so that none covers another."""
-    found: list[tuple[float, Rung]] = []
-    for rung in sorted(rungs, key=lambda r: r.gflops):
-        y = math.log10(max(rung.gflops, 1e-6))
-        found.append((max(y, found[-1][0] + least) if found else y, rung))
-    return found
+    def _named(self, rung: Rung) -> str:
+        """The device is named where there is more than one."""
+        name = tr(rung.algorithm.replace("_", " "))
+        return f"{name} ({rung.device})" if len({r.device for r in self._rungs}) > 1 else name

@@ -26,6 +26,7 @@ class Notice(QFrame):
         self.do = QPushButton()
         self.do.setProperty("role", "primary")
         self.do.clicked.connect(self._on_do)
+        self.do.hide()
         self.copy = button(tr("Copy details"), self._on_copy, "flat", tr("Copy the technical details"))
         self.dismiss = button(tr("Close"), self.hide, "flat")
         layout = QHBoxLayout(self)

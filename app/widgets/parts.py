@@ -61,7 +61,7 @@ def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool =
     """A button that is an action: same text, tip, state and effect, with its shortcut in the tip."""
     button = QPushButton()
     button.setProperty("role", "primary" if primary else "")
-    button.setIconSize(QSize(16, 16))
+    button.setIconSize(QSize(20, 16))
 
     def refresh() -> None:
         keys = action.shortcut().toString()
@@ -69,11 +69,12 @@ def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool =
         button.setToolTip(f"{action.toolTip()} ({keys})" if keys else action.toolTip())
         button.setAccessibleName(button.text())
         button.setEnabled(action.isEnabled())
-        button.setVisible(action.isVisible())
+        if button.parent() is not None:  # shown before it has a place, it would be a window of its own for a moment
+            button.setVisible(action.isVisible())
         if icon:
             colours = theme.colours
             shade = colours.on_accent if primary and action.isEnabled() else colours.text
-            button.setIcon(resources.icon(icon, shade if action.isEnabled() else colours.muted))
+            button.setIcon(resources.icon(icon, shade if action.isEnabled() else colours.muted, gap=0.25))
 
     action.changed.connect(refresh)
     theme.changed.connect(refresh)

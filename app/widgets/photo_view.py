@@ -6,7 +6,7 @@ from typing import Final, final
 
 import numpy as np
 from PySide6.QtCore import QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QImage, QPainter, QPaintEvent, QPen, QPixmap
+from PySide6.QtGui import QColor, QFont, QImage, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
 from app.mask import DISEASED, GROUND, Box
@@ -38,6 +38,7 @@ class PhotoView(QWidget):
         self._frame: Box = WHOLE
         self._wanted = ""
         self._photos: Thumbnails | None = None
+        self._missing = False
         self.strength = 0.0
 
     def show_photo(self, photo: QImage) -> None:
@@ -56,7 +57,7 @@ class PhotoView(QWidget):
             return
         picture = self._photos.get(path)
         if picture is not None:
-            self._photo = picture
+            self._photo, self._missing = picture, picture.isNull()
             self.update()
 
     def show_map(self, values: Array | None) -> None:
@@ -91,6 +92,10 @@ class PhotoView(QWidget):
         painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
         if not self._photo.isNull():
             painter.drawPixmap(place, self._photo)
+        elif self._missing:  # as in the grid of photos
+            painter.setPen(self.palette().placeholderText().color())
+            painter.setFont(QFont(self.font().family(), 40))
+            painter.drawText(place, Qt.AlignmentFlag.AlignCenter, "?")
         if not self._map.isNull() and self.strength > 0:
             painter.setOpacity(self.strength)
             painter.drawPixmap(within(place, self._box), self._map, QRectF(self._map.rect()))

@@ -13,7 +13,10 @@ from app.cards import disease_name
 from app.theme import Theme
 from core.percent import percent
 
-LINE: Final = 40
+LEAST: Final = 0.0005
+"""What is written as 0.0 % has no bar."""
+LINE: Final = 36
+"""Pixels of a class: its name, its bar, and the room to the next."""
 
 
 @final
@@ -50,4 +53,5 @@ class ProbabilityBars(QWidget):
             painter.setBrush(QColor(colours.raised))
             painter.drawRoundedRect(bar, 3, 3)
             painter.setBrush(QColor(colours.accent if at == 0 else colours.muted))
-            painter.drawRoundedRect(QRect(bar.topLeft(), QSize(max(int(bar.width() * share), 4), 7)), 3, 3)
+            if share >= LEAST:
+                painter.drawRoundedRect(QRect(bar.topLeft(), QSize(max(int(bar.width() * share), 4), 7)), 3, 3)

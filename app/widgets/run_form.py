@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.translation import sentence, tr
+from app.widgets.naming import named
 from app.widgets.parts import label
 from core.config import RunConfig, Setting, settings, to_dict
 from core.errors import Problem
@@ -46,11 +47,12 @@ class Field:
         self.editor, self._get, self._set, changed = _editor(row, default, choices)
         self.changed = changed
         self.editor.setObjectName(f"field_{name}")
-        self.editor.setAccessibleName(tr(row.label))
+        named(self.editor, tr(row.label))
         self.editor.setAccessibleDescription(tr(row.help))
         self.editor.setToolTip(tr(row.help))
         self.caption = QLabel(tr(row.label))
         self.caption.setBuddy(self.editor)
+        self.caption.setMinimumHeight(self.editor.sizeHint().height())  # both stand at one height
         self.caption.setToolTip(tr(row.help))
         self.problem = label("", "problem", wrap=True)
         self.problem.hide()
@@ -215,7 +217,7 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         spin.setGroupSeparatorShown(True)
         spin.setSpecialValueText(tr(row.zero) if row.zero else "")
         spin.setMinimumWidth(LEAST_WIDTH)
-        spin.lineEdit().setTextMargins(5, 0, 0, 0)  # the style sheet's padding does not reach it
+        spin.lineEdit().setTextMargins(7, 0, 0, 0)  # the style sheet's padding does not reach it
         return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
     line = QLineEdit()
     line.setMinimumWidth(LEAST_WIDTH)

@@ -13,13 +13,15 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.kernel_times import TimedKernel, roof
+from app.viewmodels.kernel_times import TimedKernel, peak_text, roof
+from app.widgets.chart import make_chart, paint_chart, power_ticks
 from app.widgets.parts import label
-from core.percent import percent
 
 SMALLEST: Final = 6
 LARGEST: Final = 26
 """Pixels across of a point that takes no time, and of one that takes the whole step."""
+MARGIN: Final = 44
+"""Pixels under the chart: figures and name of its lower axis."""
 
 
 @final
@@ -29,14 +31,12 @@ class StepRoofline(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self.plot = pg.PlotWidget()
-        self.plot.setAccessibleName(tr("Roofline"))
-        self.plot.setMenuEnabled(False)
-        self.plot.hideButtons()
-        self.plot.setMouseEnabled(x=False, y=False)
+        self.plot = make_chart(tr("Roofline"))
+        self.plot.getViewBox().sigResized.connect(lambda _: self._draw_ticks())
         self.plot.setLabel("bottom", tr("FLOP per byte"))
         self.plot.setLabel("left", "GFLOP/s")
         self.said = label("", "caption", wrap=True)
+        self._ranges = ((0.0, 1.0), (0.0, 1.0))
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.plot, 1)
@@ -46,11 +46,7 @@ class StepRoofline(QWidget):
         """`colours`: of each direction, as in the bars beside."""
         theme = self._theme.colours
         self.plot.clear()
-        self.plot.setBackground(theme.surface)
-        for side in ("left", "bottom"):
-            self.plot.getAxis(side).setStyle(tickLength=0)
-            self.plot.getAxis(side).setPen(pg.mkPen(theme.border))
-            self.plot.getAxis(side).setTextPen(pg.mkPen(theme.muted))
+        paint_chart(self.plot, theme)
         drawn = [k for k in kernels if k.gflops > 0 and k.intensity > 0]
         if not drawn:
             self.said.setText("")
@@ -61,24 +57,33 @@ class StepRoofline(QWidget):
         left, right = math.floor(min(across)), max(math.ceil(max(across)), math.ceil(math.log10(gflops / gigabytes)))
         x = np.linspace(left, right, 200)
         limit = np.minimum(math.log10(gflops), math.log10(gigabytes) + x)
-        self.plot.plot(x, limit, pen=pg.mkPen(theme.text, width=2))
+        self.plot.plot(x, limit, pen=pg.mkPen(theme.text, width=2), antialias=True)
         self.plot.addItem(pg.ScatterPlotItem(
             x=across, y=heights, size=[SMALLEST + (LARGEST - SMALLEST) * math.sqrt(k.share) for k in drawn],
             brush=[pg.mkBrush(QColor(colours[k.time.direction])) for k in drawn], pen=pg.mkPen(theme.surface),
-            hoverable=True, data=drawn, tip=lambda x, y, data: tip(data),
+            hoverable=True, data=drawn, tip=lambda x, y, data: tip(data), antialias=True,
         ))  # fmt: skip
         low, high = min(heights) - 0.3, max(max(heights), float(limit.max())) + 0.3
-        for side, first, last in (("bottom", left, right), ("left", low, high)):
-            powers = range(math.floor(first), math.ceil(last) + 1)
-            self.plot.getAxis(side).setTicks([[(p, f"{10.0**p:,.10g}") for p in powers]])
-        self.plot.setXRange(left, right, padding=0)
-        self.plot.setYRange(low, high, padding=0)
-        self.said.setText(tr(
+        self._ranges = ((left, right), (low, high))
+        self._draw_ticks()
+        said = tr(
             "The roof is what this device can do at best: {gflops} GFLOP/s, {gigabytes} GB/s. A point is a kernel, the "
             "larger the more of the step it takes.", gflops=f"{gflops:,.0f}", gigabytes=f"{gigabytes:,.0f}",
-        ))  # fmt: skip
+        )  # fmt: skip
+        if any(k.from_cache for k in drawn):
+            said += " " + tr("Points above the slope found their bytes in the processor's cache.")
+        self.said.setText(said)
+
+    def _draw_ticks(self) -> None:
+        """Powers of ten, as many as the height has room for."""
+        across, upwards = self._ranges
+        for side, (low, high), room in (("bottom", across, math.inf), ("left", upwards, self.plot.height() - MARGIN)):
+            powers = range(math.floor(low), math.ceil(high) + 1)
+            self.plot.getAxis(side).setTicks([power_ticks(powers, room)])
+        self.plot.setXRange(*across, padding=0)
+        self.plot.setYRange(*upwards, padding=0)
 
 
 def tip(kernel: TimedKernel) -> str:
     return (f"{kernel.time.layer}, {tr(kernel.time.direction.replace('_', ' '))}\n"
-            f"{kernel.time.milliseconds:.3f} ms, {kernel.gflops:,.1f} GFLOP/s, {percent(kernel.of_peak, 0)}")
+            f"{kernel.time.milliseconds:.3f} ms, {kernel.gflops:,.1f} GFLOP/s, {peak_text(kernel)}")

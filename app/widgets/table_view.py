@@ -23,6 +23,7 @@ def sorted_view(rows: RowsModel | SortedRows, name: str, stretch: int = 0) -> QT
     view.setAccessibleName(name)
     view.setSortingEnabled(True)
     view.horizontalHeader().setSortIndicatorClearable(True)
+    view.horizontalHeader().setSortIndicatorShown(False)  # room for an arrow in each heading; ours stands in the text
     view.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
     view.setAlternatingRowColors(True)
     view.setShowGrid(False)

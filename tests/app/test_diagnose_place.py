@@ -197,4 +197,4 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(place, tmp_path)
     assert model.rows.rows[50].given_up
     assert not model.working
     write_csv(tmp_path / "table.csv", panel.shown_results())
-    assert (tmp_path / "table.csv").read_text().count("cancelled") == 100
+    assert (tmp_path / "table.csv").read_text().count("Cancelled") == 100

@@ -59,6 +59,20 @@ def test_what_is_selected_moves_with_its_row(model):
     assert held.row() == 0
 
 
+def test_the_heading_says_what_is_sorted_by_and_takes_no_room_for_it_elsewhere(model, qtbot):
+    shown = SortedRows(model)
+    view = sorted_view(shown, "rows")
+    qtbot.addWidget(view)
+    view.sortByColumn(1, DOWN)
+    assert [shown.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name", "number ↓"]
+    view.sortByColumn(0, UP)
+    assert [shown.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name ↑", "number"]
+    head = view.horizontalHeader()
+    text = view.fontMetrics().horizontalAdvance("number")
+    assert head.sectionSizeHint(1) < text + 45
+    head.sectionClicked.emit(1)
+
+
 def test_rows_that_come_and_change_find_their_place(model, qapp):
     shown = SortedRows(model)
     shown.sort(1)

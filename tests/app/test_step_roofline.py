@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from PySide6.QtCore import Qt
 
 from app.panels.train.kernels import KernelTimesPane
 from app.theme import Theme
-from app.viewmodels.kernel_times import roof
+from app.viewmodels.kernel_times import peak_text, roof, timed
 from core.device import KernelTime
 
 PEAK, BYTES = 2e9, 1e8
@@ -43,6 +44,21 @@ def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_take
     assert not pane.roofline.isVisibleTo(pane)
     pane.switch.button(1).click()
     assert pane.roofline.isVisibleTo(pane)
+
+
+def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
+    pool = replace(STEP[1], layer="pool", milliseconds=0.3)  # its bytes would take 0.4 ms from memory
+    border = KernelTime("photo", "forward", "border", 0.1, 0, 0, 0.0)
+    pane = KernelTimesPane(Theme(qapp))
+    pane.show_times((*STEP, pool, border))
+    shown = {pane.model.rows[at].time.layer: pane.model.index(at, 6) for at in range(len(pane.model.rows))}
+    assert shown["pool"].data() == "from cache"
+    assert "processor's cache" in shown["pool"].data(Qt.ItemDataRole.ToolTipRole)
+    assert shown["conv"].data() == "50\u00a0%"
+    assert shown["photo"].data() == "", "no work is counted for it"
+    assert "above the slope" in pane.roofline.said.text()
+    too_fast = replace(STEP[0], milliseconds=0.8)
+    assert peak_text(timed((*STEP, too_fast))[-1]) == "125\u00a0%", "arithmetic has no cache: the peak is too low"
 
 
 def test_a_step_of_nothing_but_copies_has_no_roof(qapp):

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QVBoxLayout, QWidg
 
 from app.task import Task
 from app.translation import tr
+from app.widgets.naming import named
 from app.widgets.parts import button, label, row
 
 COUNT: Final = 9
@@ -27,8 +28,7 @@ class AugmentationPane(QWidget):
         self._epoch = 0
         self._task: Task | None = None
         self._again = False
-        self.strength = QComboBox()
-        self.strength.setAccessibleName(tr("Strength of the augmentation"))
+        self.strength = named(QComboBox(), tr("Strength of the augmentation"))
         for name in ("none", "light", "standard", "strong"):
             self.strength.addItem(tr(name), name)
         self.strength.setCurrentIndex(2)
@@ -41,6 +41,7 @@ class AugmentationPane(QWidget):
             picture.setScaledContents(True)
             picture.setAccessibleName(tr("Example {n}", n=at + 1))
             grid.addWidget(picture, at // 3, at % 3)
+        grid.setColumnStretch(3, 1)  # the pictures stand at the left edge, as all else does
         self.text = label(tr("Select a photo. Each time training sees it, it is cropped, turned and coloured anew, "
                              "such as:"), "muted", wrap=True)  # fmt: skip
         layout = QVBoxLayout(self)

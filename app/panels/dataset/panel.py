@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QProgressBar,
-    QStackedLayout,
+    QStackedWidget,
     QTabWidget,
     QVBoxLayout,
     QWidget,
@@ -35,6 +35,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.examination import Examination
 from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.naming import named
 from app.widgets.notice import Notice
 from app.widgets.parts import (
     GAP,
@@ -82,8 +83,7 @@ class DatasetPanel(QWidget):
         self.search.setAccessibleName(tr("Search photos"))
         self.search.setClearButtonEnabled(True)
         self.search.setMinimumWidth(190)
-        self.which = QComboBox()
-        self.which.setAccessibleName(tr("Which photos"))
+        self.which = named(QComboBox(), tr("Which photos"))
         for name, text in (("all", tr("All photos")), ("used", tr("In use")), ("excluded", tr("Left out"))):
             self.which.addItem(text, name)
         self._typing = QTimer(self, singleShot=True, interval=SEARCH_MS)
@@ -93,7 +93,7 @@ class DatasetPanel(QWidget):
         self._on_changed()
 
     def _lay_out(self, actions: Actions, theme: Theme, settings: Settings) -> None:
-        self.side = QTabWidget()
+        self.side = named(QTabWidget(), tr("About these photos"))
         self.side.setDocumentMode(True)
         for pane, name in (
             (self.classes, tr("Classes")), (self.health, tr("Health")), (self.split, tr("Split")),
@@ -120,7 +120,7 @@ class DatasetPanel(QWidget):
             action_button(actions.open_folder, theme, "folder", primary=True), action_button(actions.open_demo, theme),
         )  # fmt: skip
         self._recent(settings)
-        self.stack = QStackedLayout()
+        self.stack = QStackedWidget()
         for page in (self.empty, self._waiting(), body):
             self.stack.addWidget(page)
         self.head = header(tr("Dataset"), "", undo, redo, action_button(actions.open_folder, theme, "folder"))
@@ -129,7 +129,7 @@ class DatasetPanel(QWidget):
         layout.setSpacing(GAP)
         layout.addWidget(self.head)
         layout.addWidget(self.notice)
-        layout.addLayout(self.stack, 1)
+        layout.addWidget(self.stack, 1)
 
     def _waiting(self) -> QWidget:
         page = QWidget()

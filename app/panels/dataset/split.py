@@ -53,7 +53,8 @@ class LeakMeter(QWidget):
             painter.setBrush(QColor(colours.raised))
             painter.drawRoundedRect(QRect(0, top + 20, self.width(), 8), 4, 4)
             painter.setBrush(QColor(colours.danger if bad or share else colours.accent))
-            painter.drawRoundedRect(QRect(0, top + 20, max(int(self.width() * share), 3), 8), 4, 4)
+            if share:
+                painter.drawRoundedRect(QRect(0, top + 20, max(int(self.width() * share), 6), 8), 4, 4)
 
 
 @final

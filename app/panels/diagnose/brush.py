@@ -5,18 +5,31 @@ from __future__ import annotations
 from typing import Final, final
 
 from PySide6.QtCore import QMargins, QPointF, Qt, Signal
-from PySide6.QtGui import QColor, QKeySequence, QMouseEvent, QPainter, QPaintEvent, QPen, QShortcut, QWheelEvent
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QKeyEvent,
+    QKeySequence,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QShortcut,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QButtonGroup, QDialog, QPushButton, QSlider, QVBoxLayout, QWidget
 
 from app.mask import DISEASED, GROUND, LEAF, Mask
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.naming import named
 from app.widgets.parts import button, label, row
 from app.widgets.photo_view import PhotoView, painted
 from core.percent import percent
 
 SIZES: Final = (5, 120, 30)
 """Least, greatest and first radius of the brush, thousandths of the photo's side."""
+MOVES: Final = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
 REMEMBERED: Final = 100
 """Strokes that can be taken back; a mask has 50 KB."""
 
@@ -32,11 +45,14 @@ class MaskCanvas(QWidget):
         super().__init__(photo)
         self._photo = photo
         self._at: QPointF | None = None
+        self._painting = False
         self.radius = SIZES[2] / 1000
         layout = QVBoxLayout(photo)
         layout.setContentsMargins(QMargins())
         layout.addWidget(self)
         self.setMouseTracking(True)
+        named(self, tr("Brush: the arrow keys move it, the space bar paints"))
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setCursor(Qt.CursorShape.CrossCursor)
 
     def _touch(self, at: QPointF) -> None:
@@ -63,8 +79,44 @@ class MaskCanvas(QWidget):
         for part in range(1, parts + 1):
             self._touch(start + way * (part / parts))
 
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: N802
+        """Arrow keys move the brush by its radius, painting while the space bar is down."""
+        place = self._photo.place()
+        at = self._at or QPointF(place.center())
+        if event.key() == Qt.Key.Key_Space:
+            if not event.isAutoRepeat():
+                self._painting = True
+                self.began.emit()
+                self._touch(at)
+        elif event.key() in MOVES:
+            across, down = MOVES[Qt.Key(event.key())]
+            step = max(self.radius * place.width(), 1.0)
+            there = QPointF(min(max(at.x() + across * step, place.left()), place.right()),
+                            min(max(at.y() + down * step, place.top()), place.bottom()))  # fmt: skip
+            if self._painting:
+                self._touch_along(at, there)
+            at = there
+        else:
+            super().keyPressEvent(event)
+            return
+        self._at = at
+        self.update()
+
+    def keyReleaseEvent(self, event: QKeyEvent) -> None:  # noqa: N802
+        if event.key() == Qt.Key.Key_Space and not event.isAutoRepeat():
+            self._painting = False
+
+    def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: N802
+        """The brush is seen where the keyboard will move it."""
+        self._at = self._at or QPointF(self._photo.place().center())
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: N802
+        self._painting, self._at = False, None
+        self.update()
+
     def leaveEvent(self, event: object) -> None:  # noqa: N802
-        self._at = None
+        self._at = QPointF(self._photo.place().center()) if self.hasFocus() else None
         self.update()
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
@@ -103,10 +155,9 @@ class BrushDialog(QDialog):
         self.canvas.touched.connect(self._on_touched)
         self.figure = label("", "title")
         self.grade = label("", "muted")
-        self.size_ = QSlider(Qt.Orientation.Horizontal)
+        self.size_ = named(QSlider(Qt.Orientation.Horizontal), tr("Size of the brush"))
         self.size_.setRange(*SIZES[:2])
         self.size_.setValue(SIZES[2])
-        self.size_.setAccessibleName(tr("Size of the brush"))
         self.size_.valueChanged.connect(self._on_size)
         self.undo = button(tr("Undo"), self._on_undo)
         self._measured = button(tr("As measured"), self._on_measured, "flat", tr("Forget the corrections"))

@@ -14,6 +14,7 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.result import Result, doubts, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.naming import named
 from app.widgets.parts import button, card, label, row
 from app.widgets.photo_view import PhotoView, painted
 from app.widgets.probability_bars import ProbabilityBars
@@ -33,70 +34,77 @@ class DetailPane(QWidget):
         super().__init__()
         self._photos = photos
         self.shown: Result | None = None
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(12)
+        layout.addWidget(self._photo_card(), 5)
+        layout.addWidget(self._answer_card(theme), 4)
+        layout.addWidget(self._advice_card(), 5)
+
+    def _photo_card(self) -> QFrame:
+        """The photo, what lies over it, and how strongly."""
         self.photo = PhotoView(tr("The photo"))
-        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider = named(QSlider(Qt.Orientation.Horizontal), tr("Strength of the overlay"))
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
-        self.slider.setAccessibleName(tr("Strength of the overlay"))
         self.slider.setToolTip(tr("Strength of the overlay"))
-        self.which = QComboBox()
-        self.which.setAccessibleName(tr("What lies over the photo"))
+        self.which = named(QComboBox(), tr("What lies over the photo"))
         self.which.setToolTip(tr("What speaks for a class, each map as bright as its own brightest spot; or what was "
                                  "taken for diseased."))  # fmt: skip
         self.which.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.which.setMinimumContentsLength(14)
-        self.correct = button(tr("Correct…"), self.correct_asked.emit, "", tr("Correct the diseased area with a brush"))
-        self.correct.setShortcut("Ctrl+B")
-        self.verdict = label("", "title", wrap=True)
-        self.doubt = label("", "warning", wrap=True)
-        self.notes = label("", "muted", wrap=True)
-        self.bars = ProbabilityBars(theme)
-        self.card = QTextBrowser()
-        self.card.setOpenExternalLinks(False)
-        self.card.setAccessibleName(tr("About the disease"))
-        self.map_row = QWidget()
-        choice = row(label(tr("Shown"), "caption"), self.which, self.slider)
-        choice.setStretch(1, 2)
-        choice.setStretch(2, 1)
-        self.map_row.setLayout(choice)
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
         self.photo.set_strength(self.slider.value() / 100)
         self.which.currentIndexChanged.connect(lambda _: self._show_map())
-        left, inside = card()
+        choice = row(label(tr("Shown"), "caption"), self.which, self.slider)
+        choice.setStretch(1, 2)
+        choice.setStretch(2, 1)
+        self.map_row = QWidget()
+        self.map_row.setLayout(choice)
+        frame, inside = card()
         inside.addWidget(self.photo, 1)
         inside.addWidget(self.map_row)
-        middle, texts = self._scrolling_card()
-        texts.addWidget(self.verdict)
-        texts.addWidget(self.doubt)
-        texts.addSpacing(4)
-        texts.addWidget(self.bars)
-        texts.addWidget(self.notes)
-        texts.addLayout(row(self.correct, None))
-        texts.addStretch(1)
-        layout = QHBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(12)
-        layout.addWidget(left, 5)
-        layout.addWidget(middle, 4)
-        column = QVBoxLayout()
-        column.addWidget(self.card)
-        layout.addLayout(column, 5)
+        return frame
 
-    @staticmethod
-    def _scrolling_card() -> tuple[QFrame, QVBoxLayout]:
-        """A card whose contents can be scrolled where the window is low."""
-        frame, outside = card()
-        outside.setContentsMargins(0, 2, 2, 2)
-        inside = QWidget()
+    def _answer_card(self, theme: Theme) -> QFrame:
+        """The answer, which is scrolled where the window is low, and below it how much is diseased, always in sight."""
+        self.verdict = label("", "verdict", wrap=True)
+        self.doubt = label("", "warning", wrap=True)
+        self.bars = ProbabilityBars(theme)
+        self.notes = label("", "muted", wrap=True)
+        self.correct = button(tr("Correct…"), self.correct_asked.emit, "",
+                              tr("Correct the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
+        self.correct.setShortcut("Ctrl+B")
+        answer = QWidget()
+        texts = QVBoxLayout(answer)
+        texts.setContentsMargins(14, 10, 12, 4)
+        for widget in (self.verdict, self.doubt, self.bars):
+            texts.addWidget(widget)
+        texts.addStretch(1)
         scroll = QScrollArea()
-        scroll.setWidget(inside)
+        scroll.setWidget(answer)
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        outside.addWidget(scroll)
-        layout = QVBoxLayout(inside)
-        layout.setContentsMargins(14, 10, 12, 10)
-        return frame, layout
+        foot = row(self.notes, self.correct)
+        foot.setStretch(0, 1)
+        foot.setContentsMargins(14, 0, 12, 8)
+        frame, outside = card()
+        outside.setContentsMargins(0, 2, 2, 2)
+        outside.setSpacing(4)
+        outside.addWidget(scroll, 1)
+        outside.addLayout(foot)
+        return frame
+
+    def _advice_card(self) -> QFrame:
+        """What is known of the disease."""
+        self.card = named(QTextBrowser(), tr("About the disease"))
+        self.card.setOpenExternalLinks(False)
+        self.card.setProperty("role", "inside")
+        frame, inside = card()
+        inside.setContentsMargins(2, 2, 2, 2)
+        inside.addWidget(self.card)
+        return frame
 
     def show_result(self, result: Result | None) -> None:
         """Show a photo and what was said of it; None clears the place."""
@@ -109,8 +117,7 @@ class DetailPane(QWidget):
             self.verdict.setText(tr("Not readable"))
             self.doubt.setText(sentence(result.error))
         else:
-            said = verdict_text(result) if result.done or result.given_up else tr("Looking…")
-            self.verdict.setText(said[:1].upper() + said[1:])
+            self.verdict.setText(verdict_text(result) if result.done or result.given_up else tr("Looking…"))
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
         self.bars.show_top(result.top)
@@ -148,6 +155,9 @@ class DetailPane(QWidget):
 
 def _advice(result: Result) -> str:
     """The card of the likeliest class as rich text; where the photo is unlike all that was learned no card is right."""
+    if result.error:
+        hint = tr("If another program shows this photo, save it there as JPEG and add that file here.")
+        return f"<p>{html.escape(hint)}</p>"
     if not result.top:
         return ""
     if result.reason == UNLIKE:

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
     QLineEdit,
     QProgressBar,
     QPushButton,
-    QStackedLayout,
+    QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -59,7 +59,8 @@ class DiagnosePanel(QWidget):
         self.search.setPlaceholderText(tr("Filter by name or diagnosis"))
         self.search.setAccessibleName(tr("Filter the results"))
         self.search.setClearButtonEnabled(True)
-        self.search.setMinimumWidth(230)
+        self.search.setMinimumWidth(150)
+        self.search.setMaximumWidth(230)
         self.bar = QProgressBar()
         self.bar.setFixedWidth(160)
         self.bar.setTextVisible(False)
@@ -80,7 +81,7 @@ class DiagnosePanel(QWidget):
         tools = row(
             self.search, self.state, self.bar, self.cancel, None, action_button(actions.export_csv, theme, "export"),
             action_button(actions.export_html, theme, "export"), action_button(actions.export_pdf, theme, "export"),
-            button(tr("Clear"), self._on_clear, "flat"),
+            button(tr("Clear"), self._on_clear, "flat", tr("Empty this list; the photos stay where they are")),
         )  # fmt: skip
         below = QVBoxLayout()
         below.setSpacing(8)
@@ -93,24 +94,11 @@ class DiagnosePanel(QWidget):
         inner.setSpacing(GAP)
         inner.addWidget(self.detail, 5)
         inner.addLayout(below, 4)
-        self.no_model = EmptyPlace(
-            theme, "diagnose", tr("No model yet"),
-            tr("Train one under Train, or choose a model file that you were given (.safetensors)."),
-            action_button(actions.choose_model, theme, "folder", primary=True), action_button(actions.go_train, theme),
-        )  # fmt: skip
-        self.no_photo = EmptyPlace(
-            theme, "drop", tr("Drop photos of leaves here"),
-            tr("One leaf, filling the picture, in daylight, in focus. Whole folders are fine too. "
-               "The photos stay on this computer."),
-            action_button(actions.diagnose_photos, theme, "add", primary=True),
-            action_button(actions.diagnose_folder, theme, "folder"), action_button(actions.paste, theme, "paste"),
-            action_button(actions.camera, theme, "camera"),
-        )  # fmt: skip
-        self.stack = QStackedLayout()
-        for page in (self.no_model, self.no_photo, results):
+        self.stack = QStackedWidget()
+        for page in (*self._empty_places(theme), results):
             self.stack.addWidget(page)
         body = QHBoxLayout()
-        body.addLayout(self.stack, 1)
+        body.addWidget(self.stack, 1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
         layout.setSpacing(GAP)
@@ -118,6 +106,24 @@ class DiagnosePanel(QWidget):
         layout.addWidget(header(tr("Diagnose"), tr("What do these leaves have?"), self.model_button, add))
         layout.addWidget(self.notice)
         layout.addLayout(body, 1)
+
+    def _empty_places(self, theme: Theme) -> tuple[QWidget, QWidget]:
+        """What stands here without a model, and without a photo."""
+        actions = self._actions
+        no_model = EmptyPlace(
+            theme, "diagnose", tr("No model yet"),
+            tr("Train one under Train, or choose a model file that you were given (.safetensors)."),
+            action_button(actions.choose_model, theme, "folder", primary=True), action_button(actions.go_train, theme),
+        )  # fmt: skip
+        no_photo = EmptyPlace(
+            theme, "drop", tr("Drop photos of leaves here"),
+            tr("One leaf, filling the picture, in daylight, in focus. Whole folders are fine too. "
+               "The photos stay on this computer."),
+            action_button(actions.diagnose_photos, theme, "add", primary=True),
+            action_button(actions.diagnose_folder, theme, "folder"), action_button(actions.paste, theme, "paste"),
+            action_button(actions.camera, theme, "camera"),
+        )  # fmt: skip
+        return no_model, no_photo
 
     def _connect(self) -> None:
         model = self._model

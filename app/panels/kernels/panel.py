@@ -9,7 +9,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
     QHeaderView,
-    QLabel,
     QPlainTextEdit,
     QSplitter,
     QVBoxLayout,
@@ -20,6 +19,7 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.ladder import LadderModel, Rung
 from app.widgets.kernel_chart import KernelChart
+from app.widgets.naming import named
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, button, card, header, label, row
 from app.widgets.table_view import selected, sorted_view
@@ -36,30 +36,35 @@ class KernelsPanel(QWidget):
         super().__init__()
         self._model = model
         self.notice = Notice(theme)
-        self.op, self.direction, self.shape = QComboBox(), QComboBox(), QComboBox()
-        for box, name in ((self.op, tr("Operation")), (self.direction, tr("Direction")), (self.shape, tr("Shape"))):
-            box.setAccessibleName(name)
+        self.op, self.direction, self.shape = (
+            named(QComboBox(), name) for name in (tr("Operation"), tr("Direction"), tr("Shape"))
+        )
+        for box in (self.op, self.direction, self.shape):
             box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
-        self.run = button(tr("Run the ladder"), self._on_run, "primary", tr("Prove and time every kernel"))
+        self.run = button(tr("Run the ladder"), self._on_run, "primary", tr("Prove and time every kernel") + " (F5)")
         self.run.setShortcut("F5")
         self.stop = button(tr("Cancel"), model.cancel)
-        self.devices = label("", "muted", wrap=True)
+        self.devices = label(tr("Looking which kernels this computer has…"), "muted", wrap=True)
         self.table = sorted_view(model.rows, tr("Kernels"), stretch=5)
         head = self.table.horizontalHeader()
         head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are sentences; tips have all
         head.resizeSection(VERDICT, 200)
         self.chart = KernelChart(theme)
-        self.place = QLabel()
-        self.place.setProperty("role", "heading")
-        self.source = QPlainTextEdit()
-        self.source.setReadOnly(True)
-        self.source.setAccessibleName(tr("Source of the kernel"))
-        self.source.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        self.source.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.place = label("", "heading")
+        self.source = self._make_source()
         self._lay_out()
         self._connect()
         self._on_ended()
         model.list()
+
+    @staticmethod
+    def _make_source() -> QPlainTextEdit:
+        made = named(QPlainTextEdit(), tr("Source of the kernel"))
+        made.setReadOnly(True)
+        made.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        made.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        made.setTabChangesFocus(True)
+        return made
 
     def _lay_out(self) -> None:
         chart, inside = card()

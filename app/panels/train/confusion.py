@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from PySide6.QtCore import QModelIndex, Signal
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedLayout, QTableView, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QStackedWidget, QTableView, QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
@@ -39,16 +39,17 @@ class ConfusionPane(QWidget):
         inner.setContentsMargins(0, 0, 0, 0)
         inner.addWidget(self._title)
         inner.addWidget(self.table, 1)
-        inner.addWidget(label(tr("Rows are the true classes, columns what the network said. "
-                                 "Double click a cell to see its photos."), "caption"))  # fmt: skip
-        self._stack = QStackedLayout()
+        hint = tr("Rows are the true classes, columns what the network said. Double click a cell, or press Enter in "
+                  "it, to see its photos.")  # fmt: skip
+        inner.addWidget(label(hint, "caption", wrap=True))
+        self._stack = QStackedWidget()
         self._stack.addWidget(EmptyPlace(theme, "check", tr("No epoch is finished yet"),
                                          tr("After each epoch the validation photos are counted here: "
                                             "true class against answer.")))  # fmt: skip
         self._stack.addWidget(inside)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
-        layout.addLayout(self._stack)
+        layout.addWidget(self._stack)
         theme.changed.connect(self.table.viewport().update)
 
     def show_run(self, view: RunView) -> None:

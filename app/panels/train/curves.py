@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from PySide6.QtWidgets import QFileDialog, QSplitter, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
@@ -28,6 +28,17 @@ class CurvesPane(QWidget):
         }
         self._over: dict[str, RunView] = {}
         self._next = 0
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 8, 0, 0)
+        self._stack = QStackedWidget()
+        self._stack.addWidget(EmptyPlace(theme, "train", tr("Nothing is trained yet"),
+                                         tr("Choose the settings on the left and press “Start training”. "
+                                            "Loss and accuracy are drawn here while the network learns.")))  # fmt: skip
+        self._stack.addWidget(self._page())
+        outer.addWidget(self._stack)
+
+    def _page(self) -> QWidget:
+        """Loss and accuracy side by side, the learning rate below."""
         split = QSplitter()
         for name in ("loss", "accuracy"):
             frame, inside = card()
@@ -47,14 +58,7 @@ class CurvesPane(QWidget):
         layout.addWidget(split, 3)
         layout.addWidget(frame, 2)
         layout.addLayout(row(hint, None, reset, export))
-        self._stack = QStackedLayout()
-        self._stack.addWidget(EmptyPlace(theme, "train", tr("Nothing is trained yet"),
-                                         tr("Choose the settings on the left and press “Start training”. "
-                                            "Loss and accuracy are drawn here while the network learns.")))  # fmt: skip
-        self._stack.addWidget(page)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 8, 0, 0)
-        outer.addLayout(self._stack)
+        return page
 
     def show_next(self, view: RunView) -> None:
         """Bring one plot up to date, another at each call: three at once would hold the window up for 10 ms."""

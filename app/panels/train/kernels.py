@@ -8,13 +8,14 @@ from typing import Final, final
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QSplitter, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels import kernel_times
 from app.viewmodels.kernel_times import TimedKernel
 from app.viewmodels.table import RowsModel
+from app.widgets.chart import make_chart, paint_chart
 from app.widgets.parts import EmptyPlace, card, label, row, switch
 from app.widgets.step_roofline import StepRoofline
 from app.widgets.table_view import sorted_view
@@ -37,45 +38,50 @@ class KernelTimesPane(QWidget):
         self.model = RowsModel(kernel_times.columns(), self)
         self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
-        self.plot = pg.PlotWidget()
-        self.plot.setAccessibleName(tr("Time per layer"))
-        self.plot.setMenuEnabled(False)
-        self.plot.hideButtons()
+        self._make_bars()
+        self._legend = row(spacing=14)
+        self._total = label("", "muted")
+        self.roofline = StepRoofline(theme)
+        self._charts = QStackedWidget()
+        self._charts.addWidget(self.plot)
+        self._charts.addWidget(self.roofline)
+        self._lay_out(theme)
+        theme.changed.connect(self._draw)
+
+    def _make_bars(self) -> None:
+        self.plot = make_chart(tr("Time per layer"))
         self.plot.setMouseEnabled(x=False, y=True)
         self.plot.invertY(True)
         self.plot.getViewBox().sigResized.connect(lambda _: self._fit())
         self.plot.setLabel("bottom", tr("milliseconds"))
         self.plot.getAxis("bottom").enableAutoSIPrefix(False)  # it would count thousandths of milliseconds
-        self._legend = row(spacing=14)
-        self._total = label("", "muted")
-        self.roofline = StepRoofline(theme)
-        self._charts = QStackedLayout()
-        self._charts.addWidget(self.plot)
-        self._charts.addWidget(self.roofline)
+
+    def _lay_out(self, theme: Theme) -> None:
         self.switch, buttons = switch(
             (tr("Bars"), tr("Time per layer")),
             (tr("Roofline"), tr("What memory and arithmetic of this machine allow, and where each kernel lies")),
         )  # fmt: skip
         self.switch.idToggled.connect(lambda at, on: self._charts.setCurrentIndex(at) if on else None)
         frame, inside = card()
-        inside.addLayout(row(label(tr("Time per layer"), "heading"), None, self._total, *buttons))
+        head = row(label(tr("Time per layer"), "heading"), None, self._total, spacing=14)
+        head.addLayout(row(*buttons, spacing=0))
+        inside.addLayout(head)
         inside.addLayout(self._legend)
-        inside.addLayout(self._charts, 1)
+        inside.addWidget(self._charts, 1)
         split = QSplitter(Qt.Orientation.Vertical)
         split.addWidget(frame)
         split.addWidget(self.table)
         split.setSizes([340, 220])
         split.setHandleWidth(12)
         split.setChildrenCollapsible(False)
-        self._stack = QStackedLayout()
+        self._stack = QStackedWidget()
         empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
                            tr("In every epoch one step is run with each kernel timed. It appears here."))
         self._stack.addWidget(empty)
         self._stack.addWidget(split)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
-        layout.addLayout(self._stack)
-        theme.changed.connect(self._draw)
+        layout.addWidget(self._stack)
 
     def _fit(self) -> None:
         """As many layers as there is room for."""
@@ -99,11 +105,7 @@ class KernelTimesPane(QWidget):
             if old is not None:
                 old.deleteLater()
         colours = self._theme.colours
-        self.plot.setBackground(colours.surface)
-        for side in ("left", "bottom"):
-            self.plot.getAxis(side).setStyle(tickLength=0)
-            self.plot.getAxis(side).setPen(pg.mkPen(colours.border))
-            self.plot.getAxis(side).setTextPen(pg.mkPen(colours.muted))
+        paint_chart(self.plot, colours)
         if not self._times:
             return
         layers, bars = kernel_times.stacks(self._times)

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QStackedWidget, QVBoxLayout, QWidget
 
 from app.actions import Actions
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.run_view import RunView
 from app.widgets.flow import Flow
+from app.widgets.naming import named
 from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label
 from core.percent import percent
 from core.training.events import RunFinished, RunJudged
@@ -42,21 +43,21 @@ class OutcomePane(QWidget):
         inside.addWidget(self.headline)
         self._places = Flow()
         inside.addLayout(self._places)
-        scroll = QScrollArea()
+        scroll = named(QScrollArea(), tr("What the result means"))
         scroll.setWidget(self.words)
         scroll.setWidgetResizable(True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         inside.addWidget(scroll, 1)
         inside.addLayout(Flow(self.use, action_button(actions.run_report, theme, "search"),
                               action_button(actions.run_pdf, theme, "export")))  # fmt: skip
-        self._stack = QStackedLayout()
+        self._stack = QStackedWidget()
         self._stack.addWidget(EmptyPlace(theme, "train", tr("No result yet"), tr(
             "When a run has ended, this place says what it reached on photos it did not learn from, what the border "
             "of the photos alone would have told, and how lab and field photos differ.")))  # fmt: skip
         self._stack.addWidget(frame)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 8, 0, 0)
-        outer.addLayout(self._stack)
+        outer.addWidget(self._stack)
 
     def show_run(self, view: RunView) -> None:
         """The run's end, or that there is none yet."""

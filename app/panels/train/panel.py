@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QPushButton, QTabWidget, QVBoxLayout, QWidget
 
 from app.actions import Actions
 from app.panels.train.confusion import ConfusionPane
@@ -23,8 +23,9 @@ from app.translation import tr
 from app.viewmodels.run_list import RunSummary, read_run
 from app.viewmodels.run_view import RunView
 from app.viewmodels.training import TrainingModel
+from app.widgets.naming import named
 from app.widgets.notice import Notice
-from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, row, side_width
+from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, label, row, side_width
 from app.wording import duration, number, stage_text
 from core.percent import percent
 
@@ -53,6 +54,19 @@ class TrainPanel(QWidget):
         self.runs = RunsPane(theme, runs)
         self.outcome = OutcomePane(theme, actions)
         self.notice = Notice(theme)
+        self._make_figures()
+        self._buttons(actions, theme)
+        self._lay_out()
+        self._parts = 0
+        self._earlier: RunView | None = None
+        self._timer = QTimer(self, interval=REDRAW_MS)
+        self._timer.timeout.connect(self._on_tick)
+        self._connect()
+        self._on_state(model.session.state)
+        self.redraw()
+
+    def _make_figures(self) -> None:
+        """The figures of a run, which are dashes before there is one."""
         self.figures = {
             "epoch": Figure(tr("epoch")),
             "loss": Figure(tr("loss of this step")),
@@ -63,15 +77,10 @@ class TrainPanel(QWidget):
         self.progress = QProgressBar()
         self.progress.setTextVisible(False)
         self.progress.setAccessibleName(tr("Progress of the run"))
-        self.stage = QLabel()
-        self.stage.setProperty("role", "muted")
-        self._buttons(actions, theme)
-        self._lay_out()
-        self._parts = 0
-        self._earlier: RunView | None = None
-        self._timer = QTimer(self)
-        self._timer.setInterval(REDRAW_MS)
-        self._timer.timeout.connect(self._on_tick)
+        self.stage = label("", "muted")
+
+    def _connect(self) -> None:
+        model = self._model
         model.changed.connect(self._on_changed)
         model.session.state_changed.connect(self._on_state)
         model.session.failed.connect(self._on_failed)
@@ -81,8 +90,6 @@ class TrainPanel(QWidget):
         self.runs.chosen_over.connect(self._on_lay_over)
         self.runs.result_asked.connect(self._on_result_asked)
         self.confusion.cell_opened.connect(self.cell_opened)
-        self._on_state(model.session.state)
-        self.redraw()
 
     def _buttons(self, actions: Actions, theme: Theme) -> None:
         self.start = action_button(actions.start, theme, "play", primary=True)
@@ -91,7 +98,7 @@ class TrainPanel(QWidget):
         self.stop = action_button(actions.stop, theme, "stop")
 
     def _lay_out(self) -> None:
-        self.tabs = QTabWidget()
+        self.tabs = named(QTabWidget(), tr("About the run"))
         self.tabs.setDocumentMode(True)
         for pane, name in (
             (self.curves, tr("Curves")), (self.kernels, tr("Kernels")),

@@ -8,7 +8,7 @@ from typing import final
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QAbstractItemView, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QStackedWidget, QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
@@ -47,14 +47,14 @@ class RunsPane(QWidget):
         inner.setContentsMargins(0, 0, 0, 0)
         inner.addWidget(self.table, 1)
         inner.addLayout(Flow(self._resume, self._result, self._diagnose, self._over, self._show))
-        self._stack = QStackedLayout()
+        self._stack = QStackedWidget()
         self._stack.addWidget(EmptyPlace(theme, "train", tr("No runs yet"),
                                          tr("Every training is kept as a run. It can be continued, compared and "
                                             "used for diagnoses from here.")))  # fmt: skip
         self._stack.addWidget(inside)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
-        layout.addLayout(self._stack)
+        layout.addWidget(self._stack)
         self.refresh()
 
     def refresh(self) -> None:

@@ -62,10 +62,13 @@ class SetupPane(QFrame):
         self._scroll = scroll = QScrollArea()
         scroll.setWidget(self.form)
         scroll.setWidgetResizable(True)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its fields come into sight by themselves
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 12, 8, 12)
-        layout.addLayout(row(label(tr("Settings"), "heading"), None, *buttons, spacing=0))
+        head = row(label(tr("Settings"), "heading"), None, *buttons, spacing=0)
+        head.setContentsMargins(0, 0, 8, 0)  # as far as the form's fields
+        layout.addLayout(head)
         layout.addWidget(self.data)
         layout.addWidget(self.start)
         layout.addWidget(scroll, 1)

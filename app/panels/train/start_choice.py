@@ -75,7 +75,8 @@ class StartChoice(QWidget):
         layout.setSpacing(6)
         layout.addLayout(row(label(tr("Start from")), None, *buttons, spacing=0))
         layout.addWidget(self.said)
-        self.setVisible(transfer)
+        if not transfer:
+            self.hide()
 
     def preset(self, learned: bool) -> str:
         """The preset behind a side of the switch on the device at hand."""

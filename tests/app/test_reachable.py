@@ -1,0 +1,174 @@
+"""Every place by keyboard and by screen reader: names, the way of the Tab key, and where the keyboard is."""
+
+import pytest
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QAccessible, QImage
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QSlider, QWidget
+
+from app import translation
+from app.main_window import PLACES
+from app.panels.diagnose.brush import BrushDialog
+from app.viewmodels.result import Result, read_result
+from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture(params=["en", "vi"])
+def language(request, qapp):
+    translation.install(qapp, request.param)
+    yield request.param
+    translation.remove(qapp)
+
+
+@pytest.fixture
+def full(start, tmp_path, qtbot):
+    """The program with all places made and something in each."""
+    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
+    qtbot.waitUntil(lambda: program.document.table is not None)
+    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    photos = sorted((tmp_path / "photos").rglob("*.png"))
+    program.diagnosis.rows.append([read_result(Result(at, str(photo)), answer(0.9, str(at)))
+                                   for at, photo in enumerate(photos)])  # fmt: skip
+    for place in PLACES:
+        program.window.go(place)
+    return program
+
+
+class Windows(QObject):
+    """Notes what is shown as a window of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.shown = []
+
+    def eventFilter(self, watched, event):  # noqa: N802 (Qt's name)
+        if event.type() == QEvent.Type.Show and isinstance(watched, QWidget) and watched.isWindow():
+            self.shown.append(f"{type(watched).__name__} {watched.objectName()}")
+        return False
+
+
+def test_no_part_of_a_place_is_a_window_for_a_moment(start, qapp, qtbot):
+    """Each would flash, and take the keyboard away."""
+    watch = Windows()
+    qapp.installEventFilter(watch)
+    program = start()
+    for place in PLACES:
+        program.window.go(place)
+    qapp.processEvents()
+    qapp.removeEventFilter(watch)
+    assert watch.shown == ["MainWindow "]
+
+
+def name(widget):
+    found = QAccessible.queryAccessibleInterface(widget)
+    return found.text(QAccessible.Text.Name).strip() if found is not None else ""
+
+
+def trail(widget):
+    """A widget and what it lies in, for people who read a failure."""
+    found = []
+    while widget is not None:
+        found.append(f"{type(widget).__name__} {widget.objectName()}".strip())
+        widget = widget.parentWidget()
+    return " < ".join(found[:5])
+
+
+def stops(window):
+    """What the Tab key can reach."""
+    return [w for w in window.findChildren(QWidget) if w.focusPolicy() & Qt.FocusPolicy.TabFocus]
+
+
+def test_whatever_the_keyboard_reaches_has_a_name(language, full):
+    full.window.go("diagnose").detail.correct.click()
+    dialog = full.window.findChild(BrushDialog)
+    nameless = [trail(w) for w in stops(full.window) if not name(w) and not w.isHidden()]
+    assert not nameless, "\n".join(nameless)
+    assert len(stops(full.window)) > 150
+    dialog.reject()
+
+
+def test_the_tab_key_reaches_all_that_can_be_done_and_comes_round(full, qtbot):
+    window = full.window
+    qtbot.waitUntil(window.isActiveWindow)
+    for place in PLACES:
+        panel = window.go(place)
+        qtbot.wait(50)
+        wanted = {w for w in stops(panel) if w.isVisible() and w.isEnabled() and w.focusProxy() is None}
+        window.stack.setFocus()
+        reached = []
+        for _ in range(120):
+            qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Tab)
+            if reached and QApplication.focusWidget() is reached[0]:
+                break
+            reached.append(QApplication.focusWidget())
+        missed = [trail(w) for w in wanted - set(reached) if not in_group(w)]
+        assert not missed, "\n".join(missed)
+        assert len(reached) == len(set(reached)), [trail(w) for w in reached]
+        assert window.stack not in reached, "nothing would show where the keyboard is"
+
+
+def in_group(widget):
+    """Of buttons that exclude each other the Tab key reaches one, the arrow keys the others."""
+    return isinstance(widget, QAbstractButton) and widget.group() is not None
+
+
+def grab(widget):
+    return widget.grab().toImage().convertToFormat(QImage.Format.Format_RGB32)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_is_seen_where_the_keyboard_is(theme, full, qtbot):
+    window = full.window
+    qtbot.waitUntil(window.isActiveWindow)
+    full.theme.set(theme)
+    unseen = []
+    for place in PLACES:
+        panel = window.go(place)
+        qtbot.wait(50)
+        there = [w for w in stops(window) if panel.isAncestorOf(w) or w.objectName().startswith("button_")]
+        for widget in there:
+            if not widget.isVisible() or not widget.isEnabled() or widget.focusProxy() is not None:
+                continue
+            window.stack.setFocus()
+            before = grab(widget)
+            widget.setFocus(Qt.FocusReason.TabFocusReason)
+            if isinstance(widget, QLineEdit):
+                widget.deselect()
+            if grab(widget) == before:
+                unseen.append(trail(widget))
+    assert not unseen, "\n".join(unseen)
+
+
+def test_ctrl_f_goes_to_the_search_of_the_place(full, qtbot):
+    window = full.window
+    qtbot.waitUntil(window.isActiveWindow)
+    for place in ("dataset", "diagnose"):
+        panel = window.go(place)
+        qtbot.keyClick(window, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+        assert QApplication.focusWidget() is panel.search
+    window.go("train")
+    qtbot.keyClick(window, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+
+
+def test_the_brush_paints_by_keys(full, qtbot):
+    full.window.go("diagnose").detail.correct.click()
+    dialog = full.window.findChild(BrushDialog)
+    qtbot.waitUntil(lambda: dialog.canvas.width() > 200 and dialog.isActiveWindow())
+    dialog.canvas.setFocus()
+    before = dialog.area.severity.percent
+    qtbot.keyPress(dialog.canvas, Qt.Key.Key_Space)
+    once = dialog.area.severity.percent
+    assert once > before
+    for _ in range(3):
+        qtbot.keyClick(dialog.canvas, Qt.Key.Key_Left)
+    line = dialog.area.severity.percent
+    assert line > once
+    qtbot.keyRelease(dialog.canvas, Qt.Key.Key_Space)
+    qtbot.keyClick(dialog.canvas, Qt.Key.Key_Up)
+    assert dialog.area.severity.percent == line, "without the space bar it only moves"
+    qtbot.keyClick(dialog, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert dialog.area.severity.percent == before, "a line is one stroke"
+    assert dialog.findChild(QSlider) is not None
+    dialog.reject()

@@ -1,0 +1,111 @@
+"""At 1024 x 640, which is also 1280 x 720 at 125 %, what matters is in sight, in both languages."""
+
+import pytest
+from PySide6.QtCore import QPoint, QRect
+
+from app import translation
+from app.theme import Theme
+from app.viewmodels.ladder import Rung
+from app.viewmodels.result import Result, read_result
+from app.widgets.chart import TICK_HEIGHT, power_ticks
+from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
+from app.widgets.names import place_names
+from core.device import KernelTime
+from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+
+def in_sight(widget):
+    """Whether all of a widget can be seen: no part of it lies outside of what it lies in."""
+    area, at = QRect(QPoint(0, 0), widget.size()), widget
+    while at.parentWidget() is not None:
+        area.translate(at.pos())
+        at = at.parentWidget()
+        if not at.rect().contains(area):
+            return False
+    return widget.isVisible()
+
+
+@pytest.mark.parametrize("language", ["en", "vi"])
+def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot, tmp_path):
+    translation.install(qapp, language)
+    try:
+        program = start()
+        program.window.resize(1024, 640)
+        program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+        photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png"))
+        program.diagnosis.rows.append([read_result(Result(0, str(photo)), {**answer(0.9), "diseased": 45.0})])
+        panel = program.window.go("diagnose")
+        panel.coverage._on_model()
+        panel._show_selected()
+        qtbot.wait(100)
+        for widget in (panel.detail.correct, panel.detail.notes, panel.detail.verdict, panel.detail.bars,
+                       panel.detail.which, panel.table):  # fmt: skip
+            assert in_sight(widget), widget
+        panel.state.setText("42 photos, 1 not answered, 1 not readable")
+        qtbot.wait(50)
+        assert panel.state.width() >= panel.state.sizeHint().width()
+    finally:
+        translation.remove(qapp)
+
+
+def test_names_are_read_in_the_narrowest_tables(start, qtbot):
+    """Those of the left column, and that of a step's kernels."""
+    program = start()
+    program.window.resize(1024, 640)
+    dataset, train = program.window.go("dataset"), program.window.go("train")
+    split = dataset.split
+    split.model.show_rows([("tomato/late_blight", 1_000, 200, 200)])
+    train.tabs.setCurrentWidget(train.kernels)
+    train.kernels.show_times([KernelTime("features.1.conv.0.0", "backward_weight", "tiled", 100.0, 1, 1, 1.0)])
+    qtbot.wait(100)
+    assert train.kernels.table.columnWidth(0) >= 90
+    program.window.go("dataset")
+    program.document.opened.emit()
+    dataset.stack.setCurrentIndex(2)
+    dataset.side.setCurrentWidget(split)
+    for widget in (split.title, split.meter, split.table):
+        widget.show()
+    qtbot.wait(100)
+    assert split.table.columnWidth(0) >= 110
+
+
+def rung(name, gflops, device="cpu"):
+    return Rung("conv2d", "forward", device, name, "", milliseconds=1.0, gflops=gflops, right=True)
+
+
+@pytest.mark.parametrize("height", [150, 200, 280, 500])
+def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
+    chart = KernelChart(Theme(qapp))
+    qtbot.addWidget(chart)
+    rungs = [rung(f"kernel {n}", gflops) for n, gflops in
+             enumerate((0.5, 0.6, 0.61, 0.7, 1.2, 1.3, 4.0, 12.0, 13.0, 14.0, 28.0))]  # fmt: skip
+    chart.show_rungs(rungs, 115.0, {"cpu": (90.0, 11.0)})
+    chart.switch.button(1).click()
+    chart.resize(330, height)
+    chart.show()
+    qtbot.waitExposed(chart)
+    qtbot.wait(50)
+    places = [name.at for name in chart.names]
+    room = chart.plot.getViewBox().height()
+    assert all(b - a >= NAME_HEIGHT - 1 for a, b in zip(places, places[1:], strict=False)), places
+    assert places[0] >= NAME_HEIGHT / 2 - 1
+    assert places[-1] <= room - NAME_HEIGHT / 2 + 1
+    said = ", ".join(name.text for name in chart.names)
+    assert all(f"kernel {n}" in said for n in range(len(rungs)))
+    assert "cpu" not in said, "one device need not be named at each"
+    ticks = chart.plot.getAxis("left")._tickLevels[0]
+    assert len(ticks) * TICK_HEIGHT <= room + TICK_HEIGHT
+
+
+def test_names_stand_where_they_are_wanted_if_there_is_room():
+    assert [(n.at, n.text) for n in place_names([(50.0, "b"), (10.0, "a")], 100.0, 17.0)] == [(10.0, "a"), (50.0, "b")]
+    assert [n.at for n in place_names([(99.0, "b"), (99.0, "a")], 100.0, 20.0)] == [70.0, 90.0]
+    assert [n.text for n in place_names([(9.0, "slow"), (50.0, "b"), (52.0, "a")], 40.0, 20.0)] == ["slow", "a, b"]
+
+
+def test_axes_show_the_powers_they_have_room_for():
+    assert [p for p, _ in power_ticks(range(-3, 3), 200)] == [-3, -2, -1, 0, 1, 2]
+    assert [text for _, text in power_ticks(range(-3, 3), 60)] == ["0.01", "1", "100"]
