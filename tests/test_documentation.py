@@ -26,17 +26,31 @@ def options():
     return set(re.findall(r"\"(--[a-z][\w-]*)\"", code)) | fields | FOREIGN
 
 
+def defines(path, name):
+    """Whether a file has a function or a class of this name."""
+    return re.search(rf"^\s*(?:def|class) {name}\b", path.read_text("utf-8"), re.M)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_what_a_page_names_is_there(page, options):
     text = page.read_text("utf-8")
-    folders = re.findall(r"`((?:app|benchmarks|core|datasets|docs|packaging|resources|tests)/[\w./-]*)`", text)
+    named = re.findall(r"`((?:app|benchmarks|core|datasets|docs|packaging|resources|tests)/[\w./-]*)(?::(\w+))?`", text)
+    folders = [name for name, _ in named]
     links = [page.parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
     assert not [str(path) for path in [*(ROOT / name for name in folders), *links] if not path.exists()]
+    assert not [f"{name}:{inside}" for name, inside in named if inside and not defines(ROOT / name, inside)]
     modules = [ROOT / name.replace(".", "/") for name in re.findall(r"-m ((?:app|benchmarks|core)[\w.]*)", text)]
     assert not [str(m) for m in modules if not (m.with_suffix(".py").exists() or (m / "__main__.py").exists())]
     assert not set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)) - options
     makes = set(re.findall(r"`make ([a-z]+)`", text))
     assert not makes - set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+
+
+def test_the_code_in_the_page_about_the_structure_runs():
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) == 2
+    exec("".join(blocks), {})
 
 
 def test_every_decision_stands_in_the_list():
