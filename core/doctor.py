@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
 from typing import Any, Final, final
 
+from core.command_line import run_command
 from core.cores import usable_cores
 from core.user_cache import REMEDY, kept, user_kernel_folder
 
@@ -169,16 +169,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m core.doctor", description="Say what runs here, and what is missing.")
     parser.add_argument("--json", action="store_true", help="write every finding as one line of JSON")
     options = parser.parse_args(argv)
+    return run_command(lambda: tell(options.json))
+
+
+def tell(as_json: bool) -> int:
+    """Print the findings; 0 where training can run, else 1."""
     findings = list(examine())
     well = {finding.part: finding.well for finding in findings}
     needed = well["Python"] and well["NumPy"] and well["numba"]
     end = ("Training runs on " + ("the GPU and the CPU." if well.get("GPU") else "the CPU.") if needed
            else "Training cannot run here: see the lines marked with --.")  # fmt: skip
     lines = [json.dumps(asdict(finding), ensure_ascii=False) for finding in findings]
-    try:
-        print("\n".join(lines) if options.json else f"{report(findings)}\n\n{end}", flush=True)
-    except BrokenPipeError:  # the reader has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print("\n".join(lines) if as_json else f"{report(findings)}\n\n{end}", flush=True)
     return 0 if needed else 1
 
 

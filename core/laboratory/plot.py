@@ -12,8 +12,8 @@ from typing import Any, Final, final
 import cv2
 import numpy as np
 
-from core.errors import StorageError
 from core.ops.contract import Array
+from core.storage import write_file
 
 WIDTH: Final = 1000
 HEIGHT: Final = 640
@@ -45,11 +45,7 @@ class Point:
 
 def save_png(picture: Array, path: Path) -> None:
     """Write a picture. Raises StorageError."""
-    done, data = cv2.imencode(".png", picture)
-    try:
-        path.write_bytes(data.tobytes() if done else b"")
-    except OSError as error:
-        raise StorageError(f"The picture {path} could not be written ({error}).") from error
+    write_file(path, cv2.imencode(".png", picture)[1].tobytes())
 
 
 def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array:

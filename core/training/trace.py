@@ -11,11 +11,13 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, final
 
 from core.device import KernelTime
+from core.errors import StorageError
 from core.storage import TEMPORARY, storage_error
 from core.training.events import CheckpointSaved, EpochDone, Event, KernelTimes, RunStarted, StepDone
 from core.training.kernel_table import rates_of
@@ -87,10 +89,19 @@ class TraceWriter:
         try:
             self._file.write(text)
         except OSError as error:
-            raise storage_error(self._path, error) from error
+            raise self._given_up(error) from error
+
+    def _given_up(self, error: OSError) -> StorageError:
+        """What is written so far is no whole file, and on a full disk its room is wanted."""
+        with suppress(OSError):
+            self._file.close()
+        self._written.unlink(missing_ok=True)
+        return storage_error(self._path, error)
 
     def close(self) -> None:
         """Finish the file, also of a run that stopped or broke."""
+        if self._file.closed:
+            return  # it was given up
         self._write("\n]}\n")
         try:
             self._file.flush()
@@ -98,7 +109,7 @@ class TraceWriter:
             self._file.close()
             self._written.replace(self._path)
         except OSError as error:
-            raise storage_error(self._path, error) from error
+            raise self._given_up(error) from error
 
 
 def kernel_events(event: KernelTimes, end: float) -> Iterator[dict[str, Any]]:

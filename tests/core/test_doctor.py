@@ -66,3 +66,11 @@ def test_a_reader_that_has_gone_gets_no_traceback():
     done = subprocess.run([sys.executable, "-m", "core.doctor"], stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     assert not done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full disk to write to")
+def test_a_full_disk_gets_a_sentence():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "core.doctor"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "could not be written" in done.stderr

@@ -13,10 +13,11 @@ from core.config import RunConfig
 from core.data.dataset import TRAIN
 from core.data.idx import read_digits
 from core.data.source import open_dataset
+from core.errors import StorageError
 from core.laboratory import ladder, studies
 from core.laboratory.ladder import solve
 from core.laboratory.mnist import RECIPES, digit_graph, vary
-from core.laboratory.plot import Point, draw_bars, draw_roofline
+from core.laboratory.plot import Point, draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.ops.photo import AFFINE
 from core.plan import cuda_problem
@@ -229,3 +230,13 @@ def test_the_products_are_measured_by_cublas_and_by_the_peak_of_their_arithmetic
     assert found["copy_engine"].split()[1:] == ["0.0100", "200,000.0", "400.0x", "20", "%"], "cuBLAS was float32"
     assert "more than 32" in found["narrow"]
     assert max(map(len, lines)) <= 100
+
+
+def test_a_picture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    def refuse(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("core.storage.os.fsync", refuse)
+    with pytest.raises(StorageError, match="No space left"):
+        save_png(draw_bars("title", "ms", [("one", 0.5)]), tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -108,6 +110,18 @@ def test_a_run_that_broke_leaves_a_whole_trace(tmp_path):
 def test_a_place_that_cannot_be_written_meets_a_sentence(tmp_path):
     with pytest.raises(StorageError, match="could not be written"):
         TraceWriter(tmp_path / "missing" / "out.json")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
+def test_on_a_full_disk_no_half_trace_is_left(tmp_path, monkeypatch):
+    (tmp_path / "out.json.writing").symlink_to("/dev/full")
+    with pytest.raises(StorageError, match="out.json could not be written: No space left"):
+        written(tmp_path / "out.json", EVENTS)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "out.json.writing").symlink_to("/dev/full")
+    with closing(TraceWriter(tmp_path / "out.json")) as trace, pytest.raises(StorageError):
+        trace._write(10_000 * " ")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_table_shows_the_slowest_kernels_first_as_means_of_the_samples():
