@@ -388,7 +388,8 @@ def main() -> None:
         program.window.hide()
         program.close()
         print(f"took {time.perf_counter() - begun:.0f} s")
-        write_results("gui_latency", rows, seconds=options.seconds, parts=options.only)
+        names = [row.name for row in rows]  # those of other parts stay in the file
+        write_results("gui_latency", rows, order=names, seconds=options.seconds, parts=options.only)
 
 
 if __name__ == "__main__":

@@ -142,8 +142,8 @@ class Figure(QFrame):
     The number's place only ever grows: a label in a layout has the whole window laid out anew with every text, 3 ms.
     """
 
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, name: str, meaning: str = "") -> None:
+        super().__init__()
         self.setProperty("role", "card")
         layout = QVBoxLayout(self)
         layout.setContentsMargins(11, 9, 11, 9)
@@ -155,7 +155,8 @@ class Figure(QFrame):
         self._make_room()
         layout.addWidget(self._place)
         layout.addWidget(label(name, "caption"))
-        self.setToolTip(name)
+        self.setToolTip(meaning or name)
+        self.setAccessibleDescription(meaning)
 
     def show_value(self, text: str) -> None:
         if text != self.value.text():

@@ -1,5 +1,7 @@
 """At 1024 x 640, which is also 1280 x 720 at 125 %, what matters is in sight, in both languages."""
 
+from dataclasses import replace
+
 import pytest
 from PySide6.QtCore import QPoint, QRect
 
@@ -11,6 +13,7 @@ from app.widgets.chart import TICK_HEIGHT, power_ticks
 from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
 from app.widgets.names import place_names
 from core.device import KernelTime
+from core.diagnosis.verdict import UNLIKE
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
 
@@ -44,6 +47,14 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
         for widget in (panel.detail.correct, panel.detail.notes, panel.detail.verdict, panel.detail.bars,
                        panel.detail.which, panel.table):  # fmt: skip
             assert in_sight(widget), widget
+        heights = set()
+        for change in ({}, {"sure": False, "reason": UNLIKE}, {"error": "The file is empty."}, {"diseased": 45.0}):
+            panel.detail.show_result(replace(program.diagnosis.rows.rows[0], **change))
+            qtbot.wait(20)
+            heights.add(panel.detail.height())
+            if "error" not in change:
+                assert panel.detail.correct.width() == panel.detail.correct.sizeHint().width()
+        assert len(heights) == 1, "the table would jump from photo to photo"
         panel.state.setText("42 photos, 1 not answered, 1 not readable")
         qtbot.wait(50)
         assert panel.state.width() >= panel.state.sizeHint().width()

@@ -97,3 +97,10 @@ def test_what_a_resumed_run_warns_of_again_is_said_once(start):
     view.warnings += ["Training on the CPU.", "1 photo is left out.", "Training on the CPU."]
     outcome.show_run(view)
     assert outcome.words.text().count("Training on the CPU.") == 1
+
+
+def test_figures_say_what_they_mean_to_those_who_never_trained_a_network(start):
+    shown = start().window.go("train").figures
+    for name, word in (("epoch", "every photo"), ("loss", "falls"), ("best", "not learned from")):
+        assert word in shown[name].toolTip()
+        assert word in shown[name].accessibleDescription()

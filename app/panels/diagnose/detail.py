@@ -6,7 +6,17 @@ import html
 from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QScrollArea, QSlider, QTextBrowser, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QHBoxLayout,
+    QScrollArea,
+    QSizePolicy,
+    QSlider,
+    QTextBrowser,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.cards import card_html, disease_name, find_card
 from app.mask import Mask, decode_box
@@ -34,12 +44,17 @@ class DetailPane(QWidget):
         super().__init__()
         self._photos = photos
         self.shown: Result | None = None
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # as high for every photo
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(12)
         layout.addWidget(self._photo_card(), 5)
         layout.addWidget(self._answer_card(theme), 4)
         layout.addWidget(self._advice_card(), 5)
+
+    def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
+        """The table's place below does not follow from how many lines a photo's texts have."""
+        return False
 
     def _photo_card(self) -> QFrame:
         """The photo, what lies over it, and how strongly."""
@@ -86,8 +101,9 @@ class DetailPane(QWidget):
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        foot = row(self.notes, self.correct)
+        foot = row(self.notes)
         foot.setStretch(0, 1)
+        foot.addWidget(self.correct, 0, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom)
         foot.setContentsMargins(14, 0, 12, 8)
         frame, outside = card()
         outside.setContentsMargins(0, 2, 2, 2)

@@ -83,6 +83,7 @@ class DiagnosePanel(QWidget):
             action_button(actions.export_html, theme, "export"), action_button(actions.export_pdf, theme, "export"),
             button(tr("Clear"), self._on_clear, "flat", tr("Empty this list; the photos stay where they are")),
         )  # fmt: skip
+        tools.setStretch(0, 9)  # the search takes what is free before the gap does, up to its greatest width
         below = QVBoxLayout()
         below.setSpacing(8)
         below.addWidget(self.coverage)

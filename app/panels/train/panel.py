@@ -68,12 +68,13 @@ class TrainPanel(QWidget):
     def _make_figures(self) -> None:
         """The figures of a run, which are dashes before there is one."""
         self.figures = {
-            "epoch": Figure(tr("epoch")),
-            "loss": Figure(tr("loss of this step")),
-            "best": Figure(tr("best validation")),
+            "epoch": Figure(tr("epoch"), tr("An epoch is over when every photo was learned from once.")),
+            "loss": Figure(tr("loss of this step"),
+                           tr("How far off the answers are; it falls while the network learns.")),
+            "best": Figure(tr("best validation"), tr("Right answers on photos that are not learned from.")),
             "speed": Figure(tr("photos per second")),
             "left": Figure(tr("time left")),
-        }
+        }  # fmt: skip
         self.progress = QProgressBar()
         self.progress.setTextVisible(False)
         self.progress.setAccessibleName(tr("Progress of the run"))
