@@ -32,6 +32,8 @@ from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, UNLIKE
 
 AREA: Final = "\0area"
 """Stands for the diseased area among the class names."""
+LEAST: Final = 250
+"""Pixels: an answer, three classes, and four lines on the diseased area."""
 
 
 @final
@@ -44,6 +46,7 @@ class DetailPane(QWidget):
         super().__init__()
         self._photos = photos
         self.shown: Result | None = None
+        self.setMinimumHeight(LEAST)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # as high for every photo
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
