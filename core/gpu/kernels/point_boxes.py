@@ -28,6 +28,7 @@ from core.gpu.kernels.bulk_copy import (
     wait_stored,
 )
 from core.gpu.kernels.lanes import activate, in_turn
+from core.gpu.kernels.ring import make_advance
 from core.gpu.kernels.tile import Tile
 from core.gpu.kernels.warpgroup import high_word, low_word, make_products, make_wait, meet, meet_many
 from core.gpu.kernels.wgmma import show_to_tensor_cores
@@ -98,6 +99,7 @@ def make_sender(tile: Tile) -> Any:
     """Device function of one thread: the boxes of all tiles of this block, as far ahead as the rings have room."""
     ST, GROUPS, CHANNELS = tile.stages, tile.warp_rows // 4, tile.depth // 2
     STEPS, BOX, WIDE = boxes_of(CHANNELS), box_bytes(CHANNELS), line_bytes(CHANNELS) // 2
+    advance = make_advance(ST)
 
     @device_function
     def send(ring, full, empty, map_x, tiles):
@@ -111,9 +113,7 @@ def make_sender(tile: Tile) -> Any:
                 barrier = u32(full + place * u32(8))
                 expect_bytes(barrier, u32(BOX))
                 copy_box(u32(ring + place * u32(BOX)), map_x, i32(step * WIDE), i32(at * PIXELS), barrier)
-                slot = u32(slot + u32(1))
-                if slot == u32(ST):
-                    slot, parity = u32(0), u32(parity ^ u32(1))
+                slot, parity = advance(slot, parity)
                 step = i32(step + 1)
             group = i32(group + 1)
             if group == GROUPS:
@@ -137,7 +137,8 @@ def make_point_convolution(numbers: tuple[int, ...], activation: int) -> Any:
     assert BN <= 256
     product = make_products(BN, [[(2 * k, 0, 2 * k * BN) for k in range(LINE // 32)]])
     keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
-    send, twist, wait_all, wait_read = make_sender(tile), make_twist(OLINE), WAIT_COPIES[0], WAIT_READ[0]
+    send, advance, twist = make_sender(tile), make_advance(ST), make_twist(OLINE)
+    wait_all, wait_read = WAIT_COPIES[0], WAIT_READ[0]
     begin = in_turn([make_begin(j) for j in range(BN // 8)])
     store = in_turn([make_store(j, OLINE, activation) for j in range(BN // 8)])
 
@@ -205,9 +206,7 @@ def make_point_convolution(numbers: tuple[int, ...], activation: int) -> Any:
                     if step > 0 and lane == 0:
                         arrive(u32(empty + last * u32(8)))
                     last = slot
-                    slot = u32(slot + u32(1))
-                    if slot == u32(ST):
-                        slot, parity = u32(0), u32(parity ^ u32(1))
+                    slot, parity = advance(slot, parity)
                     step = i32(step + 1)
                 finish(acc)
                 if lane == 0:

@@ -14,6 +14,7 @@ from core.gpu.kernels.box_lines import PIXELS, box_bytes, high_word_of, line_byt
 from core.gpu.kernels.bulk_copy import arrive, make_barrier, prefetch_map, show_barriers, wait_for
 from core.gpu.kernels.lanes import in_turn
 from core.gpu.kernels.point_gradients import BOX, CHANNELS, make_sender
+from core.gpu.kernels.ring import make_advance
 from core.gpu.kernels.tile import Tile
 from core.gpu.kernels.warpgroup import high_word, low_word, make_products, make_wait
 from core.gpu.kernels.wgmma import show_to_tensor_cores
@@ -48,7 +49,7 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
     assert NARROW <= CHANNELS
     filters_of = make_products(NARROW, [[(k * 128, 0, k * LINE) for k in range(PIXELS // 16)]], (True, True))
     biases_of = make_products(8, [[(k * 128, 0, 0) for k in range(PIXELS // 16)]], (True, False))
-    finish, finish_biases, send = make_wait(NACC, 0), make_wait(4, 0), make_sender(tile)
+    finish, finish_biases, send, advance = make_wait(NACC, 0), make_wait(4, 0), make_sender(tile), make_advance(ST)
 
     def make_write(j: int) -> Any:
         @device_function
@@ -109,9 +110,7 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
                 finish_biases(totals)
                 if lane == 0:
                     arrive(u32(empty + slot * u32(8)))
-                slot = u32(slot + u32(1))
-                if slot == u32(ST):
-                    slot, parity = u32(0), u32(parity ^ u32(1))
+                slot, parity = advance(slot, parity)
                 at = i32(at + i32(cuda.gridDim.x))
             out = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * i64(size) * 4))
             first = i32(bn + group * CHANNELS + (warp & 3) * 16 + (lane >> 2))

@@ -27,6 +27,7 @@ from core.gpu.kernels.bulk_copy import (
     wait_stored,
 )
 from core.gpu.kernels.lanes import UNPACK, in_turn, passes
+from core.gpu.kernels.ring import make_advance
 from core.gpu.kernels.tile import Tile
 from core.gpu.kernels.warpgroup import high_word, low_word, make_products, make_wait, meet
 from core.gpu.kernels.wgmma import show_to_tensor_cores
@@ -107,7 +108,7 @@ def make_bias_warp(tile: Tile) -> Any:
     LINE, DY = line_bytes(FILTERS), tile.columns // CHANNELS * BOX
     CHUNKS = LINE // 16  # of a line; a lane has the same one of every so many-th pixel
     ROWS, FIRST = 32 // CHUNKS, CHUNKS.bit_length() - 1
-    unpack = UNPACK[2]
+    unpack, advance = UNPACK[2], make_advance(ST)
 
     def of_turn(turn: int) -> Any:
         @device_function
@@ -136,9 +137,7 @@ def make_bias_warp(tile: Tile) -> Any:
             cuda.syncwarp()
             if lane == 0:
                 arrive(u32(empty + slot * u32(8)))
-            slot = u32(slot + u32(1))
-            if slot == u32(ST):
-                slot, parity = u32(0), u32(parity ^ u32(1))
+            slot, parity = advance(slot, parity)
             at = i32(at + i32(cuda.gridDim.x))
         if first:
             for i in range(8):
@@ -153,7 +152,7 @@ def make_bias_warp(tile: Tile) -> Any:
 def make_sender(tile: Tile) -> Any:
     """Device function of one thread: the boxes of all tiles of this block, as far ahead as the ring has room."""
     GROUPS, ST, FILTERS = tile.columns // CHANNELS, tile.stages, tile.depth // 2
-    SLOT = GROUPS * BOX + box_bytes(FILTERS)
+    SLOT, advance = GROUPS * BOX + box_bytes(FILTERS), make_advance(ST)
 
     @device_function
     def send(ring, full, empty, map_x, map_dy, channel, tiles):
@@ -166,9 +165,7 @@ def make_sender(tile: Tile) -> Any:
                 first = i32(channel + group * CHANNELS)
                 copy_box(u32(place + u32(group * BOX)), map_x, first, i32(at * PIXELS), barrier)
             copy_box(u32(place + u32(GROUPS * BOX)), map_dy, i32(0), i32(at * PIXELS), barrier)
-            slot = u32(slot + u32(1))
-            if slot == u32(ST):
-                slot, parity = u32(0), u32(parity ^ u32(1))
+            slot, parity = advance(slot, parity)
             at = i32(at + i32(cuda.gridDim.x))
 
     return send
@@ -191,7 +188,7 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
     filters_of = make_products(FILTERS, [[(k * 128, 0, k * LINE) for k in range(PIXELS // 16)]], (True, True))
     finish_inputs, finish_filters = make_wait(NDX, 0), make_wait(NDW, 0)
     send, add_biases, twist = make_sender(tile), make_bias_warp(tile), make_twist(128)
-    wait_all, keep_reading = WAIT_COPIES[0], WAIT_READ[1]
+    wait_all, keep_reading, advance = WAIT_COPIES[0], WAIT_READ[1], make_advance(ST)
     (read_first, write_first), (read_rest, write_rest) = make_mask(masking, 0), make_mask(masking, 4)
 
     def make_write(j: int) -> Any:
@@ -271,9 +268,7 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
                     if last != u32(ST):
                         arrive(u32(empty + last * u32(8)))  # the box before has been read
                 last = slot
-                slot = u32(slot + u32(1))
-                if slot == u32(ST):
-                    slot, parity = u32(0), u32(parity ^ u32(1))
+                slot, parity = advance(slot, parity)
                 at = i32(at + i32(cuda.gridDim.x))
             channel = i32(bn + (warp & 3) * 16 + (lane >> 2))
             write(sums, out, channel, channels, lane)
