@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,7 +14,6 @@ from core.gpu.kernels import (
     halo_warpgroup,
     photo_gradient_warpgroup,
     photo_pool_warpgroup,
-    row_gradient_warpgroup,
 )
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.kernels.tile import Tile
@@ -26,12 +24,6 @@ from core.ops.window import Window
 
 PART: Final = 8
 """bf16 channels of a part: 16 bytes."""
-
-SHARED: Final = 228 << 10
-"""Bytes of shared memory of a multiprocessor; RESERVED ones of every block are the driver's."""
-RESERVED: Final = 1 << 10
-FILLED: Final = 1.6
-"""Pixels computed over pixels needed, above which the weight gradient by rows is not asked."""
 
 
 def pack_parts(weights: Sequence[Array], size: int, backward: bool) -> Array:
@@ -54,45 +46,44 @@ def pack_parts(weights: Sequence[Array], size: int, backward: bool) -> Array:
 
 def halo(
     layer: str, direction: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str,
-    mask: Tensor | None, masking: str, accumulate: bool, second: int, tile: Tile, lines: bool = False,
+    mask: Tensor | None, masking: str, accumulate: bool, second: int, tile: Tile,
 ) -> Launch:  # fmt: skip
     """As `core.gpu.convolution.halo`, in bf16, with filters of `pack_parts` in blocks of the tile's depth."""
     columns, limit = out.padded, batch * (x.height + 1) * (x.width + 1)
     blocks = x.padded * 2 // tile.depth
     values = (
         x.address, weight, bias, out.address, mask.address if mask else 0, limit, columns,
-        halo_warpgroup.part_pixels(tile, x.width, bool(second), lines),
+        halo_warpgroup.part_pixels(tile, x.width, bool(second)),
         *fast_divisor((x.height + 1) * (x.width + 1)), *fast_divisor(x.width + 1), x.height, x.width, x.pitch, blocks,
         -second, out.pitch, mask.pitch if mask else 0, RELU[activation], RELU[masking] if mask else 0, int(accumulate),
     )  # fmt: skip
     kinds = tuple(str(a) for a in halo_warpgroup.ARGUMENTS)
     recipe = Recipe(
-        "halo_warpgroup", "make_halo_products", (tile.numbers, bool(second), lines), kinds, tile.threads, tile.blocks
+        "halo_warpgroup", "make_halo_products", (tile.numbers, bool(second)), kinds, tile.threads, tile.blocks
     )
     rows = batch * x.height * x.width
     return Launch(
         layer, direction, "tensor_core", recipe, (blocks_of(limit, tile.rows), blocks_of(columns, tile.columns), 1),
-        (tile.threads, 1, 1), halo_warpgroup.shared_bytes(tile, x.width, blocks, bool(second), lines), values,
+        (tile.threads, 1, 1), halo_warpgroup.shared_bytes(tile, x.width, blocks, bool(second)), values,
         flops=2 * rows * columns * (9 * x.padded + second),
         bytes=2 * rows * (x.padded + second + columns * (1 + int(accumulate) + (mask is not None))),
     )  # fmt: skip
 
 
 def resident_halo(
-    layer: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str, tile: Tile,
-    processors: int, lines: bool = False,
-) -> Launch:  # fmt: skip
+    layer: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str, tile: Tile, processors: int
+) -> Launch:
     """The same forward, with all filters of a block in shared memory: the tile's depth are all channels."""
     columns, limit = out.padded, batch * (x.height + 1) * (x.width + 1)
     groups = tile.warp_rows // 4
     tiles = blocks_of(limit, tile.rows // groups)
     values = (
-        x.address, weight, bias, out.address, limit, tiles, columns, halo_resident.room_of(tile, x.width, lines),
+        x.address, weight, bias, out.address, limit, tiles, columns, halo_resident.room_of(tile, x.width),
         *fast_divisor((x.height + 1) * (x.width + 1)), *fast_divisor(x.width + 1), x.height, x.width, x.pitch,
         out.pitch, RELU[activation],
     )  # fmt: skip
     kinds = tuple(str(a) for a in halo_resident.ARGUMENTS)
-    recipe = Recipe("halo_resident", "make_resident_halo", (tile.numbers, lines), kinds, tile.threads, tile.blocks)
+    recipe = Recipe("halo_resident", "make_resident_halo", (tile.numbers,), kinds, tile.threads, tile.blocks)
     across, rows = columns // tile.columns, batch * x.height * x.width
     down = min(blocks_of(tiles, groups), max(1, tile.blocks * processors // across))
     return Launch(
@@ -197,41 +188,5 @@ def photo_gradient(
         layer, "backward_weight", "tensor_core", recipe, (splits, 1, 1), (128 * parts, 1, 1), shared, values,
         flops=2 * pixels * filters * taps.total,
         bytes=2 * batch * x.photo_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size,
-    )  # fmt: skip
-    return launch, splits
-
-
-def row_gradient(
-    layer: str, batch: int, x: Tensor, dy: Tensor, tile: Tile, processors: int, lines: bool = False
-) -> tuple[Launch, int] | None:
-    """The launch of the partial weight gradients of a 3x3 convolution of stride 1, and how many there are.
-
-    The tile's rows are those of a photo a turn, its depth the photos side by side; as many stages as fit. None where
-    fewer than three do, or where too much would be computed that is filled up. The partial results' address is left
-    out, as the third argument.
-    """
-    filters, depth, most = dy.padded, 9 * x.padded, SHARED // tile.blocks - RESERVED
-    shape = row_gradient_warpgroup.Rows(
-        x.padded // PART, x.width, min(tile.rows, x.height), tile.columns // 64, 1, tile.depth, lines
-    )
-    shape = replace(shape, stages=min(tile.stages, most // shape.shared))
-    if shape.stages < 3 or shape.waste(x.height) > FILLED:
-        return None
-    across, turns = filters // tile.columns, blocks_of(x.height, shape.rows)
-    total, size = blocks_of(batch, shape.abreast) * turns, filters * depth + filters
-    each = blocks_of(total, max(1, tile.blocks * processors // across))
-    splits = blocks_of(total, each)
-    values = (
-        x.address, dy.address, 0, total, each, turns, *fast_divisor(turns), batch, x.height, x.pitch, dy.pitch,
-        filters, size,
-    )  # fmt: skip
-    kinds = tuple(str(a) for a in row_gradient_warpgroup.ARGUMENTS)
-    recipe = Recipe(
-        "row_gradient_warpgroup", "make_row_gradient", shape.numbers, kinds, tile.threads, tile.blocks
-    )
-    pixels = batch * x.height * x.width
-    launch = Launch(
-        layer, "backward_weight", "tensor_core", recipe, (splits, across, 1), (tile.threads, 1, 1), shape.shared,
-        values, flops=2 * pixels * filters * depth, bytes=2 * pixels * (x.padded + filters) + 4 * splits * size,
     )  # fmt: skip
     return launch, splits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.gpu import convolution, hopper_convolution, tiles
+from core.gpu import convolution, hopper_convolution, hopper_points, hopper_rows, tiles
 from core.gpu.frame import Frame
 from core.gpu.launch import Launch, Tensor
 from core.gpu.plain_launches import bias_of
@@ -95,6 +95,9 @@ def fire_backward(
     """The input gradient of both halves of a fire; None where another kernel does it sooner."""
     if not frame.hopper or frame.arithmetic != "bf16" or second != dy.padded or dx.channels != dx.padded:
         return None
+    boxes = _fire_by_boxes(frame, step, filters, dy, dx, mask, masking, accumulate)
+    if boxes is not None:
+        return boxes
     tile = tiles.parts_backward_input(frame.batch * dy.height * dy.width, dx.padded, dy.padded)
     if tile is None:
         return None
@@ -107,13 +110,30 @@ def fire_backward(
     return launch if launch.shared <= frame.shared else None
 
 
+def _fire_by_boxes(
+    frame: Frame, step: Step, filters: Sequence[Array], dy: Tensor, dx: Tensor, mask: Tensor | None, masking: str,
+    accumulate: bool,
+) -> Launch | None:  # fmt: skip
+    shape = tiles.halo_boxes(frame.batch, dy.height, dy.width, dx.padded, dy.padded)
+    if shape is None or not hopper_points.lies_in_rows(dy) or shape.shared > frame.shared:
+        return None
+    weight = frame.packed(
+        f"parts backward:{step.node}", lambda: hopper_convolution.pack_parts(filters, 2 * shape.line, True)
+    )
+    return hopper_rows.halo_boxes(
+        step.node, frame.batch, dy, dx, weight, mask, masking, accumulate, dy.padded, shape
+    )  # fmt: skip
+
+
 def row_gradient(frame: Frame, step: Step, x: Tensor, dy: Tensor) -> tuple[Launch, int] | None:
     """The partial weight gradients of a 3x3 convolution and their number; None where another kernel is sooner."""
     if not frame.hopper or frame.arithmetic != "bf16" or step.op != "conv2d" or step.inputs[0].buffer == PHOTO:
         return None
     if not convolution.suits_halo(read_window(step.attributes)) or x.channels != x.padded or dy.channels != dy.padded:
         return None
-    tile = tiles.row_gradient(frame.batch, dy.height * dy.width, dy.padded, 9 * x.padded)
-    if tile is None:
+    if not hopper_points.lies_in_rows(x) or not hopper_points.lies_in_rows(dy):
         return None
-    return hopper_convolution.row_gradient(step.node, frame.batch, x, dy, tile, frame.processors)
+    shape = tiles.row_boxes(frame.batch, dy.height, dy.width, dy.padded, x.padded)
+    if shape is None or shape.shared > frame.shared:
+        return None
+    return hopper_rows.row_boxes(step.node, frame.batch, x, dy, shape, frame.processors)

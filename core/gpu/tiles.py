@@ -14,6 +14,8 @@ from math import log2
 from pathlib import Path
 from typing import Final, final
 
+from core.gpu.kernels.halo_boxes import HaloBoxes
+from core.gpu.kernels.row_gradient_boxes import RowBoxes
 from core.gpu.kernels.tile import Tile
 
 MINIMUM_PIXELS: Final = 256
@@ -65,9 +67,13 @@ def _rows(arithmetic: str, direction: str) -> tuple[Row, ...]:
     found = []
     for raw in json.loads(text):
         if (raw["arithmetic"], raw["direction"]) == (measured, direction):
-            shape, tile = (raw["rows"], raw["columns"], raw["depth"]), _tile(arithmetic, *raw["tile"])
-            if arithmetic != "fma" or tile.threads <= FMA_THREADS:
-                found.append(Row(arithmetic, direction, *shape, raw["splits"], tile.numbers, raw["microseconds"]))
+            shape, tile = (raw["rows"], raw["columns"], raw["depth"]), tuple(raw["tile"])
+            if arithmetic == "fma":
+                fitted = _tile(arithmetic, *tile)
+                if fitted.threads > FMA_THREADS:
+                    continue
+                tile = fitted.numbers
+            found.append(Row(arithmetic, direction, *shape, raw["splits"], tile, raw["microseconds"]))
     return tuple(found)
 
 
@@ -148,17 +154,41 @@ def parts_backward_input(rows: int, columns: int, channels: int) -> Tile | None:
     return tile if suits and all(row.pace < o.pace for o in others) else None
 
 
-def row_gradient(batch: int, size: int, filters: int, depth: int) -> Tile | None:
-    """For Hopper's weight gradient of a 3x3 convolution of maps of `size` pixels, in bf16; measured at batch 256.
+def row_boxes(batch: int, height: int, width: int, filters: int, channels: int) -> RowBoxes | None:
+    """For Hopper's weight gradient of a 3x3 convolution of so large maps, in bf16; measured at batch 256.
 
-    None where the common kernel was faster at the nearest shape, and for less than half as many pixels: at batch 32 its
-    blocks, which fill a multiprocessor each, held up the input gradients beside it.
+    None where the common kernel was faster at the nearest shape, and for less than half as many pixels: at batch 32
+    blocks that fill a multiprocessor each held up the input gradients beside them.
     """
-    measured = MEASURED_BATCH * size
-    row = next(_nearest("bf16", "row_backward_weight", measured, filters, depth), None)
-    if row is None or row.depth != depth or filters % row.tile[1] or 2 * batch * size < row.rows:
+    measured, depth = MEASURED_BATCH * height * width, 9 * channels
+    row = next(_nearest("bf16", "row_boxes_backward_weight", measured, filters, depth), None)
+    if row is None or row.depth != depth or 2 * batch * height * width < row.rows:
         return None
-    return _faster(row, [("backward_weight", filters, depth)], measured)
+    shape = RowBoxes(*row.tile).fitted(height, width)
+    suits = filters % (64 * shape.tiles) == 0 and shape.suits(height, width)
+    return shape if suits and _is_faster(row, [("backward_weight", filters, depth)], measured) else None
+
+
+def halo_boxes(batch: int, height: int, width: int, columns: int, channels: int) -> HaloBoxes | None:
+    """For Hopper's input gradient of a fire by boxes, in bf16; columns are the input's channels, channels one half's.
+
+    None where it was not measured or another kernel was faster, and for less than half as many pixels as measured.
+    """
+    pixels = batch * height * width
+    row = _measured("halo_boxes_backward_input", pixels, columns, channels)
+    if row is None or 2 * pixels < row.rows:
+        return None
+    shape = HaloBoxes(*row.tile).fitted(height, width)
+    others = [
+        (direction, columns, depth)
+        for direction, depth in (
+            ("parts_backward_input", channels),
+            ("halo_backward_input", channels),
+            ("backward_input", 10 * channels),
+        )
+    ]
+    suits = shape.suits(height, width)
+    return shape if suits and all(_is_faster(row, [other], pixels) for other in others) else None
 
 
 def boxes_forward(rows: int, columns: int, channels: int) -> Tile | None:
@@ -186,9 +216,14 @@ def _measured(direction: str, rows: int, columns: int, depth: int) -> Row | None
 
 
 def _faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> Tile | None:
-    """Its tile, if it took less time a pixel than the `others` together; each a direction, its columns and depth."""
+    """Its tile, if it is faster."""
+    return Tile(*row.tile) if _is_faster(row, others, rows) else None
+
+
+def _is_faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> bool:
+    """Whether it took less time a pixel than the `others` together; each a direction, its columns and depth."""
     nearest = [next(_nearest("bf16", direction, rows, *shape)) for direction, *shape in others]
-    return Tile(*row.tile) if row.pace < sum(other.pace for other in nearest) else None
+    return row.pace < sum(other.pace for other in nearest)
 
 
 def _fits(tile: int, columns: int) -> bool:

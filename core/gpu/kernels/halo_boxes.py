@@ -8,7 +8,7 @@ three taps at a time. One thread sends for a stage when all warps have done with
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, final
 
 from core.gpu.cuda import cuda, device_function, types
@@ -25,14 +25,13 @@ from core.gpu.kernels.bulk_copy import (
 )
 from core.gpu.kernels.epilogue import make_staging, make_writing
 from core.gpu.kernels.fragments import divide
+from core.gpu.kernels.row_gradient_boxes import BOX, FILLED, SHARED, UNIT
 from core.gpu.kernels.warpgroup import TILE, high_word, low_word, make_products, make_wait, uniform
 from core.gpu.kernels.wgmma import show_to_tensor_cores
 from core.gpu.ptx import shared_address, shared_store4
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-UNIT: Final = 1024
-"""Bytes after which every swizzle begins anew."""
 STEPS: Final = 4
 """Stages of a block of channels: three rows of taps, and the tenth tap."""
 
@@ -66,6 +65,18 @@ class HaloBoxes:
     def numbers(self) -> tuple[int, ...]:
         """The fields, for a recipe."""
         return astuple(self)
+
+    def fitted(self, height: int, width: int) -> HaloBoxes:
+        """The same for photos of a size: blocks of nearly as many rows each; none where a row has too many pixels."""
+        pitch = width + 1
+        tiles = -(-height // max(1, self.pixels // pitch))
+        return replace(self, pitch=pitch, rows=min(-(-height // tiles), self.pixels // pitch))
+
+    def suits(self, height: int, width: int) -> bool:
+        """Whether a block's pixels fit, and not much is computed that is filled up."""
+        if not self.rows or max(self.pitch, self.rows + 2) > BOX or self.shared > SHARED:
+            return False
+        return -(-height // self.rows) * self.pixels <= FILLED * height * width
 
     @property
     def threads(self) -> int:

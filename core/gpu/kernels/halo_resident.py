@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.conv_halo import _pixel_of_number
 from core.gpu.kernels.conv_photo import exchange
-from core.gpu.kernels.halo_warpgroup import make_order, part_pixels
+from core.gpu.kernels.halo_warpgroup import part_pixels
 from core.gpu.kernels.lanes import activate, in_turn
 from core.gpu.kernels.tile import Tile
 from core.gpu.kernels.warpgroup import TILE, high_word, low_word, make_products, make_wait, meet
@@ -31,14 +31,14 @@ from core.gpu.ptx import (
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 
-def room_of(tile: Tile, width: int, lines: bool = False) -> int:
+def room_of(tile: Tile, width: int) -> int:
     """Pixels' room of one part of a warpgroup's tile."""
-    return part_pixels(replace(tile, rows=tile.rows * 4 // tile.warp_rows), width, False, lines)
+    return part_pixels(replace(tile, rows=tile.rows * 4 // tile.warp_rows), width, False)
 
 
-def shared_bytes(tile: Tile, width: int, lines: bool = False) -> int:
+def shared_bytes(tile: Tile, width: int) -> int:
     """Bytes of dynamic shared memory: two tiles of pixels a warpgroup, and the filters."""
-    return (tile.warp_rows // 2 * room_of(tile, width, lines) + 9 * tile.columns) * tile.depth
+    return (tile.warp_rows // 2 * room_of(tile, width) + 9 * tile.columns) * tile.depth
 
 
 ARGUMENTS: Final = (
@@ -50,8 +50,8 @@ ARGUMENTS: Final = (
 )
 
 
-def make_resident_halo(numbers: tuple[int, ...], lines: bool = False) -> Any:
-    """The kernel as a Python function; the tile's depth are all channels; for `lines` see `make_order`."""
+def make_resident_halo(numbers: tuple[int, ...]) -> Any:
+    """The kernel as a Python function; the tile's depth are all channels."""
     tile = Tile(*numbers)
     BN, KB, TH, GROUPS = tile.columns, tile.depth, tile.threads, tile.warp_rows // 4
     MT, CH = tile.rows // (tile.warp_rows * 16), KB // 16
@@ -64,18 +64,16 @@ def make_resident_halo(numbers: tuple[int, ...], lines: bool = False) -> Any:
     three = make_products(BN, [[(m * TILE + tap, k, (tap * CH + 2 * k) * BN) for tap, k in turns] for m in range(MT)])
     finish = make_wait(NACC, 0)
     wait, wait_all = WAIT_COPIES[1], WAIT_COPIES[0]
-    order, WHOLE = make_order(CH, lines)
 
     @device_function
     def load_tile(to, x, halo, room, pitch, width, about, tid):
         """Copy the numbered pixels of a tile and around it; what lies outside the photos becomes zero."""
-        for i in range(tid, (halo * CH + WHOLE - 1) // WHOLE * WHOLE, 128):
-            r, q = order(i)
-            if not lines or r < halo:
-                pixel = _pixel_of_number(i32(r - width - 2), about)
-                source = u64(x + u64((i64(pixel) * pitch + q * 8) * 2))
-                place = u32(to + u32((q * room + r) * 16))
-                copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
+        for i in range(tid, halo * CH, 128):
+            r, q = i32(i // CH), i32(i % CH)
+            pixel = _pixel_of_number(i32(r - width - 2), about)
+            source = u64(x + u64((i64(pixel) * pitch + q * 8) * 2))
+            place = u32(to + u32((q * room + r) * 16))
+            copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
 
     def make_store(m: int, half: int, part: int) -> Any:
         """Of 32 filters of a row: bias and activation, exchanged, stored."""

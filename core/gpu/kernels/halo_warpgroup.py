@@ -24,37 +24,15 @@ SPREAD: Final = {2: 4, 4: 2, 6: 5, 8: 1}
 """Pixels from one part to the next, modulo 8, by parts: so that the copies of a pixel's parts fall into other banks."""
 
 
-def part_pixels(tile: Tile, width: int, second: bool, lines: bool = False) -> int:
-    """Pixels' room of one part of a channel block; whole `lines` of eight where they are copied so."""
+def part_pixels(tile: Tile, width: int, second: bool) -> int:
+    """Pixels' room of one part of a channel block."""
     pixels = tile.rows + 2 * (width + 2) + (tile.rows if second else 0)
-    return pixels + ((0 if lines else SPREAD[tile.depth // 16]) - pixels) % 8
+    return pixels + (SPREAD[tile.depth // 16] - pixels) % 8
 
 
-def make_order(parts: int, lines: bool) -> tuple[Any, int]:
-    """Device function: (pixel, part) of a copy's number; and copies that belong together.
-
-    Neighbours copy the parts of a pixel or, by `lines`, eight pixels of a part, which lie in one line of shared memory;
-    a warp then has four parts, or two, which are whole sectors of memory.
-    """
-    TOGETHER = parts if not lines else 4 if parts % 4 == 0 else 2
-    PLACES, ACROSS = 32 // TOGETHER, parts // TOGETHER
-
-    @device_function
-    def by_pixels(i):
-        return i32(i // parts), i32(i % parts)
-
-    @device_function
-    def by_lines(i):
-        unit, lane = i32(i // 32), i32(i % 32)
-        return i32(unit // ACROSS * PLACES + lane % PLACES), i32(unit % ACROSS * TOGETHER + lane // PLACES)
-
-    return (by_lines, PLACES * parts) if lines else (by_pixels, 1)
-
-
-def shared_bytes(tile: Tile, width: int, blocks: int, second: bool, lines: bool = False) -> int:
+def shared_bytes(tile: Tile, width: int, blocks: int, second: bool) -> int:
     """Bytes of dynamic shared memory for photos of a width, with so many channel blocks."""
-    room = part_pixels(tile, width, second, lines)
-    work = min(2, blocks) * room * tile.depth + tile.stages * tile.columns * 3 * tile.depth
+    work = min(2, blocks) * part_pixels(tile, width, second) * tile.depth + tile.stages * tile.columns * 3 * tile.depth
     return max(work, tile.rows * (tile.columns * 2 + 16))
 
 
@@ -68,8 +46,8 @@ ARGUMENTS: Final = (
 )
 
 
-def make_halo_products(numbers: tuple[int, ...], second: bool, lines: bool = False) -> Any:
-    """The kernel as a Python function; `second` adds the tenth tap; for `lines` see `make_order`."""
+def make_halo_products(numbers: tuple[int, ...], second: bool) -> Any:
+    """The kernel as a Python function; `second` adds the tenth tap."""
     tile = Tile(*numbers)
     BM, BN, KB, ST, TH = tile.rows, tile.columns, tile.depth, tile.stages, tile.threads
     MT, CH, CB, STG = tile.rows // (tile.warp_rows * 16), KB // 16, KB // 2, BN * 3 * KB
@@ -85,25 +63,18 @@ def make_halo_products(numbers: tuple[int, ...], second: bool, lines: bool = Fal
     )  # fmt: skip
     keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
     wait, wait_all = WAIT_COPIES[ST - 3], WAIT_COPIES[0]
-    order, WHOLE = make_order(CH, lines)
     stage_out = make_staging(2, (MT, BN // 8), BN * 2 + 16, TILE)
     write_out = make_writing(2, BM, BN, TH, _pixel_of_number)
 
     @device_function
-    def behind(halo):
-        """Where the second segment's pixels begin, behind the halo's."""
-        return i32((halo + 7) & -8) if lines else i32(halo)
-
-    @device_function
     def load_pixels(to, x, first, count, room, pitch, offset, about, tid):
         """Copy `count` numbered pixels of one channel block; what lies outside the photos becomes zero."""
-        for i in range(tid, (count * CH + WHOLE - 1) // WHOLE * WHOLE, TH):
-            r, q = order(i)
-            if not lines or r < count:
-                pixel = _pixel_of_number(i32(first + r), about)
-                source = u64(x + u64((i64(pixel) * pitch + offset + q * 8) * 2))
-                place = u32(to + u32((q * room + r) * 16))
-                copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
+        for i in range(tid, count * CH, TH):
+            r, q = i32(i // CH), i32(i % CH)
+            pixel = _pixel_of_number(i32(first + r), about)
+            source = u64(x + u64((i64(pixel) * pitch + offset + q * 8) * 2))
+            place = u32(to + u32((q * room + r) * 16))
+            copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
 
     @device_function
     def load_taps(to, weight, bn, columns, first, count, tid):
@@ -123,8 +94,7 @@ def make_halo_products(numbers: tuple[int, ...], second: bool, lines: bool = Fal
             to = u32(base + u32(cb & 1) * span)
             load_pixels(to, x, i32(-(about[3] + 2)), halo, room, pitch, i32(cb * CB), about, tid)
             if SECOND:
-                to = u32(to + u32(behind(halo) * 16))
-                load_pixels(to, x, i32(0), BM, room, pitch, i32(cb * CB + segment), about, tid)
+                load_pixels(u32(to + u32(halo * 16)), x, i32(0), BM, room, pitch, i32(cb * CB + segment), about, tid)
         load_taps(slot, weight, bn, columns, i32((cb * TAPS + s * 3) * CH), CH if s == 3 else 3 * CH, tid)
 
     def convolution(
@@ -156,7 +126,7 @@ def make_halo_products(numbers: tuple[int, ...], second: bool, lines: bool = Fal
             cuda.syncthreads()  # this turn's stage is here; no product reads the slot that is filled next
             cb = i32(k // STEPS)
             s = i32(k - cb * STEPS)
-            begin = behind(halo) if SECOND and s == 3 else i32(s * (width + 1))
+            begin = i32(halo) if SECOND and s == 3 else i32(s * (width + 1))
             pixels = u32(base + u32(cb & 1) * span + u32((begin + wm) * 16))
             a, b = low_word(pixels, u32(room * 16)), low_word(u32(filters + used), u32(BN * 16))
             used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)

@@ -1,16 +1,20 @@
 """Weight gradient of a 3x3 convolution of stride 1 for Hopper: rows of pixels by the copy engine, read as they lie.
 
-The products are those of `row_gradient_warpgroup`: 64 filters by three ky of the channels, a warpgroup each kx, the
-sum over pixels. Pixels are numbered along rows of `pitch`, at least one more than a photo's width, so that a tap is a
-constant distance, as in `conv_halo`; boxes of the copy engine, one or a few a turn, lie so by themselves and are zero
-beyond the photo's edges. A pixel's channels are a swizzled line of 32, 64 or 128 bytes; `wgmma` swizzles by the address
-it reads, so a factor may begin at any line. The blocks of columns of three ky are `pitch` lines apart. One thread
-sends for a turn's boxes when all warps have done with the slot.
+``dweight[f, ky, kx, c] = sum over pixels of dy[y, x, f] x[y + ky - 1, x + kx - 1, c]``: one product has 64 filters and
+all that one kx has, three ky of the channels. Each of three warpgroups has one kx, and the sums stay in registers until
+the block's share of all turns is done; `conv_weight_gradient.reduction` adds the blocks' in order. The bias gradient is
+one more product, with ones.
+
+Pixels are numbered along rows of `pitch`, at least one more than a photo's width, so that a tap is a constant distance,
+as in `conv_halo`; boxes of the copy engine, one or a few a turn, lie so by themselves and are zero beyond the photo's
+edges. A pixel's channels are a swizzled line of 32, 64 or 128 bytes; `wgmma` swizzles by the address it reads, so a
+factor may begin at any line. The blocks of columns of three ky are `pitch` lines apart. One thread sends for a turn's
+boxes when all warps have done with the slot.
 """
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, final
 
 from core.gpu.cuda import cuda, device_function, types
@@ -41,6 +45,13 @@ FILTER_LINE: Final = 128
 UNIT: Final = 1024
 """Bytes after which every swizzle begins anew."""
 
+SHARED: Final = 227 << 10
+"""Bytes of shared memory that a block can have."""
+BOX: Final = 256
+"""Pixels of a box across and down, at most."""
+FILLED: Final = 1.6
+"""Pixels computed over pixels needed, above which another kernel is asked."""
+
 KINDS: Final = (
     *("tensor_map",) * 2,  # x and dy
     "uint64",  # partial results
@@ -69,6 +80,21 @@ class RowBoxes:
     def numbers(self) -> tuple[int, ...]:
         """The fields, for a recipe."""
         return astuple(self)
+
+    def fitted(self, height: int, width: int) -> RowBoxes:
+        """The same for photos of a size: about as many pixels a turn, turns of nearly as many rows each.
+
+        As many stages as fit, at most as many as here; perhaps none.
+        """
+        pitch = self.pitch if 0 < self.pitch - width <= 2 else width + 1
+        turns = -(-height // max(1, self.rows * self.pitch // pitch))
+        shape = replace(self, pitch=pitch, rows=-(-height // turns))
+        return replace(shape, stages=min(self.stages, (SHARED - UNIT) // (shape.stage + 16)))
+
+    def suits(self, height: int, width: int) -> bool:
+        """Whether boxes and stages are of a size that can be, and not much is computed that is filled up."""
+        computed = -(-height // self.rows) * self.pixels
+        return self.stages >= 2 and max(self.pitch, self.rows + 2) <= BOX and computed <= FILLED * height * width
 
     @property
     def parts(self) -> int:

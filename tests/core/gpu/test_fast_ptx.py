@@ -43,7 +43,8 @@ def hopper_recipes():
 
 
 HOPPER = (
-    "make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_halo_products", "make_row_gradient",
+    "make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_halo_products", "make_row_boxes",
+    "make_halo_boxes",
 )  # fmt: skip
 """Those of 1x1 convolutions are in `test_point_boxes`."""
 RECIPES, ON_HOPPER = recipes(), hopper_recipes()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.gpu import hopper_convolution, hopper_rows
+from core.gpu import hopper_convolution, hopper_rows, tiles
 from core.gpu.compiler import compile_kernel
 from core.gpu.kernels import halo_boxes
 from core.gpu.kernels.halo_boxes import HaloBoxes
 from core.gpu.launch import Tensor
 from core.gpu.resources import assemble, assembler_log
+from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.gpu_network import relative
@@ -19,8 +20,14 @@ SHAPES = (
     (2, 5, 9, 16, HaloBoxes(16, 32, 2, 11, 3, 1, 1, 3)),
     (1, 11, 15, 24, HaloBoxes(24, 64, 1, 16, 7, 2, 1, 4)),
     (3, 4, 6, 16, HaloBoxes(16, 32, 3, 7, 4, 1, 2, 5)),
+    (1, 9, 20, 16, HaloBoxes(16, 32, 2, 21, 9, 1, 3, 2)),
 )
 """Photos, height, width, channels of x and the block's work."""
+
+POISON = 0xFFFF
+"""A NaN in bf16, as bits."""
+BESIDE = 8
+"""Channels after a pixel's own."""
 
 
 def to_bf16(values):
@@ -37,10 +44,8 @@ def gradient(dy, three, one):
     return sum(taps) + dy[..., :filters] @ one[:, 0, 0]
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, late, monkeypatch):
-    batch, height, width, channels, work = shape
+def problem(batch, height, width, channels, work):
+    """(bits of dy, of the packed filters and of the input, wanted gradient behind the input's ReLU)."""
     filters, draw = work.line * work.blocks, np.random.default_rng(height)
     dy, dy_bits = to_bf16(draw.normal(size=(batch, height, width, 2 * filters)))
     three, three_bits = to_bf16(draw.normal(size=(filters, 3, 3, channels)))
@@ -48,6 +53,31 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, lat
     x, x_bits = to_bf16(draw.normal(size=(batch, height, width, channels)))
     places = [np.arange(three.size).reshape(three.shape), three.size + np.arange(one.size).reshape(one.shape)]
     packed = hopper_convolution.pack_parts(places, 2 * work.line, True)
+    flat = np.concatenate([three_bits.reshape(-1), one_bits.reshape(-1)])
+    return dy_bits, flat[packed], x_bits, gradient(dy, three, one) * (x > 0)
+
+
+def launch_of(dy, dx, weight, mask, shape):
+    """The launch on arrays at these addresses; dx is a slice of pixels with BESIDE channels more."""
+    batch, height, width, channels, work = shape
+    filters = work.line * work.blocks
+    given = Tensor(dy + 2 * filters, height, width, filters, 2 * filters, 2)
+    out = Tensor(dx, height, width, channels, channels + BESIDE, 2)
+    seen = Tensor(mask, height, width, channels, channels, 2)
+    return hopper_rows.halo_boxes("", batch, given, out, weight, seen, "relu", False, filters, work)
+
+
+def check(bits, wanted):
+    channels = wanted.shape[-1]
+    assert (bits[..., channels:] == POISON).all()
+    assert relative((bits[..., :channels].astype(np.uint32) << 16).view(np.float32), wanted) < 4e-3
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, late, monkeypatch):
+    batch, height, width, channels, work = shape
+    dy, filters, mask, wanted = problem(batch, height, width, channels, work)
     memory = Memory(1 << 22)
     machine = Boxes(memory, late)
     machine.patch(monkeypatch, halo_boxes)
@@ -57,18 +87,10 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, lat
         memory.put(at, array)
         return at
 
-    flat = np.concatenate([three_bits.reshape(-1), one_bits.reshape(-1)])
-    given = Tensor(put(dy_bits) + 2 * filters, height, width, filters, 2 * filters, 2)
-    out = np.full((batch, height, width, channels + 8), 0xFFFF, np.uint16)
+    out = np.full((batch, height, width, channels + BESIDE), POISON, np.uint16)
     at = put(out)
-    dx = Tensor(at, height, width, channels, channels + 8, 2)
-    mask = Tensor(put(x_bits), height, width, channels, channels, 2)
-    launch = hopper_rows.halo_boxes("", batch, given, dx, put(flat[packed]), mask, "relu", False, filters, work)
-    machine.run(launch)
-    got = memory.get(at, out.size, np.uint16).reshape(out.shape)
-    assert (got[..., channels:] == 0xFFFF).all()
-    values = (got[..., :channels].astype(np.uint32) << 16).view(np.float32)
-    assert relative(values, gradient(dy, three, one) * (x > 0)) < 4e-3
+    machine.run(launch_of(put(dy), at, put(filters), put(mask), shape))
+    check(memory.get(at, out.size, np.uint16).reshape(out.shape), wanted)
 
 
 @pytest.mark.parametrize("work", [HaloBoxes(64, 32, 8, 28, 9, 2, 2, 4), HaloBoxes(32, 32, 4, 55, 9, 4, 2, 4)], ids=str)
@@ -81,3 +103,81 @@ def test_products_overlap_and_sums_stay_in_registers(work):
     assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
     resources = assemble(ptx, (9, 0))
     assert (resources.stack, resources.spills) == (0, 0)
+
+
+ON_A_GPU = (
+    (3, 27, 27, 64, HaloBoxes(64, 32, 8, 28, 9, 2, 2, 3)),
+    (2, 53, 54, 16, HaloBoxes(16, 64, 1, 55, 4, 2, 2, 4)),
+    (9, 13, 13, 64, HaloBoxes(64, 64, 4, 14, 13, 3, 1, 3)),
+    (5, 26, 27, 48, HaloBoxes(48, 32, 6, 28, 9, 2, 2, 4)),
+    (70, 5, 9, 24, HaloBoxes(24, 32, 1, 11, 3, 1, 1, 4)),
+)
+
+
+@pytest.mark.gpu
+def test_the_kernel_writes_the_references_gradient_and_the_same_bits_twice():
+    from core.gpu.device import open_device
+    from core.gpu.memory import Block
+
+    device = open_device()
+    if device.capability != (9, 0):
+        pytest.skip("a GPU of compute capability 9.0 alone runs it")
+    functions = device.load([launch_of(0, 0, 0, 0, shape).recipe for shape in ON_A_GPU])
+    stream = device.new_stream()
+    for shape in ON_A_GPU:
+        dy, filters, mask, wanted = problem(*shape)
+        out, blocks, results = np.full((*dy.shape[:3], shape[3] + BESIDE), POISON, np.uint16), [], []
+        for array in (dy, out, filters, mask):
+            blocks.append(Block(array.nbytes))
+            blocks[-1].put(array)
+        launch = launch_of(*[block.address for block in blocks], shape)
+        for _ in range(2):
+            blocks[1].put(out)
+            functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
+            device.synchronize()
+            results.append(blocks[1].get(out.size, np.uint16).reshape(out.shape))
+        for block in blocks:
+            block.close()
+        assert np.array_equal(*results), shape
+        check(results[0], wanted)
+
+
+MEASURED = (
+    ((746496, 16, 64), HaloBoxes(16, 64, 1, 55, 4, 2, 2, 4)),
+    ((186624, 64, 256), HaloBoxes(64, 32, 8, 28, 9, 2, 2, 3)),
+)
+"""Pixels, columns and channels that a table might have, and the work."""
+
+
+def with_rows(monkeypatch, microseconds):
+    """The table of tiles with those rows alone, so fast."""
+    rows = tiles._rows
+    mine = tuple(
+        tiles.Row("bf16", "halo_boxes_backward_input", *shape, 1, work.numbers, microseconds)
+        for shape, work in MEASURED
+    )
+    monkeypatch.setattr(tiles, "_rows", lambda a, d: mine if d == "halo_boxes_backward_input" else rows(a, d))
+
+
+@pytest.mark.parametrize(
+    ("batch", "microseconds", "count"), [(256, 1.0, 3), (128, 1.0, 3), (32, 1.0, 0), (256, 1e6, 0)]
+)
+def test_a_network_takes_it_where_the_table_has_it_faster(batch, microseconds, count, monkeypatch):
+    with_rows(monkeypatch, microseconds)
+    launches = frame_of("squeezenet1_0", batch=batch, size=224, hopper=True).launches
+    found = [launch for launch in launches if launch.recipe.factory == "make_halo_boxes"]
+    assert len(found) == count
+    works = [work.numbers for _, work in MEASURED]
+    assert all(launch.recipe.arguments in works for launch in found)
+
+
+@pytest.mark.parametrize("work", [work for _, work in MEASURED], ids=str)
+@pytest.mark.parametrize(
+    ("size", "suits"),
+    [((54, 54), True), ((27, 27), True), ((79, 79), True), ((13, 20), False), ((7, 300), False), ((1, 1), False)],
+)
+def test_a_fitted_shape_has_whole_rows_of_its_photos(work, size, suits):
+    fitted = work.fitted(*size)
+    assert fitted.rows * fitted.pitch <= fitted.pixels
+    assert fitted.rows <= size[0]
+    assert fitted.suits(*size) == suits

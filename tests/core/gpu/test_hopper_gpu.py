@@ -39,7 +39,7 @@ def run(network, batch, weights, capability, precision, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1"])
-@pytest.mark.parametrize(("side", "count"), [(224, 33), (96, 5), (75, 3)])
+@pytest.mark.parametrize(("side", "count"), [(224, 33), (96, 220), (75, 3)])
 def test_hoppers_kernels_compute_what_the_common_ones_do(name, side, count, monkeypatch):
     from core.gpu.device import open_device
 

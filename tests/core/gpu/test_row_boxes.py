@@ -7,16 +7,38 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.gpu import hopper_rows
+from core.gpu import hopper_rows, tiles
 from core.gpu.compiler import compile_kernel
 from core.gpu.kernels import row_gradient_boxes
-from core.gpu.kernels.row_gradient_boxes import RowBoxes
+from core.gpu.kernels.row_gradient_boxes import SHARED, RowBoxes
 from core.gpu.launch import Tensor
 from core.gpu.resources import assemble, assembler_log
-from tests.core.gpu.test_row_gradient import gradients, problem
+from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory
+
+
+def to_bf16(values):
+    """The nearest bf16 below in size, as float64 and as the 16 bits of each."""
+    bits = np.asarray(values, np.float32).view(np.uint32) >> 16
+    return (bits << 16).view(np.float32).astype(np.float64), bits.astype(np.uint16)
+
+
+def gradients(x, dy):
+    """(dweight OHWI, dbias) in float64."""
+    (_, h, w, _), wide = x.shape, np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    taps = [[np.einsum("nyxf,nyxc->fc", dy, wide[:, ky : ky + h, kx : kx + w]) for kx in range(3)] for ky in range(3)]
+    return np.transpose(taps, (2, 0, 1, 3)), dy.sum((0, 1, 2))
+
+
+def problem(batch, height, width, channels, filters, before):
+    """bf16 x and dy as float64 and as bits; dy's pixels have `before` channels of something else before and after."""
+    draw = np.random.default_rng(height * 100 + width)
+    x, x_bits = to_bf16(draw.normal(size=(batch, height, width, channels)))
+    whole, dy_bits = to_bf16(draw.normal(size=(batch, height, width, filters + 2 * before)))
+    return x, x_bits, whole[..., before : before + filters], dy_bits
+
 
 SHAPES = (
     (1, 11, 7, 64, RowBoxes(16, 16, 8, 2, 1, 2)),
@@ -63,3 +85,71 @@ def test_products_overlap_and_sums_stay_in_registers(work):
     assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
     resources = assemble(ptx, (9, 0))
     assert (resources.stack, resources.spills) == (0, 0)
+
+
+ON_A_GPU = (
+    (3, 27, 27, 256, RowBoxes(64, 64, 28, 4, 1, 3)),
+    (5, 26, 27, 192, RowBoxes(48, 16, 29, 3, 1, 3)),
+    (5, 26, 27, 192, RowBoxes(48, 64, 28, 5, 1, 2)),
+    (2, 55, 54, 64, RowBoxes(16, 16, 55, 3, 1, 4)),
+    (9, 13, 13, 256, RowBoxes(64, 64, 14, 13, 1, 4)),
+    (2, 31, 40, 128, RowBoxes(32, 32, 41, 2, 2, 3)),
+    (1, 7, 9, 64, RowBoxes(80, 16, 10, 3, 1, 4)),
+    (200, 1, 1, 64, RowBoxes(16, 16, 2, 1, 1, 2)),
+)
+
+
+@pytest.mark.gpu
+def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
+    from core.gpu.device import open_device
+    from core.gpu.memory import Block
+
+    device = open_device()
+    if device.capability != (9, 0):
+        pytest.skip("a GPU of compute capability 9.0 alone runs it")
+    functions = device.load([boxes_launch(0, 0, *shape)[0].recipe for shape in ON_A_GPU])
+    stream = device.new_stream()
+    for shape in ON_A_GPU:
+        batch, height, width, filters, work = shape
+        x, x_bits, dy, dy_bits = problem(batch, height, width, work.channels, filters, 8)
+        blocks = Block(x_bits.nbytes), Block(dy_bits.nbytes)
+        for block, bits in zip(blocks, (x_bits, dy_bits), strict=True):
+            block.put(bits)
+        launch, splits = boxes_launch(blocks[0].address, blocks[1].address, *shape)
+        size, results = launch.values[-1], []
+        partial = Block(4 * size * splits)
+        values = (*launch.values[:2], partial.address, *launch.values[3:])
+        for _ in range(2):
+            partial.fill(0xFF)
+            functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, values)
+            device.synchronize()
+            results.append(partial.get(size * splits, np.float32))
+        for block in (*blocks, partial):
+            block.close()
+        assert np.array_equal(*[r.view(np.uint32) for r in results]), shape
+        weight, bias = gradients(x, dy)
+        got = results[0].reshape(splits, size).astype(np.float64).sum(0)
+        assert relative_error(got, np.concatenate([weight.reshape(-1), bias])) < 1e-5, shape
+
+
+@pytest.mark.parametrize(("batch", "count"), [(256, 8), (128, 8), (32, 0)])
+def test_a_network_takes_it_at_large_batches(batch, count):
+    launches = frame_of("squeezenet1_0", batch=batch, size=224, hopper=True).launches
+    assert sum(launch.recipe.factory == "make_row_boxes" for launch in launches) == count
+
+
+MEASURED = [
+    (RowBoxes(*row.tile), row.rows // tiles.MEASURED_BATCH) for row in tiles._rows("bf16", "row_boxes_backward_weight")
+]
+
+
+@pytest.mark.parametrize(("shape", "size"), MEASURED, ids=str)
+def test_a_measured_shape_fits_its_own_photos_and_larger_ones(shape, size):
+    side = round(size**0.5)
+    assert shape.fitted(side, side) == shape
+    assert shape.shared <= SHARED
+    for height, width in ((side + 1, side), (side - 3, side + 7), (side // 2, 2 * side)):
+        fitted = shape.fitted(height, width)
+        assert width < fitted.pitch
+        assert fitted.rows <= height
+        assert not fitted.suits(height, width) or fitted.shared <= SHARED
