@@ -87,7 +87,8 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
         sources.append(f"{photos.leak.leaked} of {photos.leak.held_out} held-out photos have a photo of the same group "
                        "in training.")
     if setup.config.start:
-        sources.append(f"Training started from the weights of {Path(setup.config.start).name}.")
+        sources.append(f"Training started from the weights of {Path(setup.config.start).name}; where photos that those "
+                       "had learned from are among these, the figures below are too kind.")
     if setup.teachers is not None:
         share, names = setup.config.teacher_share, setup.teachers.names
         sources.append(f"Learned from {names}: {percent(share, 0)} of what each photo taught was their answer, the "

@@ -129,7 +129,9 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
     which = {"all": "all layers learn", "last": "the last layers learn", "head": "only the head learns"}
     note = (f"Starting from {origin.path.name}: {graph.name} on photos of {config.image_size} pixels {told}; "
             f"{which[config.train_layers]}.")
-    return Network(graph, weights, (*origin.notes, note))
+    caution = (f"{origin.path.name} has learned from photos before: where those are among these, validation and test "
+               "are too kind.",) if origin.classes else ()  # fmt: skip
+    return Network(graph, weights, (*origin.notes, note, *caution))
 
 
 def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
