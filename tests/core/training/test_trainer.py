@@ -1,4 +1,4 @@
-"""The loop: it learns, says what it does, stops and resumes with the same bits, and breaks with a sentence."""
+"""The loop: it learns, says what it does, and what it may be asked for beside; resuming is in `test_resume`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from core.diagnosis.model_file import read_model
-from core.errors import DataError, InputError, ModelFileError, StorageError, TrainingDiverged
-from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
-from core.training.commands import Commands
+from core.errors import DataError, ModelFileError, TrainingDiverged
+from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import (
-    CheckpointSaved,
     EpochDone,
     KernelTimes,
     Progress,
@@ -25,37 +23,10 @@ from core.training.events import (
     Warned,
     from_line,
 )
-from core.training.trainer import Trainer
+from tests.helpers.runs import last_weights, only, same_bits, train
 from tests.helpers.tiny_photos import write_photos
 
 pytestmark = pytest.mark.usefixtures("reference_plans")
-
-
-def train(config, *, stop_after=None, pick=StepDone, **how):
-    """All events of a run; it is told to stop after `stop_after` events of the kind `pick`."""
-    commands, events = Commands(), []
-    for event in Trainer(config, **how).run(commands):
-        events.append(event)
-        if stop_after is not None and sum(isinstance(e, pick) for e in events) == stop_after:
-            commands.stop()
-    return events
-
-
-def only(events, kind):
-    return [event for event in events if isinstance(event, kind)]
-
-
-def last_weights(config):
-    return read_checkpoint(Path(config.out) / LAST)
-
-
-def same_bits(one, other):
-    assert one.state.step == other.state.step
-    for part in ("weights", "optimizer"):
-        first, second = getattr(one, part), getattr(other, part)
-        assert first.keys() == second.keys()
-        for name in first:
-            assert first[name].tobytes() == second[name].tobytes(), name
 
 
 def test_it_learns_to_tell_two_colours_and_says_so_in_order(tiny):
@@ -91,84 +62,6 @@ def test_the_same_seed_gives_the_same_losses_and_another_does_not(tiny):
     losses = [[e.loss for e in only(train(tiny(f"run{i}", seed=seed)), StepDone)] for i, seed in enumerate((1, 1, 2))]
     assert losses[0] == losses[1]
     assert losses[0] != losses[2]
-
-
-@pytest.mark.parametrize(("optimizer", "stop_after"), [("sgd", 1), ("adamw", 3), ("adamw", 4), ("adam", 5)])
-def test_stopped_and_resumed_is_the_same_as_never_stopped(tiny, optimizer, stop_after):
-    whole, parted = tiny("whole", optimizer=optimizer, average=0.9), tiny("parted", optimizer=optimizer, average=0.9)
-    want = train(whole)
-    first = train(parted, stop_after=stop_after)
-    assert first[-1].reason == "stopped"
-    second = train(parted, resume=True)
-    same_bits(last_weights(whole), last_weights(parted))
-    assert only(second, RunStarted)[0].step == stop_after
-    got = only(first, StepDone) + only(second, StepDone)
-    assert [e.loss for e in got] == [e.loss for e in only(want, StepDone)]
-    epochs = [replace(e, seconds=0, photos_per_second=0) for e in only(first, EpochDone) + only(second, EpochDone)]
-    assert epochs == [replace(e, seconds=0, photos_per_second=0) for e in only(want, EpochDone)]
-
-
-@pytest.mark.parametrize("stop_after", [5, 9])
-def test_validating_some_epochs_only_changes_no_weight_also_after_a_resume(tiny, stop_after):
-    every, some = tiny("every", epochs=5), tiny("some", epochs=5, validate_every=2)
-    train(every)
-    events = train(some, stop_after=stop_after) + train(some, resume=True)
-    assert [e.epoch for e in only(events, EpochDone)] == [1, 3, 4]
-    want, got = last_weights(every), last_weights(some)
-    assert all(want.weights[name].tobytes() == got.weights[name].tobytes() for name in want.weights)
-    assert only(events, RunFinished)[-1].best_epoch in (1, 3, 4)
-
-
-def test_a_stop_during_validation_loses_nothing(tiny):
-    whole, parted = tiny("whole"), tiny("parted")
-    train(whole)
-    commands, events = Commands(), []
-    for event in Trainer(parted).run(commands):
-        events.append(event)
-        if isinstance(event, Progress) and event.stage == "validate":
-            commands.stop()
-    assert events[-1].reason == "stopped"
-    train(parted, resume=True)
-    same_bits(last_weights(whole), last_weights(parted))
-
-
-def test_the_logs_of_a_resumed_run_have_every_step_once(tiny):
-    config = tiny(checkpoint_seconds=0.1)
-    run = Trainer(config).run()
-    for event in run:
-        if isinstance(event, StepDone) and event.step == 5:
-            break  # as a kill: nothing is saved after this
-    run.close()
-    train(config, resume=True)
-    logged = [from_line(line) for line in (Path(config.out) / "events.jsonl").read_text("utf-8").splitlines()]
-    steps = [e.step for e in only(logged, StepDone)]
-    assert steps == list(range(1, steps[-1] + 1))
-    assert [e.epoch for e in only(logged, EpochDone)] == [0, 1, 2]
-
-
-def test_resuming_a_finished_run_changes_no_weight(tiny):
-    config = tiny()
-    train(config)
-    before = last_weights(config)
-    events = train(config, resume=True)
-    assert not only(events, StepDone)
-    assert events[-1].reason == "completed"
-    same_bits(before, last_weights(config))
-
-
-def test_a_damaged_last_checkpoint_is_told_and_the_one_before_continues(tiny):
-    whole, hurt = tiny("whole"), tiny("hurt")
-    train(whole)
-    train(hurt, stop_after=2, pick=EpochDone)
-    path = Path(hurt.out) / LAST
-    path.write_bytes(path.read_bytes()[:-7])
-    events = train(hurt, resume=True)
-    assert any("checkpoint before" in getattr(e, "message", "") for e in events)
-    same_bits(last_weights(whole), last_weights(hurt))
-    for name in (LAST, PREVIOUS):
-        (Path(hurt.out) / name).write_bytes(b"nothing")
-    with pytest.raises(ModelFileError, match="cut, altered"):
-        train(hurt, resume=True)
 
 
 def test_patience_ends_a_run_that_gets_no_better_also_after_a_resume(tiny):
@@ -255,103 +148,6 @@ def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tin
     assert all(np.isfinite(a).all() for a in last_weights(config).weights.values())
     logged = (Path(config.out) / "events.jsonl").read_text("utf-8").splitlines()
     assert json.loads(logged[-1])["event"] == "RunFailed"
-
-
-def test_a_full_disk_stops_with_a_sentence_and_the_run_resumes(tiny, monkeypatch):
-    whole, full = tiny("whole"), tiny("full")
-    train(whole)
-    from core import storage
-
-    written = []
-
-    def fail_sometimes(handle):
-        written.append(handle)
-        if len(written) == 12:
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(storage.os, "fsync", fail_sometimes)
-    with pytest.raises(StorageError, match="No space left on device"):
-        train(full)
-    monkeypatch.undo()
-    assert read_checkpoint(Path(full.out) / LAST).state.step > 0
-
-
-def test_changed_photos_are_refused_on_resume(tiny, tmp_path):
-    config = tiny()
-    train(config, stop_after=2)
-    added = tmp_path / "photos" / "green" / "new.png"
-    added.write_bytes((tmp_path / "photos" / "green" / "000.png").read_bytes() + b" ")
-    with pytest.raises(DataError, match="1 are new"):
-        train(config, resume=True)
-
-
-def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
-    config = tiny()
-    train(config, stop_after=1)
-    with pytest.raises(InputError, match="--resume"):
-        train(config)
-    assert train(config, overwrite=True)[-1].reason == "completed"
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    (foreign / "thesis.txt").write_text("mine")
-    with pytest.raises(InputError, match="not empty"):
-        train(replace(config, out=str(foreign)))
-    with pytest.raises(InputError, match="within the photos"):
-        train(replace(config, out=str(tmp_path / "photos" / "run")))
-
-
-def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("core.training.run_folder.os.access", lambda place, mode: place != tmp_path)
-    run = Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run()
-    with pytest.raises(InputError, match=f"Nothing may be written in {tmp_path}"):
-        next(run)
-
-
-def test_a_stop_before_the_first_step_writes_nothing(tiny):
-    config = tiny()
-    commands = Commands()
-    commands.stop()
-    events = list(Trainer(config).run(commands))
-    assert events[-1] == RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
-    assert not Path(config.out).exists()
-
-
-def test_a_pause_waits_for_the_word(tiny):
-    import threading
-
-    commands = Commands()
-    steps = 0
-    for event in Trainer(tiny(epochs=1)).run(commands):
-        if isinstance(event, StepDone):
-            steps += 1
-            commands.pause()
-            threading.Timer(0.05, commands.resume).start()
-    assert steps > 1
-
-
-def test_checkpoints_within_an_epoch_come_by_the_clock(tiny, monkeypatch):
-    config = tiny()
-    events = train(replace(config, checkpoint_seconds=0.1), stop_after=None)
-    assert len(only(events, CheckpointSaved)) >= config.epochs
-
-
-def test_two_processes_do_not_train_in_one_folder(tiny):
-    config = tiny()
-    first = Trainer(config).run()
-    while not isinstance(next(first), StepDone):
-        pass
-    with pytest.raises(InputError, match="Another process is training"):
-        train(config, resume=True)
-    first.close()
-    assert train(config, resume=True)[-1].reason == "completed"
-
-
-def test_what_a_crash_left_before_the_first_file_does_not_block_the_folder(tiny):
-    config = tiny()
-    Path(config.out).mkdir()
-    (Path(config.out) / ".lock").touch()
-    (Path(config.out) / "config.json.writing").write_text("{")
-    assert train(config)[-1].reason == "completed"
 
 
 def test_averaged_weights_get_statistics_of_their_own_and_the_run_goes_on_unchanged(tiny):
