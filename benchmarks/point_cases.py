@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from core.gpu import convolution, hopper_points
+from core.gpu import convolution, hopper_points, packing
 from core.gpu.hopper_point_steps import POINT
 from core.gpu.kernels import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.tile import Tile
@@ -117,7 +117,7 @@ def by_boxes(layer: Layer, tile: Tile, at: Mapping[str, int], processors: int) -
 def by_common(layer: Layer, at: Mapping[str, int], processors: int) -> list[Launch]:
     """What the plan launches without the copy engine, with the tiles of the table."""
     x, dx, y = _tensors(layer, at)
-    taps = convolution.taps_of(x, POINT, False)
+    taps = packing.taps_of(x, POINT, False)
     if layer.direction == "forward":
         return [convolution.forward("", "bf16", 1, x, y, POINT, taps, at["weight"], at["bias"], "relu")]
     weights, _ = convolution.backward_weight("", "bf16", 1, x, y, POINT, taps, at["partial"], processors)

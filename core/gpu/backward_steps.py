@@ -15,6 +15,7 @@ from core.gpu import (
     hopper_point_steps,
     hopper_steps,
     norm_steps,
+    packing,
     pointwise_steps,
     pool_launches,
     tiles,
@@ -135,7 +136,7 @@ def _fire(walk: Backward, one: Step, three: Step) -> None:
     rows, depth = frame.batch * dx.height * dx.width, 9 * dy.padded + second
     if size and second == dy.padded and tiles.prefers_halo(frame.arithmetic, rows, dx.padded, dy.padded, depth):
         weight = frame.packed(
-            f"halo backward:{three.node}", lambda: convolution.pack_halo(indices, size, frame.element, True)
+            f"halo backward:{three.node}", lambda: packing.pack_halo(indices, size, frame.element, True)
         )
         launch = convolution.halo(
             three.node, "backward_input", frame.arithmetic, frame.batch, dy, dx, weight, 0, "", mask, activation, add,
@@ -144,7 +145,7 @@ def _fire(walk: Backward, one: Step, three: Step) -> None:
         if launch.shared <= frame.shared:
             frame.add(launch)
             return
-    weight = frame.packed(f"backward:{three.node}", lambda: convolution.pack_backward(indices, frame.element))
+    weight = frame.packed(f"backward:{three.node}", lambda: packing.pack_backward(indices, frame.element))
     frame.add(
         convolution.backward_input(
             three.node, frame.arithmetic, frame.batch, dy, dx, read_window(three.attributes), weight, mask, activation,
@@ -172,14 +173,14 @@ def _convolution_input(walk: Backward, step: Step) -> None:
         window = POINT
         weight = frame.packed(
             f"backward:{step.node}",
-            lambda: convolution.pack_backward(
+            lambda: packing.pack_backward(
                 [pack_dense(frame, step, places, dx.channels)], frame.element
             ),
         )
     else:
         dx, window = frame.image(value, True), read_window(step.attributes)
         weight = frame.packed(
-            f"backward:{step.node}", lambda: convolution.pack_backward([frame.filters(step)], frame.element)
+            f"backward:{step.node}", lambda: packing.pack_backward([frame.filters(step)], frame.element)
         )
     frame.add(
         convolution.backward_input(
@@ -206,7 +207,7 @@ class _Reading:
 
     x: Tensor
     window: Window
-    taps: convolution.Taps
+    taps: packing.Taps
     make: Callable[[], Array]
 
 
@@ -242,7 +243,7 @@ def _read_input(frame: Frame, step: Step, filters: int, bias: bool) -> _Reading:
     shape = frame.layout.offsets[f"{step.node}.weight"][1]
     if step.op == "dense":
         x, places = frame.flat(step.inputs[0])
-        taps = convolution.taps_of(x, POINT, False)
+        taps = packing.taps_of(x, POINT, False)
 
         def make_dense() -> Array:
             rows = np.arange(shape[0])[:, None] * taps.total + places
@@ -251,9 +252,9 @@ def _read_input(frame: Frame, step: Step, filters: int, bias: bool) -> _Reading:
 
         return _Reading(x, POINT, taps, make_dense)
     x, window = frame.image(step.inputs[0]), window_of(frame, step)
-    taps = convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
+    taps = packing.taps_of(x, window, step.inputs[0].buffer == PHOTO)
     groups = int(step.attributes["groups"])  # type: ignore[arg-type]
-    return _Reading(x, window, taps, lambda: convolution.gradient_places(shape, taps, filters, bias, groups))
+    return _Reading(x, window, taps, lambda: packing.gradient_places(shape, taps, filters, bias, groups))
 
 
 def _partial_gradients(

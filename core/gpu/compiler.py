@@ -110,14 +110,9 @@ def _read(path: Path) -> tuple[str, str]:
     return ptx, head.removeprefix("// ")
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept."""
-    return user_kernel_folder()
-
-
 def _path(recipe: Recipe, capability: Capability) -> Path:
     key = hashlib.sha256(f"{_source_hash()} {_to_line(recipe)} {capability}".encode()).hexdigest()[:24]
-    return cache_folder() / f"{recipe.module}-{key}.ptx"
+    return user_kernel_folder() / f"{recipe.module}-{key}.ptx"
 
 
 @cache

@@ -14,6 +14,7 @@ from core.gpu import (
     hopper_point_steps,
     hopper_steps,
     norm_steps,
+    packing,
     pointwise_steps,
     pool_launches,
 )
@@ -94,15 +95,15 @@ def _expand(frame: Frame, one: Step, three: Step) -> None:
     x, out = frame.image(one.inputs[0]), frame.image(one.output)
     out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
     window = read_window(three.attributes)
-    taps, point = convolution.taps_of(x, window, False), convolution.taps_of(x, read_window(one.attributes), False)
+    taps, point = packing.taps_of(x, window, False), packing.taps_of(x, read_window(one.attributes), False)
     packs = [
         frame.packed(
             f"{s.node}.weight",
-            lambda s=s, t=t: convolution.pack_forward(frame.filters(s), t, frame.element),  # type: ignore[misc]
+            lambda s=s, t=t: packing.pack_forward(frame.filters(s), t, frame.element),  # type: ignore[misc]
         )
         for s, t in ((one, point), (three, taps))
     ]
-    depth = convolution.padded_depth(point.total, frame.element)
+    depth = packing.padded_depth(point.total, frame.element)
     half = convolution.Half(packs[0], bias_of(frame, one), one.output.shape[-1], depth)
     frame.add(
         convolution.forward(
@@ -190,8 +191,8 @@ def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
 
 
 def _photo_convolution(frame: Frame, step: Step, x: Tensor, out: Tensor, window: Window) -> Launch | None:
-    name, taps = f"{step.node}.weight", convolution.taps_of(x, window, True)
-    weight = frame.packed(name, lambda: convolution.pack_forward(frame.filters(step), taps, frame.element))
+    name, taps = f"{step.node}.weight", packing.taps_of(x, window, True)
+    weight = frame.packed(name, lambda: packing.pack_forward(frame.filters(step), taps, frame.element))
     return convolution.forward_photo(
         step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation,
         frame.processors, frame.shared,
@@ -204,7 +205,7 @@ def halo_forward(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | N
     if not size:
         return None
     weight = frame.packed(
-        f"halo:{name}", lambda: convolution.pack_halo([frame.filters(step)], size, frame.element, False)
+        f"halo:{name}", lambda: packing.pack_halo([frame.filters(step)], size, frame.element, False)
     )
     launch = convolution.halo(
         step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, bias_of(frame, step), step.activation,
@@ -217,8 +218,8 @@ def plain_forward(
     frame: Frame, step: Step, counting: Step | None, x: Tensor, out: Tensor, window: Window
 ) -> Launch:
     """The implicit product, with the sums of the batch norm `counting` if there is one."""
-    name, taps = f"{step.node}.weight", convolution.taps_of(x, window, step.inputs[0].buffer == PHOTO)
-    weight = frame.packed(name, lambda: convolution.pack_forward(frame.filters(step), taps, frame.element))
+    name, taps = f"{step.node}.weight", packing.taps_of(x, window, step.inputs[0].buffer == PHOTO)
+    weight = frame.packed(name, lambda: packing.pack_forward(frame.filters(step), taps, frame.element))
     launch = convolution.forward(
         step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation,
         statistics=int(counting is not None), photos=frame.places.control,
@@ -242,10 +243,10 @@ def pack_dense(frame: Frame, step: Step, places: np.ndarray, length: int) -> np.
 def _dense(frame: Frame, step: Step) -> None:
     (x, places), out = frame.flat(step.inputs[0]), frame.image(step.output)
     window = Window((1, 1), (1, 1), (0, 0, 0, 0))
-    taps = convolution.taps_of(x, window, False)
+    taps = packing.taps_of(x, window, False)
     name = f"{step.node}.weight"
     weight = frame.packed(
-        name, lambda: convolution.pack_forward(pack_dense(frame, step, places, x.channels), taps, frame.element)
+        name, lambda: packing.pack_forward(pack_dense(frame, step, places, x.channels), taps, frame.element)
     )
     frame.add(
         convolution.forward(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.gpu import convolution, hopper_points, tiles
+from core.gpu import convolution, hopper_points, packing, tiles
 from core.gpu.frame import Frame
 from core.gpu.kernels import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.tile import Tile
@@ -59,7 +59,7 @@ def gradients(frame: Frame, step: Step, masking: str, tile: Tile) -> tuple[Launc
         f"boxes backward:{step.node}",
         lambda: hopper_points.pack_point_gradients(frame.filters(step), parts, columns),
     )
-    size = convolution.partial_size(dy.padded, convolution.taps_of(x, POINT, False))
+    size = convolution.partial_size(dy.padded, packing.taps_of(x, POINT, False))
     return hopper_points.gradients(step.node, frame.batch, x, dy, dx, weight, masking, size, tile, frame.processors)
 
 
@@ -70,5 +70,5 @@ def filter_gradients(frame: Frame, step: Step, x: Tensor, dy: Tensor) -> tuple[L
     tile = tiles.boxes_filters(frame.batch * x.height * x.width, dy.padded, x.padded)
     if tile is None or point_filters.shared_bytes(tile) > frame.shared:
         return None
-    size = convolution.partial_size(dy.padded, convolution.taps_of(x, POINT, False))
+    size = convolution.partial_size(dy.padded, packing.taps_of(x, POINT, False))
     return hopper_points.filter_gradients(step.node, frame.batch, x, dy, size, tile, frame.processors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.gpu import convolution, hopper_convolution, hopper_points, hopper_rows, tiles
+from core.gpu import convolution, hopper_convolution, hopper_points, hopper_rows, packing, tiles
 from core.gpu.frame import Frame
 from core.gpu.launch import Launch, Tensor
 from core.gpu.plain_launches import bias_of
@@ -51,7 +51,7 @@ def _between(frame: Frame, step: Step) -> Tensor:
 def forward_pooled(frame: Frame, step: Step, following: Step) -> Launch:
     """The launch of both."""
     x, out, window = frame.image(step.inputs[0]), frame.image(following.output), _window(frame, step)
-    taps = convolution.taps_of(x, window, True)
+    taps = packing.taps_of(x, window, True)
     weight = frame.packed(
         f"parts:{step.node}.weight", lambda: hopper_convolution.pack_photo(frame.filters(step), taps)
     )
@@ -67,7 +67,7 @@ def gradient_pooled(frame: Frame, step: Step, following: Step) -> tuple[Launch, 
     x, window, dy = frame.image(step.inputs[0]), _window(frame, step), frame.image(following.output, True)
     return hopper_convolution.photo_gradient(
         step.node, frame.batch, x, step.output.shape, dy, places_of(frame, following, dy), window,
-        convolution.taps_of(x, window, True), frame.processors,
+        packing.taps_of(x, window, True), frame.processors,
     )  # fmt: skip
 
 

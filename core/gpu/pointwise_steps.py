@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.gpu import convolution
+from core.gpu import convolution, packing
 from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
@@ -39,7 +39,7 @@ def expand(frame: Frame, step: Step) -> None:
     assert norm is not None
     values = (
         x.address, _packed(frame, step, x, False), out.address, 0, 0, 0, _sums(frame, f"sums:{norm.node}", blocks, out),
-        frame.places.control, *_pixels(frame, x), convolution.padded_depth(x.padded, 2), x.pitch, out.pitch, 0,
+        frame.places.control, *_pixels(frame, x), packing.padded_depth(x.padded, 2), x.pitch, out.pitch, 0,
     )
     recipe = (out.padded, x.padded, False, -1)
     shared = pointwise_wide.shared_bytes(out.padded, x.padded, False)
@@ -63,7 +63,7 @@ def project(frame: Frame, step: Step) -> None:
     values = (
         x.address, saved_of(frame, before), _packed(frame, step, x, False), out.address,
         _sums(frame, f"sums:{behind.node}", blocks, out), frame.places.control, *_pixels(frame, x),
-        convolution.padded_depth(x.padded, 2), x.pitch, out.pitch,
+        packing.padded_depth(x.padded, 2), x.pitch, out.pitch,
     )
     recipe = (x.padded, out.padded, RELU[before.activation])
     shared = pointwise_narrow.forward_shared(x.padded, out.padded)
@@ -88,7 +88,7 @@ def expand_backward(walk: Backward, step: Step) -> None:
     values = (
         x.address, g.address, saved_of(frame, norm), _packed(frame, step, source, True), source.address, out.address,
         frame.use(f"partial:{step.node}", 4 * size * blocks), frame.places.control, *_pixels(frame, x),
-        convolution.padded_depth(x.padded, 2), x.pitch, g.pitch, source.pitch, out.pitch, int(add),
+        packing.padded_depth(x.padded, 2), x.pitch, g.pitch, source.pitch, out.pitch, int(add),
     )
     shared = pointwise_narrow.gradient_shared(x.padded, source.padded)
     frame.add(
@@ -116,7 +116,7 @@ def project_backward(walk: Backward, step: Step) -> None:
     values = (
         source.address, _packed(frame, step, source, True), out.address, x.address, saved_of(frame, norm),
         frame.use(f"partial:{step.node}", 4 * size * blocks), _sums(frame, f"dsums:{norm.node}", blocks, x),
-        frame.places.control, *_pixels(frame, x), convolution.padded_depth(source.padded, 2), source.pitch, out.pitch,
+        frame.places.control, *_pixels(frame, x), packing.padded_depth(source.padded, 2), source.pitch, out.pitch,
         x.pitch,
     )
     recipe = (x.padded, source.padded, True, RELU[norm.activation])
@@ -154,8 +154,8 @@ def _packed(frame: Frame, step: Step, read: Tensor, backward: bool) -> int:
 
     def make() -> Array:
         if backward:
-            return convolution.pack_backward([indices], frame.element)
-        return convolution.pack_forward(indices, convolution.Taps((1, 1), read.padded), frame.element)
+            return packing.pack_backward([indices], frame.element)
+        return packing.pack_forward(indices, packing.Taps((1, 1), read.padded), frame.element)
 
     return frame.packed(f"backward:{step.node}" if backward else f"{step.node}.weight", make)
 

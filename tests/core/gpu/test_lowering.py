@@ -7,7 +7,7 @@ import pytest
 
 from core.arena import lay_out
 from core.errors import DeviceError, KernelUnavailable
-from core.gpu import convolution, hopper_convolution
+from core.gpu import hopper_convolution, packing
 from core.gpu.backward_steps import backward_launches
 from core.gpu.compiler import Recipe
 from core.gpu.device import problem
@@ -159,10 +159,10 @@ def test_packed_filters_and_their_gradient_places_are_inverse():
     shape = (10, 3, 3, 12)
     x = Tensor(0, 9, 9, 12, 16, 2)
     window = Window((3, 3), (1, 1), (1, 1, 1, 1))
-    taps = convolution.taps_of(x, window, False)
+    taps = packing.taps_of(x, window, False)
     indices = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
-    packed = convolution.pack_forward(indices, taps, 2)
-    places = convolution.gradient_places(shape, taps, 16, False)
+    packed = packing.pack_forward(indices, taps, 2)
+    places = packing.gradient_places(shape, taps, 16, False)
     flat = packed[:, : taps.total].reshape(-1)
     assert np.array_equal(flat[places], indices.reshape(-1))
     assert (packed >= 0).sum() == indices.size
@@ -170,17 +170,17 @@ def test_packed_filters_and_their_gradient_places_are_inverse():
 
 def test_a_photos_window_is_unfolded_into_whole_fragments():
     photo = Tensor(0, 224, 224, 3, 4, 2)
-    taps = convolution.taps_of(photo, Window((7, 7), (2, 2), (0, 0, 0, 0)), True)
+    taps = packing.taps_of(photo, Window((7, 7), (2, 2), (0, 0, 0, 0)), True)
     assert (taps.kernel, taps.channels) == ((7, 1), 32)
     indices = np.arange(96 * 147, dtype=np.int32).reshape(96, 7, 7, 3)
-    packed = convolution.pack_forward(indices, taps, 2)
+    packed = packing.pack_forward(indices, taps, 2)
     assert packed[5, 3 * 32 + 2 * 4 + 1] == indices[5, 3, 2, 1]
 
 
 def test_halo_filters_hold_every_weight_once_and_the_fires_points_as_tenth_tap():
     three = np.arange(64 * 9 * 32, dtype=np.int32).reshape(64, 3, 3, 32)
     one = (three.size + np.arange(64 * 32, dtype=np.int32)).reshape(64, 1, 1, 32)
-    packed = convolution.pack_halo([three, one], 64, 2, True).reshape(32, 2, 10, 32)
+    packed = packing.pack_halo([three, one], 64, 2, True).reshape(32, 2, 10, 32)
     assert np.array_equal(np.sort(packed.reshape(-1)), np.arange(three.size + one.size))
     assert packed[7, 1, 9, 3] == one[35, 0, 0, 7]
     assert packed[7, 1, 0, 3] == three[35, 2, 2, 7]
@@ -194,9 +194,9 @@ def test_a_convolution_in_groups_is_packed_with_zeros_for_the_other_groups():
     assert np.array_equal(wide[:10, ..., :9], own[:10])
     assert np.array_equal(wide[10:, ..., 9:], own[10:])
     assert (wide >= 0).sum() == own.size
-    taps = convolution.taps_of(Tensor(0, 9, 9, 18, 24, 2), Window((3, 3), (1, 1), (1, 1, 1, 1)), False)
-    packed = convolution.pack_forward(wide, taps, 2)[:, : taps.total].reshape(-1)
-    places = convolution.gradient_places(own.shape, taps, 24, False, 2)
+    taps = packing.taps_of(Tensor(0, 9, 9, 18, 24, 2), Window((3, 3), (1, 1), (1, 1, 1, 1)), False)
+    packed = packing.pack_forward(wide, taps, 2)[:, : taps.total].reshape(-1)
+    places = packing.gradient_places(own.shape, taps, 24, False, 2)
     assert np.array_equal(packed[places], own.reshape(-1))
 
 
