@@ -19,12 +19,11 @@ from core.models import build, initial_weights
 from core.ops.network import forward
 from core.ops.photo import transform
 from core.tensor_file import read_tensor_file
-from core.training.checkpoint import LAST, VERSION, read_checkpoint
-from core.training.commands import Commands
+from core.training.checkpoint import LAST, VERSION
 from core.training.events import EpochDone, RunFinished, StepDone, Warned
 from core.training.teacher import Teachers, order_classes, read_teachers
-from core.training.trainer import Trainer
 from tests.helpers.noise import noise
+from tests.helpers.runs import last_weights, only, train
 
 pytestmark = pytest.mark.usefixtures("reference_plans")
 
@@ -35,23 +34,6 @@ def write_teacher(path, classes=("brown", "green"), size=16, name="cnn", tempera
     weights = {k: a + noise(k, a.shape).astype(np.float32) / 5 for k, a in initial_weights(graph, seed).items()}
     write_model(path, ModelFile(graph, weights, tuple(classes), size, temperature))
     return str(path)
-
-
-def train(config, *, stop_after=None, pick=StepDone, **how):
-    commands, events = Commands(), []
-    for event in Trainer(config, **how).run(commands):
-        events.append(event)
-        if stop_after is not None and sum(isinstance(e, pick) for e in events) == stop_after:
-            commands.stop()
-    return events
-
-
-def only(events, kind):
-    return [event for event in events if isinstance(event, kind)]
-
-
-def last_of(config):
-    return read_checkpoint(Path(config.out) / LAST)
 
 
 def said_by(model, classes, batch):
@@ -102,7 +84,7 @@ def test_stopped_and_resumed_is_the_same_as_never_stopped(tiny, tmp_path, model)
     wanted = train(whole)
     got = only(train(parted, stop_after=2), StepDone) + only(train(parted, resume=True), StepDone)
     assert [e.loss for e in got] == [e.loss for e in only(wanted, StepDone)]
-    one, other = last_of(whole), last_of(parted)
+    one, other = last_weights(whole), last_weights(parted)
     assert one.teachers == other.teachers
     assert len(one.teachers) == 1
     for name, array in one.weights.items():
@@ -140,7 +122,7 @@ def test_without_a_teacher_nothing_of_it_is_written(tiny):
     events = train(config)
     assert not any("Learning from" in event.message for event in only(events, Warned))
     assert "teachers" not in read_tensor_file(Path(config.out) / LAST, "checkpoint", VERSION).header
-    assert last_of(config).teachers == ()
+    assert last_weights(config).teachers == ()
     assert "Learned from" not in (Path(config.out) / "report.html").read_text("utf-8")
 
 
