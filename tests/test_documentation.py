@@ -9,8 +9,9 @@ from core.config import settings
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "datasets" / "README.md", *(ROOT / "docs").rglob("*.md")])
-FOREIGN = {"--help", "--rootdir"}
-"""Options of other programs."""
+SOURCES = [ROOT / "Makefile", *(path for part in ("app", "core") for path in (ROOT / part).rglob("*.py"))]
+FOREIGN = {"--help", "--rootdir", "GOMP_SPINCOUNT"}
+"""Options and environment variables of other programs."""
 
 
 def relative(path):
@@ -42,6 +43,8 @@ def test_what_a_page_names_is_there(page, options):
     modules = [ROOT / name.replace(".", "/") for name in re.findall(r"-m ((?:app|benchmarks|core)[\w.]*)", text)]
     assert not [str(m) for m in modules if not (m.with_suffix(".py").exists() or (m / "__main__.py").exists())]
     assert not set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text)) - options
+    variables = set(re.findall(r"`([A-Z][A-Z0-9_]{3,})=", text)) - FOREIGN
+    assert not [name for name in variables if not any(name in path.read_text("utf-8") for path in SOURCES)]
     makes = set(re.findall(r"`make ([a-z]+)`", text))
     assert not makes - set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
 
