@@ -25,6 +25,10 @@ TIED: Final = ("max_pool", "flatten", "concat")
 """Ops that only choose or move numbers: inputs and output share one scale, so nothing is rounded twice."""
 LEVELS: Final = 255
 LARGEST_WEIGHT: Final = 127
+"""All eight bits. Processors without VNNI add two products in 16 bits and saturate: on 136 validation photos the
+shipped model's divergence (KL) from float32 is then 0.0087 instead of 0.0056 in onnxruntime. Seven bits never saturate,
+and cost more everywhere: 0.0100.
+"""
 LARGEST_SUM: Final = 2**31 - 1
 
 

@@ -51,11 +51,17 @@ def test_eight_bits_answer_nearly_as_float32_and_the_loss_is_counted():
     assert (loss.photos, loss.float32) == (40, 0.9)
     assert loss.changed <= 6
     assert abs(loss.int8 - loss.float32) <= loss.changed / 40 + 1e-9
-    said = agreement(write_quantised_onnx(quantised), quantised, photos[:10])
-    assert said[0] == onnxruntime.__version__
-    assert said[1] >= 9
+    coarser = halved(quantised)
+    said = agreement(write_quantised_onnx(coarser), coarser, photos[:10])
+    assert said == (onnxruntime.__version__, 10)
     spoiled = replace_scale(quantised, "photo")
     assert measure_loss(spoiled, one, Labelled(photos, labels)).changed > loss.changed
+
+
+def halved(quantised):
+    """Weights of half as many steps: two products fit into 16 bits, where processors without VNNI add them up."""
+    weights = {n: np.rint(w / 2).astype(w.dtype) if n in quantised.steps else w for n, w in quantised.weights.items()}
+    return replace(quantised, weights=weights, steps={n: 2 * step for n, step in quantised.steps.items()})
 
 
 def replace_scale(quantised, name):
