@@ -32,6 +32,9 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 from core.errors import StorageError
 
+SWITCH_S: Final = 0.0005
+"""Seconds after which a thread that computes gives the interpreter away (Python: ten times that). A table asks for
+hundreds of texts while it is drawn, and each may wait so long: a click on a heading of 100,000 rows took 0.1 s."""
 PATIENCE: Final = 5.0
 """Seconds in which a window that was started in the same instant comes to listen."""
 
@@ -80,6 +83,7 @@ class Program:
         application.setApplicationDisplayName("LeafClinic")
         QGuiApplication.setDesktopFileName("leafclinic")
         application.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
+        sys.setswitchinterval(SWITCH_S)
         self.collector = Collector(application)
         self.crash = CrashReporter(application)
         self.crash.install()

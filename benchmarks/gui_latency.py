@@ -12,6 +12,7 @@ processor, as on a machine without a GPU; give QT_QPA_PLATFORM to change that.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import resource
@@ -31,6 +32,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 from PySide6.QtCore import QEventLoop, QObject, Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
+from app import collector
 from app.application import Program, start
 from app.process_thread import NICE
 from app.training.request import start_request
@@ -226,6 +228,8 @@ def time_results(program: Program) -> list[Row]:
     ]  # fmt: skip
     panel = program.window.go("diagnose")
     program.diagnosis.rows.append(rows)
+    gc.collect()
+    collector.rest()  # as it happens bit by bit while photos are diagnosed
     panel.coverage._on_model()
     wait(NAP_MS)
     table, gaps, found = panel.table.model(), Gaps(), []
@@ -388,8 +392,8 @@ def main() -> None:
         program.window.hide()
         program.close()
         print(f"took {time.perf_counter() - begun:.0f} s")
-        names = [row.name for row in rows]  # those of other parts stay in the file
-        write_results("gui_latency", rows, order=names, seconds=options.seconds, parts=options.only)
+        order = [row.name for row in rows]  # rows of other parts stay in the file
+        write_results("gui_latency", rows, order=order, seconds=options.seconds, parts=options.only)
 
 
 if __name__ == "__main__":

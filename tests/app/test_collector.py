@@ -1,0 +1,54 @@
+"""Cyclic garbage is collected in the window's thread, and what has lived long does not stop it."""
+
+import gc
+import weakref
+
+import pytest
+
+from app import collector
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def quiet():
+    """No collection but ours, as in the program."""
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    yield gc.get_freeze_count()
+    gc.unfreeze()
+    gc.enable()
+
+
+def due(monkeypatch, generation):
+    counts = [0, 0, 0]
+    counts[generation] = 10_000
+    monkeypatch.setattr(gc, "get_count", lambda: tuple(counts))
+
+
+def test_many_objects_are_walked_once(quiet, monkeypatch):
+    results = [[n, [n]] for n in range(collector.MANY)]
+    due(monkeypatch, 2)
+    collector.collect()
+    assert gc.get_freeze_count() >= quiet + 2 * len(results)
+    assert len(gc.get_objects(2)) < collector.MANY
+
+
+class Ring:
+    """Holds itself."""
+
+    def __init__(self):
+        self.ring = self
+
+
+def test_few_objects_stay_collectable(quiet, monkeypatch):
+    ring = Ring()
+    seen = weakref.ref(ring)
+    due(monkeypatch, 2)
+    collector.collect()
+    assert gc.get_freeze_count() <= quiet
+    del ring
+    assert seen() is not None
+    collector.collect()
+    assert seen() is None
