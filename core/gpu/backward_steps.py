@@ -25,7 +25,7 @@ from core.gpu.forward_steps import ends_in_head, is_fire, pack_dense, window_of
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
 from core.gpu.kernels import head_fast
-from core.gpu.launch import Launch, Tensor
+from core.gpu.launch import RELU, Launch, Tensor
 from core.gpu.norm_pairs import expands, projects
 from core.gpu.plain_launches import (
     combine_launch,
@@ -300,7 +300,7 @@ def _average(walk: Backward, step: Step) -> None:
     hw, lanes = dx.height * dx.width, lanes_of(dx)
     values = (
         dy.address, dx.address, mask.address if mask else 0, hw, lanes, dy.pitch, dx.pitch, mask.pitch if mask else 0,
-        convolution.RELU[activation] if mask else 0, int(add), 1 / hw,
+        RELU[activation] if mask else 0, int(add), 1 / hw,
     )
     frame.add(
         simple_launch(

@@ -14,7 +14,7 @@ from core.gpu.kernels import conv_tensor_core as product
 from core.gpu.kernels import conv_weight_gradient as gradient
 from core.gpu.kernels.fragments import ELEMENT, fast_divisor
 from core.gpu.kernels.tile import Tile
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.packing import Taps, padded_depth
 from core.ops.window import Window
 
@@ -24,8 +24,6 @@ output rows, the most that fit: 3 rows of 112 pixels are 11 pairs of fragments f
 
 STATISTICS: Final = 5
 """Place of the statistics' address among the arguments of the implicit product."""
-
-RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 
 
 @final

@@ -8,12 +8,11 @@ from typing import Final
 import numpy as np
 
 from core.gpu import convolution
-from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
 from core.gpu.kernels import depthwise_fast, depthwise_gradient, depthwise_walk
 from core.gpu.kernels.fragments import fast_divisor
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.norm_pairs import Between, between_norms, is_walkable
 from core.gpu.norm_steps import saved_of
 from core.gpu.plain_launches import SUM_BLOCKS, THREADS, bias_of, has_bias, lanes_of, simple_launch

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from core.gpu.compiler import Recipe
-from core.gpu.convolution import RELU, partial_size
+from core.gpu.convolution import partial_size
 from core.gpu.kernels import (
     halo_resident,
     halo_warpgroup,
@@ -17,7 +17,7 @@ from core.gpu.kernels import (
 )
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.kernels.tile import Tile
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.packing import Taps, pack_forward, taps_of
 from core.graph import Shape
 from core.ops.contract import Array

@@ -7,11 +7,10 @@ from typing import Final
 import numpy as np
 
 from core.gpu.compiler import Recipe
-from core.gpu.convolution import RELU
 from core.gpu.kernels import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.box_lines import PIXELS, line_bytes
 from core.gpu.kernels.tile import Tile
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.tensor_map import TensorMap
 from core.ops.contract import Array
 

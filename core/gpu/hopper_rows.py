@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.gpu.compiler import Recipe
-from core.gpu.convolution import RELU
 from core.gpu.kernels import halo_boxes as halo_boxes_kernel
 from core.gpu.kernels import row_gradient_boxes
 from core.gpu.kernels.fragments import fast_divisor
 from core.gpu.kernels.halo_boxes import HaloBoxes
 from core.gpu.kernels.row_gradient_boxes import RowBoxes
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.tensor_map import PhotoMap
 
 

@@ -8,6 +8,9 @@ from typing import Any, Final, final
 
 from core.gpu.compiler import Recipe
 
+RELU: Final = {"": 0, "relu": 1, "relu6": 2}
+"""An activation as the kernels' arguments say it."""
+
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
 from core.gpu.kernels import batch_norm_fast
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.norm_pairs import is_read_raw, is_undone_behind
 from core.gpu.plain_launches import SUM_BLOCKS, THREADS, lanes_of, simple_launch
 from core.gpu.thread_rows import lanes_a_row

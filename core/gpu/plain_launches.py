@@ -9,11 +9,10 @@ import numpy as np
 from core.errors import KernelUnavailable
 from core.gpu import control
 from core.gpu.compiler import Argument, Recipe
-from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
 from core.gpu.kernels import combine_fast, head_fast, photo_fast, softmax_fast
 from core.gpu.kernels.fragments import fast_divisor
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.graph import PHOTO
 from core.ops.random import threshold
 from core.program import Step, Value

@@ -8,12 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from core.gpu import convolution, packing
-from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
 from core.gpu.gradient_walk import Backward
 from core.gpu.kernels import pointwise_narrow, pointwise_wide
 from core.gpu.kernels.pointwise_tiles import MAX_FILTERS, Shape, shape_to_narrow, shape_to_wide
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.norm_pairs import norm_before, norm_behind
 from core.gpu.norm_steps import saved_of
 from core.gpu.plain_launches import simple_launch

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from core.gpu.compiler import Argument
-from core.gpu.convolution import RELU
 from core.gpu.frame import Frame
 from core.gpu.kernels import average_fast, pool_fast
 from core.gpu.kernels.fragments import fast_divisor
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.plain_launches import THREADS, lanes_of, simple_launch
 from core.ops.window import Window, read_window
 from core.program import Step

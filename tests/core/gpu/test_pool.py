@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.gpu.convolution import RELU
 from core.gpu.kernels import pool_fast
 from core.gpu.kernels.fragments import fast_divisor
+from core.gpu.launch import RELU
 from core.gpu.plain_launches import simple_launch
 from tests.helpers.emulated_gpu import Machine, Memory
 
