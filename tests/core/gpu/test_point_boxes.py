@@ -90,10 +90,10 @@ def test_the_forward_product(pixels, channels, filters, tile, machine):
 
 
 @pytest.mark.parametrize(
-    ("pixels", "channels", "filters", "tile"),
-    [(70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1)), (400, 200, 40, Tile(64, 128, 80, 2, 8, 1, 1))],
-)
-@pytest.mark.parametrize("masking", ["relu", ""])
+    ("pixels", "channels", "filters", "tile", "masking"),
+    [(70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1), "relu"), (70, 64, 16, Tile(64, 64, 32, 2, 4, 1, 1), ""),
+     (400, 200, 40, Tile(64, 128, 80, 2, 8, 1, 1), "relu")],
+)  # fmt: skip
 def test_both_gradients(pixels, channels, filters, tile, masking, machine):
     made, put = machine
     draw = np.random.default_rng(pixels)
