@@ -29,7 +29,7 @@ def test_every_pixel_is_the_references(side):
     rows = photo.identity_rows(COUNT, side, (34, 33))
     rows[0, 18:20], rows[1, 20:24], rows[1, 6:9], rows[1, 1] = (0.1, 1.2), (3, 4, 12, 15), (0.8, 0.1, 0.2), 0.05
     index = np.array([4, 1], np.int32)
-    _, at_index, at_rows, size = control.places(PHOTOS)
+    _, at_index, at_rows, _, size = control.places(PHOTOS)
     block, source = memory.reserve(size), memory.reserve(photos.nbytes + BEHIND)
     memory.put(source, photos)
     settings = np.zeros(1, control.SETTINGS)
