@@ -25,6 +25,7 @@ from core.gpu.kernels.bulk_copy import (
 )
 from core.gpu.kernels.epilogue import make_staging, make_writing
 from core.gpu.kernels.fragments import divide
+from core.gpu.kernels.ring import make_advance
 from core.gpu.kernels.row_gradient_boxes import BOX, FILLED, SHARED, UNIT
 from core.gpu.kernels.warpgroup import TILE, high_word, low_word, make_products, make_wait, uniform
 from core.gpu.kernels.wgmma import show_to_tensor_cores
@@ -164,6 +165,7 @@ def make_halo_boxes(
         first_only=CH // 2,
     )  # fmt: skip
     keep_one, finish, send = make_wait(NACC, 1), make_wait(NACC, 0), make_sender(shape)
+    advance = make_advance(ST)
     stage_out = make_staging(2, (MT, BN // 8), BN * 2 + 16, TILE)
     write_out = make_writing(2, BM, BN, TH, _pixel_of)
 
@@ -214,9 +216,7 @@ def make_halo_boxes(
                     wait_for(free, parity)
                     send(ring, full, before, map_x, map_second, weight, later, n, y)
             before = slot
-            slot = u32(slot + u32(1))
-            if slot == u32(ST):
-                slot, parity = u32(0), u32(parity ^ u32(1))
+            slot, parity = advance(slot, parity)
         finish(acc)
         cuda.syncthreads()
         stage_out(acc, ring, i32(wm + (warp & 3) * 16), i32(0), lane, u64(0), i32(0), i32(BN), i32(0))

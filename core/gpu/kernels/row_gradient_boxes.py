@@ -30,6 +30,7 @@ from core.gpu.kernels.bulk_copy import (
 )
 from core.gpu.kernels.fragments import ONES, divide
 from core.gpu.kernels.lanes import in_turn
+from core.gpu.kernels.ring import make_advance
 from core.gpu.kernels.warpgroup import TILE, Place, low_word, make_products, make_wait, uniform
 from core.gpu.kernels.wgmma import show_to_tensor_cores
 from core.gpu.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
@@ -209,7 +210,7 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
     wide, narrow = shape.products()
     products = make_products(3 * line, wide, (True, True), narrow=narrow)
     keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
-    send, store = make_sender(shape), make_store(shape)
+    send, store, advance = make_sender(shape), make_store(shape), make_advance(ST)
     COUNTS, ONE = [(begin // 16, (end - begin) // 16) for begin, end in GAPS], ONES["bf16"]
 
     def make_clear(first: int, count: int, value: int) -> Any:
@@ -266,9 +267,7 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
                     wait_for(free, parity)
                     send(ring, full, before, map_x, map_dy, bf, later, turns, t_mul, t_shift)
             before = slot
-            slot = u32(slot + u32(1))
-            if slot == u32(ST):
-                slot, parity = u32(0), u32(parity ^ u32(1))
+            slot, parity = advance(slot, parity)
             turn = i32(turn + 1)
         finish(acc)
         mine = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * i64(size) * 4))
