@@ -18,14 +18,12 @@ from core.gpu.kernels.bulk_copy import (
     copy_bytes,
     copy_photo_box,
     expect_bytes,
-    make_barrier,
     prefetch_map,
-    show_barriers,
     wait_for,
 )
 from core.gpu.kernels.epilogue import make_staging, make_writing
 from core.gpu.kernels.fragments import divide
-from core.gpu.kernels.ring import make_advance
+from core.gpu.kernels.ring import make_advance, make_opening
 from core.gpu.kernels.row_gradient_boxes import BOX, FILLED, SHARED, UNIT
 from core.gpu.kernels.warpgroup import TILE, high_word, low_word, make_products, make_wait, uniform
 from core.gpu.kernels.wgmma import show_to_tensor_cores
@@ -165,7 +163,7 @@ def make_halo_boxes(
         first_only=CH // 2,
     )  # fmt: skip
     keep_one, finish, send = make_wait(NACC, 1), make_wait(NACC, 0), make_sender(shape)
-    advance = make_advance(ST)
+    advance, open_ring = make_advance(ST), make_opening(ST, TH // 32)
     stage_out = make_staging(2, (MT, BN // 8), BN * 2 + 16, TILE)
     write_out = make_writing(2, BM, BN, TH, _pixel_of)
 
@@ -181,10 +179,7 @@ def make_halo_boxes(
         n = i32(divide(u32(cuda.blockIdx.x), t_mul, t_shift))
         y = i32((i32(cuda.blockIdx.x) - n * turns) * R)
         if tid == 0:
-            for number in range(ST):
-                make_barrier(u32(full + u32(8 * number)), u32(1))
-                make_barrier(u32(empty + u32(8 * number)), u32(TH // 32))
-            show_barriers()
+            open_ring(full, empty)
         if tid < BUFFERS * UNITS:  # the right edge of the last row
             at = u32(ring + u32(tid // UNITS * SPAN + EDGE + tid % UNITS * 16))
             shared_store4(at, u32(0), u32(0), u32(0), u32(0))

@@ -20,15 +20,13 @@ from core.gpu.kernels.bulk_copy import (
     commit_boxes,
     copy_box,
     expect_bytes,
-    make_barrier,
     prefetch_map,
-    show_barriers,
     store_box,
     wait_for,
     wait_stored,
 )
 from core.gpu.kernels.lanes import activate, in_turn
-from core.gpu.kernels.ring import make_advance
+from core.gpu.kernels.ring import make_advance, make_opening
 from core.gpu.kernels.tile import Tile
 from core.gpu.kernels.warpgroup import high_word, low_word, make_products, make_wait, meet, meet_many
 from core.gpu.kernels.wgmma import show_to_tensor_cores
@@ -138,6 +136,7 @@ def make_point_convolution(numbers: tuple[int, ...], activation: int) -> Any:
     product = make_products(BN, [[(2 * k, 0, 2 * k * BN) for k in range(LINE // 32)]])
     keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
     send, advance, twist = make_sender(tile), make_advance(ST), make_twist(OLINE)
+    open_ring = make_opening(GROUPS * ST, 4)
     wait_all, wait_read = WAIT_COPIES[0], WAIT_READ[0]
     begin = in_turn([make_begin(j) for j in range(BN // 8)])
     store = in_turn([make_store(j, OLINE, activation) for j in range(BN // 8)])
@@ -167,10 +166,7 @@ def make_point_convolution(numbers: tuple[int, ...], activation: int) -> Any:
         thread, bn = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * BN)
         lane, warp = i32(thread & 31), i32(thread >> 5)
         if thread == 0:
-            for number in range(GROUPS * ST):
-                make_barrier(u32(full + u32(8 * number)), u32(1))
-                make_barrier(u32(empty + u32(8 * number)), u32(4))
-            show_barriers()
+            open_ring(full, empty)
         cuda.syncthreads()  # the barriers stand
         if warp == 4 * GROUPS:
             if lane == 0:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from core.gpu.cuda import cuda, device_function, types
 from core.gpu.kernels.box_lines import PIXELS, box_bytes, high_word_of, line_bytes
-from core.gpu.kernels.bulk_copy import arrive, make_barrier, prefetch_map, show_barriers, wait_for
+from core.gpu.kernels.bulk_copy import arrive, prefetch_map, wait_for
 from core.gpu.kernels.lanes import in_turn
 from core.gpu.kernels.point_gradients import BOX, CHANNELS, make_sender
-from core.gpu.kernels.ring import make_advance
+from core.gpu.kernels.ring import make_advance, make_opening
 from core.gpu.kernels.tile import Tile
 from core.gpu.kernels.warpgroup import high_word, low_word, make_products, make_wait
 from core.gpu.kernels.wgmma import show_to_tensor_cores
@@ -50,6 +50,7 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
     filters_of = make_products(NARROW, [[(k * 128, 0, k * LINE) for k in range(PIXELS // 16)]], (True, True))
     biases_of = make_products(8, [[(k * 128, 0, 0) for k in range(PIXELS // 16)]], (True, False))
     finish, finish_biases, send, advance = make_wait(NACC, 0), make_wait(4, 0), make_sender(tile), make_advance(ST)
+    open_ring = make_opening(ST, 4 * GROUPS)
 
     def make_write(j: int) -> Any:
         @device_function
@@ -79,10 +80,7 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
         thread, bn = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * BN)
         lane, warp = i32(thread & 31), i32(thread >> 5)
         if thread == 0:
-            for number in range(ST):
-                make_barrier(u32(full + u32(8 * number)), u32(1))
-                make_barrier(u32(empty + u32(8 * number)), u32(4 * GROUPS))
-            show_barriers()
+            open_ring(full, empty)
         if thread < ONES // 4:
             shared_store1(u32(ones + u32(thread * 4)), u32(0x3F803F80))
         show_to_tensor_cores()

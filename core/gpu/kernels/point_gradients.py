@@ -19,15 +19,13 @@ from core.gpu.kernels.bulk_copy import (
     commit_boxes,
     copy_box,
     expect_bytes,
-    make_barrier,
     prefetch_map,
-    show_barriers,
     store_box,
     wait_for,
     wait_stored,
 )
 from core.gpu.kernels.lanes import UNPACK, in_turn, passes
-from core.gpu.kernels.ring import make_advance
+from core.gpu.kernels.ring import make_advance, make_opening
 from core.gpu.kernels.tile import Tile
 from core.gpu.kernels.warpgroup import high_word, low_word, make_products, make_wait, meet
 from core.gpu.kernels.wgmma import show_to_tensor_cores
@@ -189,6 +187,7 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
     finish_inputs, finish_filters = make_wait(NDX, 0), make_wait(NDW, 0)
     send, add_biases, twist = make_sender(tile), make_bias_warp(tile), make_twist(128)
     wait_all, keep_reading, advance = WAIT_COPIES[0], WAIT_READ[1], make_advance(ST)
+    open_ring = make_opening(ST, GROUPS + 1)
     (read_first, write_first), (read_rest, write_rest) = make_mask(masking, 0), make_mask(masking, 4)
 
     def make_write(j: int) -> Any:
@@ -213,10 +212,7 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
         lane, warp = i32(thread & 31), i32(thread >> 5)
         out = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * i64(size) * 4))
         if thread == 0:
-            for number in range(ST):
-                make_barrier(u32(full + u32(8 * number)), u32(1))
-                make_barrier(u32(empty + u32(8 * number)), u32(GROUPS + 1))
-            show_barriers()
+            open_ring(full, empty)
         for i in range(thread, PARTS * BN, TH + 64):
             part, c = i32(i // BN), i32(i % BN)
             copy_async16(u32(filters + u32(i * 16)), u64(weight + u64(i64(part * columns + bn + c) * 16)), u32(16))

@@ -9,8 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 from core.gpu.cuda import device_function, types
+from core.gpu.kernels.bulk_copy import make_barrier, show_barriers
 
 u32 = types.uint32
+
+
+def make_opening(stages: int, users: int) -> Any:
+    """Device function of one thread that makes the barriers of so many slices, each emptied by so many arrivals."""
+
+    @device_function
+    def open_ring(full, empty):
+        for number in range(stages):
+            make_barrier(u32(full + u32(8 * number)), u32(1))
+            make_barrier(u32(empty + u32(8 * number)), u32(users))
+        show_barriers()
+
+    return open_ring
 
 
 def make_advance(stages: int) -> Any:

@@ -23,14 +23,12 @@ from core.gpu.kernels.bulk_copy import (
     arrive,
     copy_photo_box,
     expect_bytes,
-    make_barrier,
     prefetch_map,
-    show_barriers,
     wait_for,
 )
 from core.gpu.kernels.fragments import ONES, divide
 from core.gpu.kernels.lanes import in_turn
-from core.gpu.kernels.ring import make_advance
+from core.gpu.kernels.ring import make_advance, make_opening
 from core.gpu.kernels.warpgroup import TILE, Place, low_word, make_products, make_wait, uniform
 from core.gpu.kernels.wgmma import show_to_tensor_cores
 from core.gpu.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
@@ -211,6 +209,7 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
     products = make_products(3 * line, wide, (True, True), narrow=narrow)
     keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
     send, store, advance = make_sender(shape), make_store(shape), make_advance(ST)
+    open_ring = make_opening(ST, WARPS)
     COUNTS, ONE = [(begin // 16, (end - begin) // 16) for begin, end in GAPS], ONES["bf16"]
 
     def make_clear(first: int, count: int, value: int) -> Any:
@@ -235,10 +234,7 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
         turn = i32(i32(cuda.blockIdx.x) * each)
         end = i32(min(turn + each, total))
         if tid == 0:
-            for number in range(ST):
-                make_barrier(u32(full + u32(8 * number)), u32(1))
-                make_barrier(u32(empty + u32(8 * number)), u32(WARPS))
-            show_barriers()
+            open_ring(full, empty)
         clear(ring, tid)
         show_to_tensor_cores()
         cuda.syncthreads()  # the barriers stand, and what no box fills is there
