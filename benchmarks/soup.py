@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.validation import Score, describe, find_photos, score
+from core.diagnosis.learned_photos import join_learned
 from core.diagnosis.model_card import DATA
 from core.diagnosis.model_file import ModelFile, in_half, read_model, write_model
 from core.diagnosis.prediction import Predictor
@@ -154,7 +155,8 @@ def main() -> None:
     made = bare(models[0], mean_weights([models[i] for i in taken.members]), options.views, options.half)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     told = {DATA: {"sources": [made_of(options.models, taken.members)]}}
-    write_model(options.out, replace(made, sections=told))
+    learned = join_learned([models[i].learned for i in taken.members])
+    write_model(options.out, replace(made, sections=told, learned=learned))
     if options.figures:
         figures = {"models": [p.name for p in options.models], "tried": [asdict(t) for t in tried],
                    "taken": asdict(taken)}

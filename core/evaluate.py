@@ -99,6 +99,10 @@ def describe_json(judged: Judged) -> dict[str, object]:
         found["field"] = describe_json(Judged(judged.field))
     if judged.answered is not None:
         found["coverage"] = asdict(judged.answered)
+    if judged.known:
+        found["overlap"] = judged.overlap and [asdict(part) for part in judged.overlap]
+    if judged.fresh is not None:
+        found["not_learned"] = describe_json(Judged(judged.fresh))
     return found
 
 
@@ -109,7 +113,10 @@ def describe_text(judged: Judged, split: str) -> str:
         wrong = [(n, figures.classes[j]) for j, n in enumerate(figures.confusion[i]) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
-    told = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", describe_places(judged.parts)]
+    told = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *judged.known]
+    if judged.fresh is not None:
+        told.append(describe_accuracy(judged.fresh, "other"))
+    told.append(describe_places(judged.parts))
     if judged.answered is not None:
         told.append(judged.answered.describe())
     return "\n".join(filter(None, told)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"

@@ -15,6 +15,11 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}{SPACE}%" if math.isfinite(share) else "–"
 
 
+def plain_percent(share: float, digits: int = 1) -> str:
+    """The same in a sentence for a terminal, with a plain space; `keep_percents` sees to it elsewhere."""
+    return percent(share, digits).replace(SPACE, " ")
+
+
 def percents(low: float, high: float, digits: int = 1) -> str:
     """Two shares, as the bounds of an interval: "97.7–98.7 %"."""
     return f"{100 * low:.{digits}f}–{100 * high:.{digits}f}{SPACE}%"

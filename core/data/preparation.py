@@ -50,6 +50,10 @@ class PhotoSet:
         """Rows of a split (TRAIN, VALIDATION, TEST) whose photos can be used, int64."""
         return np.flatnonzero(self.splits == split)
 
+    def contents(self, split: int) -> Array:
+        """SHA-256 of the files of a split, uint8 ``(N, 32)``."""
+        return np.asarray(self.cache.content[self.rows(split)])
+
 
 def cache_side(config: RunConfig) -> int:
     """Side of the cached photos: the largest that the network sees, in training or in use.

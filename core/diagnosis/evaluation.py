@@ -19,6 +19,7 @@ from core.data.source import open_photos
 from core.data.split_file import read_split
 from core.diagnosis.answered import Answered, count_answered
 from core.diagnosis.figures import Figures, judge
+from core.diagnosis.learned_photos import Overlap, describe_overlap, measure_overlap
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.parts import Part, beside_field, part_by_setting
 from core.diagnosis.prediction import Answer, Predictor, choose_device
@@ -43,13 +44,21 @@ class Mistake:
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A set of photos judged, by place where that is known, the user's own field photos, the slider's effect, and what
-    was named wrong, the surest first."""
+    was named wrong, the surest first.
+
+    overlap: how many of these photos, and of the field photos, the model has learned from; None where its file does not
+    say; known: the same in sentences. fresh: the figures on the photos among them that it has not learned from, where
+    it has from others.
+    """
 
     figures: Figures
     parts: tuple[Part, ...] = ()
     field: Figures | None = None
     answered: Answered | None = None
     mistakes: tuple[Mistake, ...] = ()
+    overlap: tuple[Overlap, ...] | None = None
+    known: tuple[str, ...] = ()
+    fresh: Figures | None = None
 
 
 def judge_model(
@@ -73,17 +82,31 @@ def judge_model(
         labels = places[dataset.labels[kept]]
         answers = _answers(made, cache.photos, cache.slots[kept])
         figures, right = _judge(answers, labels, model)
+        judging, fresh = [("judged", cache.content[kept])], _judge_fresh(answers, labels, cache.content[kept], model)
         parts = () if settings is None else part_by_setting(right, labels, model.classes, [settings[i] for i in kept])
         field = None
         if own is not None:
             field, _ = _judge(_answers(made, own.cache.photos, own.slots), own.labels, model)
+            judging.append(("field", own.cache.content[own.cache.kept]))
         parts = beside_field(parts, "these photos", figures, field)
         answered = None
         if coverage is not None:
             words = [made.judge(answer, coverage).word for answer in answers]
             answered = count_answered(words, labels, right, model.classes, coverage)
     mistakes = _mistakes(answers, dataset, kept[~right], np.flatnonzero(~right), model)
-    return Judged(figures, parts, field, answered, mistakes), (*skipped, *(own.warnings if own else ()))
+    judged = Judged(
+        figures, parts, field, answered, mistakes, measure_overlap(model.learned, judging),
+        describe_overlap("The model", model.learned, judging), fresh,
+    )  # fmt: skip
+    return judged, (*skipped, *(own.warnings if own else ()))
+
+
+def _judge_fresh(answers: Sequence[Answer], labels: Array, content: Array, model: ModelFile) -> Figures | None:
+    """Figures on the photos that the model has not learned from; None where that is all of them or none."""
+    if model.learned is None:
+        return None
+    rows = np.flatnonzero(~model.learned.knows(content)).tolist()
+    return _judge([answers[row] for row in rows], labels[rows], model)[0] if 0 < len(rows) < len(labels) else None
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from core.diagnosis.learned_photos import join_learned
 from core.diagnosis.model_file import ModelFile
 from core.errors import ModelFileError
 from core.models.joined import join_graphs, join_weights
@@ -27,4 +28,5 @@ def join_models(models: Sequence[ModelFile]) -> ModelFile:
     return replace(
         first, graph=join_graphs(graphs), weights=join_weights(graphs, [model.weights for model in models]),
         temperature=1.0, figures={}, sections={}, extra={}, half=False, steps={},
+        learned=join_learned([model.learned for model in models]),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from core.diagnosis.background import ReadingLeaf
 from core.diagnosis.calibration import describe_error
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.coverage import at_coverage
+from core.diagnosis.learned_photos import MARK_BYTES
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
 from core.percent import keep_percents, percent, percents
@@ -94,6 +95,10 @@ def _data(model: ModelFile) -> Chapter:
         points.append(f"Licence: {model.licence}")
     if model.data_hash:
         points.append(f"Training data (SHA-256 over paths, classes and contents): `{model.data_hash}`")
+    if model.learned is not None:
+        marks = model.learned.marks
+        points.append(f"It knows {len(marks):,} photos again from which it has learned, by {MARK_BYTES} bytes of each "
+                      f"one's SHA-256 ({1e-3 * marks.nbytes:.1f} kB in the file), which show nothing of the photo.")
     return Chapter("What it was taught", points=tuple(points))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.diagnosis.learned_photos import LearnedPhotos, checked_marks
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
 from core.diagnosis.views import VIEWS
 from core.errors import DataError, ModelFileError
@@ -33,6 +34,8 @@ MAX_VALUES: Final = 1 << 27
 
 EXTRA: Final = "extra/"
 """Prefix of arrays that are not weights, such as statistics for the rejection of unknown photos."""
+LEARNED: Final = "learned_photos"
+"""Name of the array of marks, and in the header of what is said of it."""
 
 
 @final
@@ -46,6 +49,7 @@ class ModelFile:
     sections: further JSON objects by name ("rejection", "thresholds"); extra: further arrays by name.
     half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_half`).
     steps: of filters and dense weights that lie there in eight bits, by full name (`in_eight_bits`).
+    learned: the photos that the weights were made by, None where the file does not say.
     views: with 2 an answer is the mean over photo and mirror image (`core.diagnosis.views`), and all that the file
     tells of itself is of such answers.
     """
@@ -63,6 +67,7 @@ class ModelFile:
     half: bool = False
     views: int = 1
     steps: Mapping[str, Array] = field(default_factory=dict)
+    learned: LearnedPhotos | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -82,7 +87,7 @@ class ModelFile:
     @property
     def stored_bytes(self) -> int:
         """Of all arrays as they lie in the file."""
-        return sum(array.nbytes for array in (*to_tensors(self.stored).values(), *self.extra.values()))
+        return sum(array.nbytes for array in (*to_tensors(self.stored).values(), *_other_arrays(self).values()))
 
 
 def in_half(model: ModelFile) -> ModelFile:
@@ -130,13 +135,25 @@ def write_model(path: Path, model: ModelFile) -> None:
         "figures": dict(model.figures),
         "sections": dict(model.sections),
     }
-    arrays = {**to_tensors(model.stored), **{EXTRA + name: array for name, array in model.extra.items()}}
+    if model.learned is not None:
+        header[LEARNED] = {"whole": model.learned.whole}
+    arrays = {**to_tensors(model.stored), **{EXTRA + name: array for name, array in _other_arrays(model).items()}}
     write_tensor_file(path, "model", VERSION, header, arrays)
+
+
+def _other_arrays(model: ModelFile) -> dict[str, Array]:
+    """All that are not weights."""
+    return {**model.extra, **({} if model.learned is None else {LEARNED: model.learned.marks})}
 
 
 def find_model(path: Path) -> Path:
     """The model file itself, also where a run folder was named."""
     return path / BEST if path.is_dir() else path
+
+
+def model_name(path: Path) -> str:
+    """Of the file, or of the run whose best model it is."""
+    return path.parent.name if path.name == BEST else path.name
 
 
 def read_model(path: Path) -> ModelFile:
@@ -166,6 +183,7 @@ def _checked(file: TensorFile) -> ModelFile:
     classes = tuple(str(name) for name in header["classes"])
     stored = from_tensors({n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)})
     extra = {n.removeprefix(EXTRA): a for n, a in file.tensors.items() if n.startswith(EXTRA)}
+    learned = _read_learned(header, extra.pop(LEARNED, None))
     _check_sizes(graph)
     _check_weights(graph, stored.weights)
     endless = [name for name, array in extra.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
@@ -185,8 +203,16 @@ def _checked(file: TensorFile) -> ModelFile:
     return ModelFile(
         graph, stored.weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
         {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra,
-        stored.half, views, stored.steps,
+        stored.half, views, stored.steps, learned,
     )
+
+
+def _read_learned(header: Mapping[str, Any], marks: Array | None) -> LearnedPhotos | None:
+    if marks is None and LEARNED not in header:
+        return None
+    if marks is None or LEARNED not in header:
+        raise ModelFileError("Half of the file's record of the photos that it learned from is missing.")
+    return checked_marks(marks, header[LEARNED]["whole"])
 
 
 def _check_sizes(graph: Graph) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.diagnosis import model_card
 from core.diagnosis.figures import Figures
-from core.diagnosis.model_file import BEST, ModelFile, read_model, write_model
+from core.diagnosis.model_file import BEST, ModelFile, model_name, read_model, write_model
 from core.ops.contract import Array
 from core.percent import percent
 from core.training.events import Progress, RunJudged
@@ -43,6 +43,7 @@ def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], fig
         classes=setup.classes,
         source_side=setup.photos.cache.side,
         data_hash=setup.fingerprint,
+        learned=setup.learned,
         figures={
             "epoch": float(epoch + 1), "validation_photos": float(figures.photos),
             "validation_accuracy": figures.accuracy, "validation_loss": figures.loss,
@@ -87,8 +88,8 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
         sources.append(f"{photos.leak.leaked} of {photos.leak.held_out} held-out photos have a photo of the same group "
                        "in training.")
     if setup.config.start:
-        sources.append(f"Training started from the weights of {Path(setup.config.start).name}; where photos that those "
-                       "had learned from are among these, the figures below are too kind.")
+        start = model_name(Path(setup.config.start))
+        sources += [f"Training started from the weights of {start}.", *setup.origin_words]
     if setup.teachers is not None:
         share, names = setup.config.teacher_share, setup.teachers.names
         sources.append(f"Learned from {names}: {percent(share, 0)} of what each photo taught was their answer, the "

@@ -18,17 +18,19 @@ from core.data.loader import Loader
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
 from core.diagnosis.grounds import swap_for
+from core.diagnosis.learned_photos import LearnedPhotos, learned_from
 from core.diagnosis.photo_size import with_photo_side
 from core.errors import DeviceError, OutOfMemory
 from core.graph import Graph
 from core.ops.builder import with_loss
+from core.ops.contract import Array
 from core.optim.settings import optimizer_of
 from core.plan import compile_plan, cuda_problem
 from core.training.commands import Commands
 from core.training.events import Progress
 from core.training.relay import Relay
 from core.training.teacher import Teachers, describe_teachers, read_teachers
-from core.training.transfer import adopt, first_network, frozen_parameters, read_origin
+from core.training.transfer import adopt, describe_origin, first_network, frozen_parameters, read_origin
 from core.training.validation import Validator, compile_inference
 
 AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
@@ -46,7 +48,8 @@ class Setup:
     """A run that is ready for its first step.
 
     `graph` ends with the logits; the plan's own has the loss too. `graph_in_use` is the same network for the
-    photos of validation and use, which may be larger than those of training.
+    photos of validation and use, which may be larger than those of training. `learned` is what the weights will have
+    learned from, `origin_words` say which of the judging photos the first ones know.
     """
 
     config: RunConfig
@@ -58,6 +61,8 @@ class Setup:
     plan: Plan
     teachers: Teachers | None
     validator: Validator
+    learned: LearnedPhotos
+    origin_words: tuple[str, ...]
     train: Loader
     validation: Loader
     test: Loader | None
@@ -89,8 +94,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.dataset.classes
     network = first_network(config, origin, classes)
-    graph = network.graph
-    used = graph_in_use(config, graph)
+    graph, used = network.graph, graph_in_use(config, network.graph)
     if device == "cuda":
         yield Progress("compile", 0, 0)
     plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
@@ -102,16 +106,19 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     if teachers is not None:
         teachers.borrow_photos(plan)
-    identity = fingerprint(photos)
-    told = (*told, *describe_teachers(lessons, config.teacher_share, identity))
+    identity, judging = fingerprint(photos), judging_contents(photos, field)
+    told = (*told, *describe_teachers(lessons, config.teacher_share, identity, judging))
+    origin_words = describe_origin(origin, judging)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, fingerprint=identity, graph=graph, graph_in_use=used,
         device=device, plan=plan, teachers=teachers, validator=validator,
+        learned=learned_from(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
+        origin_words=origin_words,
         train=_loader(config, photos, TRAIN, batch, resident, swap),
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
         field=None if field is None else _field_loader(config, field, VALIDATION_BATCH[device]),
-        warnings=(*note, *told, *network.notes, *photos.warnings, *(field.warnings if field else ())),
+        warnings=(*note, *told, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
     )  # fmt: skip
 
 
@@ -159,6 +166,14 @@ def _open_field(
         told = f"{common} of the field photos are also among the other photos: the figure on them is too good."
         field = replace(field, warnings=(*field.warnings, told))
     return field
+
+
+def judging_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tuple[str, Array], ...]:
+    """Kind and content of the photos by which a run is judged."""
+    sets = [("validation", photos.contents(VALIDATION)), ("test", photos.contents(TEST))]
+    if field is not None:
+        sets.append(("field", field.cache.content[field.cache.kept]))
+    return tuple((kind, content) for kind, content in sets if len(content))
 
 
 def _swap_grounds(

@@ -19,11 +19,13 @@ import numpy as np
 from core.config import RunConfig
 from core.device import PhotoBatch, Plan
 from core.diagnosis.figures import softmax
-from core.diagnosis.model_file import BEST, ModelFile, find_model, read_model
+from core.diagnosis.learned_photos import describe_overlap, measure_overlap
+from core.diagnosis.model_file import ModelFile, find_model, model_name, read_model
 from core.diagnosis.photo_size import with_photo_side
 from core.errors import ModelFileError
 from core.graph import Graph
 from core.ops.contract import Array
+from core.percent import plain_percent
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 from core.training.step import pair_with_next, split_batch
@@ -43,8 +45,7 @@ class Teacher:
 
     @property
     def name(self) -> str:
-        """Of the file, or of the run whose best model it is."""
-        return self.path.parent.name if self.path.name == BEST else self.path.name
+        return model_name(self.path)
 
 
 def read_teachers(config: RunConfig) -> tuple[Teacher, ...]:
@@ -61,17 +62,29 @@ def _read(path: Path, side: int) -> Teacher:
     return Teacher(path, model, with_photo_side(model.graph, side), digest)
 
 
-def describe_teachers(teachers: Sequence[Teacher], share: float, fingerprint: str) -> tuple[str, ...]:
-    """Who teaches, and whether the figures may be too kind for it; fingerprint: of the photos and their split."""
+def describe_teachers(
+    teachers: Sequence[Teacher], share: float, fingerprint: str, judged: Sequence[tuple[str, Array]] = ()
+) -> tuple[str, ...]:
+    """Who teaches, and whether the figures are too kind for it.
+
+    fingerprint: of the photos and their split; judged: kind and content of the photos that judge the run, which tell of
+    teachers that name the photos they learned from.
+    """
     if not teachers:
         return ()
-    said = (f"Learning from {_listed(teachers)}: {100 * share:.0f} % of what each photo teaches is their answer, the "
-            "rest its label.")  # fmt: skip
-    others = [t for t in teachers if t.model.data_hash != fingerprint]
-    if not others:
-        return (said,)
-    return said, (f"{_listed(others)} learned from other photos, or from another split of these: where that has taught "
-                  "photos by which this run is judged, its figures are too kind.")  # fmt: skip
+    told = [f"Learning from {_listed(teachers)}: {plain_percent(share, 0)} of what each photo teaches is their answer, "
+            "the rest its label."]  # fmt: skip
+    knowing = [t for t in teachers if any(part.learned for part in measure_overlap(t.model.learned, judged) or ())]
+    told += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, judged)]
+    others = [t for t in teachers if t not in knowing and t.model.data_hash != fingerprint and not _names_all(t)]
+    if others:
+        told.append(f"{_listed(others)} learned from other photos, or from another split of these: where that has "
+                    "taught photos by which this run is judged, its figures are too kind.")  # fmt: skip
+    return tuple(told)
+
+
+def _names_all(teacher: Teacher) -> bool:
+    return teacher.model.learned is not None and teacher.model.learned.whole
 
 
 def _listed(teachers: Sequence[Teacher]) -> str:

@@ -16,7 +16,8 @@ import numpy as np
 
 from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
-from core.diagnosis.model_file import find_model, read_model
+from core.diagnosis.learned_photos import LearnedPhotos, describe_overlap
+from core.diagnosis.model_file import find_model, model_name, read_model
 from core.errors import ConfigError, ModelFileError, Problem
 from core.graph import PHOTO, Attribute, Graph, Node
 from core.models import build, initial_weights
@@ -51,13 +52,15 @@ HEAD_INIT: Final = "normal_0.01"
 @final
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A learned network, without trainable batch norm. `classes` is empty where the file does not name them."""
+    """A learned network, without trainable batch norm. `classes` is empty where the file does not name them, `learned`
+    None where it does not name its photos."""
 
     path: Path
     graph: Graph
     weights: Arrays
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    learned: LearnedPhotos | None = None
 
 
 @final
@@ -79,6 +82,7 @@ def read_origin(config: RunConfig) -> Origin | None:
         return None
     path = find_model(Path(config.start).expanduser().absolute())
     notes: tuple[str, ...] = ()
+    learned = None
     if path.suffix.lower() == ONNX:
         found = read_onnx(path, image_size=config.image_size, fold=True, **COLOURS[config.start_colours])
         graph, weights, classes = found.graph, found.weights, found.classes
@@ -90,13 +94,14 @@ def read_origin(config: RunConfig) -> Origin | None:
             raise ConfigError([Problem("start_colours", "is for ONNX files; a model file says it itself.")])
         model = read_model(path)
         graph, weights, classes = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), model.classes
+        learned = model.learned
     if (count := count_joined(graph)) > 1:  # all of them would take so many times as long
         graph, weights = first_joined(graph, weights)
         notes = (*notes, f"{path.name} is {count} networks side by side; training goes on from the first.")
     height, width, channels = graph.photo_shape
     if height != width or channels != 3:
         raise ModelFileError(f"{path} wants photos of shape {graph.photo_shape}; training needs squares in colour.")
-    return Origin(path, graph, weights, classes, notes)
+    return Origin(path, graph, weights, classes, notes, learned)
 
 
 def adopt(config: RunConfig, origin: Origin | None) -> RunConfig:
@@ -127,11 +132,19 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
         weights |= {name: origin.weights[name][order] for name in head}
     told = "keeps its head" if same else f"has a new head for {len(classes)} classes"
     which = {"all": "all layers learn", "last": "the last layers learn", "head": "only the head learns"}
-    note = (f"Starting from {origin.path.name}: {graph.name} on photos of {config.image_size} pixels {told}; "
+    note = (f"Starting from {model_name(origin.path)}: {graph.name} on photos of {config.image_size} pixels {told}; "
             f"{which[config.train_layers]}.")
-    caution = (f"{origin.path.name} has learned from photos before: where those are among these, validation and test "
-               "are too kind.",) if origin.classes else ()  # fmt: skip
-    return Network(graph, weights, (*origin.notes, note, *caution))
+    return Network(graph, weights, (*origin.notes, note))
+
+
+def describe_origin(origin: Origin | None, judging: Sequence[tuple[str, Array]]) -> tuple[str, ...]:
+    """Which of the photos that judge the run, by kind and content, the first weights have learned from already.
+
+    Of an ONNX file without class names nothing is said: it learned from photos of another kind.
+    """
+    if origin is None or not (origin.classes or origin.learned):
+        return ()
+    return describe_overlap(model_name(origin.path), origin.learned, judging)
 
 
 def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:

@@ -82,6 +82,8 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
     assert sentence("Something nobody foresaw.") == "Something nobody foresaw."
     said = sentence("Both are one picture; they stay in one split.")
     assert said == "Hai tệp là một ảnh; chúng ở cùng một phần.", "values that are texts are translated too"
+    said = sentence("a.safetensors has learned from 3 of the 10 field photos: the figure on them is too kind.")
+    assert said == "a.safetensors đã học 3 trong 10 ảnh ngoài đồng: kết quả trên các ảnh ấy đẹp hơn thực tế."
     skipped = [Skipped(path, reason) for path, reason in (
         ("a.jpg", "The file is empty."), ("b.jpg", "The file is empty."), ("c.jpg", "The file does not exist."))]
     assert sentence(left_out(tuple(skipped[:2]))) == "Bỏ qua 2 ảnh: 2 x Tệp rỗng (ví dụ a.jpg)."

@@ -11,12 +11,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from core.diagnose import find_photos
+from core.diagnosis.model_file import read_model, write_model
 from core.errors import EXIT_WRONG_INPUT, DataError
 from core.training.checkpoint import read_checkpoint
 from tests.helpers.commands import ROOT, SMALL, call, environment
@@ -48,6 +50,25 @@ def test_evaluate_prints_one_object(trained, photos, cache):
     assert {"label", "photos", "precision", "recall", "f1"} <= set(figures["per_class"][0])
     assert sum(map(sum, figures["confusion"])) == 36
     assert figures["macro_f1"] == pytest.approx(sum(c["f1"] for c in figures["per_class"]) / 3)
+
+
+def test_evaluate_says_how_many_photos_the_model_has_learned_from(trained, photos, cache, tmp_path):
+    rows = list(csv.DictReader(io.StringIO((trained[0] / "split.csv").read_text("utf-8"))))
+    learned = sum(row["split"] == "train" for row in rows)
+    asked = ("core.evaluate", trained[0], "--data", photos, "--field", photos)
+    found = json.loads(call(*asked, "--json", cache=cache).stdout)
+    assert found["overlap"] == [{"kind": kind, "photos": 36, "learned": learned} for kind in ("judged", "field")]
+    assert found["not_learned"]["photos"] == 36 - learned
+    text = call(*asked, cache=cache).stdout
+    assert f"The model has learned from {learned} of the 36 judged photos: the figure on them is too kind." in text
+    assert f"of {36 - learned} other photos right" in text
+    own = call("core.evaluate", trained[0], "--split", "test", cache=cache).stdout
+    assert "The model has learned from none of the " in own
+    old = tmp_path / "old.safetensors"
+    write_model(old, replace(read_model(trained[0]), learned=None))
+    found = json.loads(call("core.evaluate", old, "--data", photos, "--json", cache=cache).stdout)
+    assert found["overlap"] is None
+    assert "cannot be measured" in call("core.evaluate", old, "--data", photos, cache=cache).stdout
 
 
 def test_the_photos_named_wrong_can_be_had_by_name(trained, photos, cache, tmp_path):

@@ -1,0 +1,127 @@
+"""What a model file says of the photos it learned from: read back, counted, joined, and refused where it is crafted."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.diagnosis.joined_model import join_models
+from core.diagnosis.learned_photos import LearnedPhotos, describe_overlap, join_learned, learned_from, measure_overlap
+from core.diagnosis.model_card import render_card
+from core.diagnosis.model_file import LEARNED, ModelFile, in_eight_bits, in_half, read_model, write_model
+from core.errors import ModelFileError
+from core.models import build, initial_weights
+from core.tensor_file import read_tensor_file, write_tensor_file
+
+
+def content(*photos):
+    """SHA-256 of photos whose files hold their numbers, uint8 ``(N, 32)``."""
+    digests = b"".join(hashlib.sha256(str(photo).encode()).digest() for photo in photos)
+    return np.frombuffer(digests, np.uint8).reshape(-1, 32)
+
+
+@pytest.fixture
+def model():
+    graph = build("mobilenetv2", 3, 32)
+    return ModelFile(graph, initial_weights(graph, 0), ("a", "b", "c"), 32, learned=learned_from(content(*range(100))))
+
+
+def test_a_mark_is_the_first_eight_bytes_as_the_hash_is_written():
+    (mark,) = learned_from(content("x")).marks.tolist()
+    assert f"{mark:016x}" == hashlib.sha256(b"x").hexdigest()[:16]
+
+
+def test_photos_are_known_again_and_others_are_not():
+    learned = learned_from(content(*range(50), 7, 8))
+    assert len(learned.marks) == 50
+    assert learned.knows(content(3, 50, 49, 51)).tolist() == [True, False, True, False]
+    assert not learned.knows(content()).size
+    assert learned.whole
+
+
+def test_what_came_before_counts_and_what_is_not_said_makes_the_record_incomplete():
+    first = learned_from(content(1, 2))
+    second = learned_from(content(3), (first,))
+    assert second.knows(content(1, 2, 3, 4)).tolist() == [True, True, True, False]
+    assert second.whole
+    assert not learned_from(content(3), (None,)).whole
+    assert not learned_from(content(4), (learned_from(content(3), (None,)),)).whole
+    assert join_learned([None, None]) is None
+    assert not join_learned([first, None]).whole
+    assert join_learned([first, second]).marks.tolist() == second.marks.tolist()
+
+
+def test_the_record_comes_back_from_every_kind_of_file(model, tmp_path):
+    path = tmp_path / "m.safetensors"
+    for made in (model, in_half(model), in_eight_bits(model), replace(model, sections={}, extra={})):
+        write_model(path, made)
+        got = read_model(path)
+        assert got.learned.marks.tolist() == model.learned.marks.tolist()
+        assert got.learned.whole
+        assert got.extra == {}
+    write_model(path, replace(model, learned=replace(model.learned, whole=False)))
+    assert not read_model(path).learned.whole
+    with_record = path.stat().st_size
+    write_model(path, replace(model, learned=None))
+    assert read_model(path).learned is None
+    assert 800 <= with_record - path.stat().st_size < 1100
+
+
+def test_networks_in_one_file_know_all_their_photos(model):
+    other = replace(model, learned=learned_from(content(*range(90, 120))))
+    assert len(join_models([model, other]).learned.marks) == 120
+    assert join_models([replace(model, learned=None)] * 2).learned is None
+
+
+@pytest.mark.parametrize("marks", [
+    np.array([3, 2], np.uint64), np.array([2, 2], np.uint64), np.array([1, 2], np.int64), np.array([1.0, 2.0]),
+    np.array([[1, 2]], np.uint64), np.array(1, np.uint64),
+])  # fmt: skip
+def test_a_crafted_record_is_refused(model, tmp_path, marks):
+    path = tmp_path / "m.safetensors"
+    write_model(path, replace(model, learned=LearnedPhotos(marks)))
+    with pytest.raises(ModelFileError, match="record of the photos that it learned from makes no sense"):
+        read_model(path)
+
+
+def test_half_a_record_is_refused(model, tmp_path):
+    path = tmp_path / "m.safetensors"
+    write_model(path, model)
+    file = read_tensor_file(path, "model", 1)
+    arrays = {name: array for name, array in file.tensors.items() if LEARNED not in name}
+    bare = {name: value for name, value in file.header.items() if name != LEARNED}
+    for header, tensors, said in (
+        (file.header, arrays, "Half of the file's record"), (bare, file.tensors, "Half of the file's record"),
+        ({**file.header, LEARNED: {"whole": 1}}, file.tensors, "makes no sense"),
+        ({**file.header, LEARNED: {}}, file.tensors, "header that cannot be read"),
+        ({**file.header, LEARNED: None}, file.tensors, "header that cannot be read"),
+    ):  # fmt: skip
+        write_tensor_file(path, "model", 1, header, tensors)
+        with pytest.raises(ModelFileError, match=said):
+            read_model(path)
+
+
+def test_what_is_known_is_said_in_numbers_and_words():
+    learned = learned_from(content(*range(10)))
+    judged = [("validation", content(8, 9, 10)), ("test", content(20, 21))]
+    assert [(part.photos, part.learned) for part in measure_overlap(learned, judged)] == [(3, 2), (2, 0)]
+    assert describe_overlap("old", learned, judged) == (
+        "old has learned from 2 of the 3 validation photos: the figure on them is too kind.",
+    )
+    assert describe_overlap("old", learned, judged[1:]) == (
+        "old has learned from none of the 2 photos that are judged.",
+    )
+    (_, more) = describe_overlap("old", replace(learned, whole=False), judged)
+    assert "it may know more" in more
+    assert measure_overlap(None, judged) is None
+    assert "cannot be measured" in describe_overlap("old", None, judged)[0]
+
+
+def test_the_card_tells_how_many_bytes_the_record_takes(model):
+    card = render_card(model, "x")
+    assert "It knows 100 photos again" in card
+    assert "(0.8 kB in the file)" in card
+    assert "photos again" not in render_card(replace(model, learned=None), "x")

@@ -1,0 +1,110 @@
+"""A run says how many of the photos that judge it its first weights or its teachers have learned from."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from core.diagnosis.model_card import render_card
+from core.diagnosis.model_file import BEST, read_model, write_model
+from core.training.events import Warned
+from core.training.run_folder import SPLIT
+from tests.helpers.runs import only, train
+
+pytestmark = pytest.mark.usefixtures("reference_plans")
+
+
+def told(config):
+    return [event.message for event in only(train(config), Warned)]
+
+
+def doubts(config):
+    return [text for text in told(config) if "learned from" in text]
+
+
+def split_of(config):
+    with (Path(config.out) / SPLIT).open(encoding="utf-8", newline="") as file:
+        return {row["sha256"]: row["split"] for row in csv.DictReader(file)}
+
+
+def learned_again(first, second, split):
+    """Photos of a split of the second run that the first was trained on."""
+    before, after = split_of(first), split_of(second)
+    return [sum(before[photo] == "train" for photo in after if after[photo] == split),
+            sum(there == split for there in after.values())]  # fmt: skip
+
+
+def test_a_model_file_knows_the_photos_of_training_alone(tiny):
+    config = tiny(epochs=1)
+    train(config)
+    learned = read_model(Path(config.out)).learned
+    trained = [photo for photo, split in split_of(config).items() if split == "train"]
+    assert [f"{mark:016x}" for mark in learned.marks.tolist()] == sorted(photo[:16] for photo in trained)
+    assert learned.whole
+
+
+def test_the_overlap_of_a_start_is_counted_in_notes_report_and_card(tiny, tmp_path):
+    first = tiny("first", epochs=1)
+    train(first)
+    field = tmp_path / "field"
+    shutil.copytree(Path(first.data) / "green", field / "green")
+    second = tiny("second", epochs=1, seed=5, start=first.out, field=str(field))
+    found = doubts(second)
+    for text, split in zip(found, ("validation", "test"), strict=False):
+        n, photos = learned_again(first, second, split[:3] if split == "validation" else split)
+        assert 0 < n < photos
+        assert text == f"first has learned from {n} of the {photos} {split} photos: the figure on them is too kind."
+    trained = sum(split == "train" for photo, split in split_of(first).items()) // 2
+    assert found[2] == f"first has learned from {trained} of the 12 field photos: the figure on them is too kind."
+    assert len(found) == 3
+    card = render_card(read_model(Path(second.out)), "x")
+    page = (Path(second.out) / "report.html").read_text("utf-8")
+    assert all(text in card and text in page for text in found)
+
+
+def test_the_same_split_leaves_nothing_to_doubt_and_what_came_before_is_handed_on(tiny):
+    first = tiny("first", epochs=1)
+    train(first)
+    split = str(Path(first.out) / SPLIT)
+    assert doubts(tiny("second", epochs=1, start=first.out, split=split)) == [
+        "first has learned from none of the 10 photos that are judged."
+    ]
+    third = tiny("third", epochs=1, seed=5, start=first.out)
+    train(third)
+    learned = read_model(Path(third.out)).learned
+    both = {photo for config in (first, third) for photo, place in split_of(config).items() if place == "train"}
+    assert len(learned.marks) == len(both) > 14
+
+
+def test_a_file_without_a_record_cannot_be_measured_and_its_heirs_say_so(tiny, tmp_path):
+    first = tiny("first", epochs=1)
+    train(first)
+    old = tmp_path / "old.safetensors"
+    write_model(old, replace(read_model(Path(first.out)), learned=None))
+    second = tiny("second", epochs=1, start=str(old))
+    (doubt,) = doubts(second)
+    assert doubt.startswith("old.safetensors does not say which photos it has learned from")
+    assert not read_model(Path(second.out)).learned.whole
+    (first_said, second_said) = doubts(tiny("third", epochs=1, start=second.out, split=str(Path(second.out) / SPLIT)))
+    assert "none of the 10 photos" in first_said
+    assert "may know more of these photos" in second_said
+
+
+def test_teachers_that_name_their_photos_are_measured_too(tiny, tmp_path):
+    for name, seed in (("same", 0), ("other", 5)):
+        train(tiny(name, epochs=1, seed=seed))
+    split = str(Path(tiny("same").out) / SPLIT)
+    student = tiny("student", epochs=1, split=split, teacher=(tiny("same").out, tiny("other").out))
+    found = [text for text in told(student) if "too kind" in text]
+    assert found
+    assert all(text.startswith("other has learned from") for text in found)
+    old = tmp_path / "old"
+    old.mkdir()
+    write_model(old / BEST, replace(read_model(Path(tiny("other").out)), learned=None))
+    (doubt,) = (text for text in told(replace(student, out=str(tmp_path / "again"), teacher=(str(old),)))
+                if "too kind" in text)  # fmt: skip
+    assert doubt.startswith("old learned from other photos, or from another split")
