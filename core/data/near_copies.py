@@ -110,8 +110,7 @@ def find_pairs(
     """
     found: dict[tuple[int, int], float] = {}
     if content is not None:
-        for rows in _equal(np.ascontiguousarray(content).view("V32").ravel()):
-            found.update({(int(rows[0]), int(row)): 1.0 for row in rows[1:]})
+        found.update({(pair.first, pair.second): pair.likeness for pair in equal_files(content)})
     if radius is None:
         radius = next(bits for most, bits in RADII if len(prints.hashes) <= most)
     for first, second, view in _candidates(prints.hashes, radius):
@@ -120,6 +119,13 @@ def find_pairs(
             key = (min(int(first[at]), int(second[at])), max(int(first[at]), int(second[at])))
             found[key] = max(found.get(key, 0.0), float(match[at]))
     return [Pair(*key, found[key]) for key in sorted(found)]
+
+
+def equal_files(content: Array) -> list[Pair]:
+    """The first of each set of equal files with each other one; content: uint8 ``(N, 32)``, zero where unread."""
+    keys = np.ascontiguousarray(content).view("V32").ravel()
+    found = sorted((int(rows[0]), int(row)) for rows in _equal(keys) for row in rows[1:])
+    return [Pair(first, second, 1.0) for first, second in found]
 
 
 def join_pairs(count: int, pairs: list[Pair], groups: Array | None = None) -> Array:

@@ -14,6 +14,7 @@ from core.data.burst_groups import group_by_burst
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, IsCancelled, ReportProgress, left_out, reasons
 from core.data.known_copies import find_copies
+from core.data.label_conflicts import describe_conflicts, find_conflicts
 from core.data.leaf_map import group_by_leaf_map
 from core.data.name_groups import group_by_name
 from core.data.near_copies import join_groups, join_pairs
@@ -80,16 +81,18 @@ def prepare_photos(
         cancelled=cancelled,
     )
     _require_photos(dataset, cache)
-    groups = dataset.groups
+    groups, copies = dataset.groups, None
     if groups is None:
         told = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
         told = join_groups(told, group_by_leaf_map(dataset))
-        groups = join_pairs(len(dataset), find_copies(cache, _stage(report, "copies"), cancelled), told)
+        copies = find_copies(cache, _stage(report, "copies"), cancelled)
+        groups = join_pairs(len(dataset), copies, told)
+    conflicts = describe_conflicts(dataset, find_conflicts(dataset, cache, copies))
     splits = _split(config, dataset, cache, groups)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])
     random_leak = random_split_leak(splits[used], dataset.labels[used], groups[used], config.seed)
-    warnings = _warnings(dataset, cache, splits, leak)
+    warnings = _warnings(dataset, cache, splits, leak, conflicts)
     return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings)
 
 
@@ -134,10 +137,8 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
     return splits
 
 
-def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak) -> tuple[str, ...]:
-    said = []
-    if cache.skipped:
-        said.append(left_out(cache.skipped))
+def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, conflicts: str) -> tuple[str, ...]:
+    said = [text for text in (left_out(cache.skipped), conflicts) if text]
     if leak.leaked:
         said.append(
             f"{leak.leaked} of {leak.held_out} held-out photos have a photo of the same group in training: "

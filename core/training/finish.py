@@ -21,7 +21,7 @@ from core.training.judgement import Judgement, judge_run
 from core.training.report import ReportData, render_report
 from core.training.run_folder import EVENTS, REPORT, RunFolder
 from core.training.run_state import RunState
-from core.training.setup import Setup
+from core.training.setup import Setup, spared_leak
 from core.training.trust import complete, measure_border
 
 
@@ -87,6 +87,7 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
     if photos.leak.leaked:
         sources.append(f"{photos.leak.leaked} of {photos.leak.held_out} held-out photos have a photo of the same group "
                        "in training.")
+    sources += spared_leak(photos)
     if setup.config.start:
         start = model_name(Path(setup.config.start))
         sources += [f"Training started from the weights of {start}.", *setup.origin_words]

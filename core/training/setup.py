@@ -16,6 +16,7 @@ from core.data.field import FieldPhotos, count_common, open_field, scan_field
 from core.data.ground import GroundSwap
 from core.data.loader import Loader
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
+from core.data.split import describe_random_leak
 from core.device import Plan
 from core.diagnosis.grounds import swap_for
 from core.diagnosis.learned_photos import LearnedPhotos, learned_from
@@ -107,7 +108,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     if teachers is not None:
         teachers.borrow_photos(plan)
     identity, judging = fingerprint(photos), judging_contents(photos, field)
-    told = (*told, *describe_teachers(lessons, config.teacher_share, identity, judging))
+    told = (*told, *describe_teachers(lessons, config.teacher_share, identity, judging), *spared_leak(photos))
     origin_words = describe_origin(origin, judging)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, fingerprint=identity, graph=graph, graph_in_use=used,
@@ -166,6 +167,12 @@ def _open_field(
         told = f"{common} of the field photos are also among the other photos: the figure on them is too good."
         field = replace(field, warnings=(*field.warnings, told))
     return field
+
+
+def spared_leak(photos: PhotoSet) -> tuple[str, ...]:
+    """What a careless split would have leaked, where this one leaks nothing."""
+    told = "" if photos.leak.leaked else describe_random_leak(photos.random_leak)
+    return (told,) if told else ()
 
 
 def judging_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tuple[str, Array], ...]:

@@ -48,6 +48,27 @@ def test_near_copies_go_to_one_split(config, tmp_path):
     assert photos.random_leak.leaked > 0
 
 
+def test_pictures_under_two_labels_are_named_also_where_the_groups_are_given(config, tmp_path):
+    healthy, rust = (tmp_path / "photos" / label for label in ("healthy", "rust"))
+    for number in range(4):
+        (rust / f"{number}-again.png").write_bytes((healthy / f"{number:03d}.png").read_bytes())
+    for file in (healthy, rust):
+        (file / "broken.png").write_bytes(b"no photo")  # equal too, but left out
+    (said,) = (text for text in prepare_photos(config).warnings if "labels" in text)
+    assert said == (
+        "Pictures under two labels: 4 (healthy/000.png (healthy) = rust/0-again.png (rust); "
+        "healthy/001.png (healthy) = rust/1-again.png (rust); healthy/002.png (healthy) = rust/2-again.png (rust); …). "
+        "Set the labels right, or remove them."
+    )
+    rows = [f"{file.relative_to(tmp_path / 'photos').as_posix()},{file.parent.name},{number}"
+            for number, file in enumerate(sorted((tmp_path / "photos").rglob("*.png")))]  # fmt: skip
+    manifest = tmp_path / "photos" / "all.csv"
+    manifest.write_text("\n".join(["path,label,group", *rows]) + "\n")
+    told = prepare_photos(replace(config, data=str(manifest)))
+    assert told.dataset.groups is not None
+    assert said in told.warnings
+
+
 def test_photos_that_cannot_be_used_are_left_out_and_said(config, tmp_path):
     (tmp_path / "photos" / "rust" / "bad.jpg").write_bytes(b"bad")
     photos = prepare_photos(config)

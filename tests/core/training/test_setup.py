@@ -85,3 +85,16 @@ def test_an_older_gpu_computes_in_float32_and_the_run_says_so(device, wanted, ol
     assert precision == taken
     said = f"The T4 computes in float32. So this run does, instead of {wanted}."
     assert told == (() if precision == wanted else (said,))
+
+
+@pytest.mark.usefixtures("reference_plans")
+def test_a_run_says_what_its_split_by_group_has_spared_it(tiny, tmp_path):
+    config = tiny()
+    assert not [text for text in finish(set_up(config, Commands())).warnings if "Split photo by photo" in text]
+    for file in [*(tmp_path / "photos").rglob("*.png")]:
+        file.with_stem(file.stem + "-again").write_bytes(file.read_bytes())
+    setup = finish(set_up(config, Commands()))
+    spared = setup.photos.random_leak
+    assert spared.leaked > 5
+    (said,) = (text for text in setup.warnings if "Split photo by photo" in text)
+    assert f"{spared.leaked} of {spared.held_out} held-out photos would have" in said
