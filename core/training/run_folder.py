@@ -17,7 +17,7 @@ from core.config import RunConfig, from_dict, to_dict
 from core.data.file_lock import locked
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST
-from core.errors import DataError, InputError, LeafClinicError
+from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.storage import TEMPORARY, storage_error, unused, write_file
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
@@ -26,9 +26,10 @@ CONFIG: Final = "config.json"
 EVENTS: Final = "events.jsonl"
 METRICS: Final = "metrics.csv"
 SPLIT: Final = "split.csv"
+LEFT_OUT: Final = "left_out.csv"
 CONFUSION: Final = "confusion.csv"
 REPORT: Final = "report.html"
-FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, CONFUSION, REPORT, LAST, PREVIOUS, BEST)
+FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, LEFT_OUT, CONFUSION, REPORT, LAST, PREVIOUS, BEST)
 """Every file a run writes; overwriting a run removes these and nothing else."""
 
 COLUMNS: Final = (
@@ -109,6 +110,15 @@ class RunFolder:
         self.close()
         self._held.close()
 
+    def discard(self) -> None:
+        """Leave nothing of a run that has not begun: its next start is a first one too."""
+        self.close()
+        with suppress(OSError):
+            for name in (*FILES, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            self.path.rmdir()
+        self._held.close()
+
     def _open(self, name: str) -> IO[bytes]:
         if name not in self._logs:
             path = self.path / name
@@ -144,7 +154,11 @@ def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFol
             (path / name).unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(path, error) from error
-    folder.write(CONFIG, json.dumps({"version": __version__, **to_dict(config)}, indent=1, ensure_ascii=False))
+    try:
+        folder.write(CONFIG, json.dumps({"version": __version__, **to_dict(config)}, indent=1, ensure_ascii=False))
+    except StorageError:
+        folder.discard()
+        raise
     return folder
 
 
@@ -159,12 +173,15 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
     if not os.access(there, os.W_OK | os.X_OK):  # told before photos are read and kernels compiled
         raise InputError(f"Nothing may be written in {there}. Choose another folder with --out.")
     if path.is_dir() and not overwrite:
-        if (path / CONFIG).exists():
+        there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
+        if there_already == {CONFIG}:
+            return  # a start that was cut off before anything else was written
+        if CONFIG in there_already:
             raise InputError(
                 f"{path} holds a run already. Continue it with --resume {path}, replace it with --overwrite, "
                 "or choose another folder with --out."
             )
-        if any(entry.name != LOCK and not entry.name.endswith(TEMPORARY) for entry in path.iterdir()):
+        if there_already:
             raise InputError(f"{path} is not empty. Choose a new folder with --out.")
 
 

@@ -55,6 +55,7 @@ class Setup:
 
     config: RunConfig
     photos: PhotoSet
+    field_photos: FieldPhotos | None
     fingerprint: str
     graph: Graph
     graph_in_use: Graph
@@ -111,8 +112,8 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     told = (*told, *describe_teachers(lessons, config.teacher_share, identity, judging), *spared_leak(photos))
     origin_words = describe_origin(origin, judging)
     return Setup(
-        config=replace(config, batch_size=batch), photos=photos, fingerprint=identity, graph=graph, graph_in_use=used,
-        device=device, plan=plan, teachers=teachers, validator=validator,
+        config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
+        graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers, validator=validator,
         learned=learned_from(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
         origin_words=origin_words,
         train=_loader(config, photos, TRAIN, batch, resident, swap),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
+from core.data.left_out_file import write_left_out
 from core.data.split_file import write_split
 from core.errors import DataError, ModelFileError
 from core.training.checkpoint import Checkpoint, load_checkpoint
-from core.training.run_folder import SPLIT, RunFolder, create_run, open_run
+from core.training.run_folder import LEFT_OUT, SPLIT, RunFolder, create_run, open_run
 from core.training.run_state import RunState
 from core.training.setup import Setup, changed_photos
 
@@ -31,14 +32,22 @@ def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Starte
     Raises DataError where the photos changed, ModelFileError where no checkpoint is whole.
     """
     if not resume:
-        folder = create_run(path, setup.config, overwrite)
-        _write_split(setup, path)
-        return Started(folder, RunState(), ())
+        return _begin(setup, create_run(path, setup.config, overwrite))
     folder = open_run(path)
     try:
-        return _continue(setup, folder)
+        started = _continue(setup, folder)
+        return replace(started, warnings=(*started.warnings, *_list_left_out(setup, path)))
     except BaseException:
         folder.release()
+        raise
+
+
+def _begin(setup: Setup, folder: RunFolder) -> Started:
+    try:
+        _write_split(setup, folder.path)
+        return Started(folder, RunState(), _list_left_out(setup, folder.path))
+    except BaseException:
+        folder.discard()
         raise
 
 
@@ -77,6 +86,16 @@ def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
 def _write_split(setup: Setup, path: Path) -> None:
     photos = setup.photos
     write_split(path / SPLIT, photos.dataset, photos.cache, photos.splits, photos.groups)
+
+
+def _list_left_out(setup: Setup, path: Path) -> tuple[str, ...]:
+    """Where all photos that are left out stand, as a sentence."""
+    sets = {"photos": setup.photos.cache.skipped}
+    if setup.field_photos is not None:
+        sets["field"] = setup.field_photos.cache.skipped
+    if not write_left_out(path / LEFT_OUT, sets):
+        return ()
+    return (f"Every photo that is left out stands in {path / LEFT_OUT}, with its reason.",)
 
 
 def _written_photos(path: Path) -> list[tuple[str, str]]:

@@ -81,15 +81,19 @@ class Trainer:
             yield RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
             return
         folder: RunFolder | None = None
+        begun = False
         try:
             started = start_run(setup, self._path, self._resume, self._overwrite)
             folder = started.folder
             for event in _Run(setup, started, commands, self._profiled).events():
                 if not isinstance(event, Progress):
                     folder.log(event)
+                begun |= isinstance(event, StepDone)
                 yield event
         except LeafClinicError as error:
-            if folder is not None:
+            if folder is not None and isinstance(error, StorageError) and not (self._resume or begun):
+                folder.discard()
+            elif folder is not None:
                 with suppress(StorageError):
                     folder.log(RunFailed(str(error), traceback.format_exc(), error.exit_code))
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis.model_file import read_model
-from core.errors import DataError, ModelFileError, TrainingDiverged
+from core.errors import DataError, InputError, ModelFileError, StorageError, TrainingDiverged
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import (
     EpochDone,
@@ -193,3 +194,59 @@ def test_the_tests_of_the_leaf_can_be_left_out(tiny):
     judged = only(train(tiny(leaf_tests=False)), RunJudged)[0]
     assert judged.border is None
     assert not any("border" in text for text in judged.words)
+
+
+def test_every_photo_that_is_left_out_is_listed_with_its_reason(tiny, tmp_path):
+    (tmp_path / "photos" / "green" / "empty.png").write_bytes(b"")
+    for number in range(5):
+        (tmp_path / "photos" / "brown" / f"text, {number}.png").write_bytes(f"no photo {number}".encode())
+    field = tmp_path / "field" / "green"
+    field.mkdir(parents=True)
+    (field / "own.png").write_bytes((tmp_path / "photos" / "green" / "000.png").read_bytes())
+    (field / "bad.png").write_bytes(b"")
+    config = tiny(epochs=1, field=str(field.parent))
+    told = [event.message for event in only(train(config), Warned)]
+    file = Path(config.out) / "left_out.csv"
+    assert f"Every photo that is left out stands in {file}, with its reason." in told
+    with file.open(encoding="utf-8", newline="") as opened:
+        rows = [tuple(row.values()) for row in csv.DictReader(opened)]
+    assert [(path, kind) for path, _, kind in rows] == [
+        *((f"brown/text, {number}.png", "photos") for number in range(5)), ("green/empty.png", "photos"),
+        ("green/bad.png", "field"),
+    ]  # fmt: skip
+    assert {reason for path, reason, _ in rows if "empty" in path or "bad" in path} == {"The file is empty."}
+    photos = tmp_path / "photos"
+    for photo in (*photos.rglob("text*"), photos / "green" / "empty.png", field / "bad.png"):
+        photo.unlink()
+    train(config, resume=True)
+    assert not file.exists(), "a resumed run says what it leaves out itself"
+
+
+@pytest.mark.parametrize("name", ["config.json", "split.csv", "events.jsonl", "left_out.csv"])
+def test_a_run_that_could_not_begin_leaves_nothing_that_stands_in_the_way(tiny, tmp_path, monkeypatch, name):
+    (tmp_path / "photos" / "green" / "empty.png").write_bytes(b"")
+    config = tiny(epochs=1)
+    full = OSError(28, "No space left on device")
+    with monkeypatch.context() as patch:
+        opened = Path.open
+        patch.setattr(Path, "open", lambda path, *how, **more: _refuse(full) if path.name.startswith(name) else
+                      opened(path, *how, **more))  # fmt: skip
+        with pytest.raises(StorageError, match="No space left on device. Make room"):
+            train(config)
+    assert not Path(config.out).exists()
+    assert train(config)[-1].reason == "completed"
+
+
+def test_a_folder_in_which_a_start_was_cut_off_is_begun_anew(tiny):
+    config = tiny(epochs=1)
+    check = Path(config.out)
+    check.mkdir()
+    for name in ("config.json", ".lock", "split.csv.7.writing"):
+        (check / name).write_text("{}")
+    assert train(config)[-1].reason == "completed"
+    with pytest.raises(InputError, match="holds a run already"):
+        train(config)
+
+
+def _refuse(error):
+    raise error
