@@ -90,14 +90,16 @@ def read_settings(arguments: argparse.Namespace, found: list[Problem]) -> dict[s
     return chosen
 
 
-def read_share(name: str, text: str, found: list[Problem]) -> float:
-    """A share 0..1 from an option's text; a mistake is added to `found`."""
+def read_coverage(text: str, found: list[Problem]) -> float:
+    """The share of photos to answer, above 0 and up to 1, from an option's text; a mistake is added to `found`."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 <= value <= 1:
-        found.append(Problem(name, f"{text!r} is not a share from 0 to 1."))
+        found.append(Problem("coverage", f"{text!r} is not a share from 0 to 1."))
+    elif not value:
+        found.append(Problem("coverage", "0 answers no photo at all. Give a share above it, such as 0.5."))
     return value
 
 

@@ -16,8 +16,8 @@ from core.command_line import (
     check_folder,
     merge_settings,
     read_arguments,
+    read_coverage,
     read_settings,
-    read_share,
     run_command,
     tell_json,
 )
@@ -26,7 +26,7 @@ from core.diagnosis.batch_report import Entry, make_entry, render_batch
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
-from core.diagnosis.verdict import COVERAGE
+from core.diagnosis.verdict import COVERAGE, SECTION, describe_slider
 from core.errors import EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
 from core.storage import write_file
 
@@ -41,13 +41,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def diagnose(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
-    coverage = read_share("coverage", arguments.coverage, found)
+    coverage = read_coverage(arguments.coverage, found) if arguments.coverage else COVERAGE
     check_folder("report", arguments.report, found)
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "does not go with --json: choose one of them."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
     model = read_model(Path(arguments.model_file))
+    if arguments.coverage:
+        sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
     device = choose_device(config.device)
     show = show_json if arguments.json else show_csv if arguments.csv else show_text
     entries: list[Entry] = []
@@ -162,8 +164,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--whole", action="store_true", help="with --examine: do not cut out a small leaf")
     parser.add_argument("--report", metavar="OUT.html", default="",
                         help="also write a page with pictures that stands alone (examines the photos)")
-    parser.add_argument("--coverage", default=str(COVERAGE), metavar="SHARE",
-                        help="share of photos to answer, 0..1; less is surer (default: %(default)s)")
+    parser.add_argument("--coverage", default="", metavar="SHARE",
+                        help=f"share of photos to answer, 0..1; less is surer (default: {COVERAGE})")
     add_settings(parser, only=("device", "threads"))
     return parser
 

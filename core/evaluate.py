@@ -16,8 +16,8 @@ from core.command_line import (
     check_folder,
     merge_settings,
     read_arguments,
+    read_coverage,
     read_settings,
-    read_share,
     run_command,
     tell_json,
 )
@@ -27,6 +27,7 @@ from core.diagnosis.evaluation import Judged, Mistake, judge_model
 from core.diagnosis.figures import describe_accuracy, wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.parts import describe_places
+from core.diagnosis.verdict import SECTION, describe_slider
 from core.errors import EXIT_DONE, Problem
 from core.storage import write_file
 from core.training.dry_run import align_columns
@@ -48,14 +49,17 @@ def evaluate(argv: Sequence[str]) -> int:
     split = arguments.split_name
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
-    coverage = read_share("coverage", arguments.coverage, found) if arguments.coverage else None
+    coverage = read_coverage(arguments.coverage, found) if arguments.coverage else None
     check_folder("mistakes", arguments.mistakes, found)
     config = merge_settings(read_settings(arguments, found), {}, found)
     if own:
         trained = read_config(run)
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
                          field=config.field or trained.field)
-    judged, skipped = judge_model(read_model(run), config, split, coverage)
+    model = read_model(run)
+    if coverage is not None:
+        sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
+    judged, skipped = judge_model(model, config, split, coverage)
     if arguments.mistakes:
         write_mistakes(Path(arguments.mistakes), judged.mistakes)
     for sentence in skipped:

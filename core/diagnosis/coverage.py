@@ -15,6 +15,8 @@ import numpy as np
 from core.ops.contract import Array
 
 STEPS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.88, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
+TIE: Final = 1e-9
+"""Shares this near are one."""
 
 
 @final
@@ -47,5 +49,5 @@ def coverage_curve(confidence: Array, right: Array, steps: Sequence[float] = STE
 
 def at_coverage(points: Sequence[CoveragePoint], coverage: float) -> CoveragePoint:
     """The point that answers at least this share of photos, with the highest threshold of those."""
-    enough = [p for p in points if p.coverage >= coverage - 1e-9]
+    enough = [p for p in points if p.coverage >= coverage - TIE]
     return max(enough, key=lambda p: p.threshold) if enough else max(points, key=lambda p: p.coverage)

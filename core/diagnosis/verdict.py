@@ -12,9 +12,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.diagnosis.coverage import CoveragePoint, at_coverage, coverage_curve
+from core.diagnosis.coverage import TIE, CoveragePoint, at_coverage, coverage_curve
 from core.diagnosis.figures import softmax
 from core.ops.contract import Array
+from core.percent import plain_percent
 
 SECTION: Final = "rejection"
 """Name of the model file's section."""
@@ -110,6 +111,19 @@ def set_thresholds(
         no_leaf = max(no_leaf, 0.02)
     far = float(np.quantile(familiar[leaves], FAR_REFUSED)) if leaves.any() else -math.inf
     return Thresholds(score, far, index, no_leaf, coverage_curve(probabilities.max(axis=1), right))
+
+
+def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -> str:
+    """What becomes of a share of photos to answer that the model file cannot keep to, as a line; else empty."""
+    thresholds = Thresholds.from_section(section, classes)
+    if thresholds is None:
+        return ("The model file has no thresholds, for want of validation photos: whatever the coverage, a class is "
+                "named where it is likelier than all others together.\n")  # fmt: skip
+    least = min(point.coverage for point in thresholds.curve)
+    if coverage >= least - TIE:
+        return ""
+    return (f"As sure as the model file can be asked to be, it answers {plain_percent(least, 0)} of validation photos: "
+            f"that is taken instead of {plain_percent(coverage, 0)}.\n")  # fmt: skip
 
 
 def judge_photo(

@@ -158,6 +158,18 @@ def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, p
     assert "'lots' is not a share from 0 to 1" in wrong.stderr
 
 
+def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache):
+    photo = photos / "green" / "000.png"
+    for command in (("core.diagnose", trained[0], photo), ("core.evaluate", trained[0], "--split", "test")):
+        none = call(*command, "--coverage", "0", cache=cache)
+        assert none.returncode == EXIT_WRONG_INPUT
+        assert "--coverage: 0 answers no photo at all" in none.stderr
+        told = call(*command, "--coverage", "0.3", cache=cache)
+        assert told.returncode == 0
+        assert "The model file has no thresholds, for want of validation photos" in told.stderr
+        assert "thresholds" not in call(*command, cache=cache).stderr, "nobody asked for another"
+
+
 def test_diagnose_writes_a_page_of_its_own(trained, photos, cache, tmp_path):
     page = tmp_path / "out.html"
     done = call("core.diagnose", trained[0], photos / "green" / "000.png", "--report", page, "--json", cache=cache)

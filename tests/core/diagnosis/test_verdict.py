@@ -4,11 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from core.diagnosis.coverage import coverage_curve
 from core.diagnosis.verdict import (
     NO_LEAF,
     NOT_SURE,
     Thresholds,
     Verdict,
+    describe_slider,
     is_healthy,
     judge_photo,
     set_thresholds,
@@ -92,3 +94,11 @@ def test_without_thresholds_a_class_must_be_likelier_than_all_others():
 )  # fmt: skip
 def test_folders_of_healthy_leaves_are_known_by_their_names(label, expected):
     assert is_healthy(label) is expected
+
+
+def test_a_share_below_the_curve_is_told():
+    curve = coverage_curve(np.linspace(0.1, 1, 10), np.ones(10, bool))
+    section = Thresholds("energy", 0.0, -1, 1.0, curve).to_section()
+    assert describe_slider(section, 3, 0.5) == ""
+    assert "it answers 50 % of validation photos: that is taken instead of 30 %." in describe_slider(section, 3, 0.3)
+    assert "has no thresholds" in describe_slider({}, 3, 0.9)
