@@ -17,7 +17,7 @@ from app.crash import CrashReporter
 from app.instance import FirstInstance, hand_over
 from app.main_window import PLACES, MainWindow
 from app.photo_commands import PhotoCommands
-from app.places import makers
+from app.places import Parts, makers
 from app.processes.entry import command
 from app.run_commands import RunCommands
 from app.settings import Settings
@@ -30,6 +30,7 @@ from app.viewmodels.ladder import LadderModel
 from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
+from app.viewmodels.writing import Writing
 from core.errors import StorageError
 
 SWITCH_S: Final = 0.0005
@@ -99,16 +100,21 @@ class Program:
         self.diagnosis = DiagnosisModel(application)
         self.ladder = LadderModel(application)
         self.memory = MemoryEstimate(application)
+        self.exports, self.prints = Writing(application), Writing(application)
         self.first = FirstInstance(application)
         self.window = MainWindow(self.theme)
         self.photo_commands = PhotoCommands(self.window, self.settings, self.diagnosis)
         pictures = (self.thumbnails, self.photos)
-        self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures)
+        self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures, self.prints)
         self.commands = Commands(
             self.window, self.settings, self.theme, self.document, self.training.session, self.photo_commands,
             self.first, self.crash,
         )  # fmt: skip
-        self.window.set_places(makers(self))
+        self.window.set_places(makers(Parts(
+            self.window, self.settings, self.theme, self.document, self.examination, self.thumbnails, self.photos,
+            self.training, self.diagnosis, self.ladder, self.memory, self.exports, self.prints, self.photo_commands,
+            self.run_commands,
+        )))  # fmt: skip
         self.window.restoreGeometry(self.settings.bytes("geometry"))
         place = self.settings.text("place", PLACES[0])
         self.window.go(place if place in PLACES else PLACES[0])
@@ -121,6 +127,8 @@ class Program:
         self.window.status.stop()
         self.training.session.shutdown()
         self.commands.close()
+        self.exports.close()
+        self.prints.close()
         self.examination.close()
         self.diagnosis.close()
         self.ladder.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +27,9 @@ BROWSER_ONLY: Final = re.compile(r"<style media=.*?</style>", re.DOTALL)
 """What Qt's rich text does not understand and would garble."""
 
 
-def write_pdf(html: str, path: Path) -> int:
-    """Write the page as a PDF file and tell how many sheets it has. Raises StorageError.
+def write_pdf(html: str, path: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
+    """Write the page as a PDF file and tell how many sheets it has; `progress(sheets, of)` before each. Raises
+    StorageError.
 
     Needs a QGuiApplication. Inline SVG is drawn first; everything else must be in the subset of HTML and CSS that Qt's
     rich text knows (`core.diagnosis.page` keeps to it).
@@ -35,13 +37,13 @@ def write_pdf(html: str, path: Path) -> int:
     data = QByteArray()
     buffer = QBuffer(data)
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-    sheets = _paint(html, buffer)
+    sheets = _paint(html, buffer, progress)
     buffer.close()
     write_file(path, bytes(data.data()))
     return sheets
 
 
-def _paint(html: str, device: QIODevice) -> int:
+def _paint(html: str, device: QIODevice, progress: Callable[[int, int], None]) -> int:
     writer = QPdfWriter(device)
     writer.setResolution(RESOLUTION)
     writer.setCreator("LeafClinic")
@@ -56,6 +58,7 @@ def _paint(html: str, device: QIODevice) -> int:
     painter.scale(scale, scale)
     sheets = cut_sheets(document, sheet.height())
     for number, cut in enumerate(sheets):
+        progress(number, len(sheets))
         if number:
             writer.newPage()
         painter.save()

@@ -3,79 +3,117 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, final
 
 from PySide6.QtWidgets import QWidget
 
 from app import paths
+from app.main_window import MainWindow
+from app.photo_commands import PhotoCommands
+from app.run_commands import RunCommands
+from app.settings import Settings
+from app.theme import Theme
+from app.viewmodels.diagnosis import DiagnosisModel
+from app.viewmodels.document import Document
+from app.viewmodels.examination import Examination
+from app.viewmodels.ladder import LadderModel
+from app.viewmodels.memory_estimate import MemoryEstimate
+from app.viewmodels.thumbnails import Thumbnails
+from app.viewmodels.training import TrainingModel
+from app.viewmodels.writing import Writing
 from core.config import to_dict
 
-if TYPE_CHECKING:
-    from app.application import Program
+
+@final
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the places stand on. `thumbnails` are small and `photos` large pictures; `exports` writes results,
+    `prints` the reports of runs."""
+
+    window: MainWindow
+    settings: Settings
+    theme: Theme
+    document: Document
+    examination: Examination
+    thumbnails: Thumbnails
+    photos: Thumbnails
+    training: TrainingModel
+    diagnosis: DiagnosisModel
+    ladder: LadderModel
+    memory: MemoryEstimate
+    exports: Writing
+    prints: Writing
+    photo_commands: PhotoCommands
+    run_commands: RunCommands
 
 
-def makers(program: Program) -> dict[str, Callable[[], QWidget]]:
+def makers(parts: Parts) -> dict[str, Callable[[], QWidget]]:
     """Place to maker. A place's modules, and the plotting library, are imported with it and not at the start."""
     places = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}
-    return {name: partial(make, program) for name, make in places.items()}
+    return {name: partial(make, parts) for name, make in places.items()}
 
 
-def _dataset(program: Program) -> QWidget:
+def _dataset(parts: Parts) -> QWidget:
     from app.panels.dataset.panel import DatasetPanel
 
     def split_settings() -> dict[str, Any]:
         """Those of the form that decide how photos are decoded and split, so that training finds all done."""
-        train = program.window.made("train")
+        train = parts.window.made("train")
         values = train.setup.form.values() if train is not None else {}
         return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}
 
     return DatasetPanel(
-        program.document, program.examination, program.window.actions_, program.thumbnails, program.settings,
-        program.theme, split_settings,
+        parts.document, parts.examination, parts.window.actions_, parts.thumbnails, parts.settings,
+        parts.theme, split_settings,
     )  # fmt: skip
 
 
-def _train(program: Program) -> QWidget:
+def _train(parts: Parts) -> QWidget:
     from app.panels.train.panel import TrainPanel
+    from app.widgets.written import follow_writing
 
     panel = TrainPanel(
-        program.training, program.window.actions_, program.settings, program.theme, lambda: paths.folder("runs")
+        parts.training, parts.window.actions_, parts.settings, parts.theme, lambda: paths.folder("runs")
     )
-    panel.resume_asked.connect(program.run_commands.resume_run)
-    panel.diagnose_asked.connect(program.photo_commands.use_model)
-    panel.cell_opened.connect(program.run_commands.open_cell)
-    program.memory.told.connect(panel.setup.show_memory)
-    program.memory.device_known.connect(panel.setup.show_device)
+    panel.resume_asked.connect(parts.run_commands.resume_run)
+    panel.diagnose_asked.connect(parts.photo_commands.use_model)
+    panel.cell_opened.connect(parts.run_commands.open_cell)
+    follow_writing(panel.notice, parts.prints)
+    parts.memory.told.connect(panel.setup.show_memory)
+    parts.memory.device_known.connect(panel.setup.show_device)
 
     def estimate() -> None:
-        table, config = program.document.table, panel.setup.config("")
-        if table is None or config is None or program.training.session.busy:
-            program.memory.forget()
+        table, config = parts.document.table, panel.setup.config("")
+        if table is None or config is None or parts.training.session.busy:
+            parts.memory.forget()
         else:
             counts = table.counts()
-            program.memory.ask(to_dict(config), int((counts > 0).sum()), int(counts.sum()))
+            parts.memory.ask(to_dict(config), int((counts > 0).sum()), int(counts.sum()))
 
     def opened() -> None:
-        panel.setup.show_data(program.document.source)
-        panel.setup.show_demo(Path(program.document.source or ".").is_relative_to(paths.home() / "demo"))
+        panel.setup.show_data(parts.document.source)
+        panel.setup.show_demo(Path(parts.document.source or ".").is_relative_to(paths.home() / "demo"))
         estimate()
 
     panel.setup.edited.connect(estimate)
-    program.training.session.state_changed.connect(estimate)
-    program.document.opened.connect(opened)
+    parts.training.session.state_changed.connect(estimate)
+    parts.document.opened.connect(opened)
     opened()
     return panel
 
 
-def _diagnose(program: Program) -> QWidget:
+def _diagnose(parts: Parts) -> QWidget:
     from app.panels.diagnose.panel import DiagnosePanel
 
-    return DiagnosePanel(program.diagnosis, program.window.actions_, program.settings, program.theme, program.photos)
+    return DiagnosePanel(
+        parts.diagnosis, parts.window.actions_, parts.settings, parts.theme, parts.photos, parts.exports
+    )
 
 
-def _kernels(program: Program) -> QWidget:
+def _kernels(parts: Parts) -> QWidget:
     from app.panels.kernels.panel import KernelsPanel
 
-    return KernelsPanel(program.ladder, program.theme)
+    return KernelsPanel(parts.ladder, parts.theme)

@@ -18,7 +18,8 @@ from app.translation import tr
 from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel, new_run_folder
-from core.errors import InputError, LeafClinicError
+from app.viewmodels.writing import Writing
+from core.errors import InputError
 
 STATUS_MS: Final = 500
 """Between two looks at the run in the status bar: it is drawn by the processor that trains."""
@@ -30,11 +31,11 @@ class RunCommands(QObject):
 
     def __init__(
         self, window: MainWindow, theme: Theme, document: Document, training: TrainingModel,
-        pictures: tuple[Thumbnails, Thumbnails],
+        pictures: tuple[Thumbnails, Thumbnails], prints: Writing,
     ) -> None:  # fmt: skip
         super().__init__(window)
         self._window, self._theme, self._document = window, theme, document
-        self._training, self._pictures = training, pictures
+        self._training, self._pictures, self._prints = training, pictures, prints
         actions, session = window.actions_, training.session
         for action, act in (
             (actions.start, self._on_start), (actions.pause, session.pause), (actions.go_on, session.resume),
@@ -128,17 +129,8 @@ class RunCommands(QObject):
 
     def _on_pdf(self) -> None:
         """The report of the run shown, to print."""
-        from app.document_pdf import write_pdf
-
-        panel = self._window.place("train")
-        report = Path(panel.outcome.report)
+        report = Path(self._window.place("train").outcome.report)
         title = tr("Save the report")
         name, _ = QFileDialog.getSaveFileName(self._window, title, f"{report.parent.name}.pdf", "PDF (*.pdf)")
-        if not name:
-            return
-        try:
-            write_pdf(report.read_text("utf-8"), Path(name))
-        except (LeafClinicError, OSError) as error:
-            panel.notice.alarm(str(error))
-            return
-        panel.notice.tell(tr("Written: {name}", name=name))
+        if name:
+            self._prints.start("print", name, source=str(report))

@@ -74,9 +74,9 @@ def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, 
 
 
 def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> dict[str, Any]:
-    begin = time.perf_counter()
     answer: dict[str, Any] = {"id": request["id"]}
     examiner = examiners.get()
+    begin = time.perf_counter()  # not before: waiting for another photo is no work on this one
     try:
         data = read_bytes(request["path"])
         answer |= _describe(examiner.examine(decode_small(data), crop=bool(request.get("crop", True))))
@@ -106,6 +106,7 @@ def _describe(found: Examination) -> dict[str, Any]:
         "top": [[guess.label, guess.probability] for guess in found.top],
         "probabilities": [round(float(p), 7) for p in found.probabilities],
         "familiarity": found.familiarity,
+        "off_leaf": found.off_leaf if found.heat is not None and severity.leaf.any() else None,
         "notes": list(found.warnings),
         "diseased": severity.percent if severity.leaf.any() else None,
         "maps": {guess.label: encode_map(placed(heat, found.box))

@@ -21,6 +21,7 @@ ENTRIES: Final = {
     "memory": "app.processes.memory",
     "demo": "app.processes.demo",
     "leaves": "core.diagnosis.leaf_process",
+    "writing": "app.processes.writing",
 }
 
 

@@ -26,8 +26,9 @@ class Result:
 
     sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the
     leaf's area, or None; maps: class maps uint8 ``(height, width)`` by class, as small as they came; probabilities of
-    all classes and familiarity: what the verdict follows from; hash: of the photo file's bytes; measured: leaf and
-    diseased area as they came; mask: as a person corrected them.
+    all classes and familiarity: what the verdict follows from; off_leaf: share of the evidence off the leaf, None
+    where no leaf or no map is; hash: of the photo file's bytes; measured: leaf and diseased area as they came; mask:
+    as a person corrected them.
     """
 
     id: int
@@ -44,6 +45,7 @@ class Result:
     maps: dict[str, Array] = field(default_factory=dict)
     probabilities: tuple[float, ...] = ()
     familiarity: float = 0.0
+    off_leaf: float | None = None
     hash: str = ""
     measured: Mapping[str, Any] | None = None
     mask: Mask | None = None
@@ -85,6 +87,7 @@ def read_result(row: Result, answer: Mapping[str, Any]) -> Result:
         maps={label: read_map(raw) for label, raw in answer.get("maps", {}).items()},
         probabilities=tuple(answer.get("probabilities", ())),
         familiarity=float(answer.get("familiarity", 0.0)),
+        off_leaf=answer.get("off_leaf"),
         hash=answer.get("hash", ""),
         measured=answer.get("mask"),
     )
@@ -121,6 +124,16 @@ def doubts(result: Result) -> str:
     for label, _ in result.top:
         said = said.replace(label, disease_name(label))
     return said
+
+
+def evidence_text(result: Result) -> str:
+    """How much of what speaks for the answer lies beside the leaf; empty where the doubts say it already."""
+    if result.off_leaf is None or result.error:
+        return ""
+    share = percent(result.off_leaf, 0)
+    if any(sentence(note).startswith(share) for note in result.notes):
+        return ""
+    return tr("{share} of what speaks for this answer lies off the leaf.", share=share)
 
 
 def severity_text(result: Result) -> str:

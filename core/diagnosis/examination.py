@@ -16,6 +16,7 @@ from core.diagnosis.features import feature_node, pool
 from core.diagnosis.figures import softmax
 from core.diagnosis.leaf_mask import leaf_box, segment_leaf
 from core.diagnosis.model_file import ModelFile
+from core.diagnosis.photo_faults import photo_faults
 from core.diagnosis.prediction import TOP, Diagnosis, Guess, Predictor
 from core.diagnosis.severity import Severity, measure_severity
 from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, judge_photo
@@ -34,7 +35,8 @@ class Examination:
     top: likeliest classes with calibrated probabilities, and probabilities ``(classes,)`` of all; photo: the square
     that was looked at, uint8 RGB ``(side, side, 3)``; box: y0, x0, y1, x1 of it in the whole centred square, as
     shares 0..1; heats: where each of `top` is seen, 0..1 ``(side, side)``, none where the network has no feature map;
-    off_leaf: share of the first of them off the leaf; severity: masks and percentage.
+    off_leaf: share of the first of them off the leaf; severity: masks and percentage; faults: what is wrong with the
+    photo itself, as sentences.
     """
 
     verdict: Verdict
@@ -47,6 +49,7 @@ class Examination:
     off_leaf: float
     familiarity: float
     milliseconds: float
+    faults: tuple[str, ...] = ()
 
     @property
     def heat(self) -> Array | None:
@@ -57,8 +60,9 @@ class Examination:
     def warnings(self) -> tuple[str, ...]:
         """Sentences about what makes the answer doubtful."""
         if self.heat is not None and self.off_leaf > OFF_LEAF_WARNING:
-            return (f"{100 * self.off_leaf:.0f} % of what speaks for this answer lies off the leaf; do not trust it.",)
-        return ()
+            share = f"{100 * self.off_leaf:.0f} %"
+            return (*self.faults, f"{share} of what speaks for this answer lies off the leaf; do not trust it.")
+        return self.faults
 
 
 @final
@@ -92,8 +96,9 @@ class Examiner:
         severity = measure_severity(photo, leaf, top[0].label)
         milliseconds = 1000 * (time.perf_counter() - begin)
         return Examination(
-            verdict, top, probabilities, photo, box, severity, heats, off_leaf, familiar, milliseconds
-        )
+            verdict, top, probabilities, photo, box, severity, heats, off_leaf, familiar, milliseconds,
+            photo_faults(rgb),
+        )  # fmt: skip
 
     def diagnose(
         self, paths: Iterable[str], *, crop: bool = True, coverage: float = COVERAGE

@@ -9,7 +9,7 @@ from PySide6.QtTest import QTest
 
 from app.mask import LEAF, Mask, encode_mask
 from app.panels.diagnose.brush import BrushDialog
-from app.results_file import write_csv, write_html
+from app.results_file import Batch, write_csv, write_html
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result, judge, read_result
 from core.diagnosis.coverage import CoveragePoint
@@ -31,6 +31,7 @@ def answer(probability, photo="0"):
     rest = (1 - probability) / 2
     return {
         "verdict": CLASSES[0], "sure": True, "probabilities": [probability, rest, rest], "familiarity": 0.0,
+        "off_leaf": 0.38,
         "top": [[CLASSES[0], probability], [CLASSES[1], rest], [CLASSES[2], rest]], "diseased": 0.0, "hash": photo * 64,
         "maps": {name: {"height": 1, "width": 2, "data": "AP8="} for name in CLASSES},
         "mask": encode_mask(Severity(leaf, np.zeros_like(leaf)), (0.0, 0.0, 1.0, 1.0)),
@@ -93,6 +94,18 @@ def test_every_one_of_the_likeliest_classes_has_its_map(place):
     assert which.currentText() == "Diseased area"
 
 
+def test_how_much_of_the_evidence_lies_off_the_leaf_is_always_said_and_once(place):
+    panel, model = place
+    assert panel.detail.evidence.text().startswith("38\u00a0% of what speaks for this answer")
+    known = model.rows.rows[0]
+    doubted = "80 % of what speaks for this answer lies off the leaf; do not trust it."
+    panel.detail.show_result(replace(known, off_leaf=0.8, notes=(doubted,)))
+    assert not panel.detail.evidence.text()
+    assert "do not trust" in panel.detail.doubt.text()
+    panel.detail.show_result(replace(known, off_leaf=None))
+    assert not panel.detail.evidence.text()
+
+
 def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(place, qtbot, tmp_path, home):
     panel, model = place
     panel.detail.correct.click()
@@ -113,9 +126,9 @@ def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(pla
     assert model.rows.rows[0].shown_percent == once
     assert "by hand" in panel.detail.notes.text()
     assert len(list((home / "masks").iterdir())) == 1
-    write_csv(tmp_path / "out.csv", model.rows.rows)
-    assert f"{once:.2f},{dialog.area.severity.grade},yes" in (tmp_path / "out.csv").read_text()
-    write_html(tmp_path / "out.html", model.rows.rows, "model")
+    write_csv(tmp_path / "out.csv", model.rows.rows, Batch())
+    assert f"{once:.2f},{dialog.area.severity.grade},yes," in (tmp_path / "out.csv").read_text()
+    write_html(tmp_path / "out.html", model.rows.rows, Batch())
     assert "Corrected by hand" in (tmp_path / "out.html").read_text()
 
     model.correct(model.rows.rows[0], None)
@@ -196,5 +209,5 @@ def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(place, tmp_path)
     model.set_coverage(1.0)
     assert model.rows.rows[50].given_up
     assert not model.working
-    write_csv(tmp_path / "table.csv", panel.shown_results())
+    write_csv(tmp_path / "table.csv", panel.shown_results(), Batch())
     assert (tmp_path / "table.csv").read_text().count("Cancelled") == 100

@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor
 
 from app import desktop_entry, resources, system
 from app.cards import card_html, find_card
-from app.results_file import write_csv, write_html
+from app.results_file import Batch, write_csv, write_html
 from app.settings import RECENT, Settings
 from app.theme import DARK, LIGHT, Theme, stylesheet
 from app.viewmodels.confusion import ConfusionModel
@@ -123,7 +123,7 @@ RESULTS = [
 
 
 def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
-    write_csv(tmp_path / "out.csv", RESULTS)
+    write_csv(tmp_path / "out.csv", RESULTS, Batch())
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text("utf-8").splitlines()))
     assert rows[0]["class1"] == "tomato/rust"
     assert float(rows[0]["probability2"]) == pytest.approx(0.1)
@@ -133,7 +133,7 @@ def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
 
 def test_the_report_stands_alone_with_its_pictures(tmp_path):
     photo = next(write_folder(tmp_path / "x", {"a": 1}).rglob("*.png"))
-    write_html(tmp_path / "out.html", [Result(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))], "model")
+    write_html(tmp_path / "out.html", [Result(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))], Batch())
     text = (tmp_path / "out.html").read_text("utf-8")
     assert "data:image/jpeg;base64," in text
     assert "<b>rust" not in text

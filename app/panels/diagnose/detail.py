@@ -22,7 +22,7 @@ from app.cards import card_html, disease_name, find_card
 from app.mask import Mask, decode_box
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.result import Result, doubts, severity_text, verdict_text
+from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.naming import named
 from app.widgets.parts import button, card, label, row
@@ -89,6 +89,9 @@ class DetailPane(QWidget):
         self.verdict = label("", "verdict", wrap=True)
         self.doubt = label("", "warning", wrap=True)
         self.bars = ProbabilityBars(theme)
+        self.evidence = label("", "muted", wrap=True)
+        self.evidence.setToolTip(tr("The map has few cells, so that about half is usual. Above 70 % the answer is "
+                                    "doubted."))  # fmt: skip
         self.notes = label("", "muted", wrap=True)
         self.correct = button(tr("Correct…"), self.correct_asked.emit, "",
                               tr("Correct the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
@@ -96,7 +99,7 @@ class DetailPane(QWidget):
         answer = QWidget()
         texts = QVBoxLayout(answer)
         texts.setContentsMargins(14, 10, 12, 4)
-        for widget in (self.verdict, self.doubt, self.bars):
+        for widget in (self.verdict, self.doubt, self.bars, self.evidence):
             texts.addWidget(widget)
         texts.addStretch(1)
         scroll = QScrollArea()
@@ -140,6 +143,8 @@ class DetailPane(QWidget):
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
         self.bars.show_top(result.top)
+        self.evidence.setText(evidence_text(result))
+        self.evidence.setVisible(bool(self.evidence.text()))
         self.notes.setText(severity_text(result))
         self.notes.setVisible(bool(self.notes.text()))
         area = result.area()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
@@ -24,7 +23,6 @@ from app.mask import Mask
 from app.panels.diagnose.brush import BrushDialog
 from app.panels.diagnose.coverage import CoverageBar
 from app.panels.diagnose.detail import DetailPane
-from app.results_file import write_csv, write_html, write_results_pdf
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
@@ -32,9 +30,11 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result
 from app.viewmodels.table import ROW
 from app.viewmodels.thumbnails import Thumbnails
+from app.viewmodels.writing import Writing
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
 from app.widgets.table_view import sorted_view
+from app.widgets.written import follow_writing
 from core.errors import LeafClinicError
 
 SETTLE_MS: Final = 60
@@ -46,11 +46,13 @@ class DiagnosePanel(QWidget):
     """Results as they come; the newest selected photo large above the table of all."""
 
     def __init__(
-        self, model: DiagnosisModel, actions: Actions, settings: Settings, theme: Theme, photos: Thumbnails
-    ) -> None:
+        self, model: DiagnosisModel, actions: Actions, settings: Settings, theme: Theme, photos: Thumbnails,
+        writing: Writing,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self._model, self._actions, self._photos = model, actions, photos
+        self._model, self._actions, self._photos, self._writing = model, actions, photos, writing
         self.notice = Notice(theme)
+        follow_writing(self.notice, writing)
         self._unready = False
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
@@ -217,24 +219,17 @@ class DiagnosePanel(QWidget):
         self.detail.show_result(None)
         self._model.clear()
 
-    def _export(self, title: str, name: str, kinds: str, write: Callable[[Path, list[Result]], object]) -> None:
-        chosen, _ = QFileDialog.getSaveFileName(self, title, name, kinds)
-        if not chosen:
-            return
-        try:
-            write(Path(chosen), self.shown_results())
-        except LeafClinicError as error:
-            self.notice.alarm(str(error))
-            return
-        self.notice.tell(tr("Written: {name}", name=chosen))
+    def _export(self, kind: str, title: str, kinds: str) -> None:
+        chosen, _ = QFileDialog.getSaveFileName(self, title, f"diagnoses.{kind}", kinds)
+        if chosen:
+            batch = {"model": self._model.model_path, "judged": self.coverage.said.text()}
+            self._writing.start(kind, chosen, self.shown_results(), batch=batch)
 
     def _on_export_csv(self) -> None:
-        self._export(tr("Export results"), "diagnoses.csv", "CSV (*.csv)", write_csv)
+        self._export("csv", tr("Export results"), "CSV (*.csv)")
 
     def _on_export_html(self) -> None:
-        model = self._model.model_path
-        self._export(tr("Export report"), "diagnoses.html", "HTML (*.html)", lambda p, r: write_html(p, r, model))
+        self._export("html", tr("Export report"), "HTML (*.html)")
 
     def _on_export_pdf(self) -> None:
-        model = self._model.model_path
-        self._export(tr("Export report"), "diagnoses.pdf", "PDF (*.pdf)", lambda p, r: write_results_pdf(p, r, model))
+        self._export("pdf", tr("Export report"), "PDF (*.pdf)")

@@ -78,7 +78,17 @@ def test_where_there_is_no_leaf_no_diseased_area_is_measured(completed):
     examiner.close()
     assert found.verdict.word == NO_LEAF
     assert not found.severity.leaf.any()
-    assert found.warnings == ()
+    assert not [text for text in found.warnings if "off the leaf" in text]
+
+
+def test_a_photo_out_of_focus_too_dark_or_tiny_says_so_beside_its_answer(completed):
+    photo = cv2.resize(squares(1, 5).photos[0], (256, 256), interpolation=cv2.INTER_NEAREST)
+    examiner = Examiner(completed)
+    told = [examiner.examine(shown).warnings for shown in (
+        photo, cv2.GaussianBlur(photo, (0, 0), 6), photo // 4, cv2.resize(photo, (1, 1)))]  # fmt: skip
+    examiner.close()
+    assert [any(words in text for text in texts) for texts, words in zip(
+        told, ("focus", "focus", "dark", "1 x 1 pixels"), strict=True)] == [False, True, True, True]  # fmt: skip
 
 
 def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):

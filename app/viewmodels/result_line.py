@@ -1,0 +1,29 @@
+"""A result as a line of text for the process that writes it to a file, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from app.mask import decode_mask, encode_mask
+from app.viewmodels.result import Result, read_result
+
+
+def to_line(result: Result) -> dict[str, Any]:
+    """What a file tells of a photo, as JSON; not the class maps."""
+    mask = result.mask
+    return {
+        "id": result.id, "path": result.path, "done": result.done, "given_up": result.given_up,
+        "verdict": result.verdict, "top": result.top, "error": result.error, "milliseconds": result.milliseconds,
+        "sure": result.sure, "reason": result.reason, "notes": result.notes, "diseased": result.diseased,
+        "off_leaf": result.off_leaf, "mask": result.measured,
+        "corrected": None if mask is None else encode_mask(mask.severity, mask.box),
+    }  # fmt: skip
+
+
+def from_line(line: Mapping[str, Any]) -> Result:
+    row = read_result(Result(int(line["id"]), str(line["path"]), given_up=bool(line["given_up"])), line)
+    hand = line["corrected"]
+    mask = None if hand is None else replace(decode_mask(hand), corrected=True)
+    return replace(row, done=bool(line["done"]), mask=mask)

@@ -1,0 +1,111 @@
+"""A file written by a process of its own, so that the window never waits for a page of 300 photos (19 s as PDF)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.process_thread import ProcessThread
+from app.processes.entry import command
+from app.translation import language, tr
+from app.viewmodels.result import Result
+from app.viewmodels.result_line import to_line
+
+PIECE: Final = 64
+"""Results handed over between two looks at what else the window has to do: 2 ms."""
+FRAME_MS: Final = 150
+
+
+@final
+class Writing(QObject):
+    """One file at a time. Signals: `progress(done, total)`, `written(answer)` with the file's path as `written` and
+    what the process says besides, `failed(sentence, details)`, `busy(bool)`."""
+
+    progress = Signal(int, int)
+    written = Signal(dict)
+    failed = Signal(str, str)
+    busy = Signal(bool)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.target = ""
+        self._thread: ProcessThread | None = None
+        self._rows: Sequence[Result] = ()
+        self._sent = 0
+        self._told = False
+        self._feeding = QTimer(self, singleShot=True, interval=0)
+        self._feeding.timeout.connect(self._feed)
+
+    @property
+    def working(self) -> bool:
+        return self._thread is not None
+
+    def start(self, kind: str, target: str, rows: Sequence[Result] = (), **asked: Any) -> None:
+        """Write `target`: kind and what it needs as in `app.processes.writing`. What was being written is given up."""
+        self.cancel()
+        self.target, self._rows, self._sent, self._told = target, rows, 0, False
+        thread = ProcessThread(command("writing"), json.loads, self, FRAME_MS)
+        thread.bundle.connect(self._on_bundle)
+        thread.ended.connect(self._on_ended)
+        first = {"kind": kind, "target": target, "language": language(), "count": len(rows), **asked}
+        thread.send(json.dumps(first))
+        self._thread = thread
+        thread.start()
+        self.busy.emit(True)
+
+    def cancel(self) -> None:
+        """Give it up; a file that was there before stays as it was."""
+        if self._thread is not None:
+            self._end()
+            self.busy.emit(False)
+
+    def close(self) -> None:
+        """Leave no process and no thread behind."""
+        self._end()
+
+    def _end(self) -> None:
+        self._feeding.stop()
+        self._rows = ()
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.kill()
+            thread.wait()
+            thread.deleteLater()
+
+    def _feed(self) -> None:
+        """Hand over a piece of the results."""
+        if self._thread is None:
+            return
+        for row in self._rows[self._sent : self._sent + PIECE]:
+            self._thread.send(json.dumps(to_line(row)))
+        self._sent += PIECE
+        if self._sent < len(self._rows):
+            self._feeding.start()
+
+    def _on_bundle(self, bundle: Sequence[Mapping[str, Any]]) -> None:
+        if self._thread is None or self.sender() is not self._thread:
+            return  # from a process that was given up
+        for answer in bundle:
+            if "ready" in answer:
+                self._feed()
+            elif "done" in answer:
+                self.progress.emit(answer["done"], answer["total"])
+            elif "failed" in answer:
+                self._told = True
+                self.failed.emit(answer["failed"], "")
+            elif "written" in answer:
+                self._told = True
+                self.written.emit(dict(answer))
+
+    def _on_ended(self, code: int, errors: str) -> None:
+        if self._thread is None or self.sender() is not self._thread:
+            return
+        self._end()
+        if not self._told:
+            text = tr("{name} could not be written: the process that writes ended (code {number}).",
+                      name=self.target, number=code)  # fmt: skip
+            self.failed.emit(text, errors)
+        self.busy.emit(False)

@@ -1,0 +1,126 @@
+"""Results and reports become files in a process of their own; the window tells how far it is, and opens them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QFileDialog
+
+from app.mask import DISEASED, LEAF, Mask
+from app.viewmodels.result import Result
+from app.viewmodels.result_line import from_line, to_line
+from app.viewmodels.writing import Writing
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+SICK = Result(
+    3, "/photos/leaf.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), notes=("n",),
+    diseased=4.0, off_leaf=0.4, hash="0" * 64,
+)  # fmt: skip
+
+
+@pytest.fixture
+def writing(qapp, home, nothing_left):
+    made = Writing()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def results(tmp_path):
+    photos = sorted(write_folder(tmp_path / "photos", {"a": 3}).rglob("*.png"))
+    return [replace(SICK, id=at, path=str(photo)) for at, photo in enumerate(photos)]
+
+
+def wait_for(qtbot, writing, **asked):
+    """The answer of one writing, or the sentence of its failure."""
+    told = []
+    writing.written.connect(told.append)
+    writing.failed.connect(lambda sentence, details: told.append(sentence))
+    writing.start(**asked)
+    assert writing.working
+    qtbot.waitUntil(lambda: not writing.working, timeout=60_000)
+    assert len(told) == 1
+    return told[0]
+
+
+def test_a_line_holds_what_a_file_tells_of_a_photo():
+    labels = np.array([[LEAF, DISEASED], [0, LEAF]], np.uint8)
+    result = replace(SICK, mask=Mask(labels, (0.0, 0.0, 0.5, 0.5), corrected=True))
+    back = from_line(json.loads(json.dumps(to_line(result))))
+    assert replace(back, mask=None, hash=result.hash) == replace(result, mask=None)
+    assert np.array_equal(back.mask.labels, labels)
+    assert (back.mask.box, back.mask.corrected) == ((0.0, 0.0, 0.5, 0.5), True)
+
+
+@pytest.mark.parametrize("kind", ["csv", "html", "pdf"])
+def test_results_are_written_by_a_process_of_their_own(kind, writing, results, qtbot, tmp_path):
+    target = tmp_path / f"out.{kind}"
+    said = wait_for(qtbot, writing, kind=kind, target=str(target), rows=results,
+                    batch={"model": "/m/leaves.safetensors", "judged": "Answers 97 % of the photos."})  # fmt: skip
+    assert said == {"written": str(target)}
+    data = target.read_bytes()
+    if kind == "csv":
+        assert data.count(b"\n") == 4
+        assert b",0.4000," in data
+    if kind == "html":
+        assert b"Answers 97" in data
+        assert data.count(b"data:image/jpeg") == 3, "no second picture where there is no leaf to outline"
+        assert b"lies off the leaf" in data
+    if kind == "pdf":
+        assert data.startswith(b"%PDF")
+
+
+def test_a_report_is_printed_by_a_process_too(writing, qtbot, tmp_path):
+    (tmp_path / "report.html").write_text("<h1>A run</h1>", "utf-8")
+    target = tmp_path / "run.pdf"
+    wait_for(qtbot, writing, kind="print", target=str(target), source=str(tmp_path / "report.html"))
+    assert target.read_bytes().startswith(b"%PDF")
+
+
+def test_a_folder_that_has_gone_is_told_in_a_sentence(writing, results, qtbot, tmp_path):
+    said = wait_for(qtbot, writing, kind="csv", target=str(tmp_path / "gone" / "out.csv"), rows=results, batch={})
+    assert "could not be written" in said
+
+
+def test_a_process_that_dies_is_told(writing, results, qtbot, tmp_path):
+    said = wait_for(qtbot, writing, kind="no such kind", target=str(tmp_path / "out"), rows=results)
+    assert "could not be written" in said
+
+
+def test_what_was_there_stays_when_it_is_given_up(writing, results, qtbot, tmp_path):
+    target = tmp_path / "out.pdf"
+    target.write_text("before")
+    told = []
+    writing.progress.connect(lambda done, total: told.append(done))
+    writing.start("pdf", str(target), results * 50, batch={})
+    qtbot.waitUntil(lambda: bool(told), timeout=60_000)
+    writing.cancel()
+    assert not writing.working
+    qtbot.wait(300)
+    assert target.read_text() == "before"
+
+
+def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tmp_path, monkeypatch):
+    program = start()
+    program.diagnosis.rows.append(results * 20)
+    panel = program.window.go("diagnose")
+    target = tmp_path / "diagnoses.html"
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(target), ""))
+    begin = time.perf_counter()
+    program.window.actions_.export_html.trigger()
+    assert time.perf_counter() - begin < 0.2, "60 photos take a second and more"
+    assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
+    qtbot.waitUntil(lambda: not program.exports.working, timeout=60_000)
+    assert panel.notice.text.text() == f"Written: {target}"
+    opened = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))
+    panel.notice.do.click()
+    assert opened == [target]
