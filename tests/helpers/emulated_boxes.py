@@ -6,31 +6,30 @@ those from it when their group is waited for; products early or late too. A kern
 
 from __future__ import annotations
 
-import threading
-from types import SimpleNamespace
+from functools import cache
 
 import numpy as np
 from numba.core import types as numba_types
 
 from core.gpu.tensor_map import PhotoMap, TensorMap
 from tests.helpers.emulated_gpu import Machine, _caster
+from tests.helpers.turns import Barrier, Gate
 
 
-class Barrier:
-    """Eight bytes in shared memory that threads and boxes report to."""
+class Mailbox:
+    """A barrier of eight bytes in shared memory that threads and boxes report to."""
 
-    def __init__(self, arrivals):
+    def __init__(self, turns, arrivals):
         self.wanted, self.left, self.bytes, self.phase = arrivals, arrivals, 0, 0
-        self.condition, self.boxes = threading.Condition(threading.RLock()), []
+        self.gate, self.boxes = Gate(turns), []
 
     def report(self, arrivals, size):
         """So many arrivals, and bytes expected (or, below zero, come)."""
-        with self.condition:
-            self.left, self.bytes = self.left - arrivals, self.bytes + size
-            assert self.left >= 0, "more arrivals than the phase has"
-            if self.left == 0 and self.bytes == 0:
-                self.phase, self.left = self.phase + 1, self.wanted
-                self.condition.notify_all()
+        self.left, self.bytes = self.left - arrivals, self.bytes + size
+        assert self.left >= 0, "more arrivals than the phase has"
+        if self.left == 0 and self.bytes == 0:
+            self.phase, self.left = self.phase + 1, self.wanted
+            self.gate.open()
 
 
 class Boxes(Machine):
@@ -38,13 +37,13 @@ class Boxes(Machine):
 
     def __init__(self, memory, late):
         super().__init__(memory)
-        self.late, self.works, self.lock = late, {}, threading.Lock()
-        self.cuda.syncwarp = lambda: self.warps._gather(None)
+        self.late, self.works = late, {}
+        self.cuda.syncwarp = lambda: self.warps.gather(None)
         self.known |= {
             "copy_box": self._copy_box, "copy_photo_box": self._copy_photo_box,
             "copy_bytes": self._copy_bytes, "store_box": self._store_box, "commit_boxes": self._commit,
             "prefetch_map": lambda at: None, "show_barriers": lambda: None, "show_to_tensor_cores": lambda: None,
-            "make_barrier": lambda at, n: self.barriers.__setitem__(int(at), Barrier(int(n))),
+            "make_barrier": lambda at, n: self.barriers.__setitem__(int(at), Mailbox(self.turns, int(n))),
             "expect_bytes": lambda at, size: self.barriers[int(at)].report(1, int(size)),
             "arrive": lambda at: self.barriers[int(at)].report(1, 0), "wait_for": self._wait_for,
             "uniform": lambda value: value, "meet": lambda number: self._meet(number, 128), "meet_many": self._meet,
@@ -73,19 +72,17 @@ class Boxes(Machine):
                 monkeypatch.setattr(module, name, function)
 
     def _meet(self, number, threads):
-        with self.lock:
-            barrier = self.meetings.setdefault(int(number), threading.Barrier(int(threads)))
+        barrier = self.meetings.setdefault(int(number), Barrier(self.turns, int(threads)))
         assert barrier.parties == threads
-        barrier.wait(60)
+        barrier.wait()
 
     def _wait_for(self, at, parity):
         barrier = self.barriers[int(at)]
-        with barrier.condition:
-            while barrier.phase & 1 == parity:
-                if barrier.boxes:
-                    self._arrive_boxes(barrier)
-                else:
-                    assert barrier.condition.wait(60), "nobody comes"
+        while barrier.phase & 1 == parity:
+            if barrier.boxes:
+                self._arrive_boxes(barrier)
+            else:
+                barrier.gate.wait()
 
     def _arrive_boxes(self, barrier):
         boxes, barrier.boxes = barrier.boxes, []
@@ -109,11 +106,10 @@ class Boxes(Machine):
         self._send(lines, int(size), self.barriers[int(at)])
 
     def _send(self, lines, size, barrier):
-        with barrier.condition:
-            barrier.boxes.append((lines, size))
-            barrier.condition.notify_all()
-            if not self.late:
-                self._arrive_boxes(barrier)
+        barrier.boxes.append((lines, size))
+        barrier.gate.open()
+        if not self.late:
+            self._arrive_boxes(barrier)
 
     def _lines(self, place, seen, column, row):
         """Where each 16 bytes of a box lie in shared memory and, unless beyond the matrix, in memory."""
@@ -172,7 +168,7 @@ class Boxes(Machine):
                     found.append(product)
                 return found
 
-            self.warps._gather(None)  # a warp is one: none of its lanes goes on before all are here
+            self.warps.gather(None)  # a warp is one: none of its lanes goes on before all are here
             self.here.products = [*getattr(self.here, "products", []), (sums, self._shared_work(multiply))]
             if not self.late:
                 self._finish(0)
@@ -183,38 +179,27 @@ class Boxes(Machine):
         """``(rows, 16)`` of a factor from its descriptor; `across`: its rows run along the lines."""
         start, along, down = 16 * (low & 0x3FFF), 16 * (low >> 16 & 0x3FFF), 16 * (high & 0x3FFF)
         line = {0: 0, 1: 128, 2: 64, 3: 32}[high >> 30]
-        found = np.zeros((rows, 16), np.uint32)
-        for r in range(rows):
-            for k in range(16):
-                if not line:
-                    assert not across
-                    place = start + r // 8 * down + k // 8 * along + r % 8 * 16 + k % 8 * 2
-                elif across:
-                    block, column = divmod(r, line // 2)
-                    place = swizzled(start + block * along + k // 8 * down + k % 8 * line + 2 * column, line)
-                else:
-                    place = swizzled(start + r // 8 * down + r % 8 * line + 2 * k, line)
-                found[r, k] = self.shared_bytes(place, 2).view(np.uint16)[0]
+        r, k = np.indices((rows, 16))
+        if not line:
+            assert not across
+            places = start + r // 8 * down + k // 8 * along + r % 8 * 16 + k % 8 * 2
+        elif across:
+            block, column = np.divmod(r, line // 2)
+            places = swizzled(start + block * along + k // 8 * down + k % 8 * line + 2 * column, line)
+        else:
+            places = swizzled(start + r // 8 * down + r % 8 * line + 2 * k, line)
+        assert not (places % 2).any(), "misaligned"
+        found = self.bytes.view(np.uint16)[places // 2].astype(np.uint32)
         return (found << 16).view(np.float32).astype(np.float64)
 
     def _shared_work(self, work):
-        """The result of `work`, done once by whichever of a warpgroup's threads asks first."""
+        """The result of `work`, done once for all threads of a warpgroup, by the first that asks."""
         self.here.number = getattr(self.here, "number", -1) + 1
-        key = (self.here.thread[0] // 128, self.here.number)
-        with self.lock:
-            entry = self.works.setdefault(key, SimpleNamespace(lock=threading.Lock(), result=None))
-
-        def result():
-            with entry.lock:
-                if entry.result is None:
-                    entry.result = work()
-                return entry.result
-
-        return result
+        return self.works.setdefault((self.here.thread[0] // 128, self.here.number), cache(work))
 
     def _finish(self, pending):
         products = self.here.products
-        self.warps._gather(None)
+        self.warps.gather(None)
         while len(products) > pending:
             sums, result = products.pop(0)
             thread = self.here.thread[0] % 128

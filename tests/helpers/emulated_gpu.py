@@ -1,15 +1,18 @@
-"""Kernels made of PTX instructions, run as plain Python: a thread is a thread, memory is one array of bytes.
+"""Kernels made of PTX instructions, run as plain Python: a thread is a greenlet, memory is one array of bytes.
 
 Loads, stores, barriers, copies to shared memory, and the bf16 products of the tensor cores.
 """
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from types import CellType, FunctionType, ModuleType, SimpleNamespace
 
 import numpy as np
+from greenlet import getcurrent
 from numba.core import types as numba_types
+
+from tests.helpers.turns import Barrier, Gate, Turns
 
 GAP = 64
 """Bytes between arrays that no kernel may touch."""
@@ -109,78 +112,78 @@ class Warps:
     """What the 32 threads of a warp do together; every thread hands in its part and takes its result."""
 
     def __init__(self, machine):
-        self.machine, self.parts, self.barriers = machine, {}, {}
+        self.machine, self.rounds = machine, {}
 
-    def _gather(self, part):
-        """The parts of all lanes, in order, and this lane's number."""
+    def gather(self, part, work=list):
+        """What `work`, done once, makes of the parts of all lanes, in order; and this lane's number."""
         number = self.machine.here.thread[0]
         warp, lane = number // 32, number % 32
-        barrier = self.barriers.setdefault(warp, threading.Barrier(32))
-        mine = self.parts.setdefault(warp, [None] * 32)
-        mine[lane] = part
-        barrier.wait()
-        found = list(mine)
-        barrier.wait()
-        return found, lane
+        if warp not in self.rounds:
+            self.rounds[warp] = SimpleNamespace(parts={}, made=None, gate=Gate(self.machine.turns))
+        mine = self.rounds[warp]
+        mine.parts[lane] = part
+        if len(mine.parts) < 32:
+            mine.gate.wait()
+        else:
+            del self.rounds[warp]
+            mine.made = work([mine.parts[i] for i in range(32)])
+            mine.gate.open()
+        return mine.made, lane
 
     def load_matrices(self, count, transposed):
         """`ldmatrix`: lane i gives the address of row i % 8 of matrix i // 8."""
 
+        def read(addresses):
+            rows = [self.machine.shared_bytes(a, 16) for a in addresses[: 8 * count]]
+            found = np.array(rows).view(np.uint16).reshape(count, 8, 8)
+            found = found.transpose(0, 2, 1) if transposed else found
+            return np.ascontiguousarray(found).view(np.uint32).reshape(count, 32)
+
         def load(address):
-            found, lane = self._gather(int(address))
-            words = []
-            for m in range(count):
-                rows = np.array([self.machine.shared_bytes(found[m * 8 + r], 16).view(np.uint16) for r in range(8)])
-                rows = rows.T if transposed else rows
-                words.append(np.ascontiguousarray(rows[lane // 4, lane % 4 * 2 : lane % 4 * 2 + 2]).view(np.uint32)[0])
-            return tuple(words)
+            found, lane = self.gather(int(address), read)
+            return tuple(found[:, lane])
 
         return load
 
     def multiply(self, *registers):
         """`mma.m16n8k16` of bf16: four registers of a, two of b, four sums."""
-        found, lane = self._gather(registers)
-        g, t = lane // 4, lane % 4
-
-        def pair(word):
-            return number((int(word) & 0xFFFF) << 16), number(int(word) & 0xFFFF0000)
-
-        a, b = np.zeros((2, 16), np.float64), np.zeros((16, 2), np.float64)
-        for q in range(4):
-            one = found[g * 4 + q]
-            for row, col, word in ((0, 0, one[0]), (1, 0, one[1]), (0, 8, one[2]), (1, 8, one[3])):
-                a[row, col + q * 2 : col + q * 2 + 2] = pair(word)
-            for column in range(2):
-                other = found[(t * 2 + column) * 4 + q]
-                b[q * 2 : q * 2 + 2, column], b[8 + q * 2 : 10 + q * 2, column] = pair(other[4]), pair(other[5])
-        sums = a @ b
-        return tuple(np.float32(registers[6 + i] + sums[i // 2, i % 2]) for i in range(4))
+        (sums, lane) = self.gather(registers[:6], _multiply)
+        g, t = lane // 4, lane % 4 * 2
+        four = (sums[g, t], sums[g, t + 1], sums[g + 8, t], sums[g + 8, t + 1])
+        return tuple(np.float32(registers[6 + i] + four[i]) for i in range(4))
 
     def shuffle(self, value, mask):
-        found, lane = self._gather(value)
+        found, lane = self.gather(value)
         return found[lane ^ int(mask)]
+
+
+def _multiply(registers):
+    """The product, ``(16, 8)``, of the factors that 32 lanes hold."""
+    words = np.array(registers, np.uint32).reshape(8, 4, 6)  # lane = 4 g + t
+    pairs = np.stack([words << 16, words & 0xFFFF0000], -1).view(np.float32).astype(np.float64)  # g, t, register, half
+    corners = pairs.transpose(0, 2, 1, 3).reshape(8, 6, 8)
+    a = np.block([[corners[:, 0], corners[:, 2]], [corners[:, 1], corners[:, 3]]])
+    return a @ np.concatenate([corners[:, 4], corners[:, 5]], -1).T
 
 
 def _caster(kind):
     """A numba type as a conversion that wraps around like the GPU's."""
     dtype = np.dtype(str(kind))
     if dtype.kind == "f":
-        return lambda value: dtype.type(value)
-    size = 8 * dtype.itemsize
-
-    def cast(value):
-        wrapped = int(value) & ((1 << size) - 1)
-        return dtype.type(wrapped - (1 << size) if dtype.kind == "i" and wrapped >> (size - 1) else wrapped)
-
-    return cast
+        return dtype.type
+    made, ones = dtype.type, (1 << 8 * dtype.itemsize) - 1
+    if dtype.kind == "u":
+        return lambda value: made(int(value) & ones)
+    beyond = ones // 2 + 1  # the first number that wraps around
+    return lambda value: made((int(value) + beyond & ones) - beyond)
 
 
 class Machine:
-    """One GPU: runs a kernel's blocks one after another, each with a Python thread for every thread."""
+    """One GPU: runs a kernel's blocks one after another, each with a greenlet for every thread."""
 
     def __init__(self, memory):
         self.memory, self.known = memory, {**instructions(memory), **self._block_instructions()}
-        self.here, self.shared, self.barrier = threading.local(), {}, None
+        self.turns, self.shared, self.barrier = Turns(), {}, None
         self.cuda = SimpleNamespace(
             local=SimpleNamespace(array=lambda size, dtype: np.zeros(size, str(dtype))),
             shared=SimpleNamespace(array=self._shared_array),
@@ -199,30 +202,23 @@ class Machine:
         for z, y, x in np.ndindex(*launch.grid[::-1]):
             self._run_block(kernel, values, (x, y, z))
 
+    @property
+    def here(self):
+        """The thread that runs, with what is its own."""
+        return getcurrent()
+
     def _run_block(self, kernel, values, block):
-        self.shared, failures, self.warps.barriers = {}, [], {}
+        self.shared, self.warps.rounds = {}, {}
         self.bytes = np.full(self.dynamic, 0xFF, np.uint8)
         places = [(x, y, 0) for y in range(self.block[1]) for x in range(self.block[0])]
-        self.barrier = threading.Barrier(len(places))
+        self.barrier = Barrier(self.turns, len(places))
 
         def body(place):
             self.here.thread, self.here.block, self.here.arrays = place, block, 0
-            try:
-                with np.errstate(all="ignore"):
-                    kernel(*values)
-            except threading.BrokenBarrierError:
-                pass
-            except BaseException as error:  # noqa: BLE001
-                failures.append(error)
-                self.barrier.abort()
+            with np.errstate(all="ignore"):
+                kernel(*values)
 
-        threads = [threading.Thread(target=body, args=(p,)) for p in places]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        self.turns.run([partial(body, place) for place in places])
 
     def _block_instructions(self):
         """Those that need to know the thread, its warp or its block's shared memory, which starts at address 0."""
