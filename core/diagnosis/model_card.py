@@ -94,7 +94,7 @@ def _data(model: ModelFile) -> Chapter:
     if model.licence:
         points.append(f"Licence: {model.licence}")
     if model.data_hash:
-        points.append(f"Training data (SHA-256 over paths, classes and contents): `{model.data_hash}`")
+        points.append(f"Training data (SHA-256 over paths, classes and contents): {model.data_hash}")
     if model.learned is not None:
         marks = model.learned.marks
         points.append(f"It knows {len(marks):,} photos again from which it has learned, by {MARK_BYTES} bytes of each "

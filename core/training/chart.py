@@ -27,6 +27,8 @@ SHOWN: Final = 0.74
 """Size on a sheet, where two charts stand side by side; a browser gives them half the page."""
 MOST_POINTS: Final = 600
 """More points than pixels say nothing more."""
+LETTER: Final = 7.5
+"""Pixels of a wide letter at the size of the axes' numbers."""
 FONT: Final = 'font-family="system-ui,Helvetica,Arial,sans-serif"'
 
 
@@ -71,7 +73,9 @@ def draw_lines(
         parts.append(f'<path d="M{px:.1f} {py:.1f}H{WIDTH - RIGHT}" class="grid" stroke="{LINE}" fill="none"/>')
         parts.append(text(LEFT - 6, py + 4, number(value), anchor="end"))
     for value in _ticks(x_low, x_high):
-        parts.append(text(place(value, y_low)[0], HEIGHT - BOTTOM + 16, number(value), anchor="middle"))
+        said = number(value)
+        middle = min(place(value, y_low)[0], WIDTH - LETTER * len(said) / 2)  # browsers cut off what stands out
+        parts.append(text(middle, HEIGHT - BOTTOM + 16, said, anchor="middle"))
     for at, (s, style) in enumerate(zip(thinned, STYLES, strict=False)):
         parts += _curve(s, [place(*p) for p in s.points if math.isfinite(p[1])], style, LEFT + 2 + 120 * at)
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label, anchor="middle"))

@@ -15,7 +15,8 @@ from app.viewmodels.run_view import RunView
 from app.widgets.flow import Flow
 from app.widgets.naming import named
 from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label
-from core.percent import percent
+from core.diagnosis.figures import wilson_interval
+from core.percent import percent, percents
 from core.training.events import RunFinished, RunJudged
 
 TILES = 4
@@ -103,11 +104,13 @@ def headline(end: RunFinished, judged: RunJudged | None) -> str:
 
 
 def figures(end: RunFinished, judged: RunJudged | None) -> list[tuple[str, str]]:
-    """(name, figure) side by side: lab and field where known, the border, the changed background."""
+    """(name, figure) side by side: lab and field where known, with the number of photos and the 95 % interval that
+    so many allow; the border; the changed background."""
     if judged is None or not judged.parts:
         return [(tr("best validation"), percent(end.best_accuracy))]
     places = judged.parts[1:] or judged.parts[:1]
-    found = [(f"{tr(name)} ({photos:,})", percent(right / max(photos, 1))) for name, photos, right in places[:2]]
+    found = [(f"{tr(name)} ({photos:,}): {percents(*wilson_interval(right, photos))}", percent(right / max(photos, 1)))
+             for name, photos, right in places[:2]]  # fmt: skip
     for share, name in (
         (judged.border, tr("from the border alone")), (judged.swapped, tr("on other backgrounds")),
         (judged.off_leaf, tr("of the evidence lies off the leaf")),
@@ -118,6 +121,7 @@ def figures(end: RunFinished, judged: RunJudged | None) -> list[tuple[str, str]]
 
 
 def _tile(name: str, value: str) -> Figure:
-    made = Figure(name)
+    made = Figure(name, tr("A range is the 95 % interval (Wilson): so far may chance alone move the figure.")
+                  if "–" in name else "")  # fmt: skip
     made.show_value(value)
     return made
