@@ -20,7 +20,7 @@ from core.config import OPTION_NAMES, RunConfig, from_dict, settings, to_dict
 from core.errors import (
     EXIT_DONE,
     EXIT_FAILED,
-    EXIT_STOPPED,
+    EXIT_INTERRUPTED,
     ConfigError,
     InputError,
     LeafClinicError,
@@ -196,8 +196,8 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
         return _fail("The memory of this machine is not enough. Try a smaller --batch-size or --image-size.",
                      EXIT_FAILED, tell)  # fmt: skip
     except KeyboardInterrupt:
-        sys.stderr.write("\nStopped.\n")
-        return EXIT_STOPPED
+        sys.stderr.write("\n")
+        return _fail("Stopped.", EXIT_INTERRUPTED, tell)
     except BrokenPipeError:
         _mute()
         return EXIT_DONE

@@ -27,14 +27,14 @@ from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
 from core.diagnosis.verdict import COVERAGE, SECTION, describe_slider
-from core.errors import EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
 from core.storage import write_file
 
 BATCH = 16
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done (also where some photos could not be read), 2 wrong input, 1 anything else."""
+    """Exit code: 0 done (also where some photos could not be read), 2 wrong input, 130 stopped by Ctrl-C, 1 else."""
     argv = sys.argv[1:] if argv is None else argv
     return run_command(lambda: diagnose(argv), tell_json if "--json" in argv else None)
 
@@ -154,6 +154,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m core.diagnose", allow_abbrev=False,
         description="Say for each photo which classes it likeliest shows. Nothing leaves this computer.",
+        epilog=EXIT_CODES,
     )
     parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
     parser.add_argument("photos", metavar="PHOTO", nargs="+", help="photo files, or folders of photos")

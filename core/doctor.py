@@ -2,7 +2,7 @@
 
     python -m core.doctor [--json]
 
-ends with 0 where training works at all (CPU), whatever the GPU is.
+ends with 0 where training works at all (CPU), whatever the GPU is, else with 1.
 """
 
 from __future__ import annotations
@@ -166,7 +166,10 @@ def report(findings: list[Finding]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("python -m core.doctor", description="Say what runs here, and what is missing.")
+    parser = argparse.ArgumentParser(
+        "python -m core.doctor", description="Say what runs here, and what is missing.",
+        epilog="exit codes: 0 training can run here, 1 it cannot, 2 wrong input, 130 stopped by Ctrl-C",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write every finding as one line of JSON")
     options = parser.parse_args(argv)
     return run_command(lambda: tell(options.json))

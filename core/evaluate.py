@@ -28,14 +28,14 @@ from core.diagnosis.figures import describe_accuracy, wilson_interval
 from core.diagnosis.model_file import read_model
 from core.diagnosis.parts import describe_places
 from core.diagnosis.verdict import SECTION, describe_slider
-from core.errors import EXIT_DONE, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
 from core.training.dry_run import align_columns
 from core.training.run_folder import CONFIG, SPLIT, read_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 1 anything else."""
+    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     argv = sys.argv[1:] if argv is None else argv
     return run_command(lambda: evaluate(argv), tell_json if "--json" in argv else None)
 
@@ -134,7 +134,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
                         help="only photos that the manifest or folder puts there (default: all)")
-    parser.epilog = "Without --data a run folder is judged on its own photos, split as it was in training."
+    parser.epilog = ("Without --data a run folder is judged on its own photos, split as it was in training. "
+                     f"{EXIT_CODES}.")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--coverage", default="", metavar="SHARE",
                         help="also how right the answers are where about this share of photos is answered, 0..1")

@@ -18,7 +18,7 @@ from core.diagnosis.completion import Labelled
 from core.diagnosis.eight_bit import Loss, agreement, loss_metadata, measure_loss, quantise_model
 from core.diagnosis.model_file import ModelFile, check_classes, read_model
 from core.diagnosis.portable import Check, check_onnx, metadata_of, to_onnx
-from core.errors import EXIT_DONE, Problem
+from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
 from core.training.run_folder import CONFIG, SPLIT, read_config
@@ -29,7 +29,7 @@ NOT_CHECKED = "Not checked: onnxruntime is not installed here. Install it with: 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 1 anything else."""
+    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     return run_command(lambda: export(sys.argv[1:] if argv is None else argv))
 
 
@@ -109,7 +109,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m core.export", allow_abbrev=False, description="Write a model as ONNX for other programs.",
         epilog="The file holds preprocessing, class names, temperature and thresholds as metadata. "
-               "Without --data a run folder is quantised with its own photos, split as it was in training.",
+               "Without --data a run folder is quantised with its own photos, split as it was in training. "
+               f"{EXIT_CODES}.",
     )
     parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
     parser.add_argument("--onnx", default="", metavar="OUT.onnx", help="file to write")

@@ -44,7 +44,7 @@ SHOWN: Final = 25
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 1 anything else."""
+    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     arguments = make_parser().parse_args(argv)
     return run_command(lambda: run(arguments))
 

@@ -27,7 +27,7 @@ from core.config import RunConfig
 from core.data.preparation import cache_side
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
-from core.errors import EXIT_DONE, EXIT_STOPPED, Problem
+from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, Problem
 from core.training.commands import Commands
 from core.training.dry_run import count_memory, describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
@@ -48,7 +48,7 @@ Reader = JsonReader | TerminalReader | TraceWriter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 1 anything else."""
+    """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 130 stopped before, 1 anything else."""
     argv = sys.argv[1:] if argv is None else argv
     return run_command(lambda: train(argv), tell_event if "--json" in argv else None)
 
@@ -79,15 +79,20 @@ def train(argv: Sequence[str]) -> int:
 def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
     """Show a run's events to its end; the first Ctrl-C stops it cleanly, the second at once."""
     commands = Commands()
-    signal.signal(signal.SIGINT, _stopper(commands))
-    signal.signal(signal.SIGTERM, _stopper(commands))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stopper(commands, trainer))
     code = EXIT_DONE
     for event in trainer.run(commands):
         for reader in readers:
             reader.show(event)
         if isinstance(event, RunFinished) and event.reason == "stopped":
-            code = EXIT_STOPPED
+            code = stopped_code(trainer)
     return code
+
+
+def stopped_code(trainer: Trainer) -> int:
+    """Of a training that the user stopped: whether it can go on."""
+    return EXIT_STOPPED if trainer.resumable else EXIT_INTERRUPTED
 
 
 def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
@@ -145,7 +150,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="python -m core.train",
         usage="python -m core.train --data PHOTOS [--preset NAME] [--out RUN] [option ...]",
         description="Learn leaf diseases from a folder of photos (each class in a folder) or a CSV manifest.",
-        epilog=f"presets:\n{recipes}\n\nexit codes: 0 done, 2 wrong input, 3 stopped and resumable, 1 anything else",
+        epilog=f"presets:\n{recipes}\n\nexit codes: 0 done, 2 wrong input, 3 stopped and resumable, "
+               "130 stopped before its first step, 1 anything else",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -161,12 +167,13 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _stopper(commands: Commands) -> Callable[[int, FrameType | None], None]:
+def _stopper(commands: Commands, trainer: Trainer) -> Callable[[int, FrameType | None], None]:
     def stop(number: int, frame: FrameType | None) -> None:
         if commands.stopped():
-            os._exit(EXIT_STOPPED)  # at once: the last checkpoint is whole on the disk
+            os._exit(stopped_code(trainer))  # at once: the last checkpoint is whole on the disk
         commands.stop()
-        sys.stderr.write("\nStopping after this step and saving. Once more to stop at once.\n")
+        doing = "after this step and saving" if trainer.resumable else "before the training begins"
+        sys.stderr.write(f"\nStopping {doing}. Once more to stop at once.\n")
 
     return stop
 

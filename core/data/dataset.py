@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from core.data.texts import Texts
-from core.errors import EXIT_STOPPED, LeafClinicError
+from core.errors import EXIT_INTERRUPTED, LeafClinicError
 from core.ops.contract import Array
 
 SPLITS: Final = ("train", "val", "test")
@@ -40,7 +40,7 @@ IsCancelled: TypeAlias = Callable[[], bool]
 class Cancelled(LeafClinicError):
     """The user stopped a scan or the decoding of photos; what was decoded is kept."""
 
-    exit_code = EXIT_STOPPED
+    exit_code = EXIT_INTERRUPTED
 
 
 @final

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from core.errors import EXIT_CODES
 from core.laboratory.ladder import CASES, UPDATES
 from core.laboratory.mnist import RECIPES
 from core.models.table import MODELS
@@ -45,7 +46,8 @@ def read_rate(text: str) -> float:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m core.lab", description=DESCRIPTION, epilog=EXAMPLES,
+    parser = argparse.ArgumentParser(prog="python -m core.lab", description=DESCRIPTION,
+                                     epilog=f"{EXAMPLES}\n\n{EXIT_CODES}",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

@@ -66,6 +66,12 @@ class Trainer:
         self.config = config if config.out else replace(config, out=default_folder(config))
         self._resume, self._overwrite, self._profiled = resume, overwrite, profiled
         self._path = Path(self.config.out)
+        self._started = False
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is a run that can go on: an earlier one, or this one from its first step on."""
+        return self._resume or self._started
 
     def run(self, commands: Commands | None = None) -> Iterator[Event]:
         """Events until the run has ended. Raises LeafClinicError, after it was written to the log.
@@ -84,7 +90,7 @@ class Trainer:
         begun = False
         try:
             started = start_run(setup, self._path, self._resume, self._overwrite)
-            folder = started.folder
+            folder, self._started = started.folder, True
             for event in _Run(setup, started, commands, self._profiled).events():
                 if not isinstance(event, Progress):
                     folder.log(event)
@@ -92,6 +98,7 @@ class Trainer:
                 yield event
         except LeafClinicError as error:
             if folder is not None and isinstance(error, StorageError) and not (self._resume or begun):
+                self._started = False
                 folder.discard()
             elif folder is not None:
                 with suppress(StorageError):

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 from core.config import from_dict
-from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_STOPPED, EXIT_WRONG_INPUT, LeafClinicError
+from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_WRONG_INPUT, LeafClinicError
 from core.training.commands import Commands
 from core.training.events import Event, RunFailed, RunFinished, StepDone, to_line
 from core.training.trainer import Trainer
@@ -64,7 +64,7 @@ def serve(lines: TextIO, tell: Callable[[Event], None]) -> int:
     for event in trainer.run(commands):
         tell(event)
         if isinstance(event, RunFinished) and event.reason == "stopped":
-            code = EXIT_STOPPED
+            code = EXIT_STOPPED if trainer.resumable else EXIT_INTERRUPTED
     return code
 
 

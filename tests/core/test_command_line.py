@@ -11,7 +11,7 @@ import pytest
 from core import diagnose, train
 from core.command_line import check_folder, run_command
 from core.cores import usable_cores
-from core.errors import DeviceError
+from core.errors import EXIT_INTERRUPTED, DeviceError
 from core.models import build
 from core.plan import compile_plan
 
@@ -32,6 +32,16 @@ def test_closed_streams_are_nobody_who_listens(monkeypatch):
     assert run_command(lambda: sys.stdout.write("heard by nobody") and 0) == 0
     sys.stdout.close()
     sys.stderr.close()
+
+
+def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
+    def work():
+        raise KeyboardInterrupt
+
+    told = []
+    assert run_command(work, lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
+    assert told == [("Stopped.", 130)]
+    assert capsys.readouterr().err == "\nStopped.\n"
 
 
 def test_a_gpu_that_cannot_be_opened_is_a_sentence(monkeypatch):

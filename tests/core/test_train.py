@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core import train
-from core.errors import EXIT_STOPPED
+from core.config import RunConfig
+from core.errors import EXIT_INTERRUPTED, EXIT_STOPPED
 from core.training.commands import Commands
+from core.training.trainer import Trainer
 
 
-def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys):
+@pytest.mark.parametrize(("resume", "code", "said"), [
+    (True, EXIT_STOPPED, "after this step and saving"), (False, EXIT_INTERRUPTED, "before the training begins"),
+])  # fmt: skip
+def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, resume, code, said):
     ended = []
     monkeypatch.setattr(train.os, "_exit", ended.append)
     commands = Commands()
-    handler = train._stopper(commands)
+    handler = train._stopper(commands, Trainer(RunConfig(data="photos"), resume=resume))
     handler(2, None)
     assert commands.stopped()
     assert not ended
-    assert "Once more to stop at once" in capsys.readouterr().err
+    assert f"Stopping {said}. Once more to stop at once" in capsys.readouterr().err
     handler(2, None)
-    assert ended == [EXIT_STOPPED]
+    assert ended == [code]
 
 
 def test_a_batch_size_may_be_left_to_the_program():

@@ -198,6 +198,7 @@ def test_help_is_grouped_and_has_defaults(module, cache):
     done = call(module, "--help", cache=cache)
     assert done.returncode == 0
     assert "--device" in done.stdout
+    assert "130 stopped" in done.stdout
     assert ("where to train" in done.stdout) == (module == "core.train")
     if module == "core.train":
         for word in ("optimizer:", "augmentation:", "(default: 0.001)", "--from", "tomato-cpu", "exit codes"):
@@ -292,6 +293,20 @@ def test_ctrl_c_saves_and_ends_with_3(photos, cache, tmp_path):
     assert json.loads(rest.splitlines()[-1])["reason"] == "stopped"
     assert "Once more to stop at once" in errors
     assert read_checkpoint(run / "last.safetensors").state.step >= 12
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
+def test_ctrl_c_before_the_first_step_ends_with_130_and_leaves_nothing(photos, cache, tmp_path):
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "core.train", "--data", photos, "--out", run, "--json", *SMALL]
+    with subprocess.Popen(command, cwd=ROOT, env=environment(tmp_path / "cache"), stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE) as process:
+        assert '"Progress"' in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert json.loads(rest.splitlines()[-1])["reason"] == "stopped"
+    assert not run.exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no limits of this kind there")
