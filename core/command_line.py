@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import io
 import json
 import math
@@ -26,6 +25,7 @@ from core.errors import (
     LeafClinicError,
     Problem,
 )
+from core.storage import NO_ROOM
 from core.training.presets import PRESETS
 
 WITHOUT_TRAINING: Final = {"device": "where to compute"}
@@ -42,9 +42,6 @@ METAVARS: Final = {"where": "COLUMN=VALUE", "teacher": "MODEL"}
 
 AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 """Numbers that may be given as "auto"."""
-
-NO_ROOM: Final = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
-"""A full disk, or more than a person may use of it."""
 
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

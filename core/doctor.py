@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -38,6 +39,9 @@ LIBRARIES: Final = (
 """Wheels that the extra .[cuda] brings, and what each is for."""
 
 EXTRA: Final = "pip install '.[cuda]'"
+
+KERNEL_BYTES: Final = 4 << 20
+"""Room that compiled kernels want: those of the CPU take 2.1 MB (AVX2)."""
 
 
 @final
@@ -97,9 +101,15 @@ def _processor() -> Finding:
 
 def _kernels() -> Finding:
     folder = kept(user_kernel_folder)
-    sentence = ("There is no folder in which compiled kernels can be kept: every start compiles them anew."
-                if folder is None else f"Compiled kernels are kept in {folder}.")  # fmt: skip
-    return Finding("kernels", folder is not None, sentence, REMEDY)
+    if folder is None:
+        sentence = "There is no folder in which compiled kernels can be kept: every start compiles them anew."
+        return Finding("kernels", False, sentence, REMEDY)
+    free = shutil.disk_usage(folder).free
+    if free < KERNEL_BYTES:
+        sentence = (f"There is no room for compiled kernels in {folder} ({free / 1e6:.1f} MB free): every start "
+                    "compiles anew what is not there.")  # fmt: skip
+        return Finding("kernels", False, sentence, f"Make room. {REMEDY}")
+    return Finding("kernels", True, f"Compiled kernels are kept in {folder}.")
 
 
 def _threads() -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from itertools import count
 from pathlib import Path
@@ -11,6 +12,8 @@ from core.errors import StorageError
 
 TEMPORARY: Final = ".writing"
 """Suffix of a file that is not finished; a crash may leave one, nobody reads it."""
+NO_ROOM: Final = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+"""A full disk, or more than a person may use of it."""
 PREFIX: Final = 40
 """Characters of the name that the unfinished file begins with: a name may be as long as the system allows."""
 

@@ -14,6 +14,7 @@ import llvmlite.binding
 import numba
 
 from core.errors import DeviceError
+from core.storage import NO_ROOM
 from core.user_cache import kept, passing, user_kernel_folder
 
 VARIABLE: Final = "LEAFCLINIC_CPU"
@@ -103,13 +104,18 @@ def cache_folder() -> Path:
 
 
 def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:
-    """A Numba decorator whose cache lies in `cache_folder`."""
+    """A Numba decorator whose cache lies in `cache_folder`. Where that is full, compiled code is not kept: like that of
+    a user without such a folder it is made anew at each start, and `core.doctor` says so."""
 
     def wrap(function: Any) -> Any:
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(cache_folder())
         try:
             return decorate(*arguments, cache=True, **options)(function)
+        except OSError as error:  # compiled, but not written
+            if error.errno not in NO_ROOM:
+                raise
+            return decorate(*arguments, **options)(function)
         finally:
             numba.config.CACHE_DIR = before
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -74,3 +75,13 @@ def test_a_full_disk_gets_a_sentence():
         done = subprocess.run([sys.executable, "-m", "core.doctor"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "could not be written" in done.stderr
+
+
+def test_a_full_disk_under_the_compiled_kernels_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "user_kernel_folder", lambda: tmp_path)
+    assert doctor._kernels().well
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: Mock(free=1_500_000))
+    found = doctor._kernels()
+    assert not found.well
+    assert f"There is no room for compiled kernels in {tmp_path} (1.5 MB free)" in found.sentence
+    assert found.remedy.startswith("Make room.")

@@ -1,15 +1,20 @@
 """The vector levels: what is chosen, what is refused, and that each computes the same."""
 
+import errno
 import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
+import numba
 import pytest
 from llvmlite.binding import get_host_cpu_features
+from numba.core.caching import IndexDataCacheFile
 
 from core.cpu import level
 from core.cpu.cutting import split_columns, split_rows
-from core.cpu.level import KERNEL_SOURCES, LEVELS, choose_level, problem
+from core.cpu.entry import SIGNATURE
+from core.cpu.level import KERNEL_SOURCES, LEVELS, cached, choose_level, problem
 from core.errors import DeviceError
 
 FULL = dict.fromkeys(("avx2", "fma", "avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
@@ -113,3 +118,23 @@ def test_a_forced_level_that_does_not_exist_ends_with_its_sentence():
     )
     assert run.returncode == 1
     assert "LEAFCLINIC_CPU=sse9 is not one of" in run.stderr
+
+
+def run_alone(record, context, photo, low, high):
+    """A kernel that does nothing."""
+
+
+def test_on_a_full_disk_kernels_are_compiled_and_not_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(level, "cache_folder", lambda: tmp_path / "kernels")
+    made = cached(numba.cfunc, SIGNATURE)(run_alone)
+    assert made.address
+    assert [*tmp_path.rglob("*.nbc")], "else nothing is kept anyway, and the rest proves nothing"
+    monkeypatch.setattr(level, "cache_folder", lambda: tmp_path / "others")
+    for code in (errno.ENOSPC, errno.EFBIG):
+        save = Mock(side_effect=OSError(code, os.strerror(code)))
+        monkeypatch.setattr(IndexDataCacheFile, "save", save)
+        assert cached(numba.cfunc, SIGNATURE)(run_alone).address
+        assert save.called
+    monkeypatch.setattr(IndexDataCacheFile, "save", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output error"):
+        cached(numba.cfunc, SIGNATURE)(run_alone)
