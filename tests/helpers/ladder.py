@@ -8,6 +8,7 @@ case, the relative error and the tolerance.
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from dataclasses import replace
@@ -141,6 +142,8 @@ def _check_tiles(x, x2):
 
 
 if __name__ == "__main__":
+    if SIMULATED:
+        importlib.import_module("tests.helpers.simulator").install()
     for name, most in (argument.split(":") for argument in sys.argv[1:]):
         for row, text, error in check(name, int(most)):
             line = {"key": row.key, "case": text, "error": error, "tolerance": row.tolerance.relative}

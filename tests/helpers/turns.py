@@ -12,15 +12,19 @@ import random
 from greenlet import getcurrent, greenlet
 
 
+class Thread(greenlet):
+    """One thread of the block; what belongs to it are its attributes."""
+
+
 class Turns:
     """Runs the threads of a block, one at a time."""
 
     def __init__(self):
         self._random, self._ready = random.Random(0), []
 
-    def run(self, bodies):
+    def run(self, bodies, kind=Thread):
         """Every body to its end. The first error of one ends all; so does waiting for what never comes."""
-        threads = [Thread(body) for body in bodies]
+        threads = [kind(body) for body in bodies]
         self._ready = list(threads)
         try:
             while self._ready:
@@ -37,10 +41,6 @@ class Turns:
 
     def wake(self, threads):
         self._ready += threads
-
-
-class Thread(greenlet):
-    """One thread of the block; what belongs to it are its attributes."""
 
 
 class Gate:
