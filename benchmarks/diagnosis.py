@@ -24,12 +24,13 @@ from benchmarks.examination import examination_times
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo import read_photo
-from core.diagnosis.calibration import measure_reliability
+from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import observe
 from core.diagnosis.coverage import coverage_curve
+from core.diagnosis.crop import crop_of
 from core.diagnosis.familiarity import SCORES, FeatureStatistics, auroc, familiarity
 from core.diagnosis.features import feature_node
-from core.diagnosis.figures import judge, softmax, wilson_interval
+from core.diagnosis.figures import judge, wilson_interval
 from core.diagnosis.intervals import bootstrap_interval
 from core.diagnosis.model_card import TEST, render_card
 from core.diagnosis.model_file import ModelFile, read_model, write_model
@@ -84,7 +85,7 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
     leaves = crops != "background"
     named |= {f"{place} photos of leaves": (settings == place) & leaves for place in ("lab", "field")}
     parts = [_part(name, right[mask]) for name, mask in named.items()]
-    known_crop = np.array([model.classes[i].split("/")[0] for i in said]) == crops
+    known_crop = np.array([crop_of(model.classes[i]) for i in said]) == crops
     sick = np.array([not is_healthy(model.classes[i]) for i in said])
     truly = np.array([not is_healthy(r["condition"]) for r in rows])
     parts += [_part("crop named right", known_crop[leaves]), _part("healthy or not", (sick == truly)[leaves])]
@@ -114,8 +115,8 @@ def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[st
     """AUROC of photos without a leaf and of unknown crops; refusals at the stored thresholds. Inputs are `Observed`."""
     found = FeatureStatistics.from_arrays(model.extra)
     index = next(i for i, name in enumerate(model.classes) if name in NO_LEAF_NAMES)
-    p_leaves = softmax(leaves.logits, model.temperature)[:, index]
-    p_bare = softmax(bare.logits, model.temperature)[:, index]
+    p_leaves = state_probabilities(model, leaves.logits)[:, index]
+    p_bare = state_probabilities(model, bare.logits)[:, index]
     at_98 = float(np.quantile(p_bare, 0.02))
     out: dict[str, Any] = {
         "no_leaf_auroc": auroc(p_bare, p_leaves),
@@ -144,7 +145,7 @@ def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], 
     predictor = Predictor(model, batch=16, outputs=(node,) if node else ())
     photos = read_squares(root, rows, model.source_side)
     seen = observe(predictor, photos, node)
-    probabilities = softmax(seen.logits, model.temperature)
+    probabilities = state_probabilities(model, seen.logits)
     right = probabilities.argmax(axis=1) == labels
     bare = np.array([r["crop"] == "background" for r in rows])
     unknown = {}
@@ -153,7 +154,7 @@ def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], 
         of_crop = [r for r in of_crop if r["split"] == split] if len(of_crop) > 400 else of_crop
         unknown[crop] = observe(predictor, read_squares(root, of_crop, model.source_side), node)
     nine = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
-    reliability = measure_reliability(seen.logits, labels, model.temperature)
+    reliability = measure_reliability(probabilities, labels)
     out: dict[str, Any] = {
         "split": split, **accuracy_figures(seen.logits, labels, rows, model),
         "calibration_error": reliability.error, "calibration_error_equal_count": reliability.error_equal_count,

@@ -1,4 +1,4 @@
-"""Make the shipped model of a finished run: photo side for use, views, temperature, thresholds, statistics, sources.
+"""Make the shipped model of a finished run: photo side for use, views, temperatures, thresholds, statistics, sources.
 
     python -m benchmarks.ship_model runs/leaves $LEAFCLINIC_DATA/leaves --bits 8 --commit COMMIT --out new.safetensors
     python -m benchmarks.ship_model leaves.safetensors $LEAFCLINIC_DATA/leaves --views 2 --out again.safetensors
@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.pack_photos import chosen_rows
 from core.data.photo import read_photo
 from core.diagnosis.completion import CALIBRATION, Labelled, complete_model
+from core.diagnosis.crop import crop_of
 from core.diagnosis.model_card import DATA
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
 from core.diagnosis.photo_size import with_photo_side
@@ -108,6 +109,12 @@ def trained_by(run: Path, commit: str) -> str:
     return f"Trained from scratch on an NVIDIA H200 at commit {commit} of this project: python -m core.train {words}."
 
 
+def by_crop(model: ModelFile) -> str:
+    """The temperature of each crop, where they have their own."""
+    found = {crop_of(name): t for name, t in zip(model.classes, model.class_temperatures, strict=False)}
+    return ", ".join(f"{crop} {temperature:.3f}" for crop, temperature in found.items())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="run folder or model file")
@@ -130,7 +137,8 @@ def main() -> None:
     model = ship(model, options.photos, made, options.device)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write_model(options.out, model)
-    print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB, temperature {model.temperature:.3f}, "
+    print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB, temperature {model.temperature:.3f} "
+          f"({by_crop(model) or 'of all crops'}), "
           f"{100 * model.figures['validation_accuracy']:.2f} % of validation photos right")
 
 

@@ -98,7 +98,9 @@ def mean_weights(models: Sequence[ModelFile]) -> dict[str, Array]:
 
 def bare(model: ModelFile, weights: Arrays, views: int, half: bool) -> ModelFile:
     """The network with these weights, without anything that was measured of others."""
-    made = replace(model, weights=weights, temperature=1.0, figures={}, sections={}, extra={}, views=views)
+    made = replace(
+        model, weights=weights, temperature=1.0, class_temperatures=(), figures={}, sections={}, extra={}, views=views
+    )
     return in_half(made) if half else replace(made, half=False, steps={})
 
 

@@ -1,16 +1,20 @@
-"""Calibration: one temperature that makes the stated probabilities come true, and how true they are.
+"""Calibration: temperatures that make the stated probabilities come true, and how true they are.
 
-Source: Guo et al., "On calibration of modern neural networks", 2017.
+Sources: Guo et al., "On calibration of modern neural networks", 2017 (one temperature for all answers); Gupta and
+Ramdas, "Top-label calibration and multiclass-to-binary reductions", ICLR 2022 (a probability should hold for each class
+that is answered, not for all together). The temperatures by class are those of `core.diagnosis.crop_temperatures`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from core.diagnosis.figures import cross_entropy, softmax
+from core.diagnosis.model_file import ModelFile
 from core.ops.contract import Array
 
 BINS: Final = 15
@@ -48,11 +52,15 @@ def fit_temperature(logits: Array, labels: Array) -> float:
     """
     if not len(labels):
         return 1.0
-    low, high = np.log(COLDEST), np.log(HOTTEST)
 
     def loss(log_t: float) -> float:
         return float(cross_entropy(logits.astype(np.float64) / np.exp(log_t), labels).mean())
 
+    return float(np.exp(find_least(loss, np.log(COLDEST), np.log(HOTTEST))))
+
+
+def find_least(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Where in [low, high] a function with one minimum is least, to 1e-5, by golden section."""
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_left, at_right = loss(left), loss(right)
     while high - low > 1e-5:
@@ -64,12 +72,39 @@ def fit_temperature(logits: Array, labels: Array) -> float:
             low, left, at_left = left, right, at_right
             right = low + GOLDEN * (high - low)
             at_right = loss(right)
-    return float(np.exp((low + high) / 2))
+    return (low + high) / 2
 
 
-def measure_reliability(logits: Array, labels: Array, temperature: float = 1.0, bins: int = BINS) -> Reliability:
-    """How far the stated probability of the top answer is from the share of right answers."""
-    probabilities = softmax(logits, temperature)
+def divide_logits(logits: Array, temperature: float, by_class: Sequence[float] = ()) -> Array:
+    """Logits ``(N, classes)`` in float64 over the temperature of the class with the largest, over one where `by_class`
+    is empty.
+
+    All logits of a photo are divided by the same number, so that the answer stays.
+    """
+    z = logits.astype(np.float64)
+    if not by_class:
+        return np.asarray(z / temperature)
+    return np.asarray(z / np.asarray(by_class)[z.argmax(axis=1), None])
+
+
+def calibrate_logits(model: ModelFile, logits: Array) -> Array:
+    """Logits ``(N, classes)`` of the model, whose softmax is what it states."""
+    return divide_logits(logits, model.temperature, model.class_temperatures)
+
+
+def state_probabilities(model: ModelFile, logits: Array) -> Array:
+    """What a model states of photos, by its logits ``(N, classes)``: float64 ``(N, classes)``.
+
+    Whoever states a probability or compares one with a threshold takes it from here.
+    """
+    return softmax(calibrate_logits(model, logits))
+
+
+def measure_reliability(probabilities: Array, labels: Array, bins: int = BINS) -> Reliability:
+    """How far the stated probability of the top answer is from the share of right answers.
+
+    probabilities ``(N, classes)``, labels ``(N,)``.
+    """
     stated = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, bins + 1)

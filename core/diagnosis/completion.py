@@ -1,4 +1,4 @@
-"""What a trained network still lacks to be trusted: temperature, thresholds, statistics, the test of the background.
+"""What a trained network still lacks to be trusted: temperatures, thresholds, statistics, the test of the background.
 
 Runs once after training, on training and validation photos only; the results go into the model file.
 """
@@ -14,8 +14,10 @@ import numpy as np
 from core.data.baseline import Baseline, border_features, judge_border
 from core.diagnosis import background, verdict
 from core.diagnosis.background import ReadingLeaf, measure_backgrounds
-from core.diagnosis.calibration import fit_temperature, measure_reliability
+from core.diagnosis.calibration import fit_temperature, measure_reliability, state_probabilities
 from core.diagnosis.class_map import class_map, share_off_leaf
+from core.diagnosis.crop import crop_of
+from core.diagnosis.crop_temperatures import fit_class_temperatures
 from core.diagnosis.familiarity import familiarity, fit_statistics
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.leaf_mask import segment_leaf
@@ -63,7 +65,7 @@ def complete_model(
     model: ModelFile, train: Labelled, validation: Labelled, *, device: str = "cpu", threads: int = 0, seed: int = 0,
     report: ReportStage | None = None, baseline: Baseline | None = None, leaf_tests: bool = True,
 ) -> ModelFile:  # fmt: skip
-    """The model with temperature, sections and feature statistics; its weights stay.
+    """The model with temperatures, sections and feature statistics; its weights stay.
 
     `baseline`: the border's accuracy where it was measured already; else it is measured on the validation photos.
     `leaf_tests`: whether the background is tested at all.
@@ -74,8 +76,7 @@ def complete_model(
         few = train.take(some_per_class(train.labels, PER_CLASS, seed))
         known = observe(predictor, few.photos, node, report, "features")
         seen = observe(predictor, validation.photos, node, report, "calibration")
-        temperature = fit_temperature(seen.logits, validation.labels)
-        model = replace(model, temperature=temperature)
+        model = _with_temperatures(model, seen.logits, validation.labels)
         model = _with_thresholds(model, known, few.labels, seen, validation.labels)
         sections = dict(model.sections)
         if leaf_tests:
@@ -84,7 +85,7 @@ def complete_model(
             sections |= {background.SECTION: reading.to_section()} if reading else {}
     finally:
         predictor.close()
-    reliability = asdict(measure_reliability(seen.logits, validation.labels, temperature))
+    reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.labels))
     calibration = {**reliability, "bins": list(reliability["bins"])}
     return replace(model, sections={**sections, CALIBRATION: calibration})
 
@@ -117,6 +118,13 @@ def observe(
     return Observed(np.concatenate(logits), np.concatenate(features) if features else None)
 
 
+def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelFile:
+    temperature = fit_temperature(logits, labels)
+    crops = [crop_of(name) for name in model.classes]
+    by_class = fit_class_temperatures(logits, labels, crops, temperature)
+    return replace(model, temperature=temperature, class_temperatures=by_class)
+
+
 def _with_thresholds(
     model: ModelFile, known: Observed, known_labels: Array, seen: Observed, labels: Array
 ) -> ModelFile:
@@ -124,7 +132,7 @@ def _with_thresholds(
     if known.features is not None:
         statistics, score = fit_statistics(known.features, known_labels, len(model.classes)), SCORE
     familiar = familiarity(score, seen.logits, seen.features, statistics, model.temperature)
-    thresholds = set_thresholds(seen.logits, labels, model.temperature, familiar, score, model.classes)
+    thresholds = set_thresholds(state_probabilities(model, seen.logits), labels, familiar, score, model.classes)
     extra = {**model.extra, **(statistics.to_arrays() if statistics else {})}
     return replace(model, sections={**model.sections, verdict.SECTION: thresholds.to_section()}, extra=extra)
 

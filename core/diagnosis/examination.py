@@ -10,10 +10,10 @@ from typing import Final, final
 import numpy as np
 
 from core.data.photo import PhotoError, decode, read_bytes, square
+from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.class_map import OFF_LEAF_WARNING, class_map, enlarge, share_off_leaf
 from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
-from core.diagnosis.figures import softmax
 from core.diagnosis.leaf_mask import leaf_box, segment_leaf
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.photo_faults import photo_faults
@@ -84,7 +84,7 @@ class Examiner:
         photo, leaf, box = self._frame(rgb, crop)
         outputs = self.predictor.predict(photo[None])
         logits = outputs["logits"]
-        probabilities = softmax(logits, self.model.temperature)[0]
+        probabilities = state_probabilities(self.model, logits)[0]
         order = np.argsort(-probabilities, kind="stable")
         top = tuple(Guess(self.model.classes[i], float(probabilities[i])) for i in order[:TOP])
         features = outputs[self.map_node] if self.map_node else None

@@ -28,5 +28,5 @@ def join_models(models: Sequence[ModelFile]) -> ModelFile:
     return replace(
         first, graph=join_graphs(graphs), weights=join_weights(graphs, [model.weights for model in models]),
         temperature=1.0, figures={}, sections={}, extra={}, half=False, steps={},
-        learned=join_learned([model.learned for model in models]),
+        learned=join_learned([model.learned for model in models]), class_temperatures=(),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from core.diagnosis.background import ReadingLeaf
 from core.diagnosis.calibration import describe_error
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.coverage import at_coverage
+from core.diagnosis.crop_temperatures import describe_temperatures
 from core.diagnosis.learned_photos import MARK_BYTES
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
@@ -124,6 +125,8 @@ def _trust(model: ModelFile) -> Chapter:
     calibration = model.sections.get(CALIBRATION)
     if calibration:
         points.append(f"{describe_error(float(calibration['error']))} Temperature {model.temperature:.3f}.")
+    if model.class_temperatures:
+        points.append(describe_temperatures(model))
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
     if thresholds is not None:
         point = at_coverage(thresholds.curve, COVERAGE)

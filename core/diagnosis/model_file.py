@@ -36,6 +36,8 @@ EXTRA: Final = "extra/"
 """Prefix of arrays that are not weights, such as statistics for the rejection of unknown photos."""
 LEARNED: Final = "learned_photos"
 """Name of the array of marks, and in the header of what is said of it."""
+CLASS_TEMPERATURES: Final = "class_temperatures"
+"""Name in the header; a file without it has one temperature."""
 
 
 @final
@@ -45,7 +47,9 @@ class ModelFile:
 
     weights: float32 by full parameter name, batch norm not folded. classes: names in the order of the logits.
     source_side: side of the square (`core.data.photo`) that is scaled to the network's photo, pixels.
-    temperature: logits are divided by it before the softmax. figures: what it reached, by name ("test_accuracy").
+    temperature: logits are divided by it before the softmax, or by that of the class with the largest where there are
+    class_temperatures, one for each class (`core.diagnosis.calibration`); familiarity and a student's lessons keep to
+    the one. figures: what it reached, by name ("test_accuracy").
     sections: further JSON objects by name ("rejection", "thresholds"); extra: further arrays by name.
     half: filters and dense weights lie in the file in half precision; they are numbers of float16 then (`in_half`).
     steps: of filters and dense weights that lie there in eight bits, by full name (`in_eight_bits`).
@@ -68,6 +72,7 @@ class ModelFile:
     views: int = 1
     steps: Mapping[str, Array] = field(default_factory=dict)
     learned: LearnedPhotos | None = None
+    class_temperatures: tuple[float, ...] = ()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -135,6 +140,8 @@ def write_model(path: Path, model: ModelFile) -> None:
         "figures": dict(model.figures),
         "sections": dict(model.sections),
     }
+    if model.class_temperatures:
+        header[CLASS_TEMPERATURES] = list(model.class_temperatures)
     if model.learned is not None:
         header[LEARNED] = {"whole": model.learned.whole}
     arrays = {**to_tensors(model.stored), **{EXTRA + name: array for name, array in _other_arrays(model).items()}}
@@ -203,8 +210,19 @@ def _checked(file: TensorFile) -> ModelFile:
     return ModelFile(
         graph, stored.weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
         {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra,
-        stored.half, views, stored.steps, learned,
+        stored.half, views, stored.steps, learned, _read_class_temperatures(header, len(classes)),
     )
+
+
+def _read_class_temperatures(header: Mapping[str, Any], classes: int) -> tuple[float, ...]:
+    if CLASS_TEMPERATURES not in header:
+        return ()
+    found = _floats(header[CLASS_TEMPERATURES])
+    if len(found) != classes:
+        raise ModelFileError(f"The file has temperatures of {len(found)} classes and {classes} classes.")
+    if not all(math.isfinite(value) and value > 0 for value in found):
+        raise ModelFileError("The file's temperatures of classes are not all positive numbers.")
+    return found
 
 
 def _read_learned(header: Mapping[str, Any], marks: Array | None) -> LearnedPhotos | None:

@@ -27,6 +27,7 @@ THRESHOLDS: Final = "thresholds"
 SQUARE: Final = "square"
 LICENCE: Final = "licence"
 VIEWS: Final = "views"
+CLASS_TEMPERATURES: Final = "class_temperatures"
 """Keys of the file's metadata, besides those of `core.onnx.metadata`."""
 
 
@@ -42,11 +43,14 @@ class Check:
 def metadata_of(model: ModelFile) -> dict[str, str]:
     """What a file carries besides preprocessing, class names and temperature.
 
-    Its graph answers one view; of how many views the mean is to be taken, stands here (docs/transfer.md).
+    Its graph answers one view; of how many views the mean is to be taken, stands here, and the temperatures by class
+    where the model has such (docs/transfer.md).
     """
     more = {SQUARE: str(model.source_side), VIEWS: str(model.views)}
     if verdict.SECTION in model.sections:
         more[THRESHOLDS] = json.dumps(model.sections[verdict.SECTION], ensure_ascii=False)
+    if model.class_temperatures:
+        more[CLASS_TEMPERATURES] = json.dumps(model.class_temperatures)
     if model.licence:
         more[LICENCE] = model.licence
     return more

@@ -13,9 +13,9 @@ import numpy as np
 from core.data.augment import evaluation_rows
 from core.data.photo import PhotoError, read_photo
 from core.device import PhotoBatch, Plan
+from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
-from core.diagnosis.figures import softmax
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, judge_photo
 from core.diagnosis.views import mean_of_views, show_views
@@ -102,7 +102,7 @@ class Predictor:
 
     def probabilities(self, photos: Array) -> Array:
         """Calibrated probabilities, float64 ``(N, classes)``."""
-        return softmax(self.predict(photos)["logits"], self.model.temperature)
+        return state_probabilities(self.model, self.predict(photos)["logits"])
 
     def diagnose(self, paths: Iterable[str], *, coverage: float = COVERAGE) -> Iterator[Diagnosis]:
         """One diagnosis per photo file, in order, batch by batch; a photo that cannot be read says why.
@@ -150,7 +150,7 @@ class Predictor:
             familiar = familiarity(
                 self._thresholds.score, outputs["logits"], pooled, self._statistics, model.temperature
             )
-        for probabilities, near in zip(softmax(outputs["logits"], model.temperature), familiar, strict=True):
+        for probabilities, near in zip(state_probabilities(model, outputs["logits"]), familiar, strict=True):
             yield Answer(probabilities, float(near))
 
     def judge(self, answer: Answer, coverage: float = COVERAGE) -> Verdict:

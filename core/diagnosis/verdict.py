@@ -13,7 +13,6 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.diagnosis.coverage import TIE, CoveragePoint, at_coverage, coverage_curve
-from core.diagnosis.figures import softmax
 from core.ops.contract import Array
 from core.percent import plain_percent
 
@@ -96,10 +95,9 @@ def is_healthy(label: str) -> bool:
 
 
 def set_thresholds(
-    logits: Array, labels: Array, temperature: float, familiar: Array, score: str, classes: Sequence[str]
+    probabilities: Array, labels: Array, familiar: Array, score: str, classes: Sequence[str]
 ) -> Thresholds:
-    """Thresholds from validation photos: logits ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
-    probabilities = softmax(logits, temperature)
+    """Thresholds from validation photos: probabilities ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
     right = probabilities.argmax(axis=1) == labels
     index = next((i for i, name in enumerate(classes) if name.lower() in NO_LEAF_NAMES), -1)
     no_leaf = 1.0

@@ -6,15 +6,13 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-import numpy as np
-
 from core.data.baseline import Baseline
 from core.data.dataset import TEST, VALIDATION
 from core.data.loader import Loader
 from core.data.manifest import SETTING
 from core.diagnosis import background, model_card
 from core.diagnosis.background import ReadingLeaf, describe_border
-from core.diagnosis.calibration import describe_error
+from core.diagnosis.calibration import calibrate_logits, describe_error
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.figures import Figures, describe_accuracy, judge
 from core.diagnosis.model_file import ModelFile
@@ -138,7 +136,7 @@ def _answer(setup: Setup, stage: str, model: ModelFile, loader: Loader) -> Gener
     never = Commands()  # the run is over; a stop now would only lose the report
     logits = yield from setup.validator.answer(stage, model.weights, loader, never)
     assert logits is not None
-    return np.asarray(logits / np.float32(model.temperature))
+    return calibrate_logits(model, logits)
 
 
 def _places(setup: Setup, right: Array, labels: Array) -> tuple[Part, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Final, final
 from core.config import RunConfig, settings
 from core.diagnosis import page
 from core.diagnosis.completion import CALIBRATION
+from core.diagnosis.crop_temperatures import describe_temperatures
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
@@ -164,6 +165,7 @@ def _trust(model: ModelFile) -> list[str]:
         told.append(f"Expected calibration error {100 * float(found['error']):.1f} % on the validation photos, after "
                     f"dividing the logits by the temperature {model.temperature:.3f}. Larger dots are more photos. On "
                     "photos of another kind it can be much worse.")
+        told += [describe_temperatures(model)] if model.class_temperatures else []
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
     if thresholds is not None:
         least = min(p.coverage for p in thresholds.curve)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.diagnosis.calibration import fit_temperature, measure_reliability
-from core.diagnosis.figures import cross_entropy
+from core.diagnosis.figures import cross_entropy, softmax
 
 
 def drawn(temperature, photos=20000, classes=6, seed=0):
@@ -36,8 +36,8 @@ def test_without_photos_the_temperature_is_one():
 
 def test_scaling_takes_the_calibration_error_away():
     logits, labels = drawn(2.5)
-    before = measure_reliability(logits, labels)
-    after = measure_reliability(logits, labels, fit_temperature(logits, labels))
+    before = measure_reliability(softmax(logits), labels)
+    after = measure_reliability(softmax(logits, fit_temperature(logits, labels)), labels)
     assert before.error > 0.1
     assert before.error_equal_count > 0.1
     assert after.error < 0.015
@@ -46,8 +46,7 @@ def test_scaling_takes_the_calibration_error_away():
 
 def test_the_error_of_a_hand_made_case():
     # stated 0.8 of which half are right, twice: |0.8 - 0.5|; both kinds of bin agree
-    z = np.log(np.array([[0.8, 0.2]] * 4))
-    got = measure_reliability(z, np.array([0, 0, 1, 1]))
+    got = measure_reliability(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]))
     assert got.error == pytest.approx(0.3)
     assert [(b.photos, round(b.stated, 6), b.right) for b in got.bins] == [(4, 0.8, 0.5)]
 
@@ -56,7 +55,7 @@ def test_the_error_of_a_hand_made_case():
 @given(st.integers(1, 60), st.integers(2, 5), st.integers(0, 10**6))
 def test_every_photo_is_in_one_bin_and_the_error_is_a_share(photos, classes, seed):
     rng = np.random.default_rng(seed)
-    got = measure_reliability(rng.normal(0, 5, (photos, classes)), rng.integers(0, classes, photos))
+    got = measure_reliability(softmax(rng.normal(0, 5, (photos, classes))), rng.integers(0, classes, photos))
     assert sum(b.photos for b in got.bins) == photos
     assert 0 <= got.error <= 1
     assert 0 <= got.error_equal_count <= 1

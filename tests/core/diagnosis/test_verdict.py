@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis.coverage import coverage_curve
+from core.diagnosis.figures import softmax
 from core.diagnosis.verdict import (
     NO_LEAF,
     NOT_SURE,
@@ -26,7 +27,7 @@ def thresholds():
     logits = rng.normal(0, 1, (600, 3))
     logits[np.arange(600), labels] += 6
     familiar = rng.normal(10, 1, 600)
-    return set_thresholds(logits, labels, 1.0, familiar, "energy", CLASSES)
+    return set_thresholds(softmax(logits), labels, familiar, "energy", CLASSES)
 
 
 def test_the_class_without_a_leaf_is_found_by_name(thresholds):
