@@ -1,4 +1,7 @@
-"""Numba's CUDA simulator with greenlets for its threads: its own hand each other Python's lock (140 s of processor time, now 64)."""
+"""Numba's CUDA simulator with greenlets for its threads: its own hand each other Python's lock.
+
+All rungs of the ladder took 140 s of processor time with those, 64 with these.
+"""
 
 from __future__ import annotations
 
