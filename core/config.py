@@ -17,6 +17,7 @@ MODELS: Final = (
     "squeezenet1_1_bn",
     "squeezenet1_1_wide_bn",
     "mobilenetv2",
+    "mobilenetv2_wide",
     "cnn",
     "mlp",
 )
@@ -126,6 +127,8 @@ class RunConfig:
 
     augment_background: float = _row(0.0, "augmentation", "Other backgrounds", "share of training leaves that are set "
                                      "on another photo's ground", low=0.0, high=1.0)
+    mix: float = _row(0.0, "augmentation", "Mixed photos", "share of training photos that are mixed with another, as a "
+                      "whole or in a box; they teach both labels", low=0.0, high=1.0)
 
     device: str = _row("auto", "device", "Device", "where to train", choices=("auto", "cpu", "cuda"), expert=False)
     precision: str = _row(

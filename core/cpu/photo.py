@@ -43,9 +43,11 @@ def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def
             _sample_row(pixels, row, colours, y, height, width)
             if row[GROUND] > 0:
                 _set_on_ground(run, row, colours, y, height, width)
+            if row[GROUND] < 0:
+                _mix_with_other(run, row, colours, y, height, width)
             _colour_row(row, normal, colours, out, channels)
         y0, x0, y1, x1 = int(row[20]), int(row[21]), int(row[22]), int(row[23])
-        if y0 <= y < y1:
+        if y0 <= y < y1 and row[GROUND] >= 0:
             for i in range(max(x0, 0) * channels, min(max(x1, 0), columns) * channels):
                 out[i] = 0
 
@@ -105,6 +107,20 @@ def _set_on_ground(run, row, colours, y, height, width):  # type: ignore[no-unty
         gx = row[g] * fx + row[g + 1] * fy + row[g + 2]
         gy = row[g + 3] * fx + row[g + 4] * fy + row[g + 5]
         _sample(ground, gx, gy, high, broad, np.float32(1) - leaf, leaf, base + 16 * x)
+
+
+@njit(inline="always")
+def _mix_with_other(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """One row of colours keeps the row's share of itself, none in the box; the rest is another photo of the set."""
+    other = run[PHOTOS] + (-int(row[GROUND]) - 1) * run[PHOTO_BYTES]
+    y0, x0, y1, x1 = int(row[20]), int(row[21]), int(row[22]), int(row[23])
+    base, g = colours.ctypes.data, _TO_GROUND
+    for x in range(len(colours) // 4):
+        fx, fy = np.float32(x), np.float32(y)
+        share = np.float32(0) if y0 <= y < y1 and x0 <= x < x1 else row[MASK]
+        gx = row[g] * fx + row[g + 1] * fy + row[g + 2]
+        gy = row[g + 3] * fx + row[g + 4] * fy + row[g + 5]
+        _sample(other, gx, gy, height, width, np.float32(1) - share, share, base + 16 * x)
 
 
 @njit(inline="always")

@@ -288,7 +288,8 @@ class CpuPlan(Plan):
         count = len(rows)
         targets = None if batch.targets is None else np.ascontiguousarray(batch.targets, np.float32)
         problem = find_problem(photos, rows, labels, index, self.batch)
-        problem = problem or background_problem(rows, self._backgrounds) or batch.target_problem(self.program.taught)
+        problem = problem or background_problem(rows, self._backgrounds, 0 if photos is None else len(photos))
+        problem = problem or batch.target_problem(self.program.taught)
         if problem or photos is None:
             raise InputError(f"These photos cannot be computed: {problem or 'there are none'}.")
         self._alive = (photos, rows, labels, index, targets)

@@ -13,6 +13,7 @@ import numpy as np
 from core.data.augment import draw_rows, evaluation_rows
 from core.data.ground import GroundSwap
 from core.data.mapped import PageKeeper
+from core.data.mixing import Mixing
 from core.data.philox import uniforms
 from core.device import PhotoBatch
 from core.ops.contract import Array
@@ -32,8 +33,8 @@ class Loader:
     the N photos of this split lies; labels: int32 ``(N,)``. Training shuffles, augments and drops the
     last batch where it is not full (unless it is the only one), so that all steps are alike; otherwise
     photos come in order, plain, and none is left out. `swap` sets some
-    training leaves on other grounds. With `resident` the photos lie on the device
-    already (`Plan.keep_photos(photos)`) and batches carry their slots in `index`.
+    training leaves on other grounds; `mixing` mixes photos and their labels. With `resident` the photos lie on the
+    device already (`Plan.keep_photos(photos)`) and batches carry their slots in `index`.
     """
 
     def __init__(
@@ -50,13 +51,14 @@ class Loader:
         seed: int = 0,
         resident: bool = False,
         swap: GroundSwap | None = None,
+        mixing: Mixing | None = None,
     ) -> None:
         self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
         if len(self.slots) and not 0 <= self.slots.min() <= self.slots.max() < len(photos):
             raise ValueError("a slot lies outside the photos: rows without a photo must be left out")
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
-        self.swap = swap
+        self.swap, self.mixing = swap, mixing
         self._pages = PageKeeper(photos)
         self.wait_seconds = 0.0
         """Time the taker of batches has waited for them, in all."""
@@ -112,19 +114,22 @@ class Loader:
 
     def gather(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
         """One batch: photo numbers and how often each came before in the epoch."""
-        slots = self.slots[chosen]
+        slots, labels, targets = self.slots[chosen], self.labels[chosen], None
         source = int(self.photos.shape[1])
         if self.training:
             rows = draw_rows(self.augment, self.seed, epoch, chosen, source, self.size, times)
             if self.swap is not None:
                 self.swap.draw(rows, slots, (self.seed, epoch), chosen, times, self.size)
+            if self.mixing is not None:
+                which = slots if self.resident else np.arange(len(slots)) % self.mixing.part
+                targets = self.mixing.draw(rows, which, labels, (self.seed, epoch), chosen, times, source, self.size)
         else:
             rows = evaluation_rows(len(chosen), source, self.size)
         if self.resident:
-            return PhotoBatch(None, rows, self.labels[chosen], slots.astype(np.int32))
+            return PhotoBatch(None, rows, labels, slots.astype(np.int32), targets)
         photos = np.take(self.photos, slots, axis=0, mode="clip")
         self._pages.read(photos.nbytes)
-        return PhotoBatch(photos, rows, self.labels[chosen])
+        return PhotoBatch(photos, rows, labels, targets=targets)
 
 
 def epoch_order(labels: Array, sampling: str, seed: int, epoch: int) -> Array:

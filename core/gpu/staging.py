@@ -68,7 +68,7 @@ class Staging:
             raise InputError("This batch names photos by index, but no photos were put on the GPU (keep_photos).")
         if source.ndim != 4 or source.shape[3] != 3 or not 1 <= count <= self._batch:
             raise InputError(f"This plan takes 1 to {self._batch} photos of (height, width, 3) uint8 at a time.")
-        problem = background_problem(batch.rows, backgrounds) or batch.target_problem(self._taught)
+        problem = background_problem(batch.rows, backgrounds, len(source)) or batch.target_problem(self._taught)
         if problem:
             raise InputError(f"These photos cannot be computed: {problem}.")
         c, settings = self.control, self.control.settings

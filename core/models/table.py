@@ -11,7 +11,7 @@ from core.errors import ConfigError, Problem
 from core.graph import Graph
 from core.models.cnn import cnn
 from core.models.mlp import mlp
-from core.models.mobilenetv2 import mobilenetv2
+from core.models.mobilenetv2 import mobilenetv2, mobilenetv2_wide
 from core.models.options import Architecture, Options
 from core.models.squeezenet import (
     squeezenet1_0,
@@ -29,6 +29,7 @@ MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
         "squeezenet1_1_bn": squeezenet1_1_bn,
         "squeezenet1_1_wide_bn": squeezenet1_1_wide_bn,
         "mobilenetv2": mobilenetv2,
+        "mobilenetv2_wide": mobilenetv2_wide,
         "cnn": cnn,
         "mlp": mlp,
     }

@@ -1,4 +1,4 @@
-"""The photo that enters the network: crop, turn, blur, other ground, colour and cut-out in one pass over uint8.
+"""The photo that enters the network: crop, turn, blur, other ground, mixing, colour, cut-out in one pass over uint8.
 
 Every device has this kernel; this is its reference. A row of `ROW` floats describes what is done
 to one photo; `core.data.augment` draws rows, `identity_rows` only resizes.
@@ -31,11 +31,13 @@ BLUR_RADIUS: Final = 19
 CUTOUT: Final = slice(20, 24)
 """Box y0, x0, y1, x1 in output pixels (end excluded) set to the mean, which is 0 after normalising."""
 GROUND: Final = 24
-"""0, or one more than the number of the ground (`Backgrounds.grounds`) that the leaf is set on."""
+"""0, or one more than the number of the ground (`Backgrounds.grounds`) that the leaf is set on; or below 0, minus one
+less than the number of another photo of the same set, with which this one is mixed."""
 MASK: Final = 25
-"""Number of the photo's mask (`Backgrounds.masks`), where it has a ground."""
+"""Number of the photo's mask (`Backgrounds.masks`), where it has a ground; its share 0..1, where it is mixed with
+another photo. The box of CUTOUT then shows that other photo alone."""
 GROUND_AFFINE: Final = slice(26, 32)
-"""As AFFINE, from an output pixel to the ground's pixel."""
+"""As AFFINE, from an output pixel to the pixel of the ground, or of the other photo."""
 GREY: Final = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the one channel of a grey network (ITU-R BT.601)."""
 
@@ -50,9 +52,12 @@ class Backgrounds:
     grounds: Array
 
 
-def background_problem(rows: Array, backgrounds: Backgrounds | None) -> str:
-    """What is wrong with the grounds that rows ask for, or nothing: kernels read by address."""
-    asked = rows[rows[:, GROUND] != 0]
+def background_problem(rows: Array, backgrounds: Backgrounds | None, photos: int) -> str:
+    """What is wrong with the grounds, or other ones of so many photos, that rows ask for, or nothing: kernels read by
+    address."""
+    if (rows[:, GROUND] < -photos).any():
+        return "they ask to be mixed with photos that there are not"
+    asked = rows[rows[:, GROUND] > 0]
     if not len(asked):
         return ""
     if backgrounds is None:
@@ -74,40 +79,55 @@ def identity_rows(count: int, source: tuple[int, int], size: tuple[int, int]) ->
 
 def transform(
     photos: Array, rows: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float],
-    backgrounds: Backgrounds | None = None,
+    backgrounds: Backgrounds | None = None, index: Array | None = None,
 ) -> Array:  # fmt: skip
     """Photos uint8 ``(N, H, W, 3)`` and rows ``(N, ROW)`` to normalised float32 ``(N, *size, channels)``.
 
-    A network of one channel (one mean and deviation) sees `GREY` of the clipped colours.
+    With `index` the photo of row n is ``photos[index[n]]``, of which there may be any number. A network of one channel
+    (one mean and deviation) sees `GREY` of the clipped colours.
     """
-    out = np.empty((len(photos), *size, len(mean)), np.float32)
+    out = np.empty((len(rows), *size, len(mean)), np.float32)
     y, x = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float32)
     for n, row in enumerate(np.asarray(rows, np.float32)):
-        a = row[AFFINE]
-        sx, sy = a[0] * x + a[1] * y + a[2], a[3] * x + a[4] * y + a[5]
-        rgb = _sample(photos[n], sx, sy)
-        if row[BLUR] > 0:
-            r = row[BLUR_RADIUS]
-            around = (
-                _sample(photos[n], sx - r, sy) + _sample(photos[n], sx + r, sy)
-                + _sample(photos[n], sx, sy - r) + _sample(photos[n], sx, sy + r)
-            )
-            rgb = (1 - 4 * row[BLUR]) * rgb + row[BLUR] * around
-        if row[GROUND] > 0 and backgrounds is not None:
-            g = row[GROUND_AFFINE]
-            ground = backgrounds.grounds[int(row[GROUND]) - 1]
-            leaf = _leaf_share(backgrounds.masks[int(row[MASK])], photos[n].shape, sx, sy)
-            rgb = leaf * rgb + (1 - leaf) * _sample(ground, g[0] * x + g[1] * y + g[2], g[3] * x + g[4] * y + g[5])
+        y0, x0, y1, x1 = (max(int(v), 0) for v in row[CUTOUT])
+        rgb = _look(photos[n if index is None else index[n]], row, x, y, backgrounds)
+        if row[GROUND] < 0:
+            share = np.full((*size, 1), row[MASK], np.float32)
+            share[y0:y1, x0:x1] = 0
+            rgb = share * rgb + (1 - share) * _sample(photos[-int(row[GROUND]) - 1], *_place(row[GROUND_AFFINE], x, y))
         colour = row[COLOUR].reshape(3, 4)
         rgb = np.clip(rgb @ colour[:, :3].T + colour[:, 3], 0.0, 1.0)
         if len(mean) == 1:
             red, green, blue = (np.float32(weight) * rgb[..., i] for i, weight in enumerate(GREY))
             rgb = (red + green + blue)[..., None]  # written out: a BLAS sums in an order of its processor's
         rgb = (rgb - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
-        y0, x0, y1, x1 = (int(v) for v in row[CUTOUT])
-        rgb[max(y0, 0) : max(y1, 0), max(x0, 0) : max(x1, 0)] = 0
+        if row[GROUND] >= 0:
+            rgb[y0:y1, x0:x1] = 0
         out[n] = rgb
     return out
+
+
+def _look(photo: Array, row: Array, x: Array, y: Array, backgrounds: Backgrounds | None) -> Array:
+    """What a photo shows at output pixels (x, y), blurred and on its ground; float32 ``(h, w, 3)`` in 0..1."""
+    sx, sy = _place(row[AFFINE], x, y)
+    rgb = _sample(photo, sx, sy)
+    if row[BLUR] > 0:
+        r = row[BLUR_RADIUS]
+        around = (
+            _sample(photo, sx - r, sy) + _sample(photo, sx + r, sy)
+            + _sample(photo, sx, sy - r) + _sample(photo, sx, sy + r)
+        )
+        rgb = (1 - 4 * row[BLUR]) * rgb + row[BLUR] * around
+    if row[GROUND] > 0 and backgrounds is not None:
+        leaf = _leaf_share(backgrounds.masks[int(row[MASK])], photo.shape, sx, sy)
+        ground = _sample(backgrounds.grounds[int(row[GROUND]) - 1], *_place(row[GROUND_AFFINE], x, y))
+        rgb = leaf * rgb + (1 - leaf) * ground
+    return rgb
+
+
+def _place(a: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    """Where the six numbers of an affine map put (x, y)."""
+    return a[0] * x + a[1] * y + a[2], a[3] * x + a[4] * y + a[5]
 
 
 def _leaf_share(mask: Array, photo: Shape, sx: Array, sy: Array) -> Array:

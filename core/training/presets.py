@@ -89,6 +89,16 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "precision": "mixed", "device": "cuda", "average": 0.999,
         },
     ),
+    "leaves-mixed": Preset(
+        "leaves with a wide MobileNetV2 on a GPU, long, from mixed photos; its file is stored in eight bits",
+        {
+            "model": "mobilenetv2_wide", "image_size": 256, "use_size": 288, "epochs": 300, "validate_every": 10,
+            "augment_background": 0.3, "mix": 0.5, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
+            "momentum": 0.9, "nesterov": True, "weight_decay": 2e-4, "dropout": 0.2, "augment": "soft",
+            "schedule": "one_cycle", "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt",
+            "precision": "mixed", "device": "cuda", "average": 0.999,
+        },
+    ),
     "leaves-fast": Preset(
         "good in half a minute on a GPU: learned at 224 pixels, judged and used at 256",
         {

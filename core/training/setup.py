@@ -15,6 +15,7 @@ from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCan
 from core.data.field import FieldPhotos, count_common, open_field, scan_field
 from core.data.ground import GroundSwap
 from core.data.loader import Loader
+from core.data.mixing import Mixing
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.data.split import describe_random_leak
 from core.device import Plan
@@ -261,11 +262,16 @@ def compile_training(
 ) -> Plan:
     """The training plan of a run; its batch is one of the `accumulate` parts of a step."""
     return compile_plan(
-        with_loss(graph, config.label_smoothing, weights_of_classes, bool(config.teacher)),
+        with_loss(graph, config.label_smoothing, weights_of_classes, is_taught(config)),
         device=device, batch=max(batch // config.accumulate, 1), training=True, precision=config.precision,
         algorithm=config.algorithm, optimizer=optimizer_of(config), frozen=frozen_parameters(config, graph),
         seed=config.seed, threads=config.threads, verify=config.verify,
     )
+
+
+def is_taught(config: RunConfig) -> bool:
+    """Whether a photo teaches more than its label: what teachers say, or the labels of two that were mixed."""
+    return bool(config.teacher) or config.mix > 0
 
 
 def class_weights(config: RunConfig, photos: PhotoSet) -> tuple[float, ...]:
@@ -290,11 +296,14 @@ def _loader(
     config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool, swap: GroundSwap | None = None
 ) -> Loader:
     rows = photos.rows(split)
-    size = config.image_size if split == TRAIN else config.use_size or config.image_size
+    training = split == TRAIN
+    size = config.image_size if training else config.use_size or config.image_size
+    classes, part = len(photos.dataset.classes), max(batch // config.accumulate, 1)
+    mixing = Mixing(config.mix, part, classes, config.label_smoothing, config.augment) if config.mix else None
     return Loader(
         photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch,
-        size=size, training=split == TRAIN, augment=config.augment, sampling=config.sampling,
-        seed=config.seed, resident=resident, swap=swap,
+        size=size, training=training, augment=config.augment, sampling=config.sampling,
+        seed=config.seed, resident=resident, swap=swap, mixing=mixing if training else None,
     )
 
 

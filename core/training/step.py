@@ -13,6 +13,7 @@ from core.errors import TrainingDiverged
 from core.graph import Graph
 from core.ops.attributes import read_numbers
 from core.ops.contract import Array
+from core.ops.photo import GROUND
 from core.plan import compile_plan
 
 
@@ -88,6 +89,16 @@ def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
     )
 
 
+def with_photos(batch: PhotoBatch, photos: Array) -> PhotoBatch:
+    """The batch with its photos, where it has their numbers among `photos`; those mixed in are counted anew."""
+    if batch.photos is not None or batch.index is None:
+        return batch
+    rows, index = batch.rows.copy(), np.asarray(batch.index)
+    for row in np.flatnonzero(rows[:, GROUND] < 0):
+        rows[row, GROUND] = -1 - int(np.flatnonzero(index == -1 - rows[row, GROUND])[0])
+    return replace(batch, photos=np.take(photos, index, axis=0), rows=rows, index=None)
+
+
 def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiverged:
     """The error that says where it broke and what is left."""
     what = f"The loss is {loss}" if not math.isfinite(loss) else "The gradient is not finite"
@@ -105,14 +116,12 @@ def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str, 
     that the batch's index counts.
     """
     batch = replace(batch, targets=None)  # an inference plan has no loss
-    if batch.photos is None:
-        batch = replace(batch, photos=np.take(photos, np.asarray(batch.index), axis=0), index=None)
     names = [node.name for node in graph.nodes[1:]]
     probe = compile_plan(graph, device=device, batch=plan.batch, outputs=names, optimizer=Optimizer())
     try:
         probe.load(plan.weights())
         for part in split_batch(batch, plan.batch):
-            values = probe.predict(part)
+            values = probe.predict(with_photos(part, photos))
             for name in names:
                 if name in values and not np.isfinite(values[name]).all():
                     return name

@@ -2,8 +2,8 @@
 
 The teachers see the very photos the student sees, augmented alike (Beyer et al., "Knowledge distillation: a good
 teacher is patient and consistent", 2022). A photo's target is ``(1 - share) * label + share * mean of the teachers'
-probabilities``; the label is smoothed as without teachers, a probability is the softmax of the logits over the
-temperature of the teacher's file.
+probabilities``; the label is smoothed, or mixed, as without teachers, a probability is the softmax of the logits over
+the temperature of the teacher's file.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final, final
 import numpy as np
 
 from core.config import RunConfig
+from core.data.mixing import smoothed
 from core.device import PhotoBatch, Plan
 from core.diagnosis.figures import softmax
 from core.diagnosis.learned_photos import describe_overlap, measure_overlap
@@ -141,8 +142,8 @@ class Teachers:
     def teach(self, batch: PhotoBatch, following: PhotoBatch | None = None) -> PhotoBatch:
         """The batch with its targets; `following` is the next, whose photos may travel meanwhile."""
         share, smoothing = self._config.teacher_share, self._config.label_smoothing
-        targets = np.full((len(batch.labels), self._classes), (1 - share) * smoothing / self._classes)
-        targets[np.arange(len(batch.labels)), batch.labels] += (1 - share) * (1 - smoothing)
+        labels = batch.targets if batch.targets is not None else smoothed(batch.labels, self._classes, smoothing)
+        targets = (1 - share) * labels
         for teacher, plan, order in zip(self._read, self.plans, self._orders, strict=True):
             logits = self._ask(plan, batch, following)[:, order]
             targets += share / len(self.plans) * softmax(logits, teacher.model.temperature)
@@ -154,7 +155,7 @@ class Teachers:
         logits = []
         for part, after in pair_with_next(parts):
             plan.announce(upcoming if after is None else after)
-            logits.append(plan.predict(part)["logits"])
+            logits.append(plan.predict(replace(part, targets=None))["logits"])
         return np.concatenate(logits)
 
     def close(self) -> None:

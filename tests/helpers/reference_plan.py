@@ -120,9 +120,9 @@ class ReferencePlan(Plan):
     def _photos(self, batch):
         node = self.graph.node(PHOTO)
         height, width, _ = node.shape
-        photos = self._kept[batch.index] if batch.photos is None else batch.photos
+        photos = self._kept if batch.photos is None else batch.photos
         return photo.transform(photos, batch.rows, (height, width), node.attributes["mean"],
-                               node.attributes["std"], self._backgrounds)
+                               node.attributes["std"], self._backgrounds, batch.index)
 
     def _flat(self, arrays):
         flat = np.zeros(self.layout.trained, np.float32)

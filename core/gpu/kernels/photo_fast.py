@@ -1,4 +1,4 @@
-"""Photos from uint8 to the network's input in one pass: sampling, blur, ground, colour, cut-out, norm, packing.
+"""Photos from uint8 to the network's input in one pass: sampling, blur, ground, mix, colour, cut-out, norm, packing.
 
 A lane computes some output pixels. The reference is `core.ops.photo.transform`; the row of numbers that steers a photo
 is described there. Output pixels have 4 or 8 channels (the last are zero), so that a convolution loads 16 bytes.
@@ -112,8 +112,23 @@ def _set_on_ground(source, row, h, w, x, y, sx, sy, rgb):
 
 
 @device_function
-def _colour(source, mine, h, w, row, x, y, rgb):
-    """What the photo shows at (x, y) of the output, in 0..1: sampled, blurred, on its ground, its colours moved."""
+def _mix_with_other(source, h, w, row, x, y, share, rgb):
+    """The colour keeps this share of itself; the rest is another photo of the set."""
+    photos, high, broad = _table(source)
+    other = u64(photos + u64((i64(-row[24]) - i64(1)) * h * w * 3))
+    for i in range(3):
+        rgb[i] = f32(rgb[i] * share)
+    gx = f32(row[26] * x + row[27] * y + row[28])
+    gy = f32(row[29] * x + row[30] * y + row[31])
+    _sample(other, high, broad, gx, gy, rgb, f32(f32(1.0) - share))
+
+
+@device_function
+def _colour(source, mine, h, w, row, x, y, boxed, rgb):
+    """What the photo shows at (x, y) of the output, in 0..1: sampled, blurred, grounded or mixed, its colours moved.
+
+    boxed: whether (x, y) lies in the row's box, where of a mix the other photo alone is seen.
+    """
     seen = cuda.local.array(3, dtype=types.float32)
     for i in range(3):
         seen[i] = f32(0.0)
@@ -128,6 +143,8 @@ def _colour(source, mine, h, w, row, x, y, rgb):
         _sample(mine, h, w, sx, f32(sy + radius), seen, blur)
     if row[24] > f32(0.0):
         _set_on_ground(source, row, h, w, x, y, sx, sy, seen)
+    if row[24] < f32(0.0):
+        _mix_with_other(source, h, w, row, x, y, f32(0.0) if boxed else row[25], seen)
     for i in range(3):
         v = row[9 + 4 * i]
         for j in range(3):
@@ -159,13 +176,14 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
             for i in range(3):
                 rgb[i] = f32(0.0)
             if real:
-                _colour(source, mine, h, w, row, f32(ox), f32(oy), rgb)
+                boxed = oy >= i32(row[20]) and oy < i32(row[22]) and ox >= i32(row[21]) and ox < i32(row[23])
+                _colour(source, mine, h, w, row, f32(ox), f32(oy), boxed, rgb)
                 if GREY:
                     rgb[0] = f32(f32(0.299) * rgb[0] + f32(0.587) * rgb[1] + f32(0.114) * rgb[2])
                 rgb[0], rgb[1], rgb[2] = f32((rgb[0] - m0) * s0), f32((rgb[1] - m1) * s1), f32((rgb[2] - m2) * s2)
-                boxed = oy >= i32(row[20]) and oy < i32(row[22]) and ox >= i32(row[21]) and ox < i32(row[23])
+                bare = boxed and row[24] >= f32(0.0)
                 for i in range(3):
-                    rgb[i] = f32(0.0) if boxed or (GREY and i > 0) else rgb[i]
+                    rgb[i] = f32(0.0) if bare or (GREY and i > 0) else rgb[i]
             where, zero = i64(n) * ldn + i64(oy) * ldr + ox, u32(0)
             target = u64(out + u64(where * (element * pixel)))
             if HALF:

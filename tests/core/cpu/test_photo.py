@@ -41,6 +41,12 @@ def _rows(kind, count):
         rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
         rows[:, GROUND], rows[:, MASK] = (2, 0, 1), (1, 0, 4)
         rows[:, GROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
+    if kind == "mixed":
+        rows[:, AFFINE] += rng.normal(0, 0.2, (count, 6))
+        rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
+        rows[:, GROUND], rows[:, MASK], rows[1, BLUR], rows[1, BLUR_RADIUS] = (-2, -3, 0), (1, 0.4, 0), 0.1, 1.1
+        rows[0, CUTOUT], rows[2, CUTOUT] = (-3, 4, 9, 40), (2, 3, 4, 5)
+        rows[:, GROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     return rows
 
 
@@ -50,7 +56,7 @@ def _backgrounds():
     return Backgrounds(masks, rng.integers(0, 256, (2, 29, 33, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("kind", ["scaled", "plain", "edge", "full", "ground"])
+@pytest.mark.parametrize("kind", ["scaled", "plain", "edge", "full", "ground", "mixed"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     graph = build("cnn", 3, 32, channels=channels)
@@ -65,7 +71,7 @@ def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     assert_close(got, want, 3e-5)
 
 
-@pytest.mark.parametrize(("column", "number"), [(GROUND, 3), (GROUND, -1), (MASK, 5), (MASK, -1)])
+@pytest.mark.parametrize(("column", "number"), [(GROUND, 3), (GROUND, -4), (MASK, 5), (MASK, -1)])
 def test_a_ground_that_there_is_not_is_refused_before_any_kernel_reads_it(column, number):
     plan = CpuPlan(build("cnn", 3, 32), batch=3, training=False)
     rows = _rows("ground", 3)

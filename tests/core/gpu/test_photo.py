@@ -18,8 +18,9 @@ from tests.helpers.emulated_gpu import Machine, Memory
 PHOTOS, COUNT = 3, 2
 
 
+@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
 @pytest.mark.parametrize("side", [(9, 7), (8, 1)], ids=str)
-def test_every_pixel_is_the_references(side):
+def test_every_pixel_is_the_references(side, mixed):
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     b = Builder("small", (34, 33, 3), mean, std)
     graph = b.graph(b.add("global_avg_pool", "pool", b.add("conv2d", "c", "photo", filters=4)))
@@ -29,6 +30,9 @@ def test_every_pixel_is_the_references(side):
     rows = photo.identity_rows(COUNT, side, (34, 33))
     rows[0, 18:20], rows[1, 20:24], rows[1, 6:9], rows[1, 1] = (0.1, 1.2), (3, 4, 12, 15), (0.8, 0.1, 0.2), 0.05
     index = np.array([4, 1], np.int32)
+    if mixed:
+        rows[:, photo.GROUND], rows[:, photo.MASK] = (-4, -1), (0.3, 1.0)
+        rows[:, photo.GROUND_AFFINE] = (0.2, 0.05, -1, -0.05, 0.3, 1)
     _, at_index, at_rows, _, size = control.places(PHOTOS)
     block, source = memory.reserve(size), memory.reserve(photos.nbytes + BEHIND)
     memory.put(source, photos)
@@ -43,6 +47,6 @@ def test_every_pixel_is_the_references(side):
     Machine(memory).run(photo_launch(frame))
     t = frame._photo()
     got = memory.get(t.address, PHOTOS * t.height * t.width * 4, np.float32).reshape(PHOTOS, t.height, t.width, 4)
-    wanted = photo.transform(photos[index], rows, (34, 33), mean, std)
+    wanted = photo.transform(photos, rows, (34, 33), mean, std, index=index)
     assert relative_error(got[:COUNT, :34, :33, :3], wanted) < 1e-5
     assert not got[COUNT:, :34, :33].any()

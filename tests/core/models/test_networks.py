@@ -50,6 +50,16 @@ def test_mobilenetv2_has_torchvisions_names_and_shapes():
     assert parameters["classifier.1.weight"].shape == (1000, 1280)
 
 
+def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():
+    wide, plain = build("mobilenetv2_wide", 38, 96), build("mobilenetv2", 38, 96)
+    blocks = [wide.node(f"features.{i}").shape[-1] if f"features.{i}" in {n.name for n in wide.nodes}
+              else wide.parameters()[f"features.{i}.conv.{1 if i == 1 else 2}.weight"].shape[0] for i in range(1, 18)]
+    assert wide.parameters()["features.0.0.weight"].shape == (48, 3, 3, 3)
+    assert blocks == [24, *[32] * 2, *[48] * 3, *[88] * 4, *[136] * 3, *[224] * 3, 448]
+    assert wide.parameters()["features.18.0.weight"].shape == (1280, 1, 1, 448)
+    assert list(wide.parameters()) == list(plain.parameters())
+
+
 def test_feature_sizes_at_224_are_the_papers():
     old, new = build("squeezenet1_0", 1000), build("squeezenet1_1", 1000)
     assert old.node("features.0").shape == (109, 109, 96)

@@ -17,6 +17,7 @@ from core.ops.photo import (
     GROUND_AFFINE,
     MASK,
     Backgrounds,
+    background_problem,
     identity_rows,
     transform,
 )
@@ -112,3 +113,23 @@ def test_a_leaf_on_another_ground_is_the_photo_where_its_mask_says_so_and_the_gr
     assert_close(out[:, 15:], behind[:, 15:], 1e-5)
     share = 0.75 * 0.2 + 0.25 * 1.0  # column 12 lies at 5.75 of the mask: a quarter from the leaf's last column
     assert_close(out[:, 12], share * leaf[:, 12] + (1 - share) * behind[:, 12], 1e-5)
+
+
+def test_a_mixed_photo_is_its_share_of_itself_and_the_rest_another_photo_which_alone_is_in_the_box():
+    seen = photos(3, 24, 24)
+    rows = identity_rows(1, (24, 24), (24, 24))
+    rows[0, GROUND], rows[0, MASK], rows[0, GROUND_AFFINE] = -3, 0.75, (-1, 0, 23, 0, 1, 0)
+    rows[0, CUTOUT] = (5, 8, 11, 30)
+    out = transform(seen, rows, (24, 24), *PLAIN)[0]
+    itself, other = seen[0] / 255, seen[2, :, ::-1] / 255
+    want = 0.75 * itself + 0.25 * other
+    want[5:11, 8:] = other[5:11, 8:]
+    assert_close(out, want, 1e-5)
+
+
+def test_photos_that_there_are_not_cannot_be_mixed_in():
+    rows = identity_rows(2, (4, 4), (4, 4))
+    rows[1, GROUND] = -2
+    assert background_problem(rows, None, 2) == ""
+    rows[1, GROUND] = -3
+    assert "there are not" in background_problem(rows, None, 2)

@@ -10,6 +10,7 @@ import pytest
 
 from core.config import RunConfig
 from core.data.augment import draw_rows
+from core.data.mixing import Mixing
 from core.device import PhotoBatch
 from core.diagnosis.figures import softmax
 from core.diagnosis.model_card import render_card
@@ -61,6 +62,19 @@ def test_targets_are_the_mean_answer_to_the_augmented_photos_and_the_smoothed_la
     assert taught.targets.dtype == np.float32
     assert taught.rows is batch.rows
     assert np.ptp(taught.targets, axis=0).max() > 0.2, "teachers without opinions prove nothing"
+
+
+def test_of_a_mixed_photo_the_teachers_share_is_their_answer_and_the_rest_both_labels(tmp_path):
+    config = RunConfig(teacher=(write_teacher(tmp_path / "t.safetensors"),), teacher_share=0.6, mix=1.0, image_size=16)
+    photos = np.random.default_rng(1).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
+    labels, numbers, times = np.array([0, 1, 1, 0], np.int32), np.arange(4), np.zeros(4, np.int64)
+    rows = draw_rows("light", 3, 0, numbers, 16, 16, times)
+    both = Mixing(1.0, 4, 2, 0.0, "light").draw(rows, numbers, labels, (3, 0), numbers, times, 16, 16)
+    batch, classes = PhotoBatch(photos, rows, labels, targets=both), ("brown", "green")
+    taught = Teachers(read_teachers(config), config, classes, "cpu", 4).teach(batch)
+    said = said_by(read_model(Path(config.teacher[0])), classes, batch)
+    np.testing.assert_allclose(taught.targets, 0.4 * both + 0.6 * said, atol=1e-5)
+    assert np.abs(both - np.eye(2)[labels]).max() > 0.3, "photos that are hardly mixed prove nothing"
 
 
 def test_a_student_learns_what_its_teacher_says_whatever_the_labels_say(tiny, tmp_path):
