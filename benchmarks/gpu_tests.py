@@ -164,7 +164,7 @@ def main() -> None:
 
 
 def gpu_name() -> str:
-    from core.gpu.device import open_device
+    from core.gpu.driver.device import open_device
 
     return open_device().name
 

@@ -23,7 +23,7 @@ from benchmarks.record import Row, write_results
 from benchmarks.torch_graph import capture
 from benchmarks.torch_models import make_model
 from core.device import Optimizer, PhotoBatch
-from core.gpu.device import open_device
+from core.gpu.driver.device import open_device
 from core.gpu.plan import CudaPlan
 from core.models.table import build
 from core.ops.builder import with_loss

@@ -23,8 +23,8 @@ from benchmarks.clock import Clock
 from benchmarks.gpu_lesson import time_lesson
 from benchmarks.library_handles import time_handles
 from benchmarks.record import Row, make_row, print_table, write_results
-from core.gpu.cuda import cuda
-from core.gpu.kernels import matmul_copy_engine, matmul_hopper, matmul_tensor_core
+from core.gpu.compilation.cuda import cuda
+from core.gpu.kernels.ladder import matmul_copy_engine, matmul_hopper, matmul_tensor_core
 from core.gpu.table import BF16, TABLE
 from core.laboratory.network import Walk, cuda_place
 from core.models.init import initial_weights

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from core.gpu import convolution, hopper_points, packing
-from core.gpu.hopper_point_steps import POINT
-from core.gpu.kernels import point_boxes, point_filters, point_gradients
-from core.gpu.kernels.tile import Tile
-from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.lowering import convolution, packing
+from core.gpu.lowering.hopper import point_launches
+from core.gpu.lowering.hopper.point_steps import POINT
+from core.gpu.lowering.launch import Launch, Tensor, blocks_of
 from core.models.table import build
 
 DIRECTIONS = {"forward": point_boxes, "gradients": point_gradients, "filters": point_filters}
@@ -102,15 +103,15 @@ def by_boxes(layer: Layer, tile: Tile, at: Mapping[str, int], processors: int) -
     """The launch by the copy engine on arrays at these addresses, and how many partial results it writes."""
     x, dx, y = _tensors(layer, at)
     if layer.direction == "forward":
-        launch = hopper_points.point("", 1, x, y, at["weight"], at["bias"], "relu", tile, processors)
+        launch = point_launches.point("", 1, x, y, at["weight"], at["bias"], "relu", tile, processors)
         return launch, 0
     size = partial_size(layer)
     if layer.direction == "gradients":
-        launch, splits = hopper_points.gradients(
+        launch, splits = point_launches.gradients(
             "", 1, x, y, dx, at["weight"], layer.masking, size, tile, processors
         )
     else:
-        launch, splits = hopper_points.filter_gradients("", 1, x, y, size, tile, processors)
+        launch, splits = point_launches.filter_gradients("", 1, x, y, size, tile, processors)
     return replace(launch, values=(*launch.values[:2], at["partial"], *launch.values[3:])), splits
 
 
@@ -141,8 +142,8 @@ def merged(
 ) -> list[dict[str, Any]]:
     """The table with these rows; each comes with what the common kernels took in the same run, in microseconds.
 
-    `core.gpu.tiles` compares rows that were measured in different runs. Where that would decide otherwise than this
-    run, the common kernels' rows are scaled to what this run measured.
+    `core.gpu.lowering.tiles` compares rows that were measured in different runs. Where that would decide otherwise
+    than this run, the common kernels' rows are scaled to what this run measured.
     """
     found = {_key(row): dict(row) for row in table}
     for layer, row, common in measured:

@@ -4,7 +4,8 @@
 
 A candidate's results are held against float64 at the layer's own size, then it is timed by turns with the kernels that
 the plan takes without the copy engine. Arrays of large batches are three sets in turn, so that none is found in the
-cache. With --write the best enter the table of tiles (`core/gpu/tiles.json`), which alone decides what a plan takes.
+cache. With --write the best enter the table of tiles (`core/gpu/lowering/tiles.json`), which alone decides what a
+plan takes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-import core.gpu
+import core.gpu.lowering
 from benchmarks.clock import Clock
 from benchmarks.point_cases import (
     DIRECTIONS,
@@ -34,15 +35,15 @@ from benchmarks.point_cases import (
     pitches,
     row_of,
 )
-from core.gpu import hopper_points
-from core.gpu.cuda import driver
-from core.gpu.device import Device, open_device
-from core.gpu.hosted import stream_address
-from core.gpu.kernels import point_boxes, point_gradients
-from core.gpu.kernels.tile import Tile
-from core.gpu.launch import Launch
+from core.gpu.compilation.cuda import driver
+from core.gpu.driver.device import Device, open_device
+from core.gpu.driver.hosted import stream_address
+from core.gpu.kernels.hopper import point_boxes, point_gradients
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.lowering.hopper import point_launches
+from core.gpu.lowering.launch import Launch
 
-TABLE = Path(core.gpu.__file__).with_name("tiles.json")
+TABLE = Path(core.gpu.lowering.__file__).with_name("tiles.json")
 COPY_RATE = 4.3e12
 """Bytes a second of a copy on an H200."""
 CACHE = 50 << 20
@@ -73,10 +74,10 @@ class Arrays:
         """The filters as the kernel by boxes reads them."""
         places = np.arange(self.w.numel()).reshape(self.layer.filters, 1, 1, self.layer.channels)
         if self.layer.direction == "forward":
-            found = hopper_points.pack_points(places, point_boxes.parts_of(tile))
+            found = point_launches.pack_points(places, point_boxes.parts_of(tile))
         else:
-            columns = hopper_points.gradient_columns(self.layer.channels, tile)
-            found = hopper_points.pack_point_gradients(places, point_gradients.parts_of(tile), columns)
+            columns = point_launches.gradient_columns(self.layer.channels, tile)
+            found = point_launches.pack_point_gradients(places, point_gradients.parts_of(tile), columns)
         index = torch.as_tensor(found.reshape(-1).astype(np.int64), device="cuda")
         self.packed[: len(index)] = torch.where(index < 0, 0, self.w.reshape(-1)[index.clamp(min=0)])
 

@@ -18,11 +18,11 @@ import torch
 
 from benchmarks.clock import Clock
 from benchmarks.record import make_row, write_results
-from core.gpu.cuda import cuda
-from core.gpu.hosted import blocks, stream_address
-from core.gpu.kernels.bulk_copy import encode_map
-from core.gpu.kernels.matmul_copy_engine import TILES, Tile, load
-from core.gpu.kernels.wgmma import DEPTH
+from core.gpu.compilation.cuda import cuda
+from core.gpu.driver.hosted import blocks, stream_address
+from core.gpu.kernels.ladder.matmul_copy_engine import TILES, Tile, load
+from core.gpu.kernels.parts.bulk_copy import encode_map
+from core.gpu.kernels.parts.wgmma import DEPTH
 
 SIZES = (512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096)
 TRIED = (

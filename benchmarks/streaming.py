@@ -20,7 +20,7 @@ from benchmarks.record import Row, write_results
 from core.config import RunConfig
 from core.data.loader import Loader
 from core.device import Plan
-from core.gpu.device import open_device
+from core.gpu.driver.device import open_device
 from core.models.init import initial_weights
 from core.models.table import build
 from core.ops.builder import with_loss

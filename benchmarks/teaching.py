@@ -23,7 +23,7 @@ from core.config import RunConfig
 from core.data.loader import Loader
 from core.device import Plan
 from core.diagnosis.model_file import ModelFile, write_model
-from core.gpu.device import open_device
+from core.gpu.driver.device import open_device
 from core.gpu.plan import CudaPlan
 from core.models.init import initial_weights
 from core.models.table import build

@@ -136,7 +136,7 @@ def _libraries() -> Iterator[Finding]:
 
 def _gpu() -> Iterator[Finding]:
     try:
-        from core.gpu.device import problem
+        from core.gpu.driver.device import problem
     except ImportError as error:
         yield Finding("GPU", False, f"The CUDA packages are not installed ({error.name} is missing).", f"Run {EXTRA}.")
         return
@@ -148,8 +148,8 @@ def _gpu() -> Iterator[Finding]:
 
 
 def _open_gpu() -> Iterator[Finding]:
-    from core.gpu.cuda import cuda, driver
-    from core.gpu.turing import FIRST_AFTER
+    from core.gpu.compilation.cuda import cuda, driver
+    from core.gpu.compilation.turing import FIRST_AFTER
 
     version = int(driver.cuDriverGetVersion()[1])
     yield Finding("driver", True, f"The NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}.")

@@ -59,7 +59,7 @@ def compile_plan(
 def cuda_problem() -> str | None:
     """Why CUDA cannot be used here, as a sentence, or None."""
     try:
-        from core.gpu.device import problem
+        from core.gpu.driver.device import problem
     except ImportError as error:
         if getattr(sys, "frozen", False):
             return "The program as a folder computes on the CPU; installed with pip it uses NVIDIA GPUs too."

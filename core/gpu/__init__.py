@@ -1,1 +1,1 @@
-"""The CUDA device, its kernels and the plan that captures a step as one CUDA graph."""
+"""The GPU: a plan that captures a step as one CUDA graph, a table of all kernels, and the floors under both."""

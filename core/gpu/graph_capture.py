@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from core.gpu.cuda import driver
-from core.gpu.device import check
-from core.gpu.launch import Launch, windows_of
+from core.gpu.compilation.cuda import driver
+from core.gpu.driver.device import check
+from core.gpu.lowering.launch import Launch, windows_of
 
 
 @final

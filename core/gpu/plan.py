@@ -11,24 +11,24 @@ import numpy as np
 from core.arena import lay_out
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
-from core.gpu import device as gpu
-from core.gpu import turing
-from core.gpu.compiler import Recipe
-from core.gpu.control import GROUNDS
-from core.gpu.cuda import driver
+from core.gpu.compilation import turing
+from core.gpu.compilation.compiler import Recipe
+from core.gpu.compilation.cuda import driver
+from core.gpu.compilation.hopper import CAPABILITY as HOPPER
+from core.gpu.driver import device as gpu
+from core.gpu.driver.memory import Block, Pinned, copy_out
 from core.gpu.fitting import fits, require_room
-from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Event, Graph, record_lanes
-from core.gpu.hopper import CAPABILITY as HOPPER
-from core.gpu.launch import Launch
-from core.gpu.launch_lists import write_lists
-from core.gpu.memory import Block, Pinned, copy_out
+from core.gpu.lowering.control import GROUNDS
+from core.gpu.lowering.frame import Frame, Places
+from core.gpu.lowering.launch import Launch
+from core.gpu.lowering.launch_lists import write_lists
+from core.gpu.lowering.update_steps import roles_of
+from core.gpu.lowering.walk import keep_all, walk
 from core.gpu.sizes import block_sizes, count_memory
 from core.gpu.staging import Staging
 from core.gpu.timing import time_launches
-from core.gpu.update_steps import roles_of
 from core.gpu.verify import verify_program
-from core.gpu.walk import keep_all, walk
 from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode
@@ -320,7 +320,7 @@ class CudaPlan(Plan):
         self._free()
 
     def leave(self) -> None:
-        """For `core.gpu.device.reset`: state to the host, everything freed."""
+        """For `core.gpu.driver.device.reset`: state to the host, everything freed."""
         self._parked = (self.weights(), self.state() if self.training else {})
         self._free()
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu import cublas, fast_rows
-from core.gpu.hosted import Launcher, hosted
-from core.gpu.kernels import (
+from core.gpu.driver.hosted import Launcher, hosted
+from core.gpu.kernels.ladder import (
     batch_norm,
     conv2d,
     conv2d_im2col,
@@ -32,7 +31,8 @@ from core.gpu.kernels import (
     softmax,
     update,
 )
-from core.gpu.kernels.conv2d import refuse_fused
+from core.gpu.kernels.ladder.conv2d import refuse_fused
+from core.gpu.rows import cublas, fast_rows
 from core.ops.registry import Kernel, Refusal, Table, Tolerance
 
 EXACT: Final = Tolerance(1e-5)

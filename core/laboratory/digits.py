@@ -151,8 +151,8 @@ def _descend(walk: Walk, place: Place, rate: float) -> None:
 
 
 def _descend_on_device(weight: Any, gradient: Any, rate: float) -> None:
-    from core.gpu.hosted import flat, over
-    from core.gpu.kernels.update import naive_descent
+    from core.gpu.driver.hosted import flat, over
+    from core.gpu.kernels.ladder.update import naive_descent
 
     naive_descent[over(weight.size)](flat(weight), flat(gradient), rate)
 

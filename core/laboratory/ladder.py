@@ -250,7 +250,7 @@ def _time(row: Kernel, case: Case, arrays: dict[str, Any]) -> float:
     run: Callable[[], object] = bare_run(row, case, arrays)
     wait = None
     if row.device == "cuda":
-        from core.gpu.cuda import cuda
+        from core.gpu.compilation.cuda import cuda
 
         there = {k: cuda.to_device(v) if isinstance(v, np.ndarray) else v for k, v in arrays.items()}
         run = partial(row.run, case, there)

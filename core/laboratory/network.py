@@ -37,7 +37,7 @@ HOST: Final = Place(lambda shape: np.empty(shape, np.float32), np.ascontiguousar
 
 def cuda_place() -> Place:
     """Device arrays of the first GPU."""
-    from core.gpu.cuda import cuda
+    from core.gpu.compilation.cuda import cuda
 
     return Place(lambda shape: cuda.device_array(shape, np.float32), cuda.to_device, lambda a: a.copy_to_host())
 

@@ -69,7 +69,7 @@ def peaks() -> Mapping[bool, float]:
     A multiprocessor finishes 128 float32 multiply-adds a clock, 64 on 7.5 and 8.0. Source: CUDA C Programming Guide.
     """
     table_and_place("cuda")
-    from core.gpu.device import open_device
+    from core.gpu.driver.device import open_device
     from core.gpu.timing import MATRIX_RATE
 
     device = open_device()
@@ -98,8 +98,8 @@ def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterat
 def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
     """A bias from global and from constant memory, channels last and first, on the GPU."""
     table_and_place("cuda")
-    from core.gpu.cuda import cuda
-    from core.gpu.kernels.bias import from_global, make_from_constant
+    from core.gpu.compilation.cuda import cuda
+    from core.gpu.kernels.ladder.bias import from_global, make_from_constant
 
     rng = np.random.default_rng(0)
     values = rng.standard_normal(channels, np.float32)
@@ -121,7 +121,7 @@ def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list
 
 
 def _repeat(kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
-    from core.gpu.hosted import over
+    from core.gpu.driver.hosted import over
 
     for _ in range(IN_A_GRAPH):
         kernel[over(count)](*arguments)

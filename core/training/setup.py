@@ -148,7 +148,7 @@ def open_gpu() -> None:
     if problem is not None:
         raise DeviceError(problem)
     import_module("core.gpu.plan")
-    from core.gpu.device import open_device  # in this thread, which a CUDA context belongs to
+    from core.gpu.driver.device import open_device  # in this thread, which a CUDA context belongs to
 
     open_device()
 
@@ -227,7 +227,7 @@ def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
     """The precision taken and, where an older GPU knows float32 alone, a sentence that says so; the GPU is open."""
     if device != "cuda" or wanted == "float32":
         return wanted, ()
-    from core.gpu.device import precision_problem
+    from core.gpu.driver.device import precision_problem
 
     reason = precision_problem()
     return (wanted, ()) if reason is None else ("float32", (f"{reason} So this run does, instead of {wanted}.",))

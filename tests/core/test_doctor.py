@@ -33,7 +33,7 @@ def test_missing_cuda_packages_are_told_and_do_not_stop_training(monkeypatch, ca
     original = builtins.__import__
 
     def refuse(name, *rest):
-        if name == "core.gpu.device":
+        if name == "core.gpu.driver.device":
             raise ImportError("no", name="cuda")
         return original(name, *rest)
 

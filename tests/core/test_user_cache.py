@@ -36,8 +36,8 @@ def test_each_system_has_its_own_place(system, variable, value, wanted, monkeypa
 def test_kernels_of_both_devices_lie_in_it(tmp_path):
     code = """
 from core.cpu.level import cache_folder
-from core.gpu.compiler import Recipe, _path
-print(cache_folder(), _path(Recipe("pool_fast", "make", (), (), 32), (9, 0)), sep="\\n")
+from core.gpu.compilation.compiler import Recipe, _path
+print(cache_folder(), _path(Recipe("passes.pool_fast", "make", (), (), 32), (9, 0)), sep="\\n")
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={"XDG_CACHE_HOME": str(tmp_path), "PATH": ""},

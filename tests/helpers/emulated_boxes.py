@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from numba.core import types as numba_types
 
-from core.gpu.tensor_map import PhotoMap, TensorMap
+from core.gpu.driver.tensor_map import PhotoMap, TensorMap
 from tests.helpers.emulated_gpu import Machine, _caster
 from tests.helpers.turns import Barrier, Gate
 

@@ -78,7 +78,7 @@ def permute(a, b, chosen):
 
 
 def instructions(memory):
-    """What `core.gpu.ptx` offers, by name."""
+    """What `core.gpu.compilation.ptx` offers, by name."""
     return {
         "load1": lambda at: memory.load(at, 1)[0],
         "load_byte": lambda at: np.uint32(memory.bytes[int(at)]),
@@ -194,7 +194,7 @@ class Machine:
         )  # fmt: skip
 
     def run(self, launch):
-        """Everything of one `core.gpu.launch.Launch`."""
+        """Everything of one `core.gpu.lowering.launch.Launch`."""
         kernel = self._adapt(launch.recipe.function())
         kinds = [_caster(getattr(numba_types, k)) for k in launch.recipe.kinds]
         values = [cast(v) for cast, v in zip(kinds, launch.values, strict=True)]

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from core.gpu.cuda import SIMULATED
-from core.gpu.hosted import hosted
-from core.gpu.kernels import matmul_warp
+from core.gpu.compilation.cuda import SIMULATED
+from core.gpu.driver.hosted import hosted
+from core.gpu.kernels.ladder import matmul_warp
 from core.gpu.table import TEACHING
 from core.ops.registry import Case
 from core.ops.update import Optimizer, initial_state, update

@@ -6,11 +6,11 @@ import ctypes
 
 import numpy as np
 
-from core.gpu.cuda import driver as real
+from core.gpu.compilation.cuda import driver as real
 
 DONE = real.CUresult.CUDA_SUCCESS
 ATTRIBUTES = {"CAPABILITY_MAJOR": 9, "CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132, "SHARED_MEMORY": 227 << 10}
-MODULES = ("device", "memory", "graph_capture", "plan")
+MODULES = ("driver.device", "driver.memory", "graph_capture", "plan")
 
 
 class PretendedDriver:
@@ -101,7 +101,7 @@ def pretend(monkeypatch, memory=8 << 30):
     driver = PretendedDriver(memory)
     for name in MODULES:
         monkeypatch.setattr(importlib.import_module(f"core.gpu.{name}"), "driver", driver)
-    device = importlib.import_module("core.gpu.device")
+    device = importlib.import_module("core.gpu.driver.device")
     monkeypatch.setattr(device, "_opened", [])
     monkeypatch.setattr(device, "_residents", [])
     monkeypatch.setattr(device, "compile_recipes", lambda recipes, capability: dict.fromkeys(recipes, ("", "")))

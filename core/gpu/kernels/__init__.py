@@ -1,1 +1,1 @@
-"""CUDA kernels, one file per op family, lowest rung first."""
+"""CUDA kernels: the ladder, to be read, what the plan runs, and the parts that both are made of."""

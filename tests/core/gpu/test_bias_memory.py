@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.gpu.cuda import compile_to_ptx, types
-from core.gpu.kernels.bias_memory import make_depthwise, make_pointwise
+from core.gpu.compilation.cuda import compile_to_ptx, types
+from core.gpu.kernels.ladder.bias_memory import make_depthwise, make_pointwise
 
 ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 import numpy as np
-from core.gpu.kernels.bias_memory import make_depthwise, make_pointwise
+from core.gpu.kernels.ladder.bias_memory import make_depthwise, make_pointwise
 from core.ops.table import OPS
 from core.ops.contract import Mode
 draw = np.random.default_rng(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import KernelUnavailable
-from core.gpu import cublas
+from core.gpu.rows import cublas
 from core.gpu.table import TABLE, VENDORS
 from core.plan import cuda_problem
 from tests.helpers.shapes import case

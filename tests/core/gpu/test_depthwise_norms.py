@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.gpu import pointwise_steps
-from core.gpu.frame import Frame, Places
-from core.gpu.walk import keep_all, walk
+from core.gpu.lowering import pointwise_steps
+from core.gpu.lowering.frame import Frame, Places
+from core.gpu.lowering.walk import keep_all, walk
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.table import OPS
@@ -199,7 +199,7 @@ def test_an_inverted_residual_in_passes_over_its_wide_side_is_the_references(mon
         monkeypatch.setitem(blocks, 32, 1)
     graph = residual(5, 7, 16, 32, 16)
     lowered = Lowered(graph, "mixed")
-    assert {n.recipe.module for n in lowered.frame.launches} >= {"pointwise_wide", "pointwise_narrow"}
+    assert {n.recipe.factory for n in lowered.frame.launches} >= {"make_wide", "make_projection"}
     weights, draw = draw_weights(graph, 2), np.random.default_rng(1)
     weights |= {n: exact(draw.normal(0, weights[n].shape[-1] ** -0.5, weights[n].shape), 2) for n in
                 ("expand.weight", "project.weight")}  # fmt: skip

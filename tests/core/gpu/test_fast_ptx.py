@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.gpu.compiler import compile_kernel
-from core.gpu.resources import assemble, assembler_log
+from core.gpu.compilation.compiler import compile_kernel
 from tests.core.gpu.test_lowering import frame_of
+from tests.helpers.resources import assemble, assembler_log
 
 CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 """The fast plan starts at 8.0: `cp.async` and bf16 products."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.gpu import hopper_convolution, hopper_rows, tiles
-from core.gpu.compiler import compile_kernel
-from core.gpu.kernels import halo_boxes
-from core.gpu.kernels.halo_boxes import HaloBoxes
-from core.gpu.launch import Tensor
-from core.gpu.resources import assemble, assembler_log
+from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.kernels.hopper import halo_boxes
+from core.gpu.kernels.hopper.halo_boxes import HaloBoxes
+from core.gpu.lowering import tiles
+from core.gpu.lowering.hopper import row_launches, window_launches
+from core.gpu.lowering.launch import Tensor
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.gpu_network import relative
+from tests.helpers.resources import assemble, assembler_log
 
 SHAPES = (
     (2, 5, 9, 16, HaloBoxes(16, 32, 2, 11, 3, 1, 1, 3)),
@@ -52,7 +53,7 @@ def problem(batch, height, width, channels, work):
     one, one_bits = to_bf16(draw.normal(size=(filters, 1, 1, channels)))
     x, x_bits = to_bf16(draw.normal(size=(batch, height, width, channels)))
     places = [np.arange(three.size).reshape(three.shape), three.size + np.arange(one.size).reshape(one.shape)]
-    packed = hopper_convolution.pack_parts(places, 2 * work.line, True)
+    packed = window_launches.pack_parts(places, 2 * work.line, True)
     flat = np.concatenate([three_bits.reshape(-1), one_bits.reshape(-1)])
     return dy_bits, flat[packed], x_bits, gradient(dy, three, one) * (x > 0)
 
@@ -64,7 +65,7 @@ def launch_of(dy, dx, weight, mask, shape):
     given = Tensor(dy + 2 * filters, height, width, filters, 2 * filters, 2)
     out = Tensor(dx, height, width, channels, channels + BESIDE, 2)
     seen = Tensor(mask, height, width, channels, channels, 2)
-    return hopper_rows.halo_boxes("", batch, given, out, weight, seen, "relu", False, filters, work)
+    return row_launches.halo_boxes("", batch, given, out, weight, seen, "relu", False, filters, work)
 
 
 def check(bits, wanted):
@@ -97,7 +98,7 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, lat
 def test_products_overlap_and_sums_stay_in_registers(work):
     filters = work.line * work.blocks
     dy, dx = Tensor(2 * filters, 54, 54, filters, 2 * filters, 2), Tensor(0, 54, 54, work.columns, work.columns, 2)
-    launch = hopper_rows.halo_boxes("", 256, dy, dx, 0, dx, "relu", False, filters, work)
+    launch = row_launches.halo_boxes("", 256, dy, dx, 0, dx, "relu", False, filters, work)
     ptx, _ = compile_kernel(launch.recipe, (9, 0))
     assert ".local" not in ptx
     assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
@@ -116,8 +117,8 @@ ON_A_GPU = (
 
 @pytest.mark.gpu
 def test_the_kernel_writes_the_references_gradient_and_the_same_bits_twice():
-    from core.gpu.device import open_device
-    from core.gpu.memory import Block
+    from core.gpu.driver.device import open_device
+    from core.gpu.driver.memory import Block
 
     device = open_device()
     if device.capability != (9, 0):

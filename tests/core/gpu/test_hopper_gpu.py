@@ -41,7 +41,7 @@ def run(network, batch, weights, capability, precision, monkeypatch):
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1"])
 @pytest.mark.parametrize(("side", "count"), [(224, 33), (96, 220), (75, 3)])
 def test_hoppers_kernels_compute_what_the_common_ones_do(name, side, count, monkeypatch):
-    from core.gpu.device import open_device
+    from core.gpu.driver.device import open_device
 
     if open_device().capability != (9, 0):
         pytest.skip("a GPU of compute capability 9.0 alone runs them")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from core.gpu.cuda import compile_to_ptx
-from core.gpu.kernels import matmul_copy_engine, matmul_hopper, matmul_warp
-from core.gpu.kernels.matmul_tensor_core import KINDS, TILE, make_kernel
-from core.gpu.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
+from core.gpu.compilation.cuda import compile_to_ptx
+from core.gpu.kernels.ladder import matmul_copy_engine, matmul_hopper, matmul_warp
+from core.gpu.kernels.ladder.matmul_tensor_core import KINDS, TILE, make_kernel
+from tests.helpers.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
 
 MODULES = (
     "batch_norm", "conv2d", "conv2d_im2col", "conv2d_shared", "dense", "dense_warp", "depthwise", "depthwise_filters",
@@ -35,12 +35,12 @@ ON_EVERY_GPU = (
 
 
 def kernels(module):
-    found = vars(importlib.import_module(f"core.gpu.kernels.{module}"))
+    found = vars(importlib.import_module(f"core.gpu.kernels.ladder.{module}"))
     return {
         name: value
         for name, value in found.items()
         if hasattr(value, "py_func") and not value.targetoptions.get("device")
-        and value.py_func.__module__ == f"core.gpu.kernels.{module}"
+        and value.py_func.__module__ == f"core.gpu.kernels.ladder.{module}"
     }  # fmt: skip
 
 

@@ -7,15 +7,16 @@ import pytest
 
 from core.arena import lay_out
 from core.errors import DeviceError, KernelUnavailable
-from core.gpu import hopper_convolution, packing
-from core.gpu.backward_steps import backward_launches
-from core.gpu.compiler import Recipe
-from core.gpu.device import problem
-from core.gpu.forward_steps import forward_launches
-from core.gpu.frame import Frame
-from core.gpu.kernels.fragments import fast_divisor
-from core.gpu.launch import Tensor, windows_of
-from core.gpu.plain_launches import head_launch
+from core.gpu.compilation.compiler import Recipe
+from core.gpu.driver.device import problem
+from core.gpu.kernels.parts.fragments import fast_divisor
+from core.gpu.lowering import packing
+from core.gpu.lowering.backward_steps import backward_launches
+from core.gpu.lowering.forward_steps import forward_launches
+from core.gpu.lowering.frame import Frame
+from core.gpu.lowering.hopper import window_launches
+from core.gpu.lowering.launch import Tensor, windows_of
+from core.gpu.lowering.plain_launches import head_launch
 from core.models.table import MODELS, build
 from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
@@ -99,7 +100,7 @@ def test_filters_in_parts_give_the_convolution(backward):
     values = np.concatenate([weight.reshape(-1), ones.reshape(-1)])
     places = [np.arange(w.size, dtype=np.int32).reshape(w.shape) for w in (weight, ones)]
     places[1] += weight.size
-    packed = packed_filters(hopper_convolution.pack_parts(places if backward else places[:1], size, backward), values)
+    packed = packed_filters(window_launches.pack_parts(places if backward else places[:1], size, backward), values)
     x = draw.normal(size=(side, side, filters if backward else channels))
     second = draw.normal(size=(side, side, filters))
     wide = np.pad(x, ((1, 1), (1, 1), (0, 0)))
@@ -228,5 +229,5 @@ def test_without_a_gpu_the_device_is_refused_with_one_sentence():
 
 
 def test_a_recipe_makes_its_kernel():
-    recipe = Recipe("update_fast", "norm", (), ("uint64", "uint64", "int32"), 128)
+    recipe = Recipe("passes.update_fast", "norm", (), ("uint64", "uint64", "int32"), 128)
     assert recipe.function().__name__ == "norm"

@@ -267,7 +267,7 @@ def test_the_update_is_the_references(rule):
 
 
 def test_memory_comes_back_after_each_reset_and_training_goes_on_with_the_same_bits():
-    from core.gpu import device
+    from core.gpu.driver import device
 
     _, graph, plan = make("squeezenet1_1", "mixed", batch=64)
     batch = batch_for(graph, 64)
@@ -300,7 +300,7 @@ def make_large(batch):
 
 
 def test_the_plan_takes_the_memory_it_said():
-    from core.gpu.device import open_device
+    from core.gpu.driver.device import open_device
 
     before = open_device().memory()[0]
     _, graph, plan = make("squeezenet1_1", "mixed", batch=2048)

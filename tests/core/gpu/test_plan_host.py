@@ -9,9 +9,9 @@ import pytest
 
 from core.device import Optimizer, PhotoBatch
 from core.errors import InputError, ModelFileError, OutOfMemory
-from core.gpu import device
-from core.gpu.cuda import driver as real
-from core.gpu.memory import BEHIND
+from core.gpu.compilation.cuda import driver as real
+from core.gpu.driver import device
+from core.gpu.driver.memory import BEHIND
 from core.gpu.plan import CudaPlan
 from core.gpu.staging import Buffer
 from core.models.table import build

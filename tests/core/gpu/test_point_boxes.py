@@ -8,17 +8,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.gpu import hopper_points, tiles
-from core.gpu.compiler import Recipe, compile_kernel
-from core.gpu.kernels import point_boxes, point_filters, point_gradients
-from core.gpu.kernels.tile import Tile
-from core.gpu.launch import Tensor
-from core.gpu.resources import assemble, assembler_log
+from core.gpu.compilation.compiler import Recipe, compile_kernel
+from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.lowering import tiles
+from core.gpu.lowering.hopper import point_launches
+from core.gpu.lowering.launch import Tensor
 from tests.core.gpu.test_lowering import frame_of
 from tests.core.gpu.test_point_boxes_gpu import launches
 from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.gpu_network import relative
+from tests.helpers.resources import assemble, assembler_log
 
 BESIDE = 8
 """Channels before a slice; as many come after it."""
@@ -82,10 +83,10 @@ def test_the_forward_product(pixels, channels, filters, tile, machine):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (w, w_bits) = bf16(draw, pixels, channels), bf16(draw, filters, 1, 1, channels)
     bias = draw.normal(size=filters).astype(np.float32)
-    places = hopper_points.pack_points(np.arange(w.size).reshape(w.shape), point_boxes.parts_of(tile))
+    places = point_launches.pack_points(np.arange(w.size).reshape(w.shape), point_boxes.parts_of(tile))
     given, _, _ = sliced(put, x_bits)
     out, at, shape = sliced(put, np.full((pixels, filters), 0xFFFF, np.uint16))
-    made.run(hopper_points.point("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
+    made.run(point_launches.point("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
     assert relative(values(delivered(made, at, shape)), np.maximum(x @ w[:, 0, 0].T + bias, 0)) < 4e-3
 
 
@@ -99,14 +100,14 @@ def test_both_gradients(pixels, channels, filters, tile, masking, machine):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
     w, w_bits = bf16(draw, filters, 1, 1, channels)
-    columns, size = hopper_points.gradient_columns(channels, tile), filters * channels + filters
-    places = hopper_points.pack_point_gradients(
+    columns, size = point_launches.gradient_columns(channels, tile), filters * channels + filters
+    places = point_launches.pack_point_gradients(
         np.arange(w.size).reshape(w.shape), point_gradients.parts_of(tile), columns
     )
     (given, _, _), (right, _, _) = sliced(put, x_bits), sliced(put, dy_bits)
     dx, at, shape = sliced(put, np.full((pixels, channels), 0xFFFF, np.uint16))
     weight = packed(put, places, w_bits)
-    launch, splits = hopper_points.gradients("", 1, given, right, dx, weight, masking, size, tile, 4)
+    launch, splits = point_launches.gradients("", 1, given, right, dx, weight, masking, size, tile, 4)
     partial = made.memory.reserve(4 * size * splits)
     made.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
     assert splits > 1
@@ -125,7 +126,7 @@ def test_the_filters_gradient(pixels, channels, filters, tile, machine):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
     (given, _, _), (right, _, _), size = sliced(put, x_bits), sliced(put, dy_bits), filters * channels + filters
-    launch, splits = hopper_points.filter_gradients("", 1, given, right, size, tile, 4)
+    launch, splits = point_launches.filter_gradients("", 1, given, right, size, tile, 4)
     partial = made.memory.reserve(4 * size * splits)
     made.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
     total = made.memory.get(partial, size * splits, np.float32).reshape(splits, size).sum(0, dtype=np.float64)
@@ -135,14 +136,14 @@ def test_the_filters_gradient(pixels, channels, filters, tile, machine):
 def test_shared_memory_is_what_the_launches_ask_for():
     x, wide, narrow = (Tensor(0, 1, 1000, c, 512, 2) for c in (96, 200, 40))
     tile = Tile(128, 200, 192, 8, 8, 1, 1)
-    launch = hopper_points.point("one", 1, x, wide, 0, 0, "relu", tile, 132)
+    launch = point_launches.point("one", 1, x, wide, 0, 0, "relu", tile, 132)
     assert launch.shared == 1024 + 2 * 8 * (8192 + 16) + 2 * 4 * 8192 + 16 * 200 * 16 + 200 * 4
     assert (launch.grid, launch.block) == ((8, 1, 1), (288, 1, 1))
     tile = Tile(64, 64, 80, 3, 4, 1, 2)
-    launch, splits = hopper_points.gradients("one", 1, x, narrow, x, 0, "relu", 40 * 96 + 40, tile, 132)
+    launch, splits = point_launches.gradients("one", 1, x, narrow, x, 0, "relu", 40 * 96 + 40, tile, 132)
     assert launch.shared == 1024 + 3 * (8192 + 8192 + 16) + 6 * 64 * 16
     assert (launch.grid, launch.block, splits) == ((16, 2, 1), (192, 1, 1), 16)
-    launch, splits = hopper_points.filter_gradients("one", 1, narrow, x, 40 * 96 + 96, tile, 132)
+    launch, splits = point_launches.filter_gradients("one", 1, narrow, x, 40 * 96 + 96, tile, 132)
     assert launch.shared == 1024 + 3 * (8192 + 8192 + 16) + 256
     assert (launch.grid, launch.block, splits) == ((16, 2, 1), (160, 1, 1), 16)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.gpu import hopper_points
-from core.gpu.kernels import point_boxes, point_gradients
-from core.gpu.kernels.tile import Tile
-from core.gpu.launch import Tensor
+from core.gpu.kernels.hopper import point_boxes, point_gradients
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.lowering.hopper import point_launches
+from core.gpu.lowering.launch import Tensor
 from tests.helpers.gpu_network import relative
 
 pytestmark = pytest.mark.gpu
@@ -40,9 +40,9 @@ def rounded(draw, *shape, relu=False):
 @pytest.fixture
 def gpu():
     """(function that puts an array on the GPU and gives its block, function that runs a launch)."""
-    from core.gpu.cuda import driver
-    from core.gpu.device import open_device
-    from core.gpu.memory import Block
+    from core.gpu.compilation.cuda import driver
+    from core.gpu.driver.device import open_device
+    from core.gpu.driver.memory import Block
 
     device, blocks = open_device(), []
     if device.capability != (9, 0):
@@ -105,11 +105,11 @@ NOWHERE = Tensor(0, 1, 64, 512, 512, 2)
 
 def launches():
     """Of all cases, on pixels that are nowhere."""
-    forward = [hopper_points.point("", 1, NOWHERE, NOWHERE, 0, 0, case[3], case[4], 132) for case in FORWARD]
+    forward = [point_launches.point("", 1, NOWHERE, NOWHERE, 0, 0, case[3], case[4], 132) for case in FORWARD]
     backward = [
-        hopper_points.gradients("", 1, NOWHERE, NOWHERE, NOWHERE, 0, case[3], 1, case[4], 132)[0] for case in BACKWARD
+        point_launches.gradients("", 1, NOWHERE, NOWHERE, NOWHERE, 0, case[3], 1, case[4], 132)[0] for case in BACKWARD
     ]
-    alone = [hopper_points.filter_gradients("", 1, NOWHERE, NOWHERE, 1, case[3], 132)[0] for case in FILTERS]
+    alone = [point_launches.filter_gradients("", 1, NOWHERE, NOWHERE, 1, case[3], 132)[0] for case in FILTERS]
     return [*forward, *backward, *alone]
 
 
@@ -119,11 +119,11 @@ def test_the_forward_product_fills_its_slice_and_nothing_else(pixels, channels, 
     draw = np.random.default_rng(pixels)
     x, weight = rounded(draw, pixels, channels), rounded(draw, filters, 1, 1, channels)
     bias = draw.normal(size=filters).astype(np.float32)
-    places = hopper_points.pack_points(np.arange(weight.size).reshape(weight.shape), point_boxes.parts_of(tile))
+    places = point_launches.pack_points(np.arange(weight.size).reshape(weight.shape), point_boxes.parts_of(tile))
     source = wide(pixels, channels)
     source[:pixels, BESIDE : BESIDE + channels] = to_bits(x)
     held, given, packed, biases = (put(a) for a in (wide(pixels, filters), source, pack(places, weight), bias))
-    launch = hopper_points.point(
+    launch = point_launches.point(
         "one", 1, tensor(given, pixels, channels, channels + 2 * BESIDE, BESIDE),
         tensor(held, pixels, filters, filters + 2 * BESIDE, BESIDE), packed.address, biases.address, activation, tile,
         132,
@@ -147,12 +147,12 @@ def test_both_gradients_agree_with_the_reference(pixels, channels, filters, mask
     draw = np.random.default_rng(pixels)
     x, dy = 4 * rounded(draw, pixels, channels, relu=True), rounded(draw, pixels, filters)
     x, weight = np.minimum(x, 6), rounded(draw, filters, 1, 1, channels)
-    parts, columns = point_gradients.parts_of(tile), hopper_points.gradient_columns(channels, tile)
-    places = hopper_points.pack_point_gradients(np.arange(weight.size).reshape(weight.shape), parts, columns)
+    parts, columns = point_gradients.parts_of(tile), point_launches.gradient_columns(channels, tile)
+    places = point_launches.pack_point_gradients(np.arange(weight.size).reshape(weight.shape), parts, columns)
     size = filters * channels + filters
     given, right, packed = put(to_bits(x)), put(to_bits(dy)), put(pack(places, weight))
     held, partial = put(wide(pixels, channels)), put(np.zeros(size * 132 * tile.blocks + 8, np.float32))
-    launch, splits = hopper_points.gradients(
+    launch, splits = point_launches.gradients(
         "one", 1, tensor(given, pixels, channels, channels), tensor(right, pixels, filters, filters),
         tensor(held, pixels, channels, channels + 2 * BESIDE, BESIDE), packed.address, masking, size, tile, 132,
     )  # fmt: skip
@@ -184,7 +184,7 @@ def test_the_filters_gradient_agrees_with_the_reference(pixels, channels, filter
     source, size = wide(pixels, filters), filters * channels + filters
     source[:pixels, BESIDE : BESIDE + filters] = to_bits(dy)
     given, right, partial = put(to_bits(x)), put(source), put(np.zeros(size * 132 * tile.blocks + 8, np.float32))
-    launch, splits = hopper_points.filter_gradients(
+    launch, splits = point_launches.filter_gradients(
         "one", 1, tensor(given, pixels, channels, channels),
         tensor(right, pixels, filters, filters + 2 * BESIDE, BESIDE), size, tile, 132,
     )  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.gpu.kernels import pool_fast
-from core.gpu.kernels.fragments import fast_divisor
-from core.gpu.launch import RELU
-from core.gpu.plain_launches import simple_launch
+from core.gpu.kernels.parts.fragments import fast_divisor
+from core.gpu.kernels.passes import pool_fast
+from core.gpu.lowering.launch import RELU
+from core.gpu.lowering.plain_launches import simple_launch
 from tests.helpers.emulated_gpu import Machine, Memory
 
 PHOTOS, CHANNELS = 2, 16
@@ -26,7 +26,7 @@ def run(memory, factory, arguments, shape, grid, addresses, activation=0, accumu
     )
     Machine(memory).run(
         simple_launch(
-            "pool", "forward", "fused", "pool_fast", factory, arguments, pool_fast.ARGUMENTS, (1, 1, 1),
+            "pool", "forward", "fused", "passes.pool_fast", factory, arguments, pool_fast.ARGUMENTS, (1, 1, 1),
             (-(-lanes // 32) * 32, 1, 1), values,
         )
     )

@@ -7,16 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.gpu import hopper_rows, tiles
-from core.gpu.compiler import compile_kernel
-from core.gpu.kernels import row_gradient_boxes
-from core.gpu.kernels.row_gradient_boxes import SHARED, RowBoxes
-from core.gpu.launch import Tensor
-from core.gpu.resources import assemble, assembler_log
+from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.kernels.hopper import row_gradient_boxes
+from core.gpu.kernels.hopper.row_gradient_boxes import SHARED, RowBoxes
+from core.gpu.lowering import tiles
+from core.gpu.lowering.hopper import row_launches
+from core.gpu.lowering.launch import Tensor
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory
+from tests.helpers.resources import assemble, assembler_log
 
 
 def to_bf16(values):
@@ -53,7 +54,7 @@ def boxes_launch(x, dy, batch, height, width, filters, shape, processors=132):
     """The launch on x and dy at these addresses, as `problem` makes them with 8 channels before, and its splits."""
     source = Tensor(x, height, width, shape.channels, shape.channels, 2)
     gradient = Tensor(dy + 16, height, width, filters, filters + 16, 2)
-    return hopper_rows.row_boxes("", batch, source, gradient, shape, processors)
+    return row_launches.row_boxes("", batch, source, gradient, shape, processors)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
@@ -101,8 +102,8 @@ ON_A_GPU = (
 
 @pytest.mark.gpu
 def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
-    from core.gpu.device import open_device
-    from core.gpu.memory import Block
+    from core.gpu.driver.device import open_device
+    from core.gpu.driver.memory import Block
 
     device = open_device()
     if device.capability != (9, 0):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.gpu import single_step, update_row
-from core.gpu.fast_rows import ROWS
+from core.gpu.rows import single_step, update_row
+from core.gpu.rows.fast_rows import ROWS
 from core.ops.contract import Mode
 from core.ops.update import OPTIMIZERS, Optimizer, initial_state, scalars, update
 from tests.helpers.compare import relative_error

@@ -94,7 +94,7 @@ def test_timing_the_kernels_changes_nothing():
 
 def test_a_run_takes_the_memory_its_plan_said():
     """Graphs captured, photos on the device; the driver's own figure, to 5 % and what a CUDA context keeps."""
-    from core.gpu.device import open_device
+    from core.gpu.driver.device import open_device
 
     before = open_device().memory()[0]
     graph, plan = make("squeezenet1_1", 4096)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from core.errors import KernelUnavailable
-from core.gpu import tiles, turing
-from core.gpu.compiler import compile_kernel
-from core.gpu.resources import assemble
+from core.gpu.compilation import turing
+from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.lowering import tiles
 from core.graph import PHOTO
 from core.models.table import MODELS, build
 from core.ops import network as references
@@ -22,6 +22,7 @@ from core.ops.table import OPS
 from core.program import fold_batch_norm
 from tests.core.gpu import test_lowering as lowering
 from tests.helpers.gpu_network import batch_for, random_weights, relative
+from tests.helpers.resources import assemble
 
 SHARED = 64 << 10
 """Bytes of shared memory of a block."""
@@ -96,7 +97,7 @@ def test_a_copy_is_a_load_and_a_store_of_sixteen_bytes_or_zeros():
 @pytest.fixture
 def turing_device(monkeypatch):
     """The GPU, taken for one of compute capability 7.5."""
-    from core.gpu import device
+    from core.gpu.driver import device
 
     device.reset()
     opened = device.open_device()
@@ -163,7 +164,7 @@ def test_the_compared_photos_lie_beside_no_tie(side, monkeypatch):
 @pytest.mark.parametrize("side", sorted(COMPARED))
 def test_predictions_and_gradients_are_those_of_tensor_cores(side, monkeypatch):
     from core.device import Optimizer
-    from core.gpu import device
+    from core.gpu.driver import device
     from core.gpu.plan import CudaPlan
 
     count, seed, bound = COMPARED[side]

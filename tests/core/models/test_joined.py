@@ -15,7 +15,7 @@ from core.device import PhotoBatch
 from core.diagnosis.class_map import class_map
 from core.diagnosis.features import feature_node, head_node, pool
 from core.errors import ModelFileError
-from core.gpu.compiler import compile_kernel
+from core.gpu.compilation.compiler import compile_kernel
 from core.graph import PHOTO, from_json, to_json
 from core.models import build
 from core.models.joined import MAPS, count_joined, first_joined, join_graphs, join_weights

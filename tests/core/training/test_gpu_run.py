@@ -46,7 +46,7 @@ def test_a_run_goes_over_to_the_gpu_and_back(tiny, tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="the driver of Windows shares memory otherwise")
 def test_a_killed_run_leaves_no_memory_behind(tiny, tmp_path):
-    from core.gpu.device import open_device
+    from core.gpu.driver.device import open_device
 
     config, device = tiny(), open_device()
     free, _ = device.memory()

@@ -1,0 +1,147 @@
+"""Kernels from Python to PTX, once: kept in the user's cache folder by the hash of their source.
+
+A kernel takes about 1.5 s to compile and a network needs some twenty, so missing ones are compiled side by
+side in processes of their own (Numba compiles one at a time within a process). Run as
+``python -m core.gpu.compilation.compiler MAJOR.MINOR`` it compiles the recipes it reads as JSON lines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, TypeAlias, final
+
+from core.gpu.compilation import turing
+from core.user_cache import user_kernel_folder
+
+Argument: TypeAlias = str | int | bool | tuple[int, ...]
+Capability: TypeAlias = tuple[int, int]
+
+ALONE: Final = 3
+"""So few kernels are compiled in this process: starting another costs a second."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to make one kernel: ``getattr(module, factory)(*arguments)``, or the function itself without arguments.
+
+    `module` counts from `core.gpu.kernels`: "passes.pool_fast"; `kinds` are the kernel's argument types by name;
+    bounds are threads a block and blocks a multiprocessor.
+    """
+
+    module: str
+    factory: str
+    arguments: tuple[Argument, ...]
+    kinds: tuple[str, ...]
+    threads: int
+    blocks: int = 1
+
+    def function(self) -> Any:
+        made = getattr(importlib.import_module(f"core.gpu.kernels.{self.module}"), self.factory)
+        return made(*self.arguments) if self.arguments else made
+
+
+def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[Recipe, tuple[str, str]]:
+    """(PTX, entry name) of each recipe, from the cache where it is there."""
+    missing = [r for r in recipes if not _path(r, capability).exists()]
+    if len(missing) > ALONE:
+        _compile_apart(missing, capability)
+    else:
+        for recipe in missing:
+            _compile(recipe, capability)
+    return {r: _read(_path(r, capability)) for r in recipes}
+
+
+def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
+    """(PTX, entry name) of a recipe, made now."""
+    from core.gpu.compilation import hopper  # numba.cuda costs a second: only where something is compiled
+    from core.gpu.compilation.cuda import compile_to_ptx, types
+
+    if hopper.MAP in recipe.kinds:
+        return hopper.ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
+    signature = tuple(getattr(types, kind) for kind in recipe.kinds)
+    ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
+    if capability < turing.FIRST_AFTER:
+        ptx = turing.without_async_copies(ptx)
+    return (hopper.for_own_target(ptx) if "wgmma" in ptx else ptx), entry
+
+
+def _compile(recipe: Recipe, capability: Capability) -> None:
+    ptx, entry = compile_kernel(recipe, capability)
+    path = _path(recipe, capability)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_suffix(f".{os.getpid()}")
+    written.write_text(f"// {entry}\n{ptx}", encoding="utf-8")
+    written.replace(path)
+
+
+def _compile_apart(recipes: Sequence[Recipe], capability: Capability) -> None:
+    """Share the recipes out to as many processes as there are cores."""
+    workers = min(len(recipes), os.cpu_count() or 1)
+    command = [sys.executable, "-m", "core.gpu.compilation.compiler", f"{capability[0]}.{capability[1]}"]
+    root = str(Path(__file__).parents[3])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    running = []
+    for first in range(workers):
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment)
+        assert process.stdin is not None
+        process.stdin.write("".join(_to_line(r) for r in recipes[first::workers]))
+        process.stdin.close()
+        running.append(process)
+    for process in running:
+        process.wait()
+    for recipe in recipes:  # whatever a process left behind fails here, with its own error
+        if not _path(recipe, capability).exists():
+            _compile(recipe, capability)
+
+
+def _read(path: Path) -> tuple[str, str]:
+    text = path.read_text(encoding="utf-8")
+    head, ptx = text.split("\n", 1)
+    return ptx, head.removeprefix("// ")
+
+
+def _path(recipe: Recipe, capability: Capability) -> Path:
+    key = hashlib.sha256(f"{_source_hash()} {_to_line(recipe)} {capability}".encode()).hexdigest()[:24]
+    return user_kernel_folder() / f"{recipe.module}-{key}.ptx"
+
+
+@cache
+def _source_hash() -> str:
+    """Of all that the PTX of kernels follows from: they use each other's device functions."""
+    here = Path(__file__).parent
+    files = [*sorted(here.glob("*.py")), *sorted((here.parent / "kernels").rglob("*.py"))]
+    text = b"".join(f.read_bytes() for f in files)
+    return hashlib.sha256(text + version("numba-cuda").encode()).hexdigest()
+
+
+def _to_line(recipe: Recipe) -> str:
+    fields = (recipe.module, recipe.factory, recipe.arguments, recipe.kinds, recipe.threads, recipe.blocks)
+    return json.dumps(fields) + "\n"
+
+
+def _from_line(line: str) -> Recipe:
+    module, factory, arguments, kinds, threads, blocks = json.loads(line)
+    plain = tuple(tuple(a) if isinstance(a, list) else a for a in arguments)
+    return Recipe(module, factory, plain, tuple(kinds), threads, blocks)
+
+
+def main(capability: str, lines: Iterable[str]) -> None:
+    """Compile every recipe of `lines` for a capability written "9.0"."""
+    major, minor = (int(part) for part in capability.split("."))
+    for line in lines:
+        _compile(_from_line(line), (major, minor))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.stdin)

@@ -1,0 +1,217 @@
+"""Opens the GPU, loads kernels, and says in a sentence when it cannot.
+
+One context a process: CUDA's primary one, shared with whatever else uses CUDA here. Everything the engine
+takes from the GPU goes through a `Device`, so that `reset` knows what to give back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol, final
+
+from core.errors import DeviceError, OutOfMemory
+from core.gpu.compilation import turing
+from core.gpu.compilation.compiler import Recipe, compile_recipes
+from core.gpu.compilation.cuda import driver
+from core.gpu.driver.tensor_map import PhotoMap, TensorMap
+
+OLDEST: Final = turing.CAPABILITY
+"""Turing: the oldest that the kernels are compiled for and tested with."""
+
+_C_TYPES: Final = {
+    "uint64": ctypes.c_uint64, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "float32": ctypes.c_float,
+    "tensor_map": None,  # the driver's own 128 bytes
+}
+
+
+def check(result: Any) -> Any:
+    """The value of a driver call. Raises OutOfMemory or DeviceError with the driver's own words."""
+    status, values = result[0], result[1:]
+    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        raise OutOfMemory("The GPU has no memory left. Close other programs that use it, or take a smaller batch.")
+    if status != driver.CUresult.CUDA_SUCCESS:
+        words = driver.cuGetErrorString(status)[1] or b""
+        raise DeviceError(f"The GPU reported an error: {words.decode()} ({status.name}).")
+    return values[0] if len(values) == 1 else values or None
+
+
+def problem() -> str | None:
+    """Why no GPU can be used here, as a sentence with the remedy, or None."""
+    try:
+        status = driver.cuInit(0)[0]
+    except RuntimeError:
+        return "There is no NVIDIA driver on this machine. Install the driver for your GPU from nvidia.com/drivers."
+    if status == driver.CUresult.CUDA_ERROR_NO_DEVICE:
+        return "The NVIDIA driver finds no GPU. Check that it is fitted, visible and not switched off."
+    if status != driver.CUresult.CUDA_SUCCESS:
+        words = (driver.cuGetErrorString(status)[1] or b"").decode()
+        return f"The NVIDIA driver cannot start: {words}. Restart the machine or install the driver again."
+    name, capability = _identify(check(driver.cuDeviceGet(0)))
+    if capability < OLDEST:
+        return (
+            f"The {name} has compute capability {capability[0]}.{capability[1]}; the kernels here need 7.5 (Turing, "
+            "2018) or newer. Use --device cpu."
+        )
+    return None
+
+
+def precision_problem() -> str | None:
+    """Why the device, which `problem` finds none with, computes in float32 alone, or None."""
+    name, capability = _identify(check(driver.cuDeviceGet(0)))
+    if capability >= turing.FIRST_AFTER:
+        return None
+    return (
+        f"The {name} (compute capability {capability[0]}.{capability[1]}) computes in float32: bf16 and tf32 came "
+        "with 8.0 (Ampere, 2020)."
+    )
+
+
+def _identify(handle: Any) -> tuple[str, tuple[int, int]]:
+    attribute = driver.CUdevice_attribute
+    major = check(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle))
+    minor = check(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle))
+    name = check(driver.cuDeviceGetName(128, handle)).split(b"\0")[0].decode()
+    return name, (int(major), int(minor))
+
+
+@final
+class Function:
+    """A kernel loaded on the device, ready to launch."""
+
+    def __init__(self, handle: Any, kinds: Sequence[str]) -> None:
+        self._handle = handle
+        self._kinds = tuple(_C_TYPES[k] for k in kinds)
+        self._shared = 48 << 10
+
+    def launch(
+        self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[Any]
+    ) -> None:
+        """Queue one run; values in the order of the kernel's signature."""
+        self.allow_shared(shared)
+        given = tuple(check(v.encode()) if isinstance(v, TensorMap | PhotoMap) else v for v in values)
+        check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (given, self._kinds), 0))
+
+    def allow_shared(self, shared: int) -> None:
+        """Let the kernel take so many bytes of dynamic shared memory."""
+        if shared > self._shared:
+            wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            check(driver.cuFuncSetAttribute(self._handle, wanted, shared))
+            self._shared = shared
+
+    def registers(self) -> int:
+        """Registers a thread."""
+        wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
+        return int(check(driver.cuFuncGetAttribute(wanted, self._handle)))
+
+
+@final
+class Device:
+    """The GPU, opened. `close` gives back everything; the next `open_device` starts afresh."""
+
+    def __init__(self) -> None:
+        reason = problem()
+        if reason is not None:
+            raise DeviceError(reason)
+        self._handle = check(driver.cuDeviceGet(0))
+        self._context = check(driver.cuDevicePrimaryCtxRetain(self._handle))
+        self.activate()
+        self.name, self.capability = _identify(self._handle)
+        self.processors = self._attribute("MULTIPROCESSOR_COUNT")
+        self.shared = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        self.clock = self._attribute("CLOCK_RATE") * 1e3
+        self.bandwidth = 2e3 * self._attribute("MEMORY_CLOCK_RATE") * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
+        self._modules: list[Any] = []
+        self._functions: dict[Recipe, Function] = {}
+
+    def activate(self) -> None:
+        """Make the context current in this thread; every entry from outside does so first."""
+        check(driver.cuCtxSetCurrent(self._context))
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes, as the driver sees them."""
+        free, total = check(driver.cuMemGetInfo())
+        return int(free), int(total)
+
+    def new_stream(self) -> Any:
+        return check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+
+    def synchronize(self) -> None:
+        check(driver.cuCtxSynchronize())
+
+    def load(self, recipes: Sequence[Recipe]) -> dict[Recipe, Function]:
+        """The kernels of these recipes, compiled where no earlier run has done so."""
+        missing = [r for r in dict.fromkeys(recipes) if r not in self._functions]
+        compiled = compile_recipes(missing, self.capability)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the driver assembles PTX, half a second a kernel
+            for recipe, (module, function) in zip(compiled, pool.map(self._assemble, compiled.items()), strict=True):
+                self._modules.append(module)
+                self._functions[recipe] = function
+        return {r: self._functions[r] for r in recipes}
+
+    def _assemble(self, item: tuple[Recipe, tuple[str, str]]) -> tuple[Any, Function]:
+        recipe, (ptx, entry) = item
+        self.activate()
+        module = check(driver.cuModuleLoadData(ptx.encode() + b"\0"))
+        return module, Function(check(driver.cuModuleGetFunction(module, entry.encode())), recipe.kinds)
+
+    def close(self) -> None:
+        """Unload every kernel and let go of the context. Plans on it must be closed first."""
+        self.activate()
+        for module in self._modules:
+            check(driver.cuModuleUnload(module))
+        self._modules.clear()
+        self._functions.clear()
+        check(driver.cuDevicePrimaryCtxRelease(self._handle))
+
+    def _attribute(self, name: str) -> int:
+        wanted = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(check(driver.cuDeviceGetAttribute(wanted, self._handle)))
+
+
+class Resident(Protocol):
+    """Something that lives on the device and can leave it for a while: a plan."""
+
+    def leave(self) -> None:
+        """Take all state to the host and free everything on the device."""
+
+    def come_back(self) -> None:
+        """Put everything back as it was."""
+
+
+_opened: list[Device] = []
+_residents: list[Resident] = []
+
+
+def open_device() -> Device:
+    """The process's device, opened at the first call. Raises DeviceError with a sentence."""
+    if not _opened:
+        _opened.append(Device())
+    _opened[0].activate()
+    return _opened[0]
+
+
+def settle(resident: Resident) -> None:
+    """Note who must be moved by `reset`."""
+    _residents.append(resident)
+
+
+def move_out(resident: Resident) -> None:
+    """The resident is closed."""
+    if resident in _residents:
+        _residents.remove(resident)
+
+
+def reset() -> None:
+    """Empty the device: weights and optimizer states go to the host, everything is freed, and they come back.
+
+    Training goes on with the same bits; graphs are captured anew.
+    """
+    for resident in _residents:
+        resident.leave()
+    while _opened:
+        _opened.pop().close()
+    for resident in _residents:
+        resident.come_back()

@@ -1,0 +1,87 @@
+"""Blocks of device memory and pinned host memory, and copies between them."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final, final
+
+import numpy as np
+import numpy.typing as npt
+
+from core.gpu.compilation.cuda import driver
+from core.gpu.driver.device import check
+from core.ops.contract import Array
+
+BEHIND: Final = 16
+"""Bytes behind a block that loads of whole words may touch."""
+
+
+@final
+class Block:
+    """Bytes on the device, zero at first; `address` is a plain number for kernels."""
+
+    def __init__(self, size: int) -> None:
+        self.size = max(size, 256)
+        self._pointer = check(driver.cuMemAlloc(self.size + BEHIND))
+        self.address = int(self._pointer)
+        check(driver.cuMemsetD8(self._pointer, 0, self.size))
+        _wait()
+
+    def put(self, values: Array, offset: int = 0) -> None:
+        """Copy a host array in at a byte offset and wait."""
+        values = np.ascontiguousarray(values)
+        assert offset + values.nbytes <= self.size
+        check(driver.cuMemcpyHtoD(self.address + offset, values.ctypes.data, values.nbytes))
+        _wait()
+
+    def get(self, count: int, dtype: npt.DTypeLike, offset: int = 0) -> Array:
+        """Copy of `count` values from a byte offset."""
+        values = np.empty(count, dtype)
+        assert offset + values.nbytes <= self.size
+        check(driver.cuMemcpyDtoH(values.ctypes.data, self.address + offset, values.nbytes))
+        return values
+
+    def fill(self, byte: int) -> None:
+        """Set every byte."""
+        check(driver.cuMemsetD8(self.address, byte, self.size))
+        _wait()
+
+    def close(self) -> None:
+        if self.address:
+            check(driver.cuMemFree(self._pointer))
+            self.address = 0
+
+
+def _wait() -> None:
+    """Until copies and fills of the default stream have landed.
+
+    A copy from ordinary memory returns once the driver has its own copy, a fill at once, and our streams do not
+    wait for the default one: on a busy GPU a kernel once read weights that were still under way.
+    """
+    check(driver.cuStreamSynchronize(driver.CUstream(0)))
+
+
+@final
+class Pinned:
+    """Host memory the device copies from and to without the processor's help; `array` is uint8."""
+
+    def __init__(self, size: int) -> None:
+        self.size = max(size, 256)
+        self.address = int(check(driver.cuMemHostAlloc(self.size, 0)))
+        raw = (ctypes.c_uint8 * self.size).from_address(self.address)
+        self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(raw)
+
+    def close(self) -> None:
+        if self.address:
+            check(driver.cuMemFreeHost(self.address))
+            self.address = 0
+
+
+def copy_in(block: Block, offset: int, source: Pinned, start: int, size: int, stream: Any) -> None:
+    """Queue a copy of `size` bytes from pinned memory to the device."""
+    check(driver.cuMemcpyHtoDAsync(block.address + offset, source.address + start, size, stream))
+
+
+def copy_out(target: Pinned, start: int, block: Block, offset: int, size: int, stream: Any) -> None:
+    """Queue a copy of `size` bytes from the device to pinned memory."""
+    check(driver.cuMemcpyDtoHAsync(target.address + start, block.address + offset, size, stream))

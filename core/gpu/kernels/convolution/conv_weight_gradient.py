@@ -1,0 +1,253 @@
+"""Weight gradient of a convolution on the tensor cores: the sum over pixels is split between blocks.
+
+``dweight[f, k] = sum over pixels m of dy[m, f] xcol[m, k]``, k over taps and channels as they lie in the packed
+filters. Every block of the third grid axis sums its own range of pixels into its own partial result, and
+`make_reduction` adds those in a fixed order: no atomics, the same bits every time. The bias gradient rides
+along as one more product with ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import (
+    WAIT_COPIES,
+    commit_copies,
+    copy_async16,
+    copy_async16_cached,
+    float_to_bits,
+    ldmatrix2_transposed,
+    ldmatrix4_transposed,
+    load1,
+    load_float,
+    shared_address,
+    shared_load1,
+    store2,
+    store_float,
+)
+from core.gpu.kernels.parts.fragments import ELEMENT, ONES, divide, multiply_add
+from core.gpu.kernels.parts.tile import Tile
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+
+def shared_bytes(tile: Tile, element: int) -> int:
+    """Bytes of dynamic shared memory."""
+    pad = 16 if element == 2 else 32
+    return tile.stages * tile.depth * ((tile.rows + tile.columns) * element + 2 * pad)
+
+
+ARGUMENTS: Final = (
+    *(types.uint64,) * 3,  # x, dy, partial
+    *(types.int32,) * 5,  # pixels, pixels a split, filters, packed filters, packed row length
+    *(types.uint32,) * 4,  # fast division by pixels of a photo and by the width
+    *(types.int32,) * 2,  # pixels of a photo, width (of dy)
+    *(types.int32,) * 5,  # height, width, pixel pitch, row pitch, photo pitch of x, in elements
+    *(types.int32,) * 4,  # stride y, x; padding top, left
+    *(types.int32,) * 3,  # channels a tap, kernel width, columns in use (taps x channels)
+    *(types.int32,) * 2,  # pixel pitch of dy; floats of one partial result
+)
+
+
+def _fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tuple[Any, Any]:
+    """Device functions that read fragments whose rows lie along pixels: `a(stage, k, column)`, `b(..., out)`."""
+    if element == 2:
+
+        def load_a(stage, k, column, lane):
+            at = (k + (lane & 7) + ((lane >> 4) << 3)) * row_a + (column + ((lane >> 3) & 1) * 8) * 2
+            return ldmatrix4_transposed(u32(stage + u32(at)))
+
+        def load_b(stage, k, column, lane, out):
+            if TN == 1:
+                t2 = ldmatrix2_transposed(u32(stage + u32((k + (lane & 15)) * row_b + column * 2)))
+                out[0], out[1] = t2[0], t2[1]
+            else:
+                for n2 in range(TN // 2):
+                    at = (k + (lane & 15)) * row_b + (column + n2 * 16 + (lane >> 4) * 8) * 2
+                    t4 = ldmatrix4_transposed(u32(stage + u32(at)))
+                    for i in range(4):
+                        out[n2 * 4 + i] = t4[i]
+    else:
+
+        def load_a(stage, k, column, lane):
+            at = u32(stage + u32((k + (lane & 3)) * row_a + (column + (lane >> 2)) * 4))
+            return (
+                shared_load1(at), shared_load1(u32(at + u32(32))),
+                shared_load1(u32(at + u32(4 * row_a))), shared_load1(u32(at + u32(4 * row_a + 32))),
+            )
+
+        def load_b(stage, k, column, lane, out):
+            at = u32(stage + u32((k + (lane & 3)) * row_b + (column + (lane >> 2)) * 4))
+            for n in range(TN):
+                out[n * 2] = shared_load1(u32(at + u32(n * 32)))
+                out[n * 2 + 1] = shared_load1(u32(at + u32(n * 32 + 4 * row_b)))
+
+    return device_function(load_a), device_function(load_b)
+
+
+def make_gradient_sender(tile: Tile, element: int) -> Any:
+    """Device function that starts the copies of a stage's rows of dy: pixels from `at` to `end`, filters from `bf`."""
+    PAD, VEC, TH, BP = 16 if element == 2 else 32, 16 // element, tile.threads, tile.depth
+    ROW, CH = tile.rows * element + PAD, tile.rows // VEC
+    LOADS, ROUNDS = BP * CH, (BP * CH + TH - 1) // TH
+
+    @device_function
+    def send_gradient(slot, dy, at, end, bf, filters, ldy, tid):
+        for j in range(ROUNDS):
+            r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
+            ok = at + r < end and bf + part * VEC < filters
+            source = u64(dy + u64((i64(at + r) * i64(ldy) + i64(bf + part * VEC)) * element))
+            if LOADS % TH == 0 or tid + j * TH < LOADS:
+                copy_async16(u32(slot + u32(r * ROW + part * 16)), source if ok else dy, u32(16) if ok else u32(0))
+
+    return send_gradient
+
+
+def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
+    """Device function that starts the copies of a stage's unfolded windows of x, by taps (ky, kx) and offsets ko.
+
+    `about`: fast division by pixels of a photo and by the width, both numbers; `window`: stride and padding.
+    """
+    PAD, VEC, TH, BP = 16 if element == 2 else 32, 16 // element, tile.threads, tile.depth
+    ROW, CH = tile.columns * element + PAD, tile.columns // VEC
+    LOADS, ROUNDS = BP * CH, (BP * CH + TH - 1) // TH
+
+    @device_function
+    def send_windows(slot, x, at, end, about, window, height, width, pitch, row, photo, ky, kx, ko, tid):
+        for j in range(ROUNDS):
+            r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
+            m = u32(at + r)
+            n = divide(m, about[0], about[1])
+            rest = u32(m - n * u32(about[4]))
+            oy = divide(rest, about[2], about[3])
+            y = i32(i32(oy) * window[0] - window[2])
+            xx = i32(i32(rest - oy * u32(about[5])) * window[1] - window[3])
+            ok = i32(m) < end and ky[j] < (1 << 20)
+            if border:
+                ok = ok and u32(y + ky[j]) < u32(height) and u32(xx + kx[j]) < u32(width)
+            source = u64(x + u64((i64(n) * i64(photo) + i64(i32(y * row + xx * pitch + ko[j]))) * element))
+            if LOADS % TH == 0 or tid + j * TH < LOADS:
+                to = u32(slot + u32(r * ROW + part * 16))
+                copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
+
+    return send_windows
+
+
+def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool) -> Any:
+    """The kernel as a Python function; `border` is false where no tap ever leaves the photo."""
+    tile = Tile(*numbers)
+    BF, BN, BP, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
+    E = ELEMENT[arithmetic]
+    PAD, VEC, TH = 16 if E == 2 else 32, 16 // E, tile.threads
+    ROWA, ROWB, CB = BF * E + PAD, BN * E + PAD, BN // VEC
+    STB, STG, BR = BP * ROWA, BP * (ROWA + ROWB), (BP * CB + TH - 1) // TH
+    (TM, TN), KK, LAST = tile.fragments, 32 // E, (ST - 1) * STG
+    NACC, NB, NS, ONE = TM * TN * 4, TN * 2, TM * 4, ONES[arithmetic]
+    assert TM > 0
+    assert TN % 2 == 0 or TN == 1
+    mma, (load_a, load_b) = multiply_add(arithmetic), _fragment_loaders(E, ROWA, ROWB, TN)
+    send_gradient, send_windows = make_gradient_sender(tile, E), make_window_sender(tile, E, border)
+    wait = WAIT_COPIES[ST - 2]
+
+    def weight_gradient(
+        x, dy, partial, pixels, split, filters, packed, depth, hw_mul, hw_shift, w_mul, w_shift, hw, wo,
+        height, width, pitch, row, photo, sy, sx, pt, pl, channels, kw, used, ldy, size,
+    ):
+        shared = cuda.shared.array(0, dtype=types.uint8)
+        base = shared_address(shared)
+        tid = i32(cuda.threadIdx.x)
+        lane, warp = i32(tid & 31), i32(tid >> 5)
+        wm, wn = i32((warp % WM) * (BF // WM)), i32((warp // WM) * (BN // WN))
+        bf, bn = i32(i32(cuda.blockIdx.x) * BF), i32(i32(cuda.blockIdx.y) * BN)
+        start = i32(i32(cuda.blockIdx.z) * split)
+        end = i32(min(i32(start + split), pixels))
+        steps = i32((end - start + BP - 1) // BP)
+        ky = cuda.local.array(BR, dtype=types.int32)
+        kx = cuda.local.array(BR, dtype=types.int32)
+        ko = cuda.local.array(BR, dtype=types.int32)
+        for j in range(BR):
+            column = i32(bn + ((tid + j * TH) % CB) * VEC)
+            tap = i32(column // channels)
+            ky[j] = i32(tap // kw) if column < used else i32(1 << 20)
+            kx[j] = i32(tap % kw)
+            ko[j] = i32((tap // kw) * row + kx[j] * pitch + column - tap * channels)
+        acc = cuda.local.array(NACC, dtype=types.float32)
+        for i in range(NACC):
+            acc[i] = f32(0.0)
+        sums = cuda.local.array(NS, dtype=types.float32)
+        ones = cuda.local.array(2, dtype=types.uint32)
+        ones[0], ones[1] = u32(ONE), u32(ONE)
+        for i in range(NS):
+            sums[i] = f32(0.0)
+        biased = bn == 0 and wn == 0
+        about, window = (hw_mul, hw_shift, w_mul, w_shift, hw, wo), (sy, sx, pt, pl)
+        filled, used = u32(0), u32(0)
+        for k in range(1 - ST, steps):
+            if k >= 0:
+                wait()
+                cuda.syncthreads()
+            ahead = i32(k + ST - 1)
+            if ahead < steps:
+                slot, at = u32(base + filled), i32(start + ahead * BP)
+                filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
+                send_gradient(slot, dy, at, end, bf, filters, ldy, tid)
+                send_windows(u32(slot + u32(STB)), x, at, end, about, window, height, width, pitch, row, photo, ky, kx,
+                             ko, tid)
+            commit_copies()
+            if k >= 0:
+                stage = u32(base + used)
+                used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
+                for kk in range(BP // KK):
+                    b = cuda.local.array(NB, dtype=types.uint32)
+                    load_b(u32(stage + u32(STB)), kk * KK, wn, lane, b)
+                    for tm in range(TM):
+                        a = load_a(stage, kk * KK, wm + tm * 16, lane)
+                        mma(a, b, acc, tm * TN * 4, TN)
+                        if biased:
+                            mma(a, ones, sums, tm * 4, 1)
+        g, t = i32(lane >> 2), i32(lane & 3)
+        mine = u64(partial + u64(i64(i32(cuda.blockIdx.z)) * i64(size) * 4))
+        for m in range(TM):
+            for half in range(2):
+                f = i32(bf + wm + m * 16 + g + half * 8)
+                if f < packed:
+                    for n in range(TN):
+                        column, o = i32(bn + wn + n * 8 + t * 2), (m * TN + n) * 4 + half * 2
+                        if column < depth:
+                            at = u64(mine + u64((i64(f) * i64(depth) + i64(column)) * 4))
+                            store2(at, float_to_bits(acc[o]), float_to_bits(acc[o + 1]))
+                    if biased and t == 0:
+                        store_float(u64(mine + u64((i64(packed) * i64(depth) + i64(f)) * 4)), sums[m * 4 + half * 2])
+
+    return weight_gradient
+
+
+REDUCTION_ARGUMENTS: Final = (
+    *(types.uint64,) * 4,  # partial, map, weight gradient, bias gradient
+    *(types.int32,) * 5,  # splits, floats of one partial, weights, weights and biases, accumulate
+)
+
+
+def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
+    """Adds the partial results of each parameter in order; blocks of 32 parameters x 8 ranges of splits.
+
+    `table` says where in a partial result each weight, then each bias, lies.
+    """
+    sums = cuda.shared.array((8, 32), dtype=types.float32)
+    tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+    i = i32(i32(cuda.blockIdx.x) * 32 + tx)
+    total = f32(0.0)
+    if i < count:
+        at = u64(partial + u64(i64(load1(u64(table + u64(i64(i) * 4)))) * 4))
+        for z in range(ty, splits, 8):
+            total = f32(total + load_float(u64(at + u64(i64(z) * i64(size) * 4))))
+    sums[ty, tx] = total
+    cuda.syncthreads()
+    if ty == 0 and i < count:
+        for other in range(1, 8):
+            total = f32(total + sums[other, tx])
+        target = u64(weights + u64(i64(i) * 4)) if i < first else u64(biases + u64(i64(i - first) * 4))
+        if accumulate != 0:
+            total = f32(total + load_float(target))
+        store_float(target, total)

@@ -1,0 +1,261 @@
+"""1x1 convolutions from many channels to few, between a batch norm and the next layer, in one pass over the wide side.
+
+Forward: the wide photo is normalised and activated on its way to shared memory, and the sums of the batch norm behind
+are left. Backward (of an expanding convolution): the gradient of its output is the batch norm's ``a g + b x + c``, made
+on its way to shared memory, and serves there for the gradient of the input and of the filters. bf16.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import (
+    WAIT_COPIES,
+    bits_to_float,
+    commit_copies,
+    float_to_bits,
+    high_bf16,
+    load1,
+    load_float,
+    low_bf16,
+    pack_bf16,
+    shared_address,
+    shared_load1,
+    shared_store2,
+    shared_store4,
+    shuffle_xor,
+    store1,
+    store_float,
+)
+from core.gpu.kernels.convolution.pointwise_tiles import (
+    ceiling,
+    make_coefficients,
+    make_copy_rows,
+    make_fetch,
+    make_gradient_product,
+    make_normalise,
+    make_product,
+    make_write_slopes,
+    shape_to_narrow,
+)
+from core.gpu.kernels.parts.lanes import PACK, UNPACK
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+GRADIENT_ARGUMENTS: Final = (
+    *(types.uint64,) * 4,  # x (wide, before its batch norm), g (wide), saved, filters (narrow rows of `depth`)
+    *(types.uint64,) * 4,  # source (narrow, the convolution's input), out (its gradient), partial, control block
+    *(types.int32,) * 3,  # pixels in all, pixels a photo, depth
+    *(types.int32,) * 5,  # pixel pitches of x, g, source, out; accumulate
+)
+
+
+def gradient_shared(wide: int, narrow: int) -> int:
+    """Bytes of shared memory of a block."""
+    shape = shape_to_narrow(wide, narrow)
+    assert shape is not None
+    return (narrow + shape.pixels) * shape.wide_row + 2 * shape.pixels * shape.narrow_row
+
+
+def make_expansion_gradient(wide: int, narrow: int) -> Any:
+    """Gradients of input and filters of a 1x1 convolution from `narrow` to `wide` channels; partial filter gradients
+    ``(blocks, wide, narrow)``."""
+    shape = shape_to_narrow(wide, narrow)
+    assert shape is not None
+    C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
+    WR, NR = shape.wide_row, shape.narrow_row
+    PARTS, HIGH = C // 8, BM // 16
+    ROWS, ACROSS, CROWS = TH // PARTS, shape.warps // HIGH, gcd(shape.warps, C // 16)
+    NT, CT, GN = P // 8 // ACROSS, C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
+    RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4
+    TILE, NARROW = P * WR, (P + BM) * WR
+    unpack, pack, wait_all, coefficients = UNPACK[2], PACK[2], WAIT_COPIES[0], make_coefficients(1.0)
+    copy_filters, fetch = make_copy_rows(P, PARTS, PARTS, WR, TH), make_fetch(CHUNKS, ROWS)
+    write_slopes = make_write_slopes(CT, GN, P)
+    copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
+    product, gradient_product = make_product(C // 16, NT, WR, WR), make_gradient_product(BM // 16, CT, GN, WR, NR)
+
+    @device_function
+    def combine(raw_x, raw_g, first, real, one, two, three, to):
+        """The batch norm's gradient into shared memory."""
+        a = cuda.local.array(8, dtype=types.float32)
+        b = cuda.local.array(8, dtype=types.float32)
+        for j in range(CHUNKS):
+            unpack((raw_x[j * 4], raw_x[j * 4 + 1], raw_x[j * 4 + 2], raw_x[j * 4 + 3]), a)
+            unpack((raw_g[j * 4], raw_g[j * 4 + 1], raw_g[j * 4 + 2], raw_g[j * 4 + 3]), b)
+            for i in range(8):
+                a[i] = f32(f32(b[i] * one[i]) + f32(f32(a[i] * two[i]) + three[i]))
+            v = pack(a)
+            if first + j * ROWS >= real:
+                v = u32(0), u32(0), u32(0), u32(0)
+            shared_store4(u32(to + u32(j * ROWS * WR)), v[0], v[1], v[2], v[3])
+
+    @device_function
+    def write(acc, out, row, pixels, ldo, accumulate):
+        """Sums of 16 rows to the narrow gradient; `out` points at this lane's first column."""
+        for n in range(NT):
+            for half in range(2):
+                m = i32(row + half * 8)
+                if m < pixels:
+                    at = u64(out + u64((i64(m) * ldo + n * 8) * 2))
+                    v, w = acc[n * 4 + half * 2], acc[n * 4 + half * 2 + 1]
+                    if accumulate != 0:
+                        old = load1(at)
+                        v, w = f32(v + low_bf16(old)), f32(w + high_bf16(old))
+                    store1(at, pack_bf16(v, w))
+
+    def pointwise_gradient(
+        x, g, saved, weight, source, out, partial, control, pixels, hw, depth, ldx, ldg, lds, ldo, accumulate
+    ):
+        base = shared_address(cuda.shared.array(0, dtype=types.uint8))
+        tid = i32(cuda.threadIdx.x)
+        lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
+        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(i32(load1(control)) * hw), pixels))
+        step = i32(i32(cuda.gridDim.x) * BM)
+        copy_filters(base, weight, depth, i32(P), tid)
+        copy_narrow(u32(base + u32(NARROW)), u64(source + u64(i64(first) * lds * 2)), lds, i32(pixels - first), tid)
+        commit_copies()
+        one = cuda.local.array(8, dtype=types.float32)
+        two = cuda.local.array(8, dtype=types.float32)
+        three = cuda.local.array(8, dtype=types.float32)
+        kept = u64(saved + u64((4 * C + part * 8) * 4))
+        coefficients(kept, one)
+        coefficients(u64(kept + u64(C * 4)), two)
+        coefficients(u64(kept + u64(C * 8)), three)
+        raw_x = cuda.local.array(RAW, dtype=types.uint32)
+        raw_g = cuda.local.array(RAW, dtype=types.uint32)
+        acc = cuda.local.array(SUMS, dtype=types.float32)
+        slopes = cuda.local.array(SLOPES, dtype=types.float32)
+        for i in range(SLOPES):
+            slopes[i] = f32(0.0)
+        mine_x, mine_g = u64(x + u64(i64(part * 16))), u64(g + u64(i64(part * 16)))
+        fetch(mine_x, i32(first + r0), pixels, ldx, raw_x)
+        fetch(mine_g, i32(first + r0), pixels, ldg, raw_g)
+        to = u32(base + u32(TILE + r0 * WR + part * 16))
+        high, across = i32(warp % HIGH), i32(warp // HIGH)
+        rows_a, rows_b = u32(base + u32(TILE + high * 16 * WR)), u32(base + u32(across * NT * 8 * WR))
+        column = i32(across * NT * 8 + (lane & 3) * 2)
+        lower, right = i32(warp % CROWS), i32(warp // CROWS)
+        used = i32(0)
+        while first < pixels:
+            combine(raw_x, raw_g, i32(first + r0), real, one, two, three, to)
+            wait_all()
+            cuda.syncthreads()
+            following = i32(first + step)
+            fetch(mine_x, i32(following + r0), pixels, ldx, raw_x)
+            fetch(mine_g, i32(following + r0), pixels, ldg, raw_g)
+            if following < pixels:
+                place = u64(source + u64(i64(following) * lds * 2))
+                copy_narrow(u32(base + u32(NARROW + (1 - used) * BM * NR)), place, lds, i32(pixels - following), tid)
+            commit_copies()
+            for i in range(SUMS):
+                acc[i] = f32(0.0)
+            product(rows_a, rows_b, lane, acc)
+            narrow_tile = u32(base + u32(NARROW + used * BM * NR))
+            gradient_product(
+                u32(base + u32(TILE + lower * CT * 32)), u32(narrow_tile + u32(right * GN * 16)), lane, slopes
+            )
+            write(acc, u64(out + u64(i64(column * 2))), i32(first + high * 16 + (lane >> 2)), pixels, ldo, accumulate)
+            cuda.syncthreads()
+            used = i32(1 - used)
+            first = following
+        mine = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4)))
+        write_slopes(slopes, mine, lower, right, lane)
+
+    return pointwise_gradient
+
+
+FORWARD_ARGUMENTS: Final = (
+    *(types.uint64,) * 3,  # x (wide, before its batch norm), saved, filters
+    *(types.uint64,) * 3,  # out, partial sums (blocks, 2, narrow), control block
+    *(types.int32,) * 5,  # pixels in all, pixels a photo, depth; pixel pitches of x, out
+)
+
+
+def forward_shared(wide: int, narrow: int) -> int:
+    """Bytes of shared memory of a block."""
+    shape = shape_to_narrow(wide, narrow)
+    assert shape is not None
+    return (narrow + shape.pixels) * shape.wide_row + shape.pixels // 16 * narrow * 8
+
+
+def make_projection(wide: int, narrow: int, norm: int) -> Any:
+    """A 1x1 convolution from `wide` to `narrow` channels of ``activation(x scale + shift)``, norm as in `make_squash`,
+    with the sums of what it writes."""
+    shape = shape_to_narrow(wide, narrow)
+    assert shape is not None
+    C, P, BM, TH, CHUNKS, WR = wide, narrow, shape.pixels, shape.threads, shape.chunks, shape.wide_row
+    PARTS, HIGH, SIX = C // 8, BM // 16, ceiling(norm)
+    ROWS, ACROSS = TH // PARTS, shape.warps // HIGH
+    NT = P // 8 // ACROSS
+    RAW, SUMS, TOTALS = CHUNKS * 4, NT * 4, NT * 4
+    TILE, PLACES = P * WR, (P + BM) * WR
+    wait_all, fetch, normalise = WAIT_COPIES[0], make_fetch(CHUNKS, ROWS), make_normalise(CHUNKS, ROWS, WR, norm)
+    copy_filters, product = make_copy_rows(P, PARTS, PARTS, WR, TH), make_product(C // 16, NT, WR, WR)
+
+    @device_function
+    def write(acc, out, row, pixels, real, ldo, totals):
+        for n in range(NT):
+            for half in range(2):
+                m = i32(row + half * 8)
+                v, w = acc[n * 4 + half * 2], acc[n * 4 + half * 2 + 1]
+                if m < pixels:
+                    store1(u64(out + u64((i64(m) * ldo + n * 8) * 2)), pack_bf16(v, w))
+                if m < real:
+                    totals[n * 4], totals[n * 4 + 1] = f32(totals[n * 4] + v), f32(totals[n * 4 + 1] + f32(v * v))
+                    totals[n * 4 + 2] = f32(totals[n * 4 + 2] + w)
+                    totals[n * 4 + 3] = f32(totals[n * 4 + 3] + f32(w * w))
+
+    def pointwise_forward(x, saved, weight, out, partial, control, pixels, hw, depth, ldx, ldo):
+        base = shared_address(cuda.shared.array(0, dtype=types.uint8))
+        tid = i32(cuda.threadIdx.x)
+        lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
+        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(i32(load1(control)) * hw), pixels))
+        step = i32(i32(cuda.gridDim.x) * BM)
+        copy_filters(base, weight, depth, i32(P), tid)
+        commit_copies()
+        scale = cuda.local.array(8, dtype=types.float32)
+        shift = cuda.local.array(8, dtype=types.float32)
+        for i in range(8):
+            scale[i] = f32(load_float(u64(saved + u64((2 * C + part * 8 + i) * 4))) * f32(1.0 / SIX))
+            shift[i] = f32(load_float(u64(saved + u64((3 * C + part * 8 + i) * 4))) * f32(1.0 / SIX))
+        raw = cuda.local.array(RAW, dtype=types.uint32)
+        acc = cuda.local.array(SUMS, dtype=types.float32)
+        totals = cuda.local.array(TOTALS, dtype=types.float32)
+        for i in range(TOTALS):
+            totals[i] = f32(0.0)
+        mine = u64(x + u64(i64(part * 16)))
+        fetch(mine, i32(first + r0), pixels, ldx, raw)
+        high, across = i32(warp % HIGH), i32(warp // HIGH)
+        column = i32(across * NT * 8 + (lane & 3) * 2)
+        wait_all()
+        while first < pixels:
+            normalise(raw, scale, shift, u32(base + u32(TILE + r0 * WR + part * 16)))
+            cuda.syncthreads()
+            following = i32(first + step)
+            fetch(mine, i32(following + r0), pixels, ldx, raw)
+            for i in range(SUMS):
+                acc[i] = f32(0.0)
+            product(u32(base + u32(TILE + high * 16 * WR)), u32(base + u32(across * NT * 8 * WR)), lane, acc)
+            row = i32(first + high * 16 + (lane >> 2))
+            write(acc, u64(out + u64(i64(column * 2))), row, pixels, real, ldo, totals)
+            cuda.syncthreads()
+            first = following
+        for i in range(TOTALS):
+            for bit in range(2, 5):
+                totals[i] = f32(totals[i] + shuffle_xor(totals[i], u32(1 << bit)))
+        if lane < 4:
+            for n in range(NT * 2):
+                at = u32(base + u32(PLACES + (high * P + column + n // 2 * 8 + n % 2) * 8))
+                shared_store2(at, float_to_bits(totals[n * 2]), float_to_bits(totals[n * 2 + 1]))
+        cuda.syncthreads()
+        for i in range(tid, 2 * P, TH):
+            total = f32(0.0)
+            for h in range(HIGH):
+                at = u32(base + u32(PLACES + (h * P + i % P) * 8 + i // P * 4))
+                total = f32(total + bits_to_float(shared_load1(at)))
+            store_float(u64(partial + u64(i64(i32(cuda.blockIdx.x) * 2 * P + i) * 4)), total)
+
+    return pointwise_forward

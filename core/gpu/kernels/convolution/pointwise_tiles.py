@@ -1,0 +1,217 @@
+"""What the 1x1 convolutions between a wide and a narrow photo share: the shape of a block, and products of tiles.
+
+A block walks over tiles of some pixels. The wide side (a depthwise convolution's, six times the channels) is read and
+written once, 16 bytes of always the same channels a thread, so that what a batch norm knows of them stays in
+registers; the narrow side and the filters lie in shared memory. bf16 only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import (
+    bits_to_float,
+    copy_async16,
+    float_to_bits,
+    ldmatrix2,
+    ldmatrix2_transposed,
+    ldmatrix4,
+    ldmatrix4_transposed,
+    load4,
+    load4_ordered,
+    mma_bf16,
+    shared_store4,
+    store2,
+)
+from core.gpu.kernels.parts.channels import make_squash
+from core.gpu.kernels.parts.lanes import PACK, UNPACK
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+WARPS: Final = {32: 4, 96: 6, 144: 9, 192: 6}
+"""Warps of a block by wide channels: so many that a thread always meets the same 8 channels."""
+PIXELS: Final = {32: 64, 96: 48, 144: 96, 192: 48}
+"""Pixels of a tile to the wide side; 144 channels: 221 us with 96, 255 with 48 (projection of features.3)."""
+MAX_FILTERS: Final = 12288
+"""Filter gradients that the registers of a block hold beside the rest."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A block: `wide` and `narrow` channels, its warps, and the pixels of a tile."""
+
+    wide: int
+    narrow: int
+    warps: int
+    pixels: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def chunks(self) -> int:
+        """16-byte pieces of the wide tile a thread."""
+        return self.pixels * self.wide // 8 // self.threads
+
+    @property
+    def depth(self) -> int:
+        """Narrow channels up to a step of the products."""
+        return -(-self.narrow // 16) * 16
+
+    @property
+    def wide_row(self) -> int:
+        """Bytes of a row of the wide tile."""
+        return row_bytes(self.wide)
+
+    @property
+    def narrow_row(self) -> int:
+        return row_bytes(self.depth)
+
+
+def row_bytes(channels: int) -> int:
+    """Bytes of a row of bf16 in shared memory: an odd number of 16, so that eight rows meet no bank twice."""
+    return (channels * 2 // 16 | 1) * 16
+
+
+def shape_to_wide(wide: int, narrow: int) -> Shape | None:
+    """The block of a convolution to the wide side, None where there is none."""
+    warps = WARPS.get(wide, 0)
+    if not warps or narrow % 8 or narrow * 2 > wide:
+        return None
+    return Shape(wide, narrow, warps, PIXELS[wide])
+
+
+def shape_to_narrow(wide: int, narrow: int) -> Shape | None:
+    """The block of a convolution to the narrow side, where each warp makes 16 pixels; None where there is none."""
+    warps = WARPS.get(wide, 0)
+    if not warps or narrow % 8 or narrow * 2 > wide:
+        return None
+    for high in range(3, warps + 1):
+        if warps % high == 0 and narrow // 8 % (warps // high) == 0:
+            return Shape(wide, narrow, warps, 16 * high)
+    return None
+
+
+def make_coefficients(factor: float) -> Any:
+    """Device function: eight floats of one row of what a batch norm keeps, times `factor`."""
+
+    @device_function
+    def coefficients(at, out):
+        for half in range(2):
+            v = load4_ordered(u64(at + u64(half * 16)))
+            for i in range(4):
+                out[half * 4 + i] = f32(bits_to_float(v[i]) * f32(factor))
+
+    return coefficients
+
+
+def ceiling(norm: int) -> float:
+    """What the activation behind a batch norm ends at, which `make_squash` leaves as 1; 1 where it has no end."""
+    return 6.0 if norm == 2 else 1.0
+
+
+def make_fetch(chunks: int, rows: int) -> Any:
+    """Device function: a thread's `chunks` 16-byte pieces of a wide tile, `rows` pixels apart, into registers; `x`
+    points at its channels."""
+
+    @device_function
+    def fetch(x, first, pixels, ldx, raw):
+        for j in range(chunks):
+            v = load4(u64(x + u64(i64(min(i32(first + j * rows), i32(pixels - 1))) * ldx * 2)))
+            for i in range(4):
+                raw[j * 4 + i] = v[i]
+
+    return fetch
+
+
+def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
+    """Device function: what `make_fetch` brought, scaled, shifted and activated (`norm` as in `make_squash`), to a tile
+    in shared memory of `row` bytes a pixel; scale and shift are divided by `ceiling(norm)`."""
+    unpack, pack, squash, end = UNPACK[2], PACK[2], make_squash(norm), ceiling(norm)
+
+    @device_function
+    def normalise(raw, scale, shift, to):
+        a = cuda.local.array(8, dtype=types.float32)
+        for j in range(chunks):
+            unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), a)
+            for i in range(8):
+                a[i] = f32(squash(a[i], scale[i], shift[i]) * f32(end))
+            v = pack(a)
+            shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
+
+    return normalise
+
+
+def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> Any:
+    """Device function: `rows` of `parts` 16-byte pieces from global to shared memory, zeros behind `used` pieces and
+    from row `limit` on."""
+    LOADS = rows * parts
+
+    @device_function
+    def copy_rows(to, source, pitch, limit, tid):
+        for i in range(tid, LOADS, threads):
+            r, part = i32(i // parts), i32(i % parts)
+            ok = r < limit and part < used
+            at = u64(source + u64((i64(r) * pitch + part * 8) * 2))
+            copy_async16(u32(to + u32(r * row + part * 16)), at if ok else source, u32(16) if ok else u32(0))
+
+    return copy_rows
+
+
+def make_product(steps: int, tiles: int, row_a: int, row_b: int) -> Any:
+    """Device function: ``acc += a b`` for 16 rows of `a` and `tiles` x 8 rows of `b`, both along the depth of `steps`
+    x 16."""
+
+    @device_function
+    def product(a, b, lane, acc):
+        at_a = u32(a + u32((lane & 15) * row_a + (lane >> 4) * 16))
+        at_b = u32(b + u32((lane & 7) * row_b + ((lane >> 3) & 1) * 16))
+        for k in range(steps):
+            v = ldmatrix4(u32(at_a + u32(k * 32)))
+            for n in range(tiles):
+                w = ldmatrix2(u32(at_b + u32(n * 8 * row_b + k * 32)))
+                r = mma_bf16(
+                    v[0], v[1], v[2], v[3], w[0], w[1], acc[n * 4], acc[n * 4 + 1], acc[n * 4 + 2], acc[n * 4 + 3]
+                )
+                acc[n * 4], acc[n * 4 + 1], acc[n * 4 + 2], acc[n * 4 + 3] = r[0], r[1], r[2], r[3]
+
+    return product
+
+
+def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: int) -> Any:
+    """Device function: ``acc += a^T b`` over `steps` x 16 pixels, `high` x 16 columns of a and `tiles` x 8 of b."""
+
+    @device_function
+    def product(a, b, lane, acc):
+        at_a = u32(a + u32(((lane & 7) + ((lane >> 4) << 3)) * row_a + ((lane >> 3) & 1) * 16))
+        at_b = u32(b + u32((lane & 15) * row_b))
+        for k in range(steps):
+            for m in range(high):
+                v = ldmatrix4_transposed(u32(at_a + u32(k * 16 * row_a + m * 32)))
+                for n in range(tiles):
+                    w = ldmatrix2_transposed(u32(at_b + u32(k * 16 * row_b + n * 16)))
+                    o = (m * tiles + n) * 4
+                    r = mma_bf16(v[0], v[1], v[2], v[3], w[0], w[1], acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
+                    acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = r[0], r[1], r[2], r[3]
+
+    return product
+
+
+def make_write_slopes(high: int, tiles: int, narrow: int) -> Any:
+    """Device function: sums of `make_gradient_product` to the block's filter gradients ``(wide, narrow)`` at `mine`;
+    the warp is number `lower` down and `right` across."""
+
+    @device_function
+    def write_slopes(slopes, mine, lower, right, lane):
+        for m in range(high):
+            for n in range(tiles):
+                row, column = i32((lower * high + m) * 16 + (lane >> 2)), i32((right * tiles + n) * 8 + (lane & 3) * 2)
+                o, at = (m * tiles + n) * 4, u64(mine + u64(i64((row * narrow + column) * 4)))
+                store2(at, float_to_bits(slopes[o]), float_to_bits(slopes[o + 1]))
+                store2(u64(at + u64(narrow * 32)), float_to_bits(slopes[o + 2]), float_to_bits(slopes[o + 3]))
+
+    return write_slopes

@@ -1,0 +1,185 @@
+"""1x1 convolutions from few channels to many, and their like backward, in one pass over the wide side.
+
+Forward (an expanding convolution): the wide photo is written once, with the sums of the batch norm behind. Backward
+(of a projecting convolution, whose input is wide): the gradient of the input is masked by its activation and written
+with the sums that its batch norm wants; the input is normalised anew for the gradient of the filters. bf16.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import (
+    WAIT_COPIES,
+    bits_to_float,
+    commit_copies,
+    float_to_bits,
+    load1,
+    pack_bf16,
+    shared_address,
+    shared_load1,
+    shared_load4,
+    shared_store1,
+    store4,
+    store_float,
+)
+from core.gpu.kernels.convolution.pointwise_tiles import (
+    ceiling,
+    make_coefficients,
+    make_copy_rows,
+    make_fetch,
+    make_gradient_product,
+    make_normalise,
+    make_product,
+    make_write_slopes,
+    shape_to_wide,
+)
+from core.gpu.kernels.parts.channels import make_squash
+from core.gpu.kernels.parts.lanes import PACK, UNPACK
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+ARGUMENTS: Final = (
+    *(types.uint64,) * 3,  # source (narrow), filters (wide rows of `depth`), out (wide)
+    *(types.uint64,) * 3,  # x (wide, before its batch norm; 0 forward), its saved rows, partial filter gradients
+    *(types.uint64,) * 2,  # partial sums (blocks, 2, wide), control block
+    *(types.int32,) * 3,  # pixels in all, pixels a photo, depth
+    *(types.int32,) * 3,  # pixel pitches of source, out, x
+)
+
+
+def shared_bytes(wide: int, narrow: int, gradient: bool) -> int:
+    """Bytes of shared memory of a block."""
+    shape = shape_to_wide(wide, narrow)
+    assert shape is not None
+    tiles = (2 if gradient else 1) * shape.pixels * shape.wide_row + 2 * shape.pixels * shape.narrow_row
+    return max(wide * shape.narrow_row + tiles, shape.threads * 8 * 4)
+
+
+def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
+    """``out = source weight^T``, ``(pixels, narrow) x (wide, narrow)``; sums of what is written and its square
+    (forward), or of what is written and it times x (gradient). `norm`: x's activation, as in `make_squash`."""
+    shape = shape_to_wide(wide, narrow)
+    assert shape is not None
+    C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
+    WR, NR, PARTS, SIX = shape.wide_row, shape.narrow_row, wide // 8, ceiling(norm)
+    ROWS, NT, CROWS = TH // PARTS, C // 8 // shape.warps, gcd(shape.warps, C // 16)
+    CT, GN = C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
+    RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4 if gradient else 1
+    OUT, INNER = C * NR, C * NR + BM * WR
+    NARROW = INNER + (BM * WR if gradient else 0)
+    unpack, pack, wait_all, squash = UNPACK[2], PACK[2], WAIT_COPIES[0], make_squash(norm)
+    coefficients, fetch = make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
+    normalise = make_normalise(CHUNKS, ROWS, WR, norm)
+    copy_filters = make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
+    copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
+    product = make_product(shape.depth // 16, NT, NR, NR)
+    gradient_product, write_slopes = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_slopes(CT, GN, P)
+
+    @device_function
+    def multiply(source, filters, to, lane):
+        """The tile's products into shared memory, 16 rows after 16."""
+        acc = cuda.local.array(SUMS, dtype=types.float32)
+        at = u32(to + u32((lane >> 2) * WR + (lane & 3) * 4))
+        for m in range(BM // 16):
+            for i in range(SUMS):
+                acc[i] = f32(0.0)
+            product(u32(source + u32(m * 16 * NR)), filters, lane, acc)
+            for n in range(NT):
+                place = u32(at + u32(m * 16 * WR + n * 16))
+                shared_store1(place, pack_bf16(acc[n * 4], acc[n * 4 + 1]))
+                shared_store1(u32(place + u32(8 * WR)), pack_bf16(acc[n * 4 + 2], acc[n * 4 + 3]))
+
+    @device_function
+    def write(tile, raw, scale, shift, out, first, pixels, real, ldo, totals):
+        """This thread's pieces of the products, masked, to global memory and onto its sums."""
+        a = cuda.local.array(8, dtype=types.float32)
+        b = cuda.local.array(8, dtype=types.float32)
+        for j in range(CHUNKS):
+            row = i32(first + j * ROWS)
+            if row < pixels:
+                v = shared_load4(u32(tile + u32(j * ROWS * WR)))
+                unpack(v, a)
+                if gradient:
+                    unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), b)
+                    for i in range(8):
+                        if norm > 0:
+                            z = squash(b[i], scale[i], shift[i])
+                            a[i] = a[i] if z > f32(0.0) and (norm == 1 or z < f32(1.0)) else f32(0.0)
+                    v = pack(a)
+                store4(u64(out + u64(i64(row) * ldo * 2)), v[0], v[1], v[2], v[3])
+                if row < real:
+                    for i in range(8):
+                        totals[i] = f32(totals[i] + a[i])
+                        totals[8 + i] = f32(totals[8 + i] + f32(a[i] * (b[i] if gradient else a[i])))
+
+    @device_function
+    def add_up(totals, base, tid, partial):
+        """The block's sums, in order."""
+        for kind in range(2):
+            cuda.syncthreads()
+            for i in range(8):
+                shared_store1(u32(base + u32((tid * 8 + i) * 4)), float_to_bits(totals[kind * 8 + i]))
+            cuda.syncthreads()
+            for c in range(tid, C, TH):
+                total = f32(0.0)
+                for r in range(ROWS):
+                    total = f32(total + bits_to_float(shared_load1(u32(base + u32((r * C + c) * 4)))))
+                at = i64((i32(cuda.blockIdx.x) * 2 + kind) * C + c)
+                store_float(u64(partial + u64(at * 4)), total)
+
+    def pointwise_wide(source, weight, out, x, saved, partial, sums, control, pixels, hw, depth, lds, ldo, ldx):
+        base = shared_address(cuda.shared.array(0, dtype=types.uint8))
+        tid = i32(cuda.threadIdx.x)
+        lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
+        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(i32(load1(control)) * hw), pixels))
+        step = i32(i32(cuda.gridDim.x) * BM)
+        copy_filters(base, weight, depth, i32(C), tid)
+        copy_narrow(u32(base + u32(NARROW)), u64(source + u64(i64(first) * lds * 2)), lds, i32(pixels - first), tid)
+        commit_copies()
+        scale = cuda.local.array(8, dtype=types.float32)
+        shift = cuda.local.array(8, dtype=types.float32)
+        totals = cuda.local.array(16, dtype=types.float32)
+        raw = cuda.local.array(RAW, dtype=types.uint32)
+        slopes = cuda.local.array(SLOPES, dtype=types.float32)
+        for i in range(8):
+            totals[i], totals[8 + i] = f32(0.0), f32(0.0)
+        for i in range(SLOPES):
+            slopes[i] = f32(0.0)
+        rows = u64(saved + u64((2 * C + part * 8) * 4))
+        if gradient:
+            coefficients(rows, scale)
+            coefficients(u64(rows + u64(C * 4)), shift)
+        mine_x, mine_out = u64(x + u64(i64(part * 16))), u64(out + u64(i64(part * 16)))
+        chunk = u32(r0 * WR + part * 16)
+        lower, right, used = i32(warp % CROWS), i32(warp // CROWS), i32(0)
+        if gradient:
+            fetch(mine_x, i32(first + r0), pixels, ldx, raw)
+        while first < pixels:
+            wait_all()
+            cuda.syncthreads()
+            following = i32(first + step)
+            if following < pixels:
+                place = u64(source + u64(i64(following) * lds * 2))
+                copy_narrow(u32(base + u32(NARROW + (1 - used) * BM * NR)), place, lds, i32(pixels - following), tid)
+            commit_copies()
+            narrow_tile = u32(base + u32(NARROW + used * BM * NR))
+            multiply(narrow_tile, u32(base + u32(warp * NT * 8 * NR)), u32(base + u32(OUT + warp * NT * 16)), lane)
+            if gradient:
+                normalise(raw, scale, shift, u32(base + u32(INNER) + chunk))
+            cuda.syncthreads()
+            write(u32(base + u32(OUT) + chunk), raw, scale, shift, mine_out, i32(first + r0), pixels, real, ldo, totals)
+            if gradient:
+                fetch(mine_x, i32(following + r0), pixels, ldx, raw)
+                inner = u32(base + u32(INNER + lower * CT * 32))
+                gradient_product(inner, u32(narrow_tile + u32(right * GN * 16)), lane, slopes)
+            used = i32(1 - used)
+            first = following
+        if gradient:
+            write_slopes(slopes, u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4))), lower, right, lane)
+        wait_all()
+        add_up(totals, base, tid, sums)
+
+    return pointwise_wide

@@ -1,0 +1,1 @@
+"""The plan's convolutions by `wgmma`, on Hopper alone."""

@@ -1,0 +1,256 @@
+"""Weight gradient of a photo's convolution straight from the gradient behind the max pool after it, for Hopper.
+
+The gradient between the two is never in memory: a block gathers two rows of it from the pool's windows and winners
+(`pool_fast.make_sharing`) into shared memory while `wgmma` multiplies the two rows before. Both factors run across
+the sum over pixels: 8 windows of a photo row lie as `wgmma` wants them (`photo_pool_warpgroup`), and a product's 64
+rows are 8 photo rows of 8 elements, one beyond a window of 7 and ignored. A block walks over its share of all rows and
+keeps its sums in registers; `conv_weight_gradient.reduction` adds the blocks' in order. The bias gradient is the sum of
+all windows' gradients that a winner got.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import (
+    WAIT_COPIES,
+    bits_to_float,
+    commit_copies,
+    copy_async16,
+    float_to_bits,
+    high_bf16,
+    hold32,
+    low_bf16,
+    shared_address,
+    shared_load1,
+    shared_load4,
+    shared_store4,
+    store_float,
+)
+from core.gpu.kernels.parts.fragments import divide
+from core.gpu.kernels.parts.lanes import in_turn
+from core.gpu.kernels.parts.warpgroup import high_word, low_word, make_products, make_wait
+from core.gpu.kernels.parts.wgmma import show_to_tensor_cores
+from core.gpu.kernels.passes.pool_fast import EVERY, STOPPED, make_sharing
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+ROWS: Final = 2
+"""Rows of the convolution's output a turn."""
+BESIDE: Final = 8
+"""Photo rows of a product."""
+KEPT: Final = 3
+"""Rows of windows in shared memory: two that see a turn's rows, and the next."""
+BEHIND: Final = 256
+"""Bytes behind the photo's rows that windows past a row's end read: zeros."""
+PAD: Final = 16
+"""Bytes between photo rows, zeros: a product reads a pixel of all its rows at once, which must lie in other banks."""
+
+ARGUMENTS: Final = (
+    *(types.uint64,) * 4,  # x, gradient behind the pool, partial, winners' places
+    *(types.int32,) * 3,  # turns in all, a block, a photo
+    *(types.uint32,) * 2,  # fast division by turns a photo
+    *(types.int32,) * 3,  # height, width of the pool's output; rows of a photo
+    *(types.int32,) * 2,  # places of a row (16 bytes each); bytes of a photo
+    *(types.int32,) * 3,  # channels of a window's row; filters' row length; floats of one partial result
+)
+
+
+def photo_rows() -> int:
+    """Photo rows of a turn."""
+    return 2 * (ROWS - 1) + BESIDE
+
+
+def part_bytes(steps: int) -> int:
+    """From 8 filters' gradients to the next 8's: `steps` x 16 pixels, and 16 bytes against bank conflicts."""
+    return steps * 256 + 16
+
+
+def shared_bytes(places: int, parts: int, steps: int, filters: int, pooled: int) -> int:
+    """Photo rows and gradients of two turns, three rows of `pooled` windows' gradients and winners, the bias's sums."""
+    gradients = ROWS * (filters // 8) * part_bytes(steps)
+    return 2 * (photo_rows() * (places * 16 + PAD) + BEHIND + gradients) + KEPT * pooled * filters * 3 + 4096 * parts
+
+
+def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool: int) -> Any:
+    """The kernel for windows of `kernel` rows of `parts` x 16 bytes, a warpgroup each; `steps` x 16 pixels a row.
+
+    `pool`: the side of its window, whose stride is 2.
+    """
+    KH, N, EIGHTS, TH, SIDE = kernel, filters, filters // 8, 128 * parts, pool
+    PART, BLOCK, NACC = part_bytes(steps), ROWS * (filters // 8) * part_bytes(steps), filters // 2
+    WORKERS, TASKS, TALL = TH // EIGHTS * EIGHTS, steps * 8 * EIGHTS, photo_rows()
+    shares, windows = make_sharing((SIDE, SIDE, 2, 2))
+    WORDS, PLACES, BEYOND, BETWEEN, WARPS = 4 * len(windows), 2 * len(windows), BEHIND, PAD, 4 * parts
+    turns = [(r, k) for r in range(ROWS) for k in range(steps)]
+    products = make_products(
+        filters, [[(k * 16, 2 * r, r * EIGHTS * PART // 16 + k * 16) for r, k in turns]], (True, True)
+    )
+    finish, wait_all = make_wait(NACC, 0), WAIT_COPIES[0]
+
+    @device_function
+    def copy(to, source, count, tid):
+        """Start the copies of `count` x 16 bytes that lie in a row."""
+        for i in range(tid, count, TH):
+            copy_async16(u32(to + u32(i * 16)), u64(source + u64(u32(i * 16))), u32(16))
+
+    @device_function
+    def load_rows(to, x, real, places, tid):
+        """Start the copies of a turn's photo rows; zeros after the first `real`."""
+        for r in range(i32(tid >> 5), TALL, WARPS):
+            for i in range(i32(tid & 31), places, 32):
+                source = u64(x + u64(u32((r * places + i) * 16)))
+                place = u32(to + u32(r * (places * 16 + BETWEEN) + i * 16))
+                copy_async16(place, source if r < real else x, u32(16) if r < real else u32(0))
+
+    @device_function
+    def row_of(kept, turn, wp):
+        """Where the row of windows that is a turn's own lies."""
+        return u32(kept + u32(u32(turn + KEPT) % u32(KEPT)) * u32(wp * (N * 3)))
+
+    @device_function
+    def load_windows(to, dy, marks, turn, turns, t_mul, t_shift, hp, wp, tid):
+        """Start the copies of the row of windows that is a turn's own: gradients, then winners."""
+        n = i32(divide(u32(turn), t_mul, t_shift))
+        a = i32(turn - n * turns)
+        if a < hp:
+            first, slot = i64(i32(n * hp + a) * wp) * N, row_of(to, turn, wp)
+            copy(slot, u64(dy + u64(first * 2)), i32(wp * EIGHTS), tid)
+            count = i32(wp * (N // 16))
+            copy(u32(slot + u32(wp * N * 2)), u64(marks + u64(first)), count, tid)
+
+    def make_take(k: int, da: int, db: int) -> Any:
+        share = shares[k]
+
+        @device_function
+        def take(above, own, a, b, part, hp, wp, v, found, four):
+            ok = a >= da and a - da < hp and b >= db and b - db < wp
+            row = own if da == 0 else above
+            q = i32(b - db) if ok else i32(0)
+            here = shared_load4(u32(row + u32(q * (N * 2) + part * 16)))
+            at = u32(row + u32(wp * (N * 2) + q * N + part * 8))
+            one, two = shared_load1(at), shared_load1(u32(at + u32(4)))
+            for i in range(4):
+                v[k * 4 + i] = here[i]
+            found[k * 2] = one if ok else u32(STOPPED * EVERY)
+            found[k * 2 + 1] = two if ok else u32(STOPPED * EVERY)
+            share(v, found, four)
+
+        return take
+
+    take_windows = in_turn([make_take(k, da, db) for k, (da, db) in enumerate(windows)])
+
+    @device_function
+    def gather(to, above, own, a, hp, wp, tid):
+        """A turn's two rows of the gradient between convolution and pool; a: the place of its own row of windows."""
+        v = cuda.local.array(WORDS, dtype=types.uint32)
+        found = cuda.local.array(PLACES, dtype=types.uint32)
+        four = cuda.local.array(16, dtype=types.uint32)
+        if tid < WORKERS:
+            part = i32(tid % EIGHTS)
+            for i in range(tid, TASKS, WORKERS):
+                b = i32(i // EIGHTS)
+                for j in range(16):
+                    four[j] = u32(0)
+                take_windows(above, own, a, b, part, hp, wp, v, found, four)
+                for j in range(4):
+                    at = u32(to + u32(((j >> 1) * EIGHTS + part) * PART + (2 * b + (j & 1)) * 16))
+                    shared_store4(at, four[4 * j], four[4 * j + 1], four[4 * j + 2], four[4 * j + 3])
+
+    @device_function
+    def add_windows(row, mine, a, hp, wp, tid):
+        """The gradients of a row of windows that a winner got, to the thread's eight sums for the bias."""
+        sums = cuda.local.array(8, dtype=types.float32)
+        if tid < WORKERS and a < hp:
+            for j in range(2):
+                v = shared_load4(u32(mine + u32(j * 16)))
+                for i in range(4):
+                    sums[4 * j + i] = bits_to_float(v[i])
+            for i in range(tid, wp * EIGHTS, WORKERS):
+                v = shared_load4(u32(row + u32(i * 16)))
+                at = u32(row + u32(wp * (N * 2) + i * 8))
+                found = (shared_load1(at), shared_load1(u32(at + u32(4))))
+                for j in range(4):
+                    low = u32(found[j // 2] >> u32(16 * (j % 2))) & u32(255)
+                    high = u32(found[j // 2] >> u32(16 * (j % 2) + 8)) & u32(255)
+                    sums[2 * j] = f32(sums[2 * j] + (low_bf16(v[j]) if low != u32(STOPPED) else f32(0.0)))
+                    sums[2 * j + 1] = f32(sums[2 * j + 1] + (high_bf16(v[j]) if high != u32(STOPPED) else f32(0.0)))
+            for j in range(2):
+                shared_store4(u32(mine + u32(j * 16)), float_to_bits(sums[4 * j]), float_to_bits(sums[4 * j + 1]),
+                              float_to_bits(sums[4 * j + 2]), float_to_bits(sums[4 * j + 3]))
+
+    @device_function
+    def add_biases(base, target, tid):
+        """The threads' sums of each filter, added in order."""
+        cuda.syncthreads()
+        if tid < N:
+            total = f32(0.0)
+            for i in range(WORKERS // EIGHTS):
+                at = u32(base + u32(((i * EIGHTS + (tid >> 3)) * 8 + (tid & 7)) * 4))
+                total = f32(total + bits_to_float(shared_load1(at)))
+            store_float(u64(target + u64(tid * 4)), total)
+
+    def photo_gradient(
+        x, dy, partial, marks, total, each, turns, t_mul, t_shift, hp, wp, rows, places, photo_size,
+        channels, depth, size,
+    ):
+        shared = cuda.shared.array(0, dtype=types.uint8)
+        base = shared_address(shared)
+        tid = i32(cuda.threadIdx.x)
+        lane, warp = i32(tid & 31), i32(tid >> 5)
+        group = i32(warp >> 2)
+        pitch = i32(places * 16 + BETWEEN)
+        room = i32(TALL * pitch + BEYOND)
+        gradients = u32(base + u32(2 * room))
+        for i in range(tid, 2 * room // 16, TH):
+            shared_store4(u32(base + u32(i * 16)), u32(0), u32(0), u32(0), u32(0))
+        cuda.syncthreads()  # what is not copied over stays zero
+        acc = cuda.local.array(NACC, dtype=types.float32)
+        for i in range(NACC):
+            acc[i] = f32(0.0)
+        block = i32(cuda.blockIdx.x)
+        turn = i32(block * each)
+        end = i32(min(turn + each, total))
+        slot, kept = u32(1), u32(gradients + u32(2 * BLOCK))
+        biases = u32(kept + u32(KEPT * wp * N * 3))
+        shared_store4(u32(biases + u32(tid * 32)), u32(0), u32(0), u32(0), u32(0))
+        shared_store4(u32(biases + u32(tid * 32 + 16)), u32(0), u32(0), u32(0), u32(0))
+        start, turn = turn, i32(turn - 3)
+        while turn < end:
+            tid = hold32(tid)  # nothing that follows from it may stand in registers from turn to turn
+            wait_all()
+            show_to_tensor_cores()
+            cuda.syncthreads()  # this turn's rows and the next one's windows are here; the other slots are free
+            if turn >= start:
+                a_low = low_word(u32(base + slot * u32(room) + u32(group * 16)), u32(128))
+                b_low = low_word(u32(gradients + slot * u32(BLOCK)), u32(128))
+                products(acc, a_low, high_word(u32(pitch)), u32(pitch >> 4), b_low, high_word(u32(PART)), u32(1))
+            slot, turn = u32(slot ^ u32(1)), i32(turn + 1)
+            if turn + 2 >= start and turn + 1 >= 0 and turn + 1 < end:
+                load_windows(kept, dy, marks, i32(turn + 1), turns, t_mul, t_shift, hp, wp, tid)
+            if turn >= start and turn < end:
+                n = i32(divide(u32(turn), t_mul, t_shift))
+                a = i32(turn - n * turns)
+                photo = u64(x + u64(i64(n) * i64(photo_size) + i64(4 * a * places) * 16))
+                load_rows(u32(base + slot * u32(room)), photo, i32(rows - 4 * a), places, tid)
+                commit_copies()
+                own = row_of(kept, turn, wp)
+                gather(u32(gradients + slot * u32(BLOCK)), row_of(kept, i32(turn - 1), wp), own, a, hp, wp, tid)
+                add_windows(own, u32(biases + u32(tid * 32)), a, hp, wp, tid)
+            commit_copies()
+            finish(acc)
+        wait_all()
+        mine = u64(partial + u64(i64(block) * i64(size) * 4))
+        g, t = i32(lane >> 2), i32(lane & 3)
+        for half in range(2):
+            ky = i32((warp & 3) * 2 + half)
+            column = i32(ky * channels + group * 8 + g)
+            if ky < KH:
+                for i in range(EIGHTS):
+                    for j in range(2):
+                        f = i32(i * 8 + t * 2 + j)
+                        store_float(u64(mine + u64((i64(f) * depth + column) * 4)), acc[i * 4 + half * 2 + j])
+        add_biases(biases, u64(mine + u64(i64(N) * depth * 4)), tid)
+
+    return photo_gradient

@@ -1,0 +1,1 @@
+"""Kernels to be read, lowest rung first, one file per op family."""

@@ -1,0 +1,37 @@
+"""A bias added to every pixel, read from global or from constant memory: which one depends on the order of the axes.
+
+Constant memory answers one word a cycle to all lanes of a warp. Channels first, neighbouring lanes want the same
+channel's bias and get it at once; channels last, they want 32 different ones, one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from core.gpu.compilation.cuda import cuda
+from core.gpu.kernels.ladder.arrays import Int, Vector, index
+from core.ops.contract import Array
+
+
+@cuda.jit
+def from_global(x: Vector, bias: Vector, out: Vector, channels: Int, pixels: Int) -> None:
+    """Flat arrays; `pixels` neighbours share a channel: 1 where channels are last."""
+    i = index(cuda.grid(1))
+    if i < x.size:
+        out[i] = x[i] + bias[index(index(i // index(pixels)) % index(channels))]
+
+
+def make_from_constant(bias: Array) -> Any:
+    """The same kernel with these numbers, up to 64 KB, compiled into constant memory."""
+    values = np.ascontiguousarray(bias, np.float32)
+
+    @cuda.jit
+    def from_constant(x: Vector, out: Vector, channels: Int, pixels: Int) -> None:
+        table = cuda.const.array_like(values)
+        i = index(cuda.grid(1))
+        if i < x.size:
+            out[i] = x[i] + table[index(index(i // index(pixels)) % index(channels))]
+
+    return from_constant

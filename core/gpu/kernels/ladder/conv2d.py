@@ -1,0 +1,129 @@
+"""Convolution, from one thread per output up. NHWC photos, OHWI filters, any kernel and stride.
+
+- naive:       this file. One thread per element of the result, all reads from global memory
+- shared:      `conv2d_shared.py`. A block keeps its part of the input (with its border) and of the filters
+               in shared memory and uses each of them many times
+- im2col:      `conv2d_im2col.py`. Windows unfolded into a matrix, then the tiled product of `product.py`
+- tensor_core: the same product without the unfolded matrix, on the matrix units, in its own file
+
+Each rung has three kernels: forward, the gradient of the input, the gradient of the filters.
+"""
+
+from __future__ import annotations
+
+from core.gpu.compilation.cuda import cuda
+from core.gpu.driver.hosted import Arrays, as_matrix, over, zeros
+from core.gpu.kernels.ladder.arrays import Batch, Filters, Int, Pair, Vector, float32
+from core.gpu.kernels.ladder.reduction import sum_columns_naive
+from core.ops.registry import Case
+from core.ops.window import read_window
+
+
+@cuda.jit
+def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, groups: Int) -> None:
+    """One thread per output. Neighbouring threads have neighbouring filters: x is broadcast, weight is not."""
+    i = cuda.grid(1)
+    if i >= out.size:
+        return
+    filters, depth = weight.shape[0], weight.shape[3]
+    o = i % filters
+    column = i // filters % out.shape[2]
+    row = i // (filters * out.shape[2]) % out.shape[1]
+    n = i // (filters * out.shape[2] * out.shape[1])
+    channel = o // (filters // groups) * depth
+    total = bias[o]
+    for ky in range(weight.shape[1]):
+        y = row * stride[0] - pad[0] + ky
+        if 0 <= y < x.shape[1]:
+            for kx in range(weight.shape[2]):
+                z = column * stride[1] - pad[1] + kx
+                if 0 <= z < x.shape[2]:
+                    for c in range(depth):
+                        total += x[n, y, z, channel + c] * weight[o, ky, kx, c]
+    out[n, row, column, o] = total
+
+
+@cuda.jit
+def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair, groups: Int) -> None:
+    """One thread per input element gathers from every output whose window saw it (no atomics)."""
+    i = cuda.grid(1)
+    if i >= dx.size:
+        return
+    channels, each = dx.shape[3], weight.shape[0] // groups
+    c = i % channels
+    z = i // channels % dx.shape[2]
+    y = i // (channels * dx.shape[2]) % dx.shape[1]
+    n = i // (channels * dx.shape[2] * dx.shape[1])
+    first = c // weight.shape[3] * each
+    total = float32(0)
+    for ky in range(weight.shape[1]):
+        row, rest = (y + pad[0] - ky) // stride[0], (y + pad[0] - ky) % stride[0]
+        if rest == 0 and 0 <= row < dy.shape[1]:
+            for kx in range(weight.shape[2]):
+                column, rest = (z + pad[1] - kx) // stride[1], (z + pad[1] - kx) % stride[1]
+                if rest == 0 and 0 <= column < dy.shape[2]:
+                    for o in range(first, first + each):
+                        total += dy[n, row, column, o] * weight[o, ky, kx, c % weight.shape[3]]
+    dx[n, y, z, c] = total
+
+
+@cuda.jit
+def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair, groups: Int) -> None:
+    """One thread per weight walks all pixels of all photos: few threads with a very long way."""
+    i = cuda.grid(1)
+    if i >= dweight.size:
+        return
+    filters, height, width, depth = dweight.shape
+    c = i % depth
+    kx = i // depth % width
+    ky = i // (depth * width) % height
+    o = i // (depth * width * height)
+    channel = o // (filters // groups) * depth + c
+    total = float32(0)
+    for n in range(dy.shape[0]):
+        for row in range(dy.shape[1]):
+            y = row * stride[0] - pad[0] + ky
+            if 0 <= y < x.shape[1]:
+                for column in range(dy.shape[2]):
+                    z = column * stride[1] - pad[1] + kx
+                    if 0 <= z < x.shape[2]:
+                        total += dy[n, row, column, o] * x[n, y, z, channel]
+    dweight[o, ky, kx, c] = total
+
+
+def geometry(case: Case) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(stride, padding at the top and left) of a case, as the kernels take them."""
+    window = read_window(case.attributes)
+    return window.stride, (window.padding[0], window.padding[1])
+
+
+def groups(case: Case) -> int:
+    return int(str(case.attributes.get("groups", 1)))
+
+
+def refuse_fused(case: Case) -> str | None:
+    """The teaching kernels do one thing each, in float32."""
+    if case.activation:
+        return f"The {case.activation} after it is a kernel of its own on this rung."
+    if case.precision != "float32":
+        return f"This rung computes in float32, not in {case.precision}."
+    return None
+
+
+def launch_naive_forward(case: Case, arrays: Arrays) -> None:
+    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
+    bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
+    naive_forward[over(out.size)](x, weight, bias, out, *geometry(case), groups(case))
+
+
+def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:
+    dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
+    naive_backward_input[over(dx.size)](dy, weight, dx, *geometry(case), groups(case))
+
+
+def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
+    x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
+    naive_backward_weight[over(dweight.size)](x, dy, dweight, *geometry(case), groups(case))
+    if "dbias" in arrays:
+        filters = dy.shape[3]
+        sum_columns_naive[over(filters)](as_matrix(dy), arrays["dbias"])

@@ -1,0 +1,115 @@
+"""Convolution as a matrix product: windows unfolded into rows, then the tiled product of `product.py`.
+
+``columns[pixel, (ky, kx, c)]`` times the filters ``(O, kh kw C)`` transposed. Costs memory: every pixel
+is written kh kw / (stride stride) times (9 for a 3x3), which is what `tensor_core` then saves.
+Source: Chellapilla, Puri and Simard, "High performance convolutional neural networks", 2006.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.gpu.compilation.cuda import cuda
+from core.gpu.driver.hosted import Arrays, as_matrix, over, scratch
+from core.gpu.kernels.ladder.arrays import Batch, Int, Matrix, Pair, float32
+from core.gpu.kernels.ladder.conv2d import geometry, groups, refuse_fused
+from core.gpu.kernels.ladder.product import add_bias, launch_product, product_nn, product_nt, product_tn
+from core.gpu.kernels.ladder.reduction import launch_sum_columns
+from core.ops.registry import Case
+from core.ops.window import read_window
+
+
+@cuda.jit
+def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride: Pair, pad: Pair) -> None:
+    """One thread per float of `columns` (N rows across, kh width C): neighbours copy neighbouring channels."""
+    i = cuda.grid(1)
+    if i >= columns.size:
+        return
+    depth = x.shape[3]
+    pixel, inner = i // columns.shape[1], i % columns.shape[1]
+    c, tap = inner % depth, inner // depth
+    y = pixel // across % rows * stride[0] - pad[0] + tap // width
+    z = pixel % across * stride[1] - pad[1] + tap % width
+    inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
+    columns[pixel, inner] = x[pixel // (rows * across), y, z, c] if inside else float32(0)
+
+
+@cuda.jit
+def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width: Int, stride: Pair, pad: Pair) -> None:
+    """The transpose of `unfold`: one thread per input element gathers from every window that saw it."""
+    i = cuda.grid(1)
+    if i >= dx.size:
+        return
+    depth = dx.shape[3]
+    c = i % depth
+    z = i // depth % dx.shape[2]
+    y = i // (depth * dx.shape[2]) % dx.shape[1]
+    n = i // (depth * dx.shape[2] * dx.shape[1])
+    total = float32(0)
+    for ky in range(height):
+        row, rest = (y + pad[0] - ky) // stride[0], (y + pad[0] - ky) % stride[0]
+        if rest == 0 and 0 <= row < rows:
+            for kx in range(width):
+                column, rest = (z + pad[1] - kx) // stride[1], (z + pad[1] - kx) % stride[1]
+                if rest == 0 and 0 <= column < across:
+                    total += columns[(n * rows + row) * across + column, (ky * width + kx) * depth + c]
+    dx[n, y, z, c] = total
+
+
+def refuse(case: Case) -> str | None:
+    if groups(case) > 1:
+        return "The im2col rung convolves all channels at once; it has no groups."
+    return refuse_fused(case)
+
+
+def _is_pointwise(case: Case) -> bool:
+    """A 1x1 convolution without stride or padding already is a matrix product."""
+    window = read_window(case.attributes)
+    return (*window.kernel, *window.stride, *window.padding) == (1, 1, 1, 1, 0, 0, 0, 0)
+
+
+def _filters_as_matrix(weight: Any) -> Any:
+    """``(O, KH, KW, C)`` as ``(O, KH KW C)``."""
+    return weight.reshape(weight.shape[0], weight.size // weight.shape[0])
+
+
+def _columns(case: Case, arrays: Arrays, pixels: int, inner: int) -> Any:
+    return scratch(arrays, "columns", (pixels, inner))
+
+
+def _unfolded(case: Case, arrays: Arrays) -> Any:
+    """The columns of x for this case, ``(N rows across, kh kw C)``."""
+    x = arrays["x"]
+    if _is_pointwise(case):
+        return as_matrix(x)
+    rows, across, _ = case.output
+    height, width = read_window(case.attributes).kernel
+    columns = _columns(case, arrays, x.shape[0] * rows * across, height * width * x.shape[3])
+    unfold[over(columns.size)](x, columns, rows, across, width, *geometry(case))
+    return columns
+
+
+def launch_im2col_forward(case: Case, arrays: Arrays) -> None:
+    out = as_matrix(arrays["out"])
+    launch_product(product_nt, arrays, _unfolded(case, arrays), _filters_as_matrix(arrays["weight"]), out)
+    if "bias" in arrays:
+        add_bias[over(out.size)](out, arrays["bias"])
+
+
+def launch_im2col_backward_input(case: Case, arrays: Arrays) -> None:
+    dy, dx, weight = as_matrix(arrays["dy"]), arrays["dx"], _filters_as_matrix(arrays["weight"])
+    if _is_pointwise(case):
+        launch_product(product_nn, arrays, dy, weight, as_matrix(dx))
+        return
+    rows, across, _ = case.output
+    columns = _columns(case, arrays, dy.shape[0], weight.shape[1])
+    launch_product(product_nn, arrays, dy, weight, columns)
+    height, width = read_window(case.attributes).kernel
+    fold[over(dx.size)](columns, dx, rows, across, height, width, *geometry(case))
+
+
+def launch_im2col_backward_weight(case: Case, arrays: Arrays) -> None:
+    dy = as_matrix(arrays["dy"])
+    launch_product(product_tn, arrays, dy, _unfolded(case, arrays), _filters_as_matrix(arrays["dweight"]))
+    if "dbias" in arrays:
+        launch_sum_columns(arrays, dy, arrays["dbias"])

@@ -1,0 +1,84 @@
+"""Fully connected layer: ``out[n, o] = bias[o] + sum over i of x[n, i] weight[o, i]``.
+
+- naive:  one thread per element of the result walks the whole sum in global memory
+- shared: the tiled matrix product of `product.py`, and its transpositions for the gradients
+"""
+
+from __future__ import annotations
+
+from core.gpu.compilation.cuda import cuda
+from core.gpu.driver.hosted import Arrays, over, zeros
+from core.gpu.kernels.ladder.arrays import Matrix, Vector
+from core.gpu.kernels.ladder.product import add_bias, launch_product, product_nn, product_nt, product_tn
+from core.gpu.kernels.ladder.reduction import launch_sum_columns, sum_columns_naive
+from core.ops.registry import Case
+
+
+@cuda.jit
+def naive_forward(x: Matrix, weight: Matrix, bias: Vector, out: Matrix) -> None:
+    """One thread per output: row n of x against row o of weight."""
+    i = cuda.grid(1)
+    if i < out.size:
+        n, o = i // out.shape[1], i % out.shape[1]
+        total = bias[o]
+        for k in range(x.shape[1]):
+            total += x[n, k] * weight[o, k]
+        out[n, o] = total
+
+
+@cuda.jit
+def naive_backward_input(dy: Matrix, weight: Matrix, dx: Matrix) -> None:
+    """One thread per input: what each unit passes back, times its weight."""
+    i = cuda.grid(1)
+    if i < dx.size:
+        n, k = i // dx.shape[1], i % dx.shape[1]
+        total = dy[n, 0] * weight[0, k]
+        for o in range(1, dy.shape[1]):
+            total += dy[n, o] * weight[o, k]
+        dx[n, k] = total
+
+
+@cuda.jit
+def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
+    """One thread per weight: the sum over the batch."""
+    i = cuda.grid(1)
+    if i < dweight.size:
+        o, k = i // dweight.shape[1], i % dweight.shape[1]
+        total = dy[0, o] * x[0, k]
+        for n in range(1, x.shape[0]):
+            total += dy[n, o] * x[n, k]
+        dweight[o, k] = total
+
+
+def launch_naive_forward(case: Case, arrays: Arrays) -> None:
+    x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
+    bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
+    naive_forward[over(out.size)](x, weight, bias, out)
+
+
+def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:
+    dx = arrays["dx"]
+    naive_backward_input[over(dx.size)](arrays["dy"], arrays["weight"], dx)
+
+
+def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
+    dy, dweight = arrays["dy"], arrays["dweight"]
+    naive_backward_weight[over(dweight.size)](arrays["x"], dy, dweight)
+    if "dbias" in arrays:
+        sum_columns_naive[over(dy.shape[1])](dy, arrays["dbias"])
+
+
+def launch_shared_forward(case: Case, arrays: Arrays) -> None:
+    launch_product(product_nt, arrays, arrays["x"], arrays["weight"], arrays["out"])
+    if "bias" in arrays:
+        add_bias[over(arrays["out"].size)](arrays["out"], arrays["bias"])
+
+
+def launch_shared_backward_input(case: Case, arrays: Arrays) -> None:
+    launch_product(product_nn, arrays, arrays["dy"], arrays["weight"], arrays["dx"])
+
+
+def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
+    launch_product(product_tn, arrays, arrays["dy"], arrays["x"], arrays["dweight"])
+    if "dbias" in arrays:
+        launch_sum_columns(arrays, arrays["dy"], arrays["dbias"])

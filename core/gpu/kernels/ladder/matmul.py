@@ -1,0 +1,246 @@
+"""The matrix product ``C = A B``, the ladder everything else climbs: A (M, K), B (K, N), C (M, N), row-major.
+
+- naive:            one thread per element of C, both factors from global memory: 2 loads a multiply-add
+- shared:           16 x 16 tiles of both factors in shared memory: 1/16 of the global loads
+- tiled:            128 x 128 a block and 8 x 8 sums a thread in registers: 16 loads for 64 multiply-adds
+- tiled_vectorised: the same with 16-byte loads, A turned on its way into shared memory, C stored 16 bytes wide
+- double_buffered:  the next tile travels while the current one is multiplied; one barrier a tile
+- tensor_core:      bf16 on the matrix units (`matmul_tensor_core.py`)
+- cublas:           the yardstick, timed in `benchmarks/kernels.py`
+
+Source of the steps: S. Boehm, "How to optimize a CUDA matmul kernel", 2022; sizes are our own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import SIMULATED, cuda, device_function
+from core.gpu.driver.hosted import Arrays, Launcher, at, blocks, flat, over
+from core.gpu.kernels.ladder.arrays import Int, Matrix, Vector, float32, index
+from core.gpu.kernels.ladder.vector import load4, store4
+from core.ops.registry import Case
+
+SIDE: Final = 16
+"""Threads of a block are SIDE x SIDE."""
+TILE: Final = 128
+EACH: Final = 8
+SUMS: Final = EACH * EACH
+DEPTH: Final = 8
+"""One 16-byte load a thread and factor fills a tile: 128 x 8 floats = 256 threads x 4."""
+AREA: Final = TILE * DEPTH
+TWO: Final = 2 * AREA
+HALF: Final = TILE // 2
+TWO_BLOCKS: Final[dict[str, Any]] = {} if SIMULATED else {"launch_bounds": (SIDE * SIDE, 2)}
+"""At most 128 registers a thread, so that two blocks share an SM."""
+
+
+@cuda.jit
+def naive(a: Matrix, b: Matrix, c: Matrix) -> None:
+    i = cuda.grid(1)
+    if i < c.size:
+        row, column = i // c.shape[1], i % c.shape[1]
+        total = float32(0)
+        for k in range(a.shape[1]):
+            total += a[row, k] * b[k, column]
+        c[row, column] = total
+
+
+@cuda.jit
+def shared(a: Matrix, b: Matrix, c: Matrix) -> None:
+    a_tile = cuda.shared.array((SIDE, SIDE), float32)
+    b_tile = cuda.shared.array((SIDE, SIDE), float32)
+    tx = cuda.threadIdx.x
+    ty = cuda.threadIdx.y
+    row = cuda.blockIdx.x * SIDE + ty
+    column = cuda.blockIdx.y * SIDE + tx
+    total = float32(0)
+    for k0 in range(0, a.shape[1], SIDE):
+        a_tile[ty, tx] = a[row, k0 + tx] if row < a.shape[0] and k0 + tx < a.shape[1] else float32(0)
+        b_tile[ty, tx] = b[k0 + ty, column] if k0 + ty < b.shape[0] and column < b.shape[1] else float32(0)
+        cuda.syncthreads()  # both tiles are loaded
+        for k in range(SIDE):
+            total += a_tile[ty, k] * b_tile[k, tx]
+        cuda.syncthreads()  # nobody reads them any more
+    if row < c.shape[0] and column < c.shape[1]:
+        c[row, column] = total
+
+
+@cuda.jit(**TWO_BLOCKS)
+def tiled(a: Matrix, b: Matrix, c: Matrix) -> None:
+    a_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE): a column of A lies side by side
+    b_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE)
+    tx = cuda.threadIdx.x
+    ty = cuda.threadIdx.y
+    row0 = cuda.blockIdx.x * TILE
+    column0 = cuda.blockIdx.y * TILE
+    total = cuda.local.array(SUMS, float32)
+    left = cuda.local.array(EACH, float32)
+    top = cuda.local.array(EACH, float32)
+    for i in range(SUMS):
+        total[i] = float32(0)
+    for k0 in range(0, a.shape[1], DEPTH):
+        for i in range(ty * SIDE + tx, AREA, SIDE * SIDE):
+            m, k = row0 + i // DEPTH, k0 + i % DEPTH
+            a_tile[i % DEPTH * TILE + i // DEPTH] = a[m, k] if m < a.shape[0] and k < a.shape[1] else float32(0)
+            k, n = k0 + i // TILE, column0 + i % TILE
+            b_tile[i] = b[k, n] if k < b.shape[0] and n < b.shape[1] else float32(0)
+        cuda.syncthreads()  # both tiles are loaded
+        for k in range(DEPTH):
+            for i in range(EACH):
+                left[i] = a_tile[index(k * TILE + ty + i * SIDE)]
+                top[i] = b_tile[index(k * TILE + tx + i * SIDE)]
+            for i in range(EACH):
+                for j in range(EACH):
+                    total[i * EACH + j] += left[i] * top[j]
+        cuda.syncthreads()  # nobody reads them any more
+    for i in range(EACH):
+        for j in range(EACH):
+            row, column = row0 + ty + i * SIDE, column0 + tx + j * SIDE
+            if row < c.shape[0] and column < c.shape[1]:
+                c[row, column] = total[i * EACH + j]
+
+
+@device_function
+def fetch(matrix: Vector, row, column, rows, columns):
+    """Four floats of a row-major (rows, columns) matrix, zeros outside it."""
+    if row < rows and column < columns:
+        return load4(matrix, row * columns + column)
+    return float32(0), float32(0), float32(0), float32(0)
+
+
+@device_function
+def keep(tile, at, line, a):
+    """Four floats of a row of A become a column of the tile."""
+    tile[at + line] = a[0]
+    tile[at + TILE + line] = a[1]
+    tile[at + 2 * TILE + line] = a[2]
+    tile[at + 3 * TILE + line] = a[3]
+
+
+@device_function
+def multiply_column(a_tile, b_tile, a_at, b_at, total, left, top):
+    """One column of A's tile times one row of B's: rows from `a_at` and 64 further, columns likewise."""
+    for half in range(2):
+        u = load4(a_tile, a_at + half * HALF)
+        v = load4(b_tile, b_at + half * HALF)
+        for i in range(4):
+            left[half * 4 + i] = u[i]
+            top[half * 4 + i] = v[i]
+    for i in range(EACH):
+        for j in range(EACH):
+            total[i * EACH + j] += left[i] * top[j]
+
+
+@device_function
+def multiply(a_tile, b_tile, at, total, left, top, tx, ty):
+    """Adds the product of two tiles that start at float `at`.
+
+    Written out, because the compiler does not unroll a loop of this size, and its counter took a third of the time.
+    """
+    a, b = at + ty * 4, at + tx * 4
+    multiply_column(a_tile, b_tile, a, b, total, left, top)
+    multiply_column(a_tile, b_tile, a + TILE, b + TILE, total, left, top)
+    multiply_column(a_tile, b_tile, a + 2 * TILE, b + 2 * TILE, total, left, top)
+    multiply_column(a_tile, b_tile, a + 3 * TILE, b + 3 * TILE, total, left, top)
+    multiply_column(a_tile, b_tile, a + 4 * TILE, b + 4 * TILE, total, left, top)
+    multiply_column(a_tile, b_tile, a + 5 * TILE, b + 5 * TILE, total, left, top)
+    multiply_column(a_tile, b_tile, a + 6 * TILE, b + 6 * TILE, total, left, top)
+    multiply_column(a_tile, b_tile, a + 7 * TILE, b + 7 * TILE, total, left, top)
+
+
+@device_function
+def write(c, total, row0, column0, rows, columns):
+    """The thread's four 4 x 4 squares, 16 bytes at a time."""
+    for i in range(EACH):
+        row = row0 + i // 4 * HALF + i % 4
+        for half in range(2):
+            column = column0 + half * HALF
+            if row < rows and column < columns:
+                t = i * EACH + half * 4
+                store4(c, row * columns + column, total[t], total[t + 1], total[t + 2], total[t + 3])
+
+
+@cuda.jit(**TWO_BLOCKS)
+def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
+    a_tile = cuda.shared.array(AREA, float32)
+    b_tile = cuda.shared.array(AREA, float32)
+    tx = cuda.threadIdx.x
+    ty = cuda.threadIdx.y
+    thread = ty * SIDE + tx
+    row0 = cuda.blockIdx.x * TILE
+    column0 = cuda.blockIdx.y * TILE
+    total = cuda.local.array(SUMS, float32)
+    left = cuda.local.array(EACH, float32)
+    top = cuda.local.array(EACH, float32)
+    for i in range(SUMS):
+        total[i] = float32(0)
+    for k0 in range(0, depth, DEPTH):
+        u = fetch(a, row0 + thread // 2, k0 + thread % 2 * 4, rows, depth)
+        v = fetch(b, k0 + thread // 32, column0 + thread % 32 * 4, depth, columns)
+        keep(a_tile, thread % 2 * 4 * TILE, thread // 2, u)
+        store4(b_tile, thread * 4, v[0], v[1], v[2], v[3])
+        cuda.syncthreads()  # both tiles are loaded
+        multiply(a_tile, b_tile, 0, total, left, top, tx, ty)
+        cuda.syncthreads()  # nobody reads them any more
+    write(c, total, row0 + ty * 4, column0 + tx * 4, rows, columns)
+
+
+@cuda.jit(**TWO_BLOCKS)
+def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
+    a_tile = cuda.shared.array(TWO, float32)
+    b_tile = cuda.shared.array(TWO, float32)
+    tx = index(cuda.threadIdx.x)  # 32 bits each: with 64 the sums would not fit into the registers of every GPU
+    ty = index(cuda.threadIdx.y)
+    thread = index(ty * SIDE + tx)
+    row0 = index(cuda.blockIdx.x * TILE)
+    column0 = index(cuda.blockIdx.y * TILE)
+    total = cuda.local.array(SUMS, float32)
+    left = cuda.local.array(EACH, float32)
+    top = cuda.local.array(EACH, float32)
+    for i in range(SUMS):
+        total[i] = float32(0)
+    at = 0
+    for k0 in range(0, depth + DEPTH, DEPTH):
+        u = fetch(a, row0 + thread // 2, k0 + thread % 2 * 4, rows, depth)
+        v = fetch(b, k0 + thread // 32, column0 + thread % 32 * 4, depth, columns)
+        if k0 > 0:  # the tile fetched one turn ago, while the loads above are on their way
+            multiply(a_tile, b_tile, AREA - at, total, left, top, tx, ty)
+        keep(a_tile, at + thread % 2 * 4 * TILE, thread // 2, u)
+        store4(b_tile, at + thread * 4, v[0], v[1], v[2], v[3])
+        cuda.syncthreads()  # this tile is loaded, and nobody reads the other any more
+        at = AREA - at
+    write(c, total, row0 + ty * 4, column0 + tx * 4, rows, columns)
+
+
+def refuse_unaligned(case: Case) -> str | None:
+    (_, depth), (_, columns) = case.inputs
+    if depth % 4 or columns % 4:
+        return f"16-byte loads need the depth {depth} and the columns {columns} to be multiples of 4."
+    return None
+
+
+def launch_naive(case: Case, arrays: Arrays) -> None:
+    naive[over(arrays["out"].size)](arrays["x"], arrays["x2"], arrays["out"])
+
+
+def launch_tiles(kernel: Any, tile: int) -> Launcher:
+    """Launcher of a kernel on matrices, `tile` rows and columns a block."""
+
+    def launch(case: Case, arrays: Arrays) -> None:
+        out = arrays["out"]
+        grid = (blocks(out.shape[0], tile), blocks(out.shape[1], tile))
+        kernel[at(grid, (SIDE, SIDE))](arrays["x"], arrays["x2"], out)
+
+    return launch
+
+
+def launch_flat(kernel: Any) -> Launcher:
+    """Launcher of a kernel on flat arrays with (rows, columns, depth)."""
+
+    def launch(case: Case, arrays: Arrays) -> None:
+        a, b, out = arrays["x"], arrays["x2"], arrays["out"]
+        grid = (blocks(out.shape[0], TILE), blocks(out.shape[1], TILE))
+        kernel[at(grid, (SIDE, SIDE))](flat(a), flat(b), flat(out), out.shape[0], out.shape[1], a.shape[1])
+
+    return launch

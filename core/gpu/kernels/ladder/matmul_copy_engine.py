@@ -1,0 +1,272 @@
+"""The bf16 matrix product as fast as the vendor's: a warp that only copies, others that only multiply.
+
+One thread of the last warp sends boxes of both factors through the copy engine into a ring of slices of 64 columns, as
+far ahead as there is room; warpgroups multiply 64 rows each from them. The two sides meet at barriers in shared memory
+alone: `full` of a slice when its bytes have come, `empty` when all warps are done with it. Nobody computes an address
+for a copy, and the multiplying warps never wait for one another. A block walks tile after tile, so that the next
+tile's slices arrive while this one is stored. Small products take smaller tiles with more slices under way (`choose`).
+Layouts as in `matmul_hopper.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.hopper import ptx_for_hopper
+from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
+from core.gpu.driver.device import Function
+from core.gpu.driver.hosted import Arrays, blocks, load_for_hopper, stream_address
+from core.gpu.kernels.ladder.matmul_hopper import descriptor
+from core.gpu.kernels.ladder.matmul_tensor_core import GROUP, run_in_bf16
+from core.gpu.kernels.parts.bulk_copy import (
+    BOX_COLUMNS,
+    arrive,
+    copy_box,
+    divide,
+    encode_map,
+    expect_bytes,
+    make_barrier,
+    prefetch_map,
+    show_barriers,
+    wait_for,
+)
+from core.gpu.kernels.parts.wgmma import DEPTH, make_products
+from core.ops.registry import Case
+
+i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
+
+KINDS: Final = ("tensor_map", "tensor_map", "uint64", *("int32",) * 5)
+"""Maps of A and B, address of C; rows, columns, depth; tiles down and across."""
+BOX: Final = DEPTH * BOX_COLUMNS * 2
+"""Bytes of a box of B: 64 columns."""
+C_ROW: Final = BOX_COLUMNS * 2 + 16
+"""Bytes of a line on its way out: 64 columns, and 16 against bank conflicts."""
+C_BYTES: Final = 16 * C_ROW
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a block computes: 64 `groups` rows by `columns`, from a ring of `stages` slices (a power of two)."""
+
+    groups: int
+    columns: int
+    stages: int
+
+    @property
+    def rows(self) -> int:
+        return 64 * self.groups
+
+    @property
+    def warps(self) -> int:
+        """Warps that multiply; one more copies."""
+        return 4 * self.groups
+
+    @property
+    def threads(self) -> int:
+        return 32 * (self.warps + 1)
+
+    @property
+    def stage(self) -> int:
+        """Bytes of a slice of both factors."""
+        return 2 * DEPTH * (self.rows + self.columns)
+
+    @property
+    def shared(self) -> int:
+        """The ring, each warp's lines on their way out, the barriers, and room to begin at a multiple of 1024."""
+        return self.stages * (self.stage + 16) + self.warps * C_BYTES + 1024
+
+
+LARGE: Final = Tile(2, 256, 4)
+TILES: Final = {
+    Tile(1, 64, 8): 0.161, Tile(1, 128, 8): 0.221, Tile(2, 128, 4): 0.374, Tile(2, 192, 4): 0.528,
+    Tile(3, 192, 4): 0.784, LARGE: 0.706,
+}  # fmt: skip
+"""Each with the microseconds that a block takes for a slice, 2.2 for the beginning left out: medians over squares of
+512 to 4096 on an H200 (`benchmarks/results/product_tiles-h200.json`)."""
+
+PROCESSORS: Final = 132
+"""Of an H100 (SXM) or H200."""
+
+TURNS: Final = 4
+"""Turns of the largest tiles from which they are taken whatever remains: 102 % of cuBLAS at 4096, 104 % at 8192."""
+
+
+@device_function
+def find_tile(tile, down, across):
+    """(row, column) of a tile: groups of rows first, so that blocks at work find each other's slices in L2."""
+    group = divide(u32(tile), u32(u32(GROUP) * u32(across)))
+    inside = u32(u32(tile) - group * u32(GROUP) * u32(across))
+    tall = u32(min(u32(u32(down) - group * u32(GROUP)), u32(GROUP)))
+    column = divide(inside, tall)
+    return i32(group * u32(GROUP) + inside - column * tall), i32(column)
+
+
+def make_sender(tile: Tile) -> Any:
+    """Device function of one thread: the slices of all tiles of this block, as far ahead as the ring has room."""
+    rows, columns, stages, stage, a_bytes = tile.rows, tile.columns, tile.stages, tile.stage, 2 * DEPTH * tile.rows
+
+    @device_function
+    def send_tiles(ring, full, empty, map_a, map_b, down, across, steps):
+        slot, parity = u32(0), u32(1)
+        tile = i32(cuda.blockIdx.x)
+        while tile < down * across:
+            row, column = find_tile(tile, down, across)
+            step = i32(0)
+            while step < steps:
+                wait_for(u32(empty + slot * u32(8)), parity)
+                barrier, place = u32(full + slot * u32(8)), u32(ring + slot * u32(stage))
+                expect_bytes(barrier, u32(stage))
+                copy_box(place, map_a, i32(step * DEPTH), i32(row * rows), barrier)
+                for box in range(columns // BOX_COLUMNS):
+                    first = i32(column * columns + box * BOX_COLUMNS)
+                    copy_box(u32(place + u32(a_bytes + box * BOX)), map_b, first, i32(step * DEPTH), barrier)
+                slot = u32((slot + u32(1)) & u32(stages - 1))
+                parity = u32(parity ^ u32(slot == 0))
+                step = i32(step + 1)
+            tile = i32(tile + i32(cuda.gridDim.x))
+
+    return send_tiles
+
+
+@device_function
+def release(empty, slot, lane):
+    """This warp reads the slice no more."""
+    if lane == 0:
+        arrive(u32(empty + slot * u32(8)))
+
+
+def make_writer(columns: int) -> Any:
+    """Device function: a warp's 16 lines of sums, 64 columns at a time through shared lines of its own."""
+
+    @device_function
+    def write_lines(acc, lines, c, row, column, m, n, lane):
+        for part in range(columns // 64):
+            place = u32(lines + u32((lane >> 2) * C_ROW + (lane & 3) * 4))
+            for j in range(8):
+                o = (part * 8 + j) * 4
+                shared_store1(u32(place + u32(j * 16)), pack_bf16(acc[o], acc[o + 1]))
+                shared_store1(u32(place + u32(j * 16 + 8 * C_ROW)), pack_bf16(acc[o + 2], acc[o + 3]))
+            cuda.syncwarp()  # the lines are complete
+            for i in range(4):
+                r, q = i32(i * 4 + (lane >> 3)), i32(lane & 7)
+                v = shared_load4(u32(lines + u32(r * C_ROW + q * 16)))
+                at = i32(column + part * 64 + q * 8)
+                if row + r < m and at < n:
+                    store4(u64(c + (u64(row + r) * u64(n) + u64(at)) * u64(2)), v[0], v[1], v[2], v[3])
+            cuda.syncwarp()  # the lines are free
+
+    return write_lines
+
+
+def make_multiplier(tile: Tile) -> Any:
+    """Device function of the other warps: each slice's product, begun before that of the slice before is complete."""
+    rows, columns, stages, stage, a_bytes = tile.rows, tile.columns, tile.stages, tile.stage, 2 * DEPTH * tile.rows
+    start_product, keep_one_product, finish_product = make_products(columns)
+    sums, write_lines = columns // 2, make_writer(columns)
+
+    @device_function
+    def multiply_tiles(ring, full, empty, lines, c, m, n, warp, lane, down, across, steps):
+        acc = cuda.local.array(sums, f32)
+        slot, parity, last = u32(0), u32(0), u32(0)
+        mine = u32(u32(warp >> 2) * u32(64 * 128))
+        tile = i32(cuda.blockIdx.x)
+        while tile < down * across:
+            row, column = find_tile(tile, down, across)
+            for i in range(sums):
+                acc[i] = f32(0.0)
+            step = i32(0)
+            while step < steps:
+                wait_for(u32(full + slot * u32(8)), parity)
+                place = u32(ring + slot * u32(stage))
+                right = descriptor(u32(place + u32(a_bytes)), u32(BOX))
+                start_product(acc, descriptor(u32(place + mine), u32(16)), right)
+                keep_one_product(acc)
+                if step > 0:
+                    release(empty, last, lane)
+                last = slot
+                slot = u32((slot + u32(1)) & u32(stages - 1))
+                parity = u32(parity ^ u32(slot == 0))
+                step = i32(step + 1)
+            finish_product(acc)
+            release(empty, last, lane)
+            write_lines(acc, lines, c, i32(row * rows + warp * 16), i32(column * columns), m, n, lane)
+            tile = i32(tile + i32(cuda.gridDim.x))
+
+    return multiply_tiles
+
+
+def make_kernel(tile: Tile) -> Any:
+    """``C = A B``; A (M, K), B (K, N), C (M, N) in bf16, K and N multiples of 8."""
+    stages, stage, warps = tile.stages, tile.stage, tile.warps
+    send_tiles, multiply_tiles = make_sender(tile), make_multiplier(tile)
+
+    def product(map_a, map_b, c, m, n, k, down, across):
+        ring = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
+        lines = u32(ring + u32(stages * stage))
+        full = u32(lines + u32(warps * C_BYTES))
+        empty = u32(full + u32(8 * stages))
+        thread = i32(cuda.threadIdx.x)
+        lane, warp = i32(thread & 31), i32(thread >> 5)
+        steps = i32((k + DEPTH - 1) // DEPTH)
+        if thread == 0:
+            for slot in range(stages):
+                make_barrier(u32(full + u32(8 * slot)), u32(1))
+                make_barrier(u32(empty + u32(8 * slot)), u32(warps))
+            show_barriers()
+        if warp == warps and lane == 0:
+            prefetch_map(map_a)
+            prefetch_map(map_b)
+        cuda.syncthreads()  # the barriers stand
+        if warp == warps:
+            if lane == 0:
+                send_tiles(ring, full, empty, map_a, map_b, down, across, steps)
+        else:
+            mine = u32(lines + u32(warp) * u32(C_BYTES))
+            multiply_tiles(ring, full, empty, mine, c, m, n, warp, lane, down, across, steps)
+
+    return product
+
+
+def ptx(tile: Tile) -> tuple[str, str]:
+    """(PTX, entry name), for the tests."""
+    return ptx_for_hopper(make_kernel(tile), KINDS, tile.threads)
+
+
+@cache
+def load(tile: Tile) -> Function:
+    """The kernel on the current GPU, which must be a Hopper."""
+    return load_for_hopper(make_kernel(tile), KINDS, tile.threads)
+
+
+def choose(m: int, n: int, processors: int = PROCESSORS) -> Tile:
+    """The tile for a product of m rows and n columns that takes a processor the least time: its turns times their cost.
+
+    At each of the twelve measured sizes that is the fastest of six, which no rule by size alone is: 1792 takes the
+    tile of 1024, because three turns of small tiles are less than one of the largest.
+    """
+
+    def turns(tile: Tile) -> int:
+        return blocks(blocks(m, tile.rows) * blocks(n, tile.columns), processors)
+
+    return LARGE if turns(LARGE) >= TURNS else min(TILES, key=lambda tile: turns(tile) * TILES[tile])
+
+
+def multiply(a: Any, b: Any, c: Any, tile: Tile | None = None) -> None:
+    """``c = a b`` on device matrices of bf16 bits (uint16), by the tile that fits its size or the one given."""
+    (m, k), n, processors = a.shape, b.shape[1], cuda.get_current_device().MULTIPROCESSOR_COUNT
+    tile = tile or choose(m, n, processors)
+    at = [int(x.__cuda_array_interface__["data"][0]) for x in (a, b, c)]
+    maps = encode_map(at[0], m, k, tile.rows), encode_map(at[1], k, n, DEPTH)
+    down, across = blocks(m, tile.rows), blocks(n, tile.columns)
+    grid = min(down * across, processors)
+    values = (*maps, at[2], m, n, k, down, across)
+    load(tile).launch((grid, 1, 1), (tile.threads, 1, 1), tile.shared, stream_address(), values)
+
+
+def launch(case: Case, arrays: Arrays) -> None:
+    """float32 matrices are rounded to bf16 first; matrices of bf16 bits are taken as they are."""
+    run_in_bf16(multiply, arrays)

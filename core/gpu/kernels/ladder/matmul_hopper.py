@@ -1,0 +1,160 @@
+"""The matrix product at Hopper's full rate: bf16 factors read from shared memory by `wgmma`, float32 sums.
+
+A block of two warpgroups makes a 128 x 256 tile. Slices 64 deep travel by `cp.async` through four stages into the
+128-byte swizzle that the matrix units read without bank conflicts: the 16-byte chunk c of row r stands at c xor (r
+mod 8). A lies with its depth along the rows; B as it is, rows of 64 columns one below the other. While the matrix
+units work on a slice, the threads send for the next but one, and its product begins before this one is complete.
+Source of the layouts: PTX ISA 8.x, section 9.7.15.5.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.hopper import CAPABILITY, ptx_for_hopper
+from core.gpu.compilation.ptx import (
+    WAIT_COPIES,
+    commit_copies,
+    copy_async16,
+    pack_bf16,
+    shared_address,
+    shared_load4,
+    shared_store1,
+    store4,
+)
+from core.gpu.driver.device import Function
+from core.gpu.driver.hosted import Arrays, blocks, load_for_hopper, stream_address
+from core.gpu.kernels.ladder.matmul_tensor_core import GROUP, run_in_bf16
+from core.gpu.kernels.ladder.matmul_tensor_core import refuse as refuse_unaligned
+from core.gpu.kernels.parts.wgmma import DEPTH, make_products, show_to_tensor_cores
+from core.ops.registry import Case
+
+i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
+
+ROWS: Final = 128
+COLUMNS: Final = 256
+SUMS: Final = COLUMNS // 2
+THREADS: Final = 256
+STAGES: Final = 4
+AHEAD: Final = STAGES - 2
+"""Slices under way: one stage is being read and one still belongs to the product of the turn before."""
+A_BYTES: Final = ROWS * DEPTH * 2
+B_BYTES: Final = DEPTH * COLUMNS * 2
+STAGE: Final = A_BYTES + B_BYTES
+SHARED: Final = STAGES * STAGE + 1024
+"""The ring, and room to begin it at a multiple of 1024."""
+C_ROW: Final = COLUMNS * 2 + 16
+KINDS: Final = ("uint64",) * 3 + ("int32",) * 3
+"""Addresses of A, B and C; rows, columns, depth."""
+
+start_product, keep_one_product, finish_product = make_products(COLUMNS)
+wait, wait_all = WAIT_COPIES[AHEAD - 1], WAIT_COPIES[0]
+
+
+@device_function
+def descriptor(address, across):
+    """What wgmma wants to know of a factor: its address, the bytes between 64-column parts, 1024 between 8 rows."""
+    return u64((u64(address) & u64(0x3FFFF)) >> u64(4)) | (u64(across >> 4) << u64(16)) | u64((64 << 32) | (1 << 62))
+
+
+@device_function
+def send_slice(slot, a, b, row0, column0, first, m, n, k, thread):
+    """Start the copies of the slice that begins `first` deep into the stage at `slot`."""
+    for j in range(ROWS * 8 // THREADS):
+        r, q = i32((thread >> 3) + j * (THREADS // 8)), i32(thread & 7)
+        real = row0 + r < m and first + q * 8 < k
+        source = u64(a + (u64(row0 + r) * u64(k) + u64(first + q * 8)) * u64(2)) if real else u64(a)
+        copy_async16(u32(slot + u32(r * 128 + ((q ^ (r & 7)) << 4))), source, u32(16 if real else 0))
+    for j in range(DEPTH * 32 // THREADS):
+        r, q = i32((thread >> 5) + j * (THREADS // 32)), i32(thread & 31)
+        real = first + r < k and column0 + q * 8 < n
+        source = u64(b + (u64(first + r) * u64(n) + u64(column0 + q * 8)) * u64(2)) if real else u64(b)
+        place = u32(slot + u32(A_BYTES + (q >> 3) * (DEPTH * 128) + r * 128 + (((q & 7) ^ (r & 7)) << 4)))
+        copy_async16(place, source, u32(16 if real else 0))
+
+
+@device_function
+def write_tile(acc, base, c, row0, column0, m, n, thread):
+    """The sums through shared memory, so that every lane stores 16 bytes."""
+    lane, warp = i32(thread & 31), i32(thread >> 5)
+    for j in range(SUMS // 4):
+        line = i32((warp >> 2) * 64 + (warp & 3) * 16 + (lane >> 2))
+        place = u32(base + u32(line * C_ROW + (j * 8 + (lane & 3) * 2) * 2))
+        shared_store1(place, pack_bf16(acc[j * 4], acc[j * 4 + 1]))
+        shared_store1(u32(place + u32(8 * C_ROW)), pack_bf16(acc[j * 4 + 2], acc[j * 4 + 3]))
+    cuda.syncthreads()  # the tile stands in shared memory
+    for i in range(thread, ROWS * 32, THREADS):
+        r, q = i32(i >> 5), i32((i & 31) * 8)
+        if row0 + r < m and column0 + q < n:
+            v = shared_load4(u32(base + u32(r * C_ROW + q * 2)))
+            store4(u64(c + (u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
+
+
+def product(a, b, c, m, n, k):
+    """``C = A B``; A (M, K), B (K, N), C (M, N) in bf16 at 64-bit addresses, K and N multiples of 8."""
+    base = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
+    thread = i32(cuda.threadIdx.x)
+    # Rows of a group come first, then its columns: neighbours find each other's slices in L2. (A division by a
+    # number unknown at compile time would be a call, and calls keep the assembler from overlapping wgmma.)
+    row0 = i32((i32(cuda.blockIdx.z) * GROUP + i32(cuda.blockIdx.x)) * ROWS)
+    column0 = i32(i32(cuda.blockIdx.y) * COLUMNS)
+    if row0 >= m:
+        return
+    acc = cuda.local.array(SUMS, f32)
+    for i in range(SUMS):
+        acc[i] = f32(0.0)
+    steps = i32((k + DEPTH - 1) // DEPTH)
+    for step in range(AHEAD):
+        if step < steps:
+            send_slice(u32(base + u32(step * STAGE)), a, b, row0, column0, i32(step * DEPTH), m, n, k, thread)
+        commit_copies()
+    for step in range(steps):
+        wait()
+        show_to_tensor_cores()
+        cuda.syncthreads()  # this turn's slice is here, and no product reads the slot that is filled next
+        slot = u32(base + u32((step & (STAGES - 1)) * STAGE))
+        half = u32(slot + u32((thread >> 7) * 64 * 128))
+        start_product(acc, descriptor(half, u32(16)), descriptor(u32(slot + u32(A_BYTES)), u32(DEPTH * 128)))
+        later = i32(step + AHEAD)
+        if later < steps:
+            at = u32(base + u32((later & (STAGES - 1)) * STAGE))
+            send_slice(at, a, b, row0, column0, i32(later * DEPTH), m, n, k, thread)
+        commit_copies()
+        keep_one_product(acc)
+    finish_product(acc)
+    wait_all()
+    cuda.syncthreads()  # the ring is free for the result
+    write_tile(acc, base, c, row0, column0, m, n, thread)
+
+
+def ptx() -> tuple[str, str]:
+    """(PTX, entry name), for the tests."""
+    return ptx_for_hopper(product, KINDS, THREADS)
+
+
+@cache
+def load() -> Function:
+    """The kernel on the current GPU, which must be a Hopper."""
+    return load_for_hopper(product, KINDS, THREADS)
+
+
+def multiply(a: Any, b: Any, c: Any) -> None:
+    """``c = a b`` on device matrices of bf16 bits (uint16)."""
+    (m, k), n = a.shape, b.shape[1]
+    grid = (GROUP, blocks(n, COLUMNS), blocks(m, GROUP * ROWS))
+    addresses = [int(x.__cuda_array_interface__["data"][0]) for x in (a, b, c)]
+    load().launch(grid, (THREADS, 1, 1), SHARED, stream_address(), (*addresses, m, n, k))
+
+
+def refuse(case: Case) -> str | None:
+    capability = tuple(cuda.get_current_device().compute_capability)
+    if capability != CAPABILITY:
+        return f"wgmma is Hopper's own (compute capability 9.0, this GPU has {capability[0]}.{capability[1]})."
+    return refuse_unaligned(case)
+
+
+def launch(case: Case, arrays: Arrays) -> None:
+    """float32 matrices are rounded to bf16 first; matrices of bf16 bits are taken as they are."""
+    run_in_bf16(multiply, arrays)

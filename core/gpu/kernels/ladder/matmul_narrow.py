@@ -1,0 +1,101 @@
+"""The float32 matrix product of a short depth, as unfolded first layers have it: everything is asked for at once.
+
+With a depth of 27 there is nothing to walk: launch and one trip to memory are the whole time. A block makes 32 x 64
+of the result; its 128 threads ask for all they need of both factors before they wait for any of it, and keep 4 x 4
+sums each. A may begin anywhere (rows of 27 floats are not aligned to 16 bytes), B is read 16 bytes at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.driver.hosted import Arrays, at, blocks, flat
+from core.gpu.kernels.ladder.arrays import Int, Vector, float32, index
+from core.gpu.kernels.ladder.vector import load4, store4
+from core.ops.registry import Case
+
+ROWS: Final = 32
+COLUMNS: Final = 64
+DEPTH: Final = 32
+"""The longest depth."""
+THREADS: Final = 128
+PITCH: Final = ROWS + 4
+"""Floats of a line of A's tile, a multiple of four."""
+A_SIZE: Final = DEPTH * PITCH
+B_SIZE: Final = DEPTH * COLUMNS
+A_LOADS: Final = ROWS * DEPTH // THREADS
+B_LOADS: Final = DEPTH * COLUMNS // 4 // THREADS
+LINE: Final = COLUMNS // 4
+B_STEP: Final = THREADS // LINE
+B_KEPT: Final = 4 * B_LOADS
+
+
+@device_function
+def multiply(a_tile, b_tile, a, b, total):
+    """One column of A's tile times one row of B's."""
+    u, v = load4(a_tile, a), load4(b_tile, b)
+    for i in range(4):
+        for j in range(4):
+            total[i * 4 + j] += u[i] * v[j]
+
+
+@cuda.jit
+def narrow(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
+    a_tile = cuda.shared.array(A_SIZE, float32)
+    b_tile = cuda.shared.array(B_SIZE, float32)
+    m, n, k = index(rows), index(columns), index(depth)
+    thread = index(cuda.threadIdx.x)
+    row0, column0 = index(cuda.blockIdx.y * ROWS), index(cuda.blockIdx.x * COLUMNS)
+    total = cuda.local.array(16, float32)
+    from_a = cuda.local.array(A_LOADS, float32)
+    from_b = cuda.local.array(B_KEPT, float32)
+    a_row, a_deep = index(thread // index(DEPTH)), index(thread % index(DEPTH))
+    b_deep, quad = index(thread // index(LINE)), index(index(thread % index(LINE)) * index(4))
+    column = index(min(index(column0 + quad), index(n - index(4))))  # what lies beyond the edge is not stored
+    for j in range(A_LOADS):
+        row = index(min(index(row0 + a_row + index(j * THREADS // DEPTH)), index(m - index(1))))
+        from_a[j] = a[index(row * k + a_deep)] if a_deep < k else float32(0)
+    for j in range(B_LOADS):
+        for x in range(4):
+            from_b[j * 4 + x] = float32(0)
+        deep = index(b_deep + index(j * B_STEP))
+        if deep < k:
+            v = load4(b, index(deep * n + column))
+            for x in range(4):
+                from_b[j * 4 + x] = v[x]
+    for i in range(16):
+        total[i] = float32(0)
+    for j in range(A_LOADS):
+        a_tile[index(a_deep * index(PITCH) + a_row + index(j * THREADS // DEPTH))] = from_a[j]
+    for j in range(B_LOADS):
+        v = from_b[j * 4], from_b[j * 4 + 1], from_b[j * 4 + 2], from_b[j * 4 + 3]
+        store4(b_tile, index(index(thread + index(j * THREADS)) * index(4)), v[0], v[1], v[2], v[3])
+    cuda.syncthreads()  # both tiles are loaded
+    a_at, b_at, done = index(index(thread // index(LINE)) * index(4)), quad, index(0)
+    while done < k:
+        multiply(a_tile, b_tile, a_at, b_at, total)
+        multiply(a_tile, b_tile, index(a_at + index(PITCH)), index(b_at + index(COLUMNS)), total)
+        multiply(a_tile, b_tile, index(a_at + index(2 * PITCH)), index(b_at + index(2 * COLUMNS)), total)
+        multiply(a_tile, b_tile, index(a_at + index(3 * PITCH)), index(b_at + index(3 * COLUMNS)), total)
+        a_at, b_at, done = index(a_at + index(4 * PITCH)), index(b_at + index(4 * COLUMNS)), index(done + index(4))
+    for i in range(4):
+        row = index(row0 + index(index(thread // index(LINE)) * index(4)) + index(i))
+        if row < m and column0 + quad < n:
+            t = i * 4
+            store4(c, index(row * n + column0 + quad), total[t], total[t + 1], total[t + 2], total[t + 3])
+
+
+def refuse(case: Case) -> str | None:
+    (_, depth), (_, columns) = case.inputs
+    if depth > DEPTH:
+        return f"This rung is for depths of at most {DEPTH}, which it takes in one piece; here it is {depth}."
+    if columns % 4:
+        return f"16-byte loads need the columns {columns} to be a multiple of 4."
+    return None
+
+
+def launch(case: Case, arrays: Arrays) -> None:
+    a, b, out = arrays["x"], arrays["x2"], arrays["out"]
+    grid = (blocks(out.shape[1], COLUMNS), blocks(out.shape[0], ROWS))
+    narrow[at(grid, (THREADS,))](flat(a), flat(b), flat(out), out.shape[0], out.shape[1], a.shape[1])

@@ -1,0 +1,235 @@
+"""The matrix product on the tensor cores: bf16 factors, float32 sums, bf16 result.
+
+A block of eight warps makes a BM x BN tile. Slices of both factors travel by `cp.async` through a ring of
+stages in shared memory; each warp reads fragments with `ldmatrix` and multiplies 16 x 8 x 16 at a time with
+`mma.sync`. The tile goes back through shared memory, so that lanes store 16 bytes. Blocks are walked in
+groups of rows, so that neighbours find each other's slices in the L2 cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from core.errors import OutOfMemory
+from core.gpu.compilation.cuda import cuda, device_function, driver, types
+from core.gpu.compilation.ptx import (
+    WAIT_COPIES,
+    bits_to_float,
+    commit_copies,
+    copy_async16,
+    ldmatrix4,
+    ldmatrix4_transposed,
+    mma_bf16,
+    pack_bf16,
+    shared_address,
+    shared_load4,
+    shared_store1,
+    store4,
+)
+from core.gpu.compilation.turing import FIRST_AFTER
+from core.gpu.driver.hosted import Arrays, at, blocks, flat, over, scratch
+from core.gpu.kernels.ladder.arrays import Halves, Vector
+from core.ops.registry import Case
+
+i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
+
+GROUP: Final = 8
+"""Rows of tiles walked together: their slices of A stay in L2 while the columns go by."""
+
+TILE: Final = (128, 128, 32, 4, 2, 4)
+"""Rows, columns, depth of a block's tile, stages, warps along rows and columns: 74 KB, which every GPU since Ampere
+has. The H200 is fastest with (128, 128, 64, 3, 2, 2), at 105 KB."""
+
+KINDS: Final = (types.uint64, types.uint64, types.uint64, types.int32, types.int32, types.int32)
+"""Addresses of A, B and C; rows, columns, depth."""
+
+
+def make_sender(rows: int, columns: int, depth: int, threads: int) -> Any:
+    """Device function that starts the copies of one slice of both factors, zeros beyond their edges."""
+    a_row, b_row, b_at = depth * 2 + 16, columns * 2 + 16, rows * (depth * 2 + 16)
+    a_chunks, b_chunks = depth // 8, columns // 8
+
+    @device_function
+    def send_slice(slot, a, b, row0, column0, first, m, n, k, thread):
+        for j in range(rows * a_chunks // threads):
+            i = i32(thread + j * threads)
+            r, q = i32(i // a_chunks), i32(i % a_chunks * 8)
+            real = row0 + r < m and first + q < k
+            place = u64(u64(row0 + r) * u64(k) + u64(first + q))
+            source = u64(a + place * u64(2)) if real else u64(a)
+            copy_async16(u32(slot + u32(r * a_row + q * 2)), source, u32(16 if real else 0))
+        for j in range(depth * b_chunks // threads):
+            i = i32(thread + j * threads)
+            r, q = i32(i // b_chunks), i32(i % b_chunks * 8)
+            real = first + r < k and column0 + q < n
+            place = u64(u64(first + r) * u64(n) + u64(column0 + q))
+            source = u64(b + place * u64(2)) if real else u64(b)
+            copy_async16(u32(slot + u32(b_at + r * b_row + q * 2)), source, u32(16 if real else 0))
+
+    return send_slice
+
+
+def make_multiplier(rows: int, columns: int, depth: int, down: int, across: int) -> Any:
+    """Device function that adds one slice's product to a warp's `down` x `across` tiles of 16 x 8."""
+    a_row, b_row, b_at, fragments = depth * 2 + 16, columns * 2 + 16, rows * (depth * 2 + 16), across * 2
+
+    @device_function
+    def multiply_slice(acc, slot, warp_row, warp_column, lane):
+        for kk in range(depth // 16):
+            bits = cuda.local.array(fragments, u32)
+            for j in range(across // 2):
+                column = warp_column + j * 16 + (lane >> 4) * 8
+                t = ldmatrix4_transposed(u32(slot + u32(b_at + (kk * 16 + (lane & 15)) * b_row + column * 2)))
+                bits[j * 4], bits[j * 4 + 1], bits[j * 4 + 2], bits[j * 4 + 3] = t[0], t[1], t[2], t[3]
+            for i in range(down):
+                line = warp_row + i * 16 + (lane & 15)
+                f = ldmatrix4(u32(slot + u32(line * a_row + kk * 32 + (lane >> 4) * 16)))
+                for j in range(across):
+                    o = (i * across + j) * 4
+                    pair = bits[j * 2], bits[j * 2 + 1]
+                    z = mma_bf16(*f, *pair, acc[o], acc[o + 1], acc[o + 2], acc[o + 3])
+                    acc[o], acc[o + 1], acc[o + 2], acc[o + 3] = z[0], z[1], z[2], z[3]
+
+    return multiply_slice
+
+
+def make_writer(rows: int, columns: int, threads: int, down: int, across: int) -> Any:
+    """Device function that sends the sums through shared memory, so that every lane stores 16 bytes."""
+    c_row, c_chunks = columns * 2 + 16, columns // 8
+
+    @device_function
+    def write_tile(acc, base, c, row0, column0, m, n, warp_row, warp_column, thread):
+        lane = i32(thread & 31)
+        for i in range(down):
+            for j in range(across):
+                o, line = (i * across + j) * 4, warp_row + i * 16 + (lane >> 2)
+                place = u32(base + u32(line * c_row + (warp_column + j * 8 + (lane & 3) * 2) * 2))
+                shared_store1(place, pack_bf16(acc[o], acc[o + 1]))
+                shared_store1(u32(place + u32(8 * c_row)), pack_bf16(acc[o + 2], acc[o + 3]))
+        cuda.syncthreads()  # the tile stands in shared memory
+        for i in range(thread, rows * c_chunks, threads):
+            r, q = i32(i // c_chunks), i32(i % c_chunks * 8)
+            if row0 + r < m and column0 + q < n:
+                v = shared_load4(u32(base + u32(r * c_row + q * 2)))
+                store4(u64(c + u64(u64(row0 + r) * u64(n) + u64(column0 + q)) * u64(2)), v[0], v[1], v[2], v[3])
+
+    return write_tile
+
+
+def make_kernel(rows: int, columns: int, depth: int, stages: int, warps_down: int, warps_across: int) -> Any:
+    """``C = A B`` for a tile; A (M, K), B (K, N), C (M, N) in bf16 at 64-bit addresses, K and N multiples of 8."""
+    threads = 32 * warps_down * warps_across
+    stage = rows * (depth * 2 + 16) + depth * (columns * 2 + 16)  # 16 bytes more a line: no bank conflicts
+    down, across = rows // warps_down // 16, columns // warps_across // 8
+    sums, ahead = down * across * 4, stages - 1
+    wait, wait_all = WAIT_COPIES[stages - 2], WAIT_COPIES[0]
+    send_slice = make_sender(rows, columns, depth, threads)
+    multiply_slice = make_multiplier(rows, columns, depth, down, across)
+    write_tile = make_writer(rows, columns, threads, down, across)
+
+    def product(a, b, c, m, n, k):
+        base = shared_address(cuda.shared.array(0, types.uint8))
+        thread = i32(cuda.threadIdx.x)
+        lane, warp = i32(thread & 31), i32(thread >> 5)
+        warp_row = i32(warp // warps_across * (rows // warps_down))
+        warp_column = i32(warp % warps_across * (columns // warps_across))
+        tiles_down, tiles_across = i32((m + rows - 1) // rows), i32((n + columns - 1) // columns)
+        group = i32(i32(cuda.blockIdx.x) // (GROUP * tiles_across))
+        tall = i32(min(tiles_down - group * GROUP, GROUP))
+        inside = i32(i32(cuda.blockIdx.x) - group * GROUP * tiles_across)
+        row0, column0 = i32((group * GROUP + inside % tall) * rows), i32(inside // tall * columns)
+        acc = cuda.local.array(sums, f32)
+        for i in range(sums):
+            acc[i] = f32(0.0)
+        steps = i32((k + depth - 1) // depth)
+        for step in range(steps + ahead):
+            if step >= ahead:
+                wait()
+                cuda.syncthreads()  # this turn's slice is here, and nobody reads the slot that is filled next
+            if step < steps:  # slice `step` starts its way here and is used `ahead` steps later
+                slot = u32(base + u32(step % stages * stage))
+                send_slice(slot, a, b, row0, column0, i32(step * depth), m, n, k, thread)
+            commit_copies()
+            if step >= ahead:
+                slot = u32(base + u32((step - ahead) % stages * stage))
+                multiply_slice(acc, slot, warp_row, warp_column, lane)
+        wait_all()
+        cuda.syncthreads()  # the ring is free for the result
+        write_tile(acc, base, c, row0, column0, m, n, warp_row, warp_column, thread)
+
+    return product
+
+
+def shared_bytes(rows: int, columns: int, depth: int, stages: int, warps_down: int, warps_across: int) -> int:
+    """Dynamic shared memory of a tile: the ring, or the result on its way out."""
+    return max(stages * (rows * (depth * 2 + 16) + depth * (columns * 2 + 16)), rows * (columns * 2 + 16))
+
+
+@cuda.jit
+def to_bf16(x: Vector, out: Halves) -> None:
+    """float32 rounded to bf16 (kept as its 16 bits)."""
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = pack_bf16(x[i], f32(0.0)) & u32(0xFFFF)
+
+
+@cuda.jit
+def from_bf16(x: Halves, out: Vector) -> None:
+    """bf16 bits to float32."""
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i] = bits_to_float(u32(u32(x[i]) << u32(16)))
+
+
+@cache
+def load_kernel(tile: tuple[int, ...]) -> Any:
+    """The compiled kernel of a tile on the current GPU, allowed the shared memory it needs."""
+    kernel = cuda.jit(make_kernel(*tile))
+    kernel.compile(KINDS)
+    handle = next(iter(kernel.overloads.values()))._codelibrary.get_cufunc().handle
+    wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    status = driver.cuKernelSetAttribute(wanted, shared_bytes(*tile), handle, 0)[0]
+    if status != driver.CUresult.CUDA_SUCCESS:
+        size = shared_bytes(*tile) >> 10
+        raise OutOfMemory(f"The tile {tile} needs {size} KB of shared memory, more than this GPU has.")
+    return kernel
+
+
+def multiply(a: Any, b: Any, c: Any, tile: tuple[int, ...] = TILE) -> None:
+    """``c = a b`` on device matrices of bf16 bits (uint16)."""
+    (m, k), n = a.shape, b.shape[1]
+    grid = (blocks(m, tile[0]) * blocks(n, tile[1]),)
+    addresses = (np.uint64(x.__cuda_array_interface__["data"][0]) for x in (a, b, c))
+    sizes = np.int32(m), np.int32(n), np.int32(k)
+    load_kernel(tile)[at(grid, (32 * tile[4] * tile[5],), shared_bytes(*tile))](*addresses, *sizes)
+
+
+def refuse(case: Case) -> str | None:
+    capability = tuple(cuda.get_current_device().compute_capability)
+    if capability < FIRST_AFTER:
+        return f"bf16 on the tensor cores needs compute capability 8.0 (this GPU has {capability[0]}.{capability[1]})."
+    (_, depth), (_, columns) = case.inputs
+    if depth % 8 or columns % 8:
+        return f"16-byte copies of bf16 need the depth {depth} and the columns {columns} to be multiples of 8."
+    return None
+
+
+def launch(case: Case, arrays: Arrays) -> None:
+    """float32 matrices are rounded to bf16 first; matrices of bf16 bits are taken as they are."""
+    run_in_bf16(multiply, arrays)
+
+
+def run_in_bf16(product: Callable[[Any, Any, Any], None], arrays: Arrays) -> None:
+    """``out = product(x, x2)`` where the arrays may be float32 or bf16 bits."""
+    if arrays["out"].dtype != np.float32:
+        product(arrays["x"], arrays["x2"], arrays["out"])
+        return
+    halves = [scratch(arrays, f"bf16 {name}", arrays[name].shape, np.uint16) for name in ("x", "x2", "out")]
+    for name, half in zip(("x", "x2"), halves, strict=False):
+        to_bf16[over(half.size)](flat(arrays[name]), flat(half))
+    product(*halves)
+    from_bf16[over(halves[2].size)](flat(halves[2]), flat(arrays["out"]))

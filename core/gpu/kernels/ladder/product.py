@@ -1,0 +1,120 @@
+"""The tiled matrix product that im2col and dense stand on, in the three transpositions they need.
+
+A block of 16 x 16 threads makes a 64 x 64 tile of the result: both factors' tiles, 16 deep, lie in
+shared memory, every thread keeps 4 x 4 sums in registers. `matmul.py` shows how to get here step by
+step. Long sums are cut into slices along the depth, so that a narrow result still fills the GPU;
+the slices are added in their order (the same bits every time).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.driver.hosted import Arrays, at, blocks, flat, over, scratch
+from core.gpu.kernels.ladder.arrays import Cube, Int, Matrix, Vector, float32, index
+from core.gpu.kernels.ladder.reduction import sum_slices
+
+SIDE: Final = 16
+EACH: Final = 4
+SUMS: Final = EACH * EACH
+TILE: Final = SIDE * EACH
+PITCH: Final = TILE + 1
+"""Floats of a line of a tile in shared memory: one more than the tile has, against bank conflicts."""
+DEPTH: Final = 16
+BLOCKS_WANTED: Final = 512
+"""Blocks below which the depth is sliced: 132 SMs hold about four blocks each."""
+
+
+@device_function
+def multiply_column(a_tile, b_tile, k, tx, ty, total, left, top):
+    """Column k of A's tile times row k of B's, added to the thread's 4 x 4 sums."""
+    for i in range(EACH):
+        left[i] = a_tile[index(k), index(ty + i * SIDE)]
+        top[i] = b_tile[index(k), index(tx + i * SIDE)]
+    for i in range(EACH):
+        for j in range(EACH):
+            total[i * EACH + j] += left[i] * top[j]
+
+
+def make_product(a_transposed: bool, b_transposed: bool) -> Any:
+    """Kernel for ``c[s] = A B`` over slice s of the depth; a is (K, M) if transposed, b is (N, K)."""
+
+    @cuda.jit
+    def product(a: Matrix, b: Matrix, c: Cube, depth_each: Int) -> None:
+        a_tile = cuda.shared.array((DEPTH, PITCH), float32)
+        b_tile = cuda.shared.array((DEPTH, PITCH), float32)
+        tx = cuda.threadIdx.x
+        ty = cuda.threadIdx.y
+        rows, columns = c.shape[1], c.shape[2]
+        depth = a.shape[0] if a_transposed else a.shape[1]
+        row0 = cuda.blockIdx.x * TILE
+        column0 = cuda.blockIdx.y * TILE
+        first = cuda.blockIdx.z * depth_each
+        last = min(first + depth_each, depth)
+        total = cuda.local.array(SUMS, float32)
+        left = cuda.local.array(EACH, float32)
+        top = cuda.local.array(EACH, float32)
+        for i in range(SUMS):
+            total[i] = float32(0)
+        for k0 in range(first, last, DEPTH):
+            # Neighbouring threads read neighbouring floats, whichever way the factor lies.
+            for i in range(ty * SIDE + tx, TILE * DEPTH, SIDE * SIDE):
+                m, k = (i % TILE, i // TILE) if a_transposed else (i // DEPTH, i % DEPTH)
+                inside = row0 + m < rows and k0 + k < last
+                if a_transposed:
+                    a_tile[k, m] = a[k0 + k, row0 + m] if inside else float32(0)
+                else:
+                    a_tile[k, m] = a[row0 + m, k0 + k] if inside else float32(0)
+                n, k = (i // DEPTH, i % DEPTH) if b_transposed else (i % TILE, i // TILE)
+                inside = column0 + n < columns and k0 + k < last
+                if b_transposed:
+                    b_tile[k, n] = b[column0 + n, k0 + k] if inside else float32(0)
+                else:
+                    b_tile[k, n] = b[k0 + k, column0 + n] if inside else float32(0)
+            cuda.syncthreads()  # both tiles are loaded
+            for k in range(0, DEPTH, 4):  # four at a time: the loop's counter costs as much as eight multiplications
+                multiply_column(a_tile, b_tile, k, tx, ty, total, left, top)
+                multiply_column(a_tile, b_tile, k + 1, tx, ty, total, left, top)
+                multiply_column(a_tile, b_tile, k + 2, tx, ty, total, left, top)
+                multiply_column(a_tile, b_tile, k + 3, tx, ty, total, left, top)
+            cuda.syncthreads()  # nobody needs the tiles any more
+        for i in range(EACH):
+            for j in range(EACH):
+                row = row0 + ty + i * SIDE
+                column = column0 + tx + j * SIDE
+                if row < rows and column < columns:
+                    c[cuda.blockIdx.z, row, column] = total[i * EACH + j]
+
+    return product
+
+
+product_nn: Final = make_product(False, False)  # (M, K) (K, N)
+product_nt: Final = make_product(False, True)  # (M, K) (N, K)
+product_tn: Final = make_product(True, False)  # (K, M) (K, N)
+
+
+@cuda.jit
+def add_bias(matrix: Matrix, bias: Vector) -> None:
+    """matrix (rows, columns) += bias (columns,), in place."""
+    i = cuda.grid(1)
+    if i < matrix.size:
+        row, column = i // matrix.shape[1], i % matrix.shape[1]
+        matrix[row, column] += bias[column]
+
+
+def launch_product(kernel: Any, arrays: Arrays, a: Any, b: Any, c: Any) -> None:
+    """``c = A B`` on device matrices with one of the three kernels above."""
+    rows, columns = c.shape
+    depth = a.shape[0] if kernel is product_tn else a.shape[1]
+    tiles = blocks(rows, TILE) * blocks(columns, TILE)
+    slices = max(1, min(BLOCKS_WANTED // tiles, depth // (16 * DEPTH)))
+    each = blocks(blocks(depth, slices), DEPTH) * DEPTH
+    slices = blocks(depth, each)
+    parts = c.reshape(1, rows, columns)
+    if slices > 1:
+        parts = scratch(arrays, f"slices {rows} {columns}", (slices, rows, columns))
+    grid = (blocks(rows, TILE), blocks(columns, TILE), slices)
+    kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
+    if slices > 1:
+        sum_slices[over(rows * columns)](parts.reshape(slices, rows * columns), flat(c))

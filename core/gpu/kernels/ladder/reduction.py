@@ -1,0 +1,85 @@
+"""Sums that end in the same bits every time: fixed slices, then the slices in order. No atomics.
+
+- naive:  `sum_columns_naive`, one thread a column walks all rows
+- shared: `sum_columns`, 32 columns x 8 rows of threads a block, many blocks a column; the eight add up in
+          shared memory, and `sum_slices` adds the blocks' results in their order
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.driver.hosted import Arrays, at, blocks, over, scratch
+from core.gpu.kernels.ladder.arrays import Int, Matrix, Vector, float32
+
+COLUMNS: Final = 32
+"""Columns of a block: one warp reads 128 contiguous bytes."""
+ROWS: Final = 8
+SLICE_ROWS: Final = 512
+"""Rows a block sums: at 387200 rows 757 blocks, enough for every SM of the largest GPU."""
+
+
+@cuda.jit
+def sum_columns_naive(x: Matrix, out: Vector) -> None:
+    """x (rows, columns) to out (columns,)."""
+    column = cuda.grid(1)
+    if column < out.size:
+        total = float32(0)
+        for row in range(x.shape[0]):
+            total += x[row, column]
+        out[column] = total
+
+
+@device_function
+def add_lines(sums, total):
+    """The totals of a block's lines (threads of one y), added in their order: the sum is line 0's."""
+    lane, line = cuda.threadIdx.x, cuda.threadIdx.y
+    sums[line, lane] = total
+    cuda.syncthreads()  # every line's sum stands
+    if line == 0:
+        for other in range(1, ROWS):
+            total += sums[other, lane]
+    return total
+
+
+@cuda.jit
+def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
+    """x (rows, columns) to parts (slices, columns): slice s is rows ``[s rows_each, (s + 1) rows_each)``."""
+    sums = cuda.shared.array((ROWS, COLUMNS), float32)
+    lane = cuda.threadIdx.x
+    line = cuda.threadIdx.y
+    column = cuda.blockIdx.x * COLUMNS + lane
+    first = cuda.blockIdx.y * rows_each
+    total = float32(0)
+    if column < x.shape[1]:
+        for row in range(first + line, min(first + rows_each, x.shape[0]), ROWS):
+            total += x[row, column]
+    total = add_lines(sums, total)
+    if line == 0 and column < x.shape[1]:
+        parts[cuda.blockIdx.y, column] = total
+
+
+@cuda.jit
+def sum_slices(parts: Matrix, out: Vector) -> None:
+    """parts (slices, size) to out (size,), slices added in their order."""
+    i = cuda.grid(1)
+    if i < out.size:
+        total = float32(0)
+        for s in range(parts.shape[0]):
+            total += parts[s, i]
+        out[i] = total
+
+
+def launch_sum_columns(arrays: Arrays, x: Any, out: Any) -> None:
+    """Column sums of the device matrix x into the vector out, on the shared rung."""
+    slices = blocks(x.shape[0], SLICE_ROWS)
+    parts = scratch(arrays, "column sums", (slices, x.shape[1]))
+    sum_columns[at((blocks(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
+    sum_slices[over(out.size)](parts, out)
+
+
+def launch_sum_parts(parts: Any, out: Any) -> None:
+    """Column sums of the few rows of the device matrix `parts` into the vector out, eight threads a column."""
+    rows, columns = parts.shape
+    sum_columns[at((blocks(columns, COLUMNS), 1), (COLUMNS, ROWS))](parts, out.reshape(1, columns), rows)

@@ -1,0 +1,231 @@
+"""Softmax, and softmax with cross entropy: rows of a few to a thousand numbers.
+
+- naive:  one thread per row walks it three times (largest, sum, result)
+- shared: one warp per row; its 32 threads stride over the row and meet in shared memory
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.driver.hosted import Arrays, as_matrix, at, over
+from core.gpu.kernels.ladder.arrays import Float, Labels, Matrix, Vector, float32
+from core.ops.registry import Case
+
+LANES: Final = 32
+
+
+@device_function
+def log_sum(x: Matrix, n: int):
+    """Largest of row n and the logarithm of the sum of exp(x - largest)."""
+    top = x[n, 0]
+    for c in range(1, x.shape[1]):
+        top = max(top, x[n, c])
+    total = float32(0)
+    for c in range(x.shape[1]):
+        total += float32(math.exp(x[n, c] - top))
+    return top, float32(math.log(total))
+
+
+@cuda.jit
+def naive_forward(x: Matrix, out: Matrix) -> None:
+    n = cuda.grid(1)
+    if n < x.shape[0]:
+        top, rest = log_sum(x, n)
+        for c in range(x.shape[1]):
+            out[n, c] = math.exp(x[n, c] - top - rest)
+
+
+@cuda.jit
+def naive_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
+    """``dx = out (dy - sum(dy out))``."""
+    n = cuda.grid(1)
+    if n < out.shape[0]:
+        total = float32(0)
+        for c in range(out.shape[1]):
+            total += dy[n, c] * out[n, c]
+        for c in range(out.shape[1]):
+            dx[n, c] = out[n, c] * (dy[n, c] - total)
+
+
+@device_function
+def meet(values, value, largest):
+    """Largest or sum of one value per thread of a warp, the same for all, in a fixed order."""
+    lane = cuda.threadIdx.x
+    cuda.syncthreads()  # the last meeting is over
+    values[lane] = value
+    cuda.syncthreads()  # every value stands
+    result = values[0]
+    for k in range(1, LANES):
+        result = max(result, values[k]) if largest else result + values[k]
+    return result
+
+
+@cuda.jit
+def shared_forward(x: Matrix, out: Matrix) -> None:
+    values = cuda.shared.array(LANES, float32)
+    lane = cuda.threadIdx.x
+    n = cuda.blockIdx.x
+    top = x[n, 0]
+    for c in range(lane, x.shape[1], LANES):
+        top = max(top, x[n, c])
+    top = meet(values, top, True)
+    total = float32(0)
+    for c in range(lane, x.shape[1], LANES):
+        total += float32(math.exp(x[n, c] - top))
+    total = meet(values, total, False)
+    for c in range(lane, x.shape[1], LANES):
+        out[n, c] = float32(math.exp(x[n, c] - top)) / total
+
+
+@cuda.jit
+def shared_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
+    values = cuda.shared.array(LANES, float32)
+    lane = cuda.threadIdx.x
+    n = cuda.blockIdx.x
+    total = float32(0)
+    for c in range(lane, out.shape[1], LANES):
+        total += dy[n, c] * out[n, c]
+    total = meet(values, total, False)
+    for c in range(lane, out.shape[1], LANES):
+        dx[n, c] = out[n, c] * (dy[n, c] - total)
+
+
+@device_function
+def target(n, label, c, weights: Vector, targets: Matrix, smoothing):
+    """Photo n's own target of class c, else the smoothed one, times its weight, before the division by the batch's."""
+    if targets.shape[0] > 0:
+        return targets[n, c] * weights[c]
+    share = smoothing / weights.size
+    if c == label:
+        share += 1.0 - smoothing
+    return float32(share) * weights[c]
+
+
+@device_function
+def batch_weight(labels: Labels, weights: Vector):
+    """Sum of the labels' weights, 1 where nothing is labelled."""
+    total = float32(0)
+    for n in range(labels.size):
+        if labels[n] >= 0:
+            total += weights[labels[n]]
+    return total if total > 0 else float32(1)
+
+
+@cuda.jit
+def naive_loss_forward(
+    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
+) -> None:
+    """One thread per photo: its share of the mean loss, into out (N, 1)."""
+    n = cuda.grid(1)
+    if n < x.shape[0]:
+        share = float32(0)
+        if labels[n] >= 0:
+            top, rest = log_sum(x, n)
+            for c in range(x.shape[1]):
+                share -= target(n, labels[n], c, weights, targets, smoothing) * (x[n, c] - top - rest)
+        out[n, 0] = share / batch_weight(labels, weights)
+
+
+@cuda.jit
+def naive_loss_backward(
+    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, dy: Matrix, dx: Matrix, smoothing: Float
+) -> None:
+    """``dx = dy (p sum(target) - target)``, one thread per photo."""
+    n = cuda.grid(1)
+    if n >= x.shape[0]:
+        return
+    top, rest = log_sum(x, n)
+    total = float32(0)
+    for c in range(x.shape[1]):
+        total += target(n, labels[n], c, weights, targets, smoothing)
+    scale = dy[n, 0] / batch_weight(labels, weights) if labels[n] >= 0 else float32(0)
+    for c in range(x.shape[1]):
+        p = float32(math.exp(x[n, c] - top - rest))
+        dx[n, c] = scale * (p * total - target(n, labels[n], c, weights, targets, smoothing))
+
+
+@cuda.jit
+def shared_loss_forward(
+    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
+) -> None:
+    """One warp per photo."""
+    values = cuda.shared.array(LANES, float32)
+    lane = cuda.threadIdx.x
+    n = cuda.blockIdx.x
+    top = x[n, 0]
+    for c in range(lane, x.shape[1], LANES):
+        top = max(top, x[n, c])
+    top = meet(values, top, True)
+    total = float32(0)
+    for c in range(lane, x.shape[1], LANES):
+        total += float32(math.exp(x[n, c] - top))
+    rest = float32(math.log(meet(values, total, False)))
+    share = float32(0)
+    if labels[n] >= 0:
+        for c in range(lane, x.shape[1], LANES):
+            share -= target(n, labels[n], c, weights, targets, smoothing) * (x[n, c] - top - rest)
+    share = meet(values, share, False)
+    if lane == 0:
+        out[n, 0] = share / batch_weight(labels, weights)
+
+
+def launch_naive_forward(case: Case, arrays: Arrays) -> None:
+    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
+    naive_forward[over(x.shape[0])](x, out)
+
+
+def launch_naive_backward(case: Case, arrays: Arrays) -> None:
+    out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
+    naive_backward[over(dx.shape[0])](out, dy, dx)
+
+
+def launch_shared_forward(case: Case, arrays: Arrays) -> None:
+    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
+    shared_forward[at((x.shape[0],), (LANES,))](x, out)
+
+
+def launch_shared_backward(case: Case, arrays: Arrays) -> None:
+    out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
+    shared_backward[at((dx.shape[0],), (LANES,))](out, dy, dx)
+
+
+def _weights(case: Case, arrays: Arrays) -> Any:
+    """Class weights as a device vector, ones where there are none."""
+    if "class weights" not in arrays:
+        weights = case.attributes["class_weights"] or (1.0,) * case.inputs[0][-1]
+        arrays["class weights"] = cuda.to_device(np.asarray(weights, np.float32))
+    return arrays["class weights"]
+
+
+def _targets(case: Case, arrays: Arrays) -> Any:
+    """Every photo's target as a device matrix, one without rows where labels teach alone."""
+    if case.attributes["taught"]:
+        return arrays["targets"]
+    if "no targets" not in arrays:
+        arrays["no targets"] = cuda.device_array((0, case.inputs[0][-1]), np.float32)
+    return arrays["no targets"]
+
+
+def _smoothing(case: Case) -> float:
+    return float(str(case.attributes["label_smoothing"]))
+
+
+def launch_naive_loss_forward(case: Case, arrays: Arrays) -> None:
+    x, out, weights, targets = arrays["x"], arrays["out"], _weights(case, arrays), _targets(case, arrays)
+    naive_loss_forward[over(x.shape[0])](x, arrays["labels"], weights, targets, out, _smoothing(case))
+
+
+def launch_naive_loss_backward(case: Case, arrays: Arrays) -> None:
+    x, dy, dx = (arrays[name] for name in ("x", "dy", "dx"))
+    weights, targets = _weights(case, arrays), _targets(case, arrays)
+    naive_loss_backward[over(x.shape[0])](x, arrays["labels"], weights, targets, dy, dx, _smoothing(case))
+
+
+def launch_shared_loss_forward(case: Case, arrays: Arrays) -> None:
+    x, out, weights, targets = arrays["x"], arrays["out"], _weights(case, arrays), _targets(case, arrays)
+    shared_loss_forward[at((x.shape[0],), (LANES,))](x, arrays["labels"], weights, targets, out, _smoothing(case))

@@ -1,0 +1,1 @@
+"""What kernels are made of: fragments, tiles, lanes, rings, Hopper's products and copies."""

@@ -1,0 +1,154 @@
+"""A few neighbouring channels of a pixel a thread: what the depthwise kernels walk over photos with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import (
+    bits_to_float,
+    float_to_bits,
+    fma_clamped,
+    high_bf16,
+    load1,
+    load2,
+    load4,
+    low_bf16,
+    pack_bf16,
+    store1,
+    store2,
+    store4,
+    store_float,
+)
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+
+def make_load(words: int) -> Any:
+    """Device function: `words` of 4 bytes from an address into a local array from place `at` on."""
+    if words == 1:
+
+        @device_function
+        def load(address, raw, at):
+            raw[at] = load1(address)
+
+    elif words == 2:
+
+        @device_function
+        def load(address, raw, at):
+            v = load2(address)
+            raw[at], raw[at + 1] = v[0], v[1]
+
+    else:
+
+        @device_function
+        def load(address, raw, at):
+            v = load4(address)
+            raw[at], raw[at + 1], raw[at + 2], raw[at + 3] = v[0], v[1], v[2], v[3]
+
+    return load
+
+
+def make_unpack(element: int, channels: int) -> Any:
+    """Device function: the channels of raw words from `at` on as float32 into `out` from `to` on."""
+    if element == 2:
+        words = channels // 2
+
+        @device_function
+        def unpack(raw, at, out, to):
+            for i in range(words):
+                out[to + 2 * i], out[to + 2 * i + 1] = low_bf16(raw[at + i]), high_bf16(raw[at + i])
+
+    else:
+
+        @device_function
+        def unpack(raw, at, out, to):
+            for i in range(channels):
+                out[to + i] = bits_to_float(raw[at + i])
+
+    return unpack
+
+
+def make_store(element: int, channels: int) -> Any:
+    """Device function: float32 values from `at` on to an address."""
+    if element == 2 and channels == 2:
+
+        @device_function
+        def store(address, values, at):
+            store1(address, pack_bf16(values[at], values[at + 1]))
+
+    elif element == 2:
+
+        @device_function
+        def store(address, values, at):
+            store2(address, pack_bf16(values[at], values[at + 1]), pack_bf16(values[at + 2], values[at + 3]))
+
+    elif channels == 2:
+
+        @device_function
+        def store(address, values, at):
+            store2(address, float_to_bits(values[at]), float_to_bits(values[at + 1]))
+
+    else:
+
+        @device_function
+        def store(address, values, at):
+            store4(
+                address, float_to_bits(values[at]), float_to_bits(values[at + 1]), float_to_bits(values[at + 2]),
+                float_to_bits(values[at + 3]),
+            )
+
+    return store
+
+
+def make_squash(norm: int) -> Any:
+    """Device function ``activation(x scale + shift)``; norm: 0 none, 1 ReLU, 2 ReLU6 over six, -1 leaves x.
+
+    ReLU6 is one instruction where the result is a sixth: the multiply-add that clamps to [0, 1].
+    """
+    if norm == 2:
+
+        @device_function
+        def squash(x, scale, shift):
+            return fma_clamped(x, scale, shift)
+
+    elif norm == 1:
+
+        @device_function
+        def squash(x, scale, shift):
+            return max(f32(x * scale + shift), f32(0.0))
+
+    elif norm == 0:
+
+        @device_function
+        def squash(x, scale, shift):
+            return f32(x * scale + shift)
+
+    else:
+
+        @device_function
+        def squash(x, scale, shift):
+            return x
+
+    return squash
+
+
+def make_fold(channels: int) -> Any:
+    """Device function: one sum a thread and channel, from `at` on, added over the block's rows of threads in order.
+
+    A block is rows of `wide` threads; `target` is the address of its first channel.
+    """
+
+    @device_function
+    def fold(shared, sums, at, t, wide, across, target):
+        cuda.syncthreads()
+        for i in range(channels):
+            shared[i32(t * channels + i)] = sums[at + i]
+        cuda.syncthreads()
+        for c in range(t, wide * channels, wide * across):
+            total = f32(0.0)
+            for row in range(across):
+                total = f32(total + shared[i32(row * wide * channels + c)])
+            store_float(u64(target + u64(i64(c) * 4)), total)
+
+    return fold

@@ -1,0 +1,143 @@
+"""What the matrix kernels share: one warp's products in each arithmetic, and fast division."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import (
+    bits_to_float,
+    divide_fast,
+    ldmatrix2,
+    ldmatrix4,
+    mma_bf16,
+    mma_tf32,
+    of_lane,
+    of_quad,
+    to_tf32,
+)
+
+ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4, "fma": 4}
+"""Bytes of an element in memory by arithmetic."""
+
+ONES: Final = {"bf16": 0x3F803F80, "tf32": 0x3F800000, "float32": 0x3F800000, "fma": 0x3F800000}
+"""Bits of a fragment register full of ones."""
+
+i32, f32, u32, u64 = types.int32, types.float32, types.uint32, types.uint64
+
+
+def fast_divisor(divisor: int) -> tuple[int, int]:
+    """(multiplier, shift) such that ``n // divisor == (high32(n * multiplier) + n) >> shift`` for n < 2^31.
+
+    Source: Granlund and Montgomery, "Division by invariant integers using multiplication", 1994.
+    """
+    shift = (divisor - 1).bit_length()
+    return ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1, shift
+
+
+@device_function
+def divide(n, multiplier, shift):
+    """`n` over the divisor that `fast_divisor` prepared."""
+    return divide_fast(u32(n), u32(multiplier), u32(shift))
+
+
+@device_function
+def _multiply_bf16(a, b, sums, at, tiles):
+    for n in range(tiles):
+        o = at + n * 4
+        r = mma_bf16(a[0], a[1], a[2], a[3], b[n * 2], b[n * 2 + 1], sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+        sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]
+
+
+@device_function
+def _round(bits):
+    return to_tf32(bits_to_float(bits))
+
+
+@device_function
+def _rest(bits, high):
+    return to_tf32(f32(bits_to_float(bits) - bits_to_float(high)))
+
+
+@device_function
+def _multiply_tf32(a, b, sums, at, tiles):
+    a0, a1, a2, a3 = _round(a[0]), _round(a[1]), _round(a[2]), _round(a[3])
+    for n in range(tiles):
+        o = at + n * 4
+        b0, b1 = _round(b[n * 2]), _round(b[n * 2 + 1])
+        r = mma_tf32(a0, a1, a2, a3, b0, b1, sums[o], sums[o + 1], sums[o + 2], sums[o + 3])
+        sums[o], sums[o + 1], sums[o + 2], sums[o + 3] = r[0], r[1], r[2], r[3]
+
+
+@device_function
+def _multiply_float32(a, b, sums, at, tiles):
+    """high x high + high x low + low x high, the small ones first.
+
+    Tensor cores cut sums off instead of rounding: adding to the long sum outside them is 10x more exact.
+    """
+    h0, h1, h2, h3 = _round(a[0]), _round(a[1]), _round(a[2]), _round(a[3])
+    l0, l1, l2, l3 = _rest(a[0], h0), _rest(a[1], h1), _rest(a[2], h2), _rest(a[3], h3)
+    for n in range(tiles):
+        o = at + n * 4
+        p0, p1 = _round(b[n * 2]), _round(b[n * 2 + 1])
+        q0, q1 = _rest(b[n * 2], p0), _rest(b[n * 2 + 1], p1)
+        zero = f32(0.0)
+        r = mma_tf32(l0, l1, l2, l3, p0, p1, zero, zero, zero, zero)
+        r = mma_tf32(h0, h1, h2, h3, q0, q1, r[0], r[1], r[2], r[3])
+        r = mma_tf32(h0, h1, h2, h3, p0, p1, r[0], r[1], r[2], r[3])
+        for i in range(4):
+            sums[o + i] = f32(sums[o + i] + r[i])
+
+
+@device_function
+def _multiply_fma(a, b, sums, at, tiles):
+    """The same product without tensor cores, exact to float32: lanes ask each other for the factors' values.
+
+    Lane 4 g + t holds a's (row g, depth t), (g + 8, t), (g, t + 4), (g + 8, t + 4), b's (depth t, column g) and
+    (t + 4, g), and sums (g, 2 t), (g, 2 t + 1), (g + 8, 2 t), (g + 8, 2 t + 1).
+    """
+    column = u32((i32(cuda.threadIdx.x) & 3) * 8)
+    for t in range(4):
+        upper, lower = of_quad(a[0], u32(t)), of_quad(a[1], u32(t))
+        upper4, lower4 = of_quad(a[2], u32(t)), of_quad(a[3], u32(t))
+        even, odd = u32(column + u32(t)), u32(column + u32(t + 4))
+        for n in range(tiles):
+            o = at + n * 4
+            left, right = of_lane(b[n * 2], even), of_lane(b[n * 2], odd)
+            left4, right4 = of_lane(b[n * 2 + 1], even), of_lane(b[n * 2 + 1], odd)
+            sums[o] = f32(f32(sums[o] + f32(upper * left)) + f32(upper4 * left4))
+            sums[o + 1] = f32(f32(sums[o + 1] + f32(upper * right)) + f32(upper4 * right4))
+            sums[o + 2] = f32(f32(sums[o + 2] + f32(lower * left)) + f32(lower4 * left4))
+            sums[o + 3] = f32(f32(sums[o + 3] + f32(lower * right)) + f32(lower4 * right4))
+
+
+MULTIPLY: Final = {
+    "bf16": _multiply_bf16, "tf32": _multiply_tf32, "float32": _multiply_float32, "fma": _multiply_fma,
+}  # fmt: skip
+
+
+def multiply_add(arithmetic: str) -> Any:
+    """A device function ``f(a, b, sums, at, tiles)``: one 16-row fragment times `tiles` fragments of 8 columns.
+
+    a: 4 registers; b: 2 a tile; sums: 4 a tile from `at` on.
+    """
+    return MULTIPLY[arithmetic]
+
+
+def make_filter_loader(tiles: int, row: int) -> Any:
+    """Device function: fragments of `tiles` x 8 filters, one depth step, from rows of `row` bytes at an address."""
+    PAIRS, SINGLE = tiles // 2, tiles == 1
+
+    @device_function
+    def load(at, lane, out):
+        if SINGLE:
+            two = ldmatrix2(u32(at + u32((lane & 7) * row + ((lane >> 3) & 1) * 16)))
+            out[0], out[1] = two[0], two[1]
+        else:
+            mine = u32(at + u32(((lane & 7) + ((lane >> 4) << 3)) * row + ((lane >> 3) & 1) * 16))
+            for n in range(PAIRS):
+                four = ldmatrix4(u32(mine + u32(n * 16 * row)))
+                for i in range(4):
+                    out[n * 4 + i] = four[i]
+
+    return load

@@ -1,0 +1,185 @@
+"""Arithmetic on 16 bytes at a time: eight bf16 or four float32 in four registers; and which bytes are a thread's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import device_function, types
+from core.gpu.compilation.ptx import (
+    bits_to_float,
+    float_to_bits,
+    high_bf16,
+    load4,
+    load4_ordered,
+    low_bf16,
+    pack_bf16,
+    store4,
+)
+from core.gpu.kernels.parts.fragments import divide
+
+i32, f32, u32, i64, u64 = types.int32, types.float32, types.uint32, types.int64, types.uint64
+
+
+def in_turn(steps: Sequence[Any]) -> Any:
+    """Device function that calls each of `steps` with its arguments: a loop that is unrolled for certain.
+
+    The compiler leaves loops around loads as they are, and every turn then waits for its own.
+    """
+    first = steps[0]
+    if len(steps) == 1:
+        return first
+    rest = in_turn(steps[1:])
+
+    @device_function
+    def run(*arguments):
+        first(*arguments)
+        rest(*arguments)
+
+    return run
+
+
+@device_function
+def find_lane(at, lanes, l_mul, l_shift):
+    """(pixel, 16-byte part of it) of a thread, one a part of every pixel; `lanes` parts a pixel, with fast divisor."""
+    pixel = divide(at, l_mul, l_shift)
+    return pixel, i32(u32(at) - pixel * u32(lanes))
+
+
+@device_function
+def find_pixel(at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, hw, wide):
+    """`find_lane`, and the pixel's photo, row and column; hw: pixels a photo, wide: their width, with fast divisors."""
+    pixel, part = find_lane(at, lanes, l_mul, l_shift)
+    n = divide(pixel, hw_mul, hw_shift)
+    rest = u32(pixel - n * u32(hw))
+    row = i32(divide(rest, w_mul, w_shift))
+    return pixel, part, n, row, i32(rest - u32(row * wide))
+
+
+@device_function
+def activate(value, activation):
+    """0 leaves the value, 1 is ReLU, 2 is ReLU6."""
+    if activation != 0:
+        value = value if value > f32(0.0) else f32(0.0)
+        if activation == 2:
+            value = value if value < f32(6.0) else f32(6.0)
+    return value
+
+
+@device_function
+def passes(value, activation):
+    """Whether the gradient passes an activation whose output was `value`."""
+    return (value > f32(0.0) and (activation == 1 or value < f32(6.0))) or activation == 0
+
+
+@device_function
+def _keep_pair(v, y, activation):
+    low = v & u32(0xFFFF) if passes(low_bf16(y), activation) else u32(0)
+    high = v & u32(0xFFFF0000) if passes(high_bf16(y), activation) else u32(0)
+    return u32(low | high)
+
+
+@device_function
+def _keep_one(v, y, activation):
+    return v if passes(bits_to_float(y), activation) else u32(0)
+
+
+@device_function
+def _add_pair(v, w):
+    return pack_bf16(f32(low_bf16(v) + low_bf16(w)), f32(high_bf16(v) + high_bf16(w)))
+
+
+@device_function
+def _add_one(v, w):
+    return float_to_bits(f32(bits_to_float(v) + bits_to_float(w)))
+
+
+def _four(pair: Any, one: Any) -> tuple[Any, Any]:
+    """Both versions of a function on four registers."""
+
+    @device_function
+    def pairs(v, w, k):
+        return pair(v[0], w[0], k), pair(v[1], w[1], k), pair(v[2], w[2], k), pair(v[3], w[3], k)
+
+    @device_function
+    def ones(v, w, k):
+        return one(v[0], w[0], k), one(v[1], w[1], k), one(v[2], w[2], k), one(v[3], w[3], k)
+
+    return pairs, ones
+
+
+@device_function
+def _add_pairs(v, w):
+    return _add_pair(v[0], w[0]), _add_pair(v[1], w[1]), _add_pair(v[2], w[2]), _add_pair(v[3], w[3])
+
+
+@device_function
+def _add_ones(v, w):
+    return _add_one(v[0], w[0]), _add_one(v[1], w[1]), _add_one(v[2], w[2]), _add_one(v[3], w[3])
+
+
+_KEEP = _four(_keep_pair, _keep_one)
+
+KEEP: Final = {2: _KEEP[0], 4: _KEEP[1]}
+"""``KEEP[bytes](v, y, activation)``: v where the gradient passes the activation with output y, else 0."""
+
+ADD: Final = {2: _add_pairs, 4: _add_ones}
+"""``ADD[bytes](v, w)``: elementwise sum."""
+
+
+@device_function
+def _unpack_pairs(v, out):
+    for i in range(4):
+        out[2 * i], out[2 * i + 1] = low_bf16(v[i]), high_bf16(v[i])
+
+
+@device_function
+def _unpack_ones(v, out):
+    for i in range(4):
+        out[i] = bits_to_float(v[i])
+
+
+@device_function
+def _pack_pairs(x):
+    return pack_bf16(x[0], x[1]), pack_bf16(x[2], x[3]), pack_bf16(x[4], x[5]), pack_bf16(x[6], x[7])
+
+
+@device_function
+def _pack_ones(x):
+    return float_to_bits(x[0]), float_to_bits(x[1]), float_to_bits(x[2]), float_to_bits(x[3])
+
+
+UNPACK: Final = {2: _unpack_pairs, 4: _unpack_ones}
+"""``UNPACK[bytes](v, out)``: the elements of 16 bytes as float32 into a local array."""
+
+PACK: Final = {2: _pack_pairs, 4: _pack_ones}
+"""``PACK[bytes](x)``: 16 bytes from a local array of float32."""
+
+
+def make_take(element: int) -> Any:
+    """Device function: a lane's channels of pixel (y, x) of photo n as float32 into `out`; any where not `ok`."""
+    unpack, VEC = UNPACK[element], 16 // element
+
+    @device_function
+    def take(photos, ok, n, y, x, height, width, pitch, part, out):
+        row = i64((i64(n) * height + y) * width + x)
+        unpack(load4(u64(photos + u64((row * pitch + part * VEC) * element)) if ok else photos), out)
+
+    return take
+
+
+def make_deliver(element: int) -> Any:
+    """Device function: 16 bytes to a lane of pixel `row`: those that pass the mask's activation, on top of what is
+    there if `accumulate`; ldm and ldo are the pitches of mask and out."""
+    keep, add, VEC = KEEP[element], ADD[element], 16 // element
+
+    @device_function
+    def deliver(v, mask, out, row, part, ldm, ldo, masking, accumulate):
+        if masking != 0:
+            v = keep(v, load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
+        target = u64(out + u64((row * ldo + part * VEC) * element))
+        if accumulate != 0:
+            v = add(v, load4_ordered(target))
+        store4(target, v[0], v[1], v[2], v[3])
+
+    return deliver

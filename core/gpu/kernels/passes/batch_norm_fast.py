@@ -1,0 +1,280 @@
+"""Batch norm in training: sums over pixels in two stages of fixed order, then one pass over the activations.
+
+Photos beyond the batch's real ones count nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store_float
+from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, make_deliver
+
+i32, u32, i64, u64, f32, f64 = (
+    types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,
+)
+
+THREADS: Final = 256
+SAVED: Final = 7
+"""Rows of what a batch norm keeps a channel (`make_finish`)."""
+WAYS: Final = 4
+"""Loads of pixels that a lane has under way."""
+
+SUM_ARGUMENTS: Final = (
+    *(types.uint64,) * 4,  # x, dy (0: statistics of x), partial, control
+    *(types.int32,) * 7,  # pixels: a photo, in all, a block; lanes: a pixel, a block; pitch of x, of dy
+)
+
+
+def make_sums(element: int, gradient: bool) -> Any:
+    """Partial sums ``(blocks, 2, channels)``: of x and x^2, or of dy and dy x.
+
+    The block's threads are as many rows of pixels as its lanes leave room for.
+    """
+    unpack, VEC = UNPACK[element], 16 // element
+    STORED, FOUR = THREADS * VEC, WAYS * 4
+
+    def sums(x, dy, partial, control, hw, pixels, split, lanes, wide, ldx, ldy):
+        shared = cuda.shared.array(STORED, dtype=types.float32)
+        t = i32(cuda.threadIdx.x)
+        rows = i32(256 // wide)
+        ty = i32(t // wide)
+        tx = i32(t - ty * wide)
+        part = i32(i32(cuda.blockIdx.y) * wide + tx)
+        start = i32(i32(cuda.blockIdx.x) * split)
+        end = i32(min(i32(start + split), i32(i32(load1(control)) * hw)))
+        active = part < lanes and ty < rows
+        first = cuda.local.array(VEC, dtype=types.float32)
+        second = cuda.local.array(VEC, dtype=types.float32)
+        value = cuda.local.array(VEC, dtype=types.float32)
+        other = cuda.local.array(VEC, dtype=types.float32)
+        raw = cuda.local.array(FOUR, dtype=types.uint32)
+        raw2 = cuda.local.array(FOUR, dtype=types.uint32)
+        for i in range(VEC):
+            first[i], second[i] = f32(0.0), f32(0.0)
+        if active:
+            for row in range(i32(start + ty), end, rows * WAYS):
+                for w in range(WAYS):
+                    here = i32(row + w * rows)
+                    v = load4(u64(x + u64((i64(here) * ldx + part * VEC) * element)) if here < end else x)
+                    for i in range(4):
+                        raw[w * 4 + i] = v[i]
+                    if gradient:
+                        v = load4(u64(dy + u64((i64(here) * ldy + part * VEC) * element)) if here < end else dy)
+                        for i in range(4):
+                            raw2[w * 4 + i] = v[i]
+                for w in range(WAYS):
+                    if row + w * rows < end:
+                        unpack((raw[w * 4], raw[w * 4 + 1], raw[w * 4 + 2], raw[w * 4 + 3]), value)
+                        if gradient:
+                            unpack((raw2[w * 4], raw2[w * 4 + 1], raw2[w * 4 + 2], raw2[w * 4 + 3]), other)
+                        for i in range(VEC):
+                            if gradient:
+                                first[i] = f32(first[i] + other[i])
+                                second[i] = f32(second[i] + other[i] * value[i])
+                            else:
+                                first[i] = f32(first[i] + value[i])
+                                second[i] = f32(second[i] + value[i] * value[i])
+        for kind in range(2):
+            cuda.syncthreads()
+            for i in range(VEC):
+                shared[i32(t * VEC + i)] = first[i] if kind == 0 else second[i]
+            cuda.syncthreads()
+            for c in range(t, wide * VEC, 256):
+                if i32(cuda.blockIdx.y) * wide * VEC + c < lanes * VEC:
+                    total = f32(0.0)
+                    for row in range(rows):
+                        total = f32(total + shared[i32(row * wide * VEC + c)])
+                    at = i64(i64(i32(cuda.blockIdx.x)) * 2 + kind) * i64(lanes * VEC)
+                    at = i64(at + i64(i32(cuda.blockIdx.y)) * (wide * VEC) + c)
+                    store_float(u64(partial + u64(at * 4)), total)
+
+    return sums
+
+
+FINISH_ARGUMENTS: Final = (
+    *(types.uint64,) * 8,  # partial, weight, bias, running mean, running variance, saved, dweight, dbias
+    types.uint64,  # control
+    *(types.int32,) * 5,  # blocks, channels, row of partial and saved (padded channels), pixels a photo, accumulate
+    *(types.float32,) * 2,  # epsilon, momentum
+)
+
+FINISH_BLOCK: Final = (8, 64)
+"""Channels x rows of partial sums: 3000 partial sums of 64 channels take 4 us, 20 as 32 x 8."""
+
+
+def make_finish(gradient: bool) -> Any:
+    """Adds the partial sums in float64 and writes per channel what the pass over the pixels needs.
+
+    Rows of `saved`: mean, inverse, scale and shift (forward: ``y = x scale + shift``), and a, b, c (backward:
+    ``dx = a dy + b x + c``, which is ``w inverse (dy - mean(dy) - normalised x mean(dy normalised x))``).
+    """
+
+    def finish(
+        partial, weight, bias, running_mean, running_var, saved, dweight, dbias, control,
+        blocks, channels, row, hw, accumulate, epsilon, momentum,
+    ):
+        shared = cuda.shared.array((2, 64, 8), dtype=types.float64)
+        tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+        c = i32(i32(cuda.blockIdx.x) * 8 + tx)
+        first, second = f64(0.0), f64(0.0)
+        if c < row:
+            for b in range(ty, blocks, 256):
+                for way in range(4):
+                    here = i32(b + way * 64)
+                    at = u64(partial + u64((i64(here if here < blocks else ty) * 2 * row + c) * 4))
+                    v, w = bits_to_float(load1(at)), bits_to_float(load1(u64(at + u64(i64(row) * 4))))
+                    if here < blocks:
+                        first, second = first + f64(v), second + f64(w)
+        shared[0, ty, tx], shared[1, ty, tx] = first, second
+        step = i32(32)
+        while step > 0:
+            cuda.syncthreads()
+            if ty < step:
+                shared[0, ty, tx] = shared[0, ty, tx] + shared[0, i32(ty + step), tx]
+                shared[1, ty, tx] = shared[1, ty, tx] + shared[1, i32(ty + step), tx]
+            step = i32(step // 2)
+        if ty == 0 and c < row:
+            first, second = shared[0, 0, tx], shared[1, 0, tx]
+            count = f64(i32(load1(control))) * f64(hw)
+            mine = u64(saved + u64(i64(c) * 4))
+            line = u64(i64(row) * 4)
+            real = c < channels
+            at = u64(i64(c) * 4)
+            w = load_float(u64(weight + at)) if real else f32(0.0)
+            if gradient:
+                mean, inverse = f64(load_float(mine)), f64(load_float(u64(mine + line)))
+                second = inverse * (second - mean * first)
+                factor = f64(w) * inverse
+                slope = -factor * inverse * second / count
+                store_float(u64(mine + line * u64(4)), f32(factor))
+                store_float(u64(mine + line * u64(5)), f32(slope))
+                store_float(u64(mine + line * u64(6)), f32(-factor * first / count - slope * mean))
+                if real:
+                    before_w = load_float(u64(dweight + at)) if accumulate != 0 else f32(0.0)
+                    before_b = load_float(u64(dbias + at)) if accumulate != 0 else f32(0.0)
+                    store_float(u64(dweight + at), f32(before_w + f32(second)))
+                    store_float(u64(dbias + at), f32(before_b + f32(first)))
+            else:
+                mean = first / count
+                variance = max(second / count - mean * mean, f64(0.0))
+                inverse = f32(f64(1.0) / cuda.libdevice.sqrt(variance + f64(epsilon)))
+                shift = load_float(u64(bias + at)) if real else f32(0.0)
+                scale = f32(inverse * w)
+                store_float(mine, f32(mean))
+                store_float(u64(mine + line), inverse)
+                store_float(u64(mine + line * u64(2)), scale)
+                store_float(u64(mine + line * u64(3)), f32(f64(shift) - mean * f64(scale)))
+                if real:
+                    old = f64(load_float(u64(running_mean + at)))
+                    store_float(u64(running_mean + at), f32(old + f64(momentum) * (mean - old)))
+                    old = f64(load_float(u64(running_var + at)))
+                    new = variance * count / max(count - f64(1.0), f64(1.0))
+                    store_float(u64(running_var + at), f32(old + f64(momentum) * (new - old)))
+
+    return finish
+
+
+FIX_ARGUMENTS: Final = (*(types.uint64,) * 5, *(types.int32,) * 2, types.float32)
+# weight, bias, running mean, running variance, saved; channels, row; epsilon
+
+
+def fix(weight, bias, mean, variance, saved, channels, row, epsilon):
+    """Scale and shift from the running statistics; the gradient's factor is the scale, its means are zero."""
+    c = i32(cuda.grid(1))
+    if c >= channels:
+        return
+    at, step = u64(i64(c) * 4), u64(i64(row) * 4)
+    inverse = f32(f32(1.0) / cuda.libdevice.sqrtf(f32(load_float(u64(variance + at)) + epsilon)))
+    scale = f32(inverse * load_float(u64(weight + at)))
+    middle = load_float(u64(mean + at))
+    mine = u64(saved + at)
+    store_float(mine, middle)
+    store_float(u64(mine + step), inverse)
+    store_float(u64(mine + step * u64(2)), scale)
+    store_float(u64(mine + step * u64(3)), f32(load_float(u64(bias + at)) - middle * scale))
+
+
+APPLY_ARGUMENTS: Final = (
+    *(types.uint64,) * 6,  # x, dy (0: forward), mask (0: none), out, saved, control
+    *(types.int32,) * 5,  # pixels: a photo, in all, a block; lanes: a pixel, a block
+    *(types.int32,) * 4,  # pitches of x, dy, mask, out
+    *(types.int32,) * 3,  # activation, masking, accumulate
+)
+
+APPLIED: Final = 8
+"""Pixels a thread of the pass writes: what it knows of its channels serves all of them."""
+
+
+def make_apply(element: int, gradient: bool, centred: bool) -> Any:
+    """Forward ``activation(x scale + shift)``; backward ``a dy + b x + c``, ``scale dy`` if frozen.
+
+    The block's threads are as many rows of pixels as its lanes leave room for.
+    """
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
+    AHEAD = 2 if gradient else 4
+    RAW = AHEAD * 4
+    READS_X = centred or not gradient
+    FIRST = 4 if gradient and centred else 2
+
+    @device_function
+    def take(raw, w, other, w2, first, second, third, activation):
+        """16 bytes of the result."""
+        x = cuda.local.array(VEC, dtype=types.float32)
+        y = cuda.local.array(VEC, dtype=types.float32)
+        if READS_X:
+            unpack((raw[w], raw[w + 1], raw[w + 2], raw[w + 3]), x)
+        if gradient:
+            unpack((other[w2], other[w2 + 1], other[w2 + 2], other[w2 + 3]), y)
+        for i in range(VEC):
+            if gradient and centred:
+                x[i] = f32(f32(y[i] * first[i]) + f32(f32(x[i] * second[i]) + third[i]))
+            elif gradient:
+                x[i] = f32(y[i] * first[i])
+            else:
+                x[i] = activate(f32(f32(x[i] * first[i]) + second[i]), activation)
+        return pack(x)
+
+    def apply(
+        x, dy, mask, out, saved, control, hw, pixels, split, lanes, wide, ldx, ldy, ldm, ldo,
+        activation, masking, accumulate,
+    ):
+        t = i32(cuda.threadIdx.x)
+        rows = i32(256 // wide)
+        ty = i32(t // wide)
+        part = i32(i32(cuda.blockIdx.y) * wide + t - ty * wide)
+        if part >= lanes or ty >= rows:
+            return
+        start = i32(i32(cuda.blockIdx.x) * split)
+        end, real = i32(min(i32(start + split), pixels)), i32(i32(load1(control)) * hw)
+        first = cuda.local.array(VEC, dtype=types.float32)
+        second = cuda.local.array(VEC, dtype=types.float32)
+        third = cuda.local.array(VEC, dtype=types.float32)
+        for i in range(VEC):
+            at = u64(saved + u64((i64(lanes) * (FIRST * VEC) + part * VEC + i) * 4))
+            first[i] = load_float(at)
+            second[i] = load_float(u64(at + u64(i64(lanes) * (VEC * 4)))) if READS_X else f32(0.0)
+            third[i] = load_float(u64(at + u64(i64(lanes) * (VEC * 8)))) if FIRST == 4 else f32(0.0)
+        raw = cuda.local.array(RAW, dtype=types.uint32)
+        raw2 = cuda.local.array(RAW, dtype=types.uint32)
+        for row in range(i32(start + ty), end, rows * AHEAD):
+            for w in range(AHEAD):
+                here = i64(min(i32(row + w * rows), i32(end - 1)))
+                if READS_X:
+                    v = load4(u64(x + u64((here * ldx + part * VEC) * element)))
+                    for i in range(4):
+                        raw[w * 4 + i] = v[i]
+                if gradient:
+                    v = load4_ordered(u64(dy + u64((here * ldy + part * VEC) * element)))
+                    for i in range(4):
+                        raw2[w * 4 + i] = v[i]
+            for w in range(AHEAD):
+                here = i32(row + w * rows)
+                if here < end:
+                    v = take(raw, w * 4, raw2, w * 4, first, second, third, activation)
+                    if gradient and here >= real:
+                        v = u32(0), u32(0), u32(0), u32(0)
+                    deliver(v, mask, out, i64(here), part, ldm, ldo, masking, accumulate)
+
+    return apply

@@ -1,0 +1,200 @@
+"""Photos from uint8 to the network's input in one pass: sampling, blur, ground, mix, colour, cut-out, norm, packing.
+
+A lane computes some output pixels. The reference is `core.ops.photo.transform`; the row of numbers that steers a photo
+is described there. Output pixels have 4 or 8 channels (the last are zero), so that a convolution loads 16 bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import (
+    byte_to_float,
+    float_to_bits,
+    load1,
+    load_byte,
+    load_float,
+    pack_bf16,
+    shift_pair,
+    store2,
+    store4,
+)
+from core.gpu.kernels.parts.fragments import divide
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+PIXELS: Final = 4
+"""Pixels a thread, where there are many: what it must look up before its first one takes longer than a pixel."""
+
+ARGUMENTS: Final = (
+    *(types.uint64,) * 5,  # control block, place of the photos' address, rows, index, out (of the first pixel)
+    *(types.int32,) * 3,  # pixels of the output; its height, width
+    *(types.uint32,) * 2,  # fast division by its width
+    *(types.int32,) * 2,  # row pitch, photo pitch of out, in pixels
+    *(types.float32,) * 6,  # mean, 1 / deviation
+)
+
+
+@device_function
+def _two_pixels(at, six):
+    """Six bytes from any address, as float32: three aligned words instead of six bytes, up to 6 bytes behind them."""
+    start, bits = u64(at & u64(0xFFFFFFFFFFFFFFFC)), u32(u32(at & u64(3)) * u32(8))
+    w0, w1, w2 = load1(start), load1(u64(start + u64(4))), load1(u64(start + u64(8)))
+    low, high = shift_pair(w0, w1, bits), shift_pair(w1, w2, bits)
+    for i in range(4):
+        six[i] = byte_to_float(low, u32(0x7650 + i))
+    for i in range(2):
+        six[4 + i] = byte_to_float(high, u32(0x7650 + i))
+
+
+@device_function
+def _sample(photo, height, width, sx, sy, rgb, weight):
+    """Add ``weight`` times the bilinear value of each channel in 0..1; coordinates are clamped to the photo.
+
+    At the last column the pixel before it takes part with weight 0.
+    """
+    sx = min(max(sx, f32(0.0)), f32(width - 1))
+    sy = min(max(sy, f32(0.0)), f32(height - 1))
+    x0, y0 = i32(max(min(i32(sx), width - 2), 0)), i32(sy)
+    down = i32(width * 3) if y0 + 1 < height else i32(0)
+    fx, fy = f32(sx - f32(x0)), f32(sy - f32(y0))
+    at = u64(photo + u64(i32(i32(y0 * width) + x0) * 3))
+    scale = f32(weight / f32(255.0))
+    wa, wb = f32(f32(f32(1.0) - fy) * f32(f32(1.0) - fx)), f32(f32(f32(1.0) - fy) * fx)
+    wc, wd = f32(fy * f32(f32(1.0) - fx)), f32(fy * fx)
+    upper = cuda.local.array(6, dtype=types.float32)
+    lower = cuda.local.array(6, dtype=types.float32)
+    _two_pixels(at, upper)
+    _two_pixels(u64(at + u64(down)), lower)
+    for i in range(3):
+        top, bottom = f32(upper[i] * wa + upper[i + 3] * wb), f32(lower[i] * wc + lower[i + 3] * wd)
+        rgb[i] = f32(rgb[i] + scale * f32(top + bottom))
+
+
+@device_function
+def _table(source):
+    """Address, height and width as the control block has them."""
+    address = u64(u64(load1(source)) | u64(u64(load1(u64(source + u64(4)))) << u64(32)))
+    return address, i32(load1(u64(source + u64(8)))), i32(load1(u64(source + u64(12))))
+
+
+@device_function
+def _leaf_share(mask, tall, wide, mx, my):
+    """The bilinear value of a mask in 0..1; coordinates are clamped."""
+    mx = min(max(mx, f32(0.0)), f32(wide - 1))
+    my = min(max(my, f32(0.0)), f32(tall - 1))
+    x0, y0 = i32(mx), i32(my)
+    right, down = i32(1) if x0 + 1 < wide else i32(0), wide if y0 + 1 < tall else i32(0)
+    fx, fy = f32(mx - f32(x0)), f32(my - f32(y0))
+    at = u64(mask + u64(i32(i32(y0 * wide) + x0)))
+    a, b = f32(load_byte(at)), f32(load_byte(u64(at + u64(right))))
+    c, d = f32(load_byte(u64(at + u64(down)))), f32(load_byte(u64(at + u64(down + right))))
+    top, bottom = f32(a + f32(fx * f32(b - a))), f32(c + f32(fx * f32(d - c)))
+    return f32(f32(top + f32(fy * f32(bottom - top))) / f32(255.0))
+
+
+@device_function
+def _set_on_ground(source, row, h, w, x, y, sx, sy, rgb):
+    """Behind the leaf the colour becomes that of the row's ground."""
+    masks, tall, wide = _table(u64(source + u64(16)))
+    grounds, high, broad = _table(u64(source + u64(32)))
+    half = f32(0.5)
+    down, right = f32(f32(tall) / f32(h)), f32(f32(wide) / f32(w))
+    mask = u64(masks + u64(i64(row[25]) * tall * wide))
+    leaf = _leaf_share(mask, tall, wide, f32(f32(sx + half) * right - half), f32(f32(sy + half) * down - half))
+    for i in range(3):
+        rgb[i] = f32(rgb[i] * leaf)
+    ground = u64(grounds + u64((i64(row[24]) - i64(1)) * high * broad * 3))
+    gx = f32(row[26] * x + row[27] * y + row[28])
+    gy = f32(row[29] * x + row[30] * y + row[31])
+    _sample(ground, high, broad, gx, gy, rgb, f32(f32(1.0) - leaf))
+
+
+@device_function
+def _mix_with_other(source, h, w, row, x, y, share, rgb):
+    """The colour keeps this share of itself; the rest is another photo of the set."""
+    photos, high, broad = _table(source)
+    other = u64(photos + u64((i64(-row[24]) - i64(1)) * h * w * 3))
+    for i in range(3):
+        rgb[i] = f32(rgb[i] * share)
+    gx = f32(row[26] * x + row[27] * y + row[28])
+    gy = f32(row[29] * x + row[30] * y + row[31])
+    _sample(other, high, broad, gx, gy, rgb, f32(f32(1.0) - share))
+
+
+@device_function
+def _colour(source, mine, h, w, row, x, y, boxed, rgb):
+    """What the photo shows at (x, y) of the output, in 0..1: sampled, blurred, grounded or mixed, its colours moved.
+
+    boxed: whether (x, y) lies in the row's box, where of a mix the other photo alone is seen.
+    """
+    seen = cuda.local.array(3, dtype=types.float32)
+    for i in range(3):
+        seen[i] = f32(0.0)
+    sx = f32(row[0] * x + row[1] * y + row[2])
+    sy = f32(row[3] * x + row[4] * y + row[5])
+    blur, radius = row[18], row[19]
+    _sample(mine, h, w, sx, sy, seen, f32(f32(1.0) - f32(4.0) * blur) if blur > f32(0.0) else f32(1.0))
+    if blur > f32(0.0):
+        _sample(mine, h, w, f32(sx - radius), sy, seen, blur)
+        _sample(mine, h, w, f32(sx + radius), sy, seen, blur)
+        _sample(mine, h, w, sx, f32(sy - radius), seen, blur)
+        _sample(mine, h, w, sx, f32(sy + radius), seen, blur)
+    if row[24] > f32(0.0):
+        _set_on_ground(source, row, h, w, x, y, sx, sy, seen)
+    if row[24] < f32(0.0):
+        _mix_with_other(source, h, w, row, x, y, f32(0.0) if boxed else row[25], seen)
+    for i in range(3):
+        v = row[9 + 4 * i]
+        for j in range(3):
+            v = f32(v + row[6 + 4 * i + j] * seen[j])
+        rgb[i] = min(max(v, f32(0.0)), f32(1.0))
+
+
+def make_photo(element: int, channels: int, pixel: int) -> Any:
+    """The kernel for outputs of 3 channels or 1 (grey), `pixel` elements a pixel; grid: pixels, photos."""
+    HALF, GREY, EIGHT = element == 2, channels == 1, pixel == 8
+
+    def photo(
+        control, source, rows, index, out, total, height, width, w_mul, w_shift, ldr, ldn, m0, m1, m2, s0, s1, s2
+    ):
+        row = cuda.shared.array(32, dtype=types.float32)
+        t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
+        if t < 32:
+            row[t] = load_float(u64(rows + u64((i64(n) * 32 + t) * 4)))
+        cuda.syncthreads()
+        real = n < i32(load1(control))
+        address, h, w = _table(source)
+        which = i32(load1(u64(index + u64(i64(n) * 4)))) if real else i32(0)
+        mine = u64(address + u64(i64(which) * h * w * 3))
+        rgb = cuda.local.array(3, dtype=types.float32)
+        threads = i32(cuda.blockDim.x)
+        for at in range(i32(i32(cuda.blockIdx.x) * threads + t), total, i32(threads * i32(cuda.gridDim.x))):
+            oy = i32(divide(at, w_mul, w_shift))
+            ox = i32(at - oy * width)
+            for i in range(3):
+                rgb[i] = f32(0.0)
+            if real:
+                boxed = oy >= i32(row[20]) and oy < i32(row[22]) and ox >= i32(row[21]) and ox < i32(row[23])
+                _colour(source, mine, h, w, row, f32(ox), f32(oy), boxed, rgb)
+                if GREY:
+                    rgb[0] = f32(f32(0.299) * rgb[0] + f32(0.587) * rgb[1] + f32(0.114) * rgb[2])
+                rgb[0], rgb[1], rgb[2] = f32((rgb[0] - m0) * s0), f32((rgb[1] - m1) * s1), f32((rgb[2] - m2) * s2)
+                bare = boxed and row[24] >= f32(0.0)
+                for i in range(3):
+                    rgb[i] = f32(0.0) if bare or (GREY and i > 0) else rgb[i]
+            where, zero = i64(n) * ldn + i64(oy) * ldr + ox, u32(0)
+            target = u64(out + u64(where * (element * pixel)))
+            if HALF:
+                low, high = pack_bf16(rgb[0], rgb[1]), pack_bf16(rgb[2], f32(0.0))
+                if EIGHT:
+                    store4(target, low, high, zero, zero)
+                else:
+                    store2(target, low, high)
+            else:
+                store4(target, float_to_bits(rgb[0]), float_to_bits(rgb[1]), float_to_bits(rgb[2]), zero)
+                if EIGHT:
+                    store4(u64(target + u64(16)), zero, zero, zero, zero)
+
+    return photo

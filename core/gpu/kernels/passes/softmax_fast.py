@@ -1,0 +1,86 @@
+"""Softmax over the channels of each pixel, a warp a pixel, 16 bytes a lane; sums in float32. Not the loss's own
+(`head_fast`), which never writes the probabilities."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, types
+from core.gpu.compilation.ptx import load4, shuffle_xor, store4
+from core.gpu.kernels.parts.lanes import PACK, UNPACK, make_deliver
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+WARPS: Final = 8
+"""Pixels a block."""
+
+ARGUMENTS: Final = (
+    *(types.uint64,) * 4,  # x (its gradient: dy), y (gradient only), mask (0: none), out
+    *(types.int32,) * 3,  # pixels, channels, lanes a pixel
+    *(types.int32,) * 4,  # pixel pitches of x, y, mask, out
+    *(types.int32,) * 2,  # masking, accumulate
+)
+
+
+def make_softmax(element: int) -> Any:
+    """Forward: ``out = exp(x - max) / sum``; channels that only fill up 16 bytes become zero."""
+    unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
+
+    def softmax(x, y, mask, out, pixels, channels, lanes, ldx, ldy, ldm, ldo, masking, accumulate):
+        tid = i32(cuda.threadIdx.x)
+        t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
+        if row >= pixels:
+            return
+        value = cuda.local.array(VEC, dtype=types.float32)
+        top, total = f32(-3.0e38), f32(0.0)
+        for part in range(t, lanes, 32):
+            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+            for i in range(VEC):
+                top = max(top, value[i] if part * VEC + i < channels else top)
+        for step in range(5):
+            top = max(top, shuffle_xor(top, u32(1 << step)))
+        for part in range(t, lanes, 32):
+            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+            for i in range(VEC):
+                power = cuda.libdevice.expf(f32(value[i] - top))
+                total = f32(total + (power if part * VEC + i < channels else f32(0.0)))
+        for step in range(5):
+            total = f32(total + shuffle_xor(total, u32(1 << step)))
+        for part in range(t, lanes, 32):
+            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+            for i in range(VEC):
+                power = cuda.libdevice.expf(f32(value[i] - top))
+                value[i] = f32(power / total) if part * VEC + i < channels else f32(0.0)
+            v = pack(value)
+            store4(u64(out + u64((i64(row) * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
+
+    return softmax
+
+
+def make_softmax_gradient(element: int) -> Any:
+    """``dx = y (dy - sum(dy y))``, kept where the mask lets the gradient pass."""
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
+
+    def softmax_gradient(dy, y, mask, out, pixels, channels, lanes, ldx, ldy, ldm, ldo, masking, accumulate):
+        tid = i32(cuda.threadIdx.x)
+        t, row = i32(tid & 31), i32(i32(cuda.blockIdx.x) * WARPS + (tid >> 5))
+        if row >= pixels:
+            return
+        value = cuda.local.array(VEC, dtype=types.float32)
+        made = cuda.local.array(VEC, dtype=types.float32)
+        total = f32(0.0)
+        for part in range(t, lanes, 32):
+            unpack(load4(u64(dy + u64((i64(row) * ldx + part * VEC) * element))), value)
+            unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
+            for i in range(VEC):
+                total = f32(total + (f32(value[i] * made[i]) if part * VEC + i < channels else f32(0.0)))
+        for step in range(5):
+            total = f32(total + shuffle_xor(total, u32(1 << step)))
+        for part in range(t, lanes, 32):
+            unpack(load4(u64(dy + u64((i64(row) * ldx + part * VEC) * element))), value)
+            unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
+            for i in range(VEC):
+                value[i] = f32(made[i] * f32(value[i] - total)) if part * VEC + i < channels else f32(0.0)
+            deliver(pack(value), mask, out, i64(row), part, ldm, ldo, masking, accumulate)
+
+    return softmax_gradient

@@ -1,0 +1,285 @@
+"""The forward launches of a program, one or two a step, fused where steps allow it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from core.errors import KernelUnavailable
+from core.gpu.kernels.passes import head_fast
+from core.gpu.lowering import convolution, depthwise_steps, norm_steps, packing, pointwise_steps, pool_launches
+from core.gpu.lowering.frame import Frame
+from core.gpu.lowering.gradient_walk import shared_activation
+from core.gpu.lowering.hopper import point_steps as hopper_points
+from core.gpu.lowering.hopper import window_steps as hopper_windows
+from core.gpu.lowering.launch import Launch, Tensor, blocks_of
+from core.gpu.lowering.norm_pairs import expands, projects
+from core.gpu.lowering.plain_launches import (
+    bias_of,
+    combine_launch,
+    dropout_launch,
+    lanes_of,
+    photo_launch,
+    simple_launch,
+    softmax_launch,
+)
+from core.graph import PHOTO
+from core.ops.window import Window, read_window
+from core.program import Step, Value
+
+MERGED_PIXELS: Final = 6000
+"""Up to so many pixels both halves of a fire's expand are one launch (13 x 13, batch 32: 18 us against 22)."""
+
+MERGED_ON_HOPPER: Final = 3100
+"""The same where the 3x3 half has a kernel with `wgmma` (13 x 13, batch 32: 11 us beside the 1x1 half, merged 24)."""
+
+
+def forward_launches(frame: Frame) -> None:
+    """Write the photo's launch and those of every step."""
+    frame.add(photo_launch(frame))
+    steps = frame.program.steps
+    merged = False
+    for i, step in enumerate(steps):
+        following = steps[i + 1] if i + 1 < len(steps) else None
+        if merged:
+            merged = False
+        elif hopper_windows.pools_photo(frame, step, following):
+            assert following is not None
+            frame.add(hopper_windows.forward_pooled(frame, step, following))
+            merged = True
+        elif is_fire(step, following) and _is_small(frame, step):
+            assert following is not None
+            _expand(frame, step, following)
+            merged = True
+        else:
+            write_forward(frame, step, following)
+
+
+def is_fire(one: Step, three: Step | None) -> bool:
+    """A 1x1 and a 3x3 convolution of one input that fill neighbouring channels of one buffer."""
+    if three is None or one.op != "conv2d" or three.op != "conv2d" or one.inputs != three.inputs:
+        return False
+    first, second = read_window(one.attributes), read_window(three.attributes)
+    filters = one.output.shape[-1]
+    return (
+        first == Window((1, 1), (1, 1), (0, 0, 0, 0))
+        and second == Window((3, 3), (1, 1), (1, 1, 1, 1))
+        and one.attributes["groups"] == three.attributes["groups"] == 1
+        and one.inputs[0].buffer != PHOTO
+        and one.output.buffer == three.output.buffer
+        and one.output.channel + filters == three.output.channel
+        and one.activation == three.activation
+        and one.attributes["bias"] == three.attributes["bias"]
+        and filters % 64 == 0
+    )
+
+
+def _is_small(frame: Frame, step: Step) -> bool:
+    """Whether a fire's halves are better one launch: few pixels leave the GPU waiting for launches, not for work."""
+    height, width, _ = step.output.shape
+    limit = MERGED_ON_HOPPER if frame.hopper and frame.arithmetic == "bf16" else MERGED_PIXELS
+    return frame.batch * height * width <= limit
+
+
+def _expand(frame: Frame, one: Step, three: Step) -> None:
+    """Both expand layers of a fire in one launch."""
+    x, out = frame.image(one.inputs[0]), frame.image(one.output)
+    out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
+    window = read_window(three.attributes)
+    taps, point = packing.taps_of(x, window, False), packing.taps_of(x, read_window(one.attributes), False)
+    packs = [
+        frame.packed(
+            f"{s.node}.weight",
+            lambda s=s, t=t: packing.pack_forward(frame.filters(s), t, frame.element),  # type: ignore[misc]
+        )
+        for s, t in ((one, point), (three, taps))
+    ]
+    depth = packing.padded_depth(point.total, frame.element)
+    half = convolution.Half(packs[0], bias_of(frame, one), one.output.shape[-1], depth)
+    frame.add(
+        convolution.forward(
+            three.node, frame.arithmetic, frame.batch, x, out, window, taps, packs[1], bias_of(frame, three),
+            three.activation, half,
+        )
+    )
+
+
+def window_of(frame: Frame, step: Step) -> Window:
+    """A convolution's window; the photo's border stands for its padding."""
+    window = read_window(step.attributes)
+    if step.inputs[0].buffer != PHOTO:
+        return window
+    top, left = window.padding[0] - frame.border[0], window.padding[1] - frame.border[1]
+    return replace(window, padding=(top, left, 0, 0))
+
+
+def write_forward(frame: Frame, step: Step, following: Step | None) -> None:
+    """Write a step's launches; sums that the `following` batch norm wants are made on the way."""
+    if step.op not in ("conv2d", "dense") and any(value.buffer == PHOTO for value in step.inputs):
+        raise KernelUnavailable(
+            f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): its "
+            "pixels are framed and padded for them. Run this network with --device cpu."
+        )
+    if expands(frame, step):
+        pointwise_steps.expand(frame, step)
+    elif projects(frame, step):
+        pointwise_steps.project(frame, step)
+    elif step.op == "conv2d":
+        _convolve(frame, step, following)
+    elif step.op == "dense":
+        _dense(frame, step)
+    elif step.op in ("max_pool", "avg_pool"):
+        _pool(frame, step)
+    elif step.op == "batch_norm":
+        norm_steps.forward(frame, step)
+    elif step.op == "depthwise_conv2d":
+        depthwise_steps.forward(frame, step)
+    elif step.op == "softmax":
+        frame.add(softmax_launch(frame, step))
+    elif step.op == "global_avg_pool":
+        if not ends_in_head(frame, step):
+            _average(frame, step)
+    elif step.op == "dropout":
+        x, out = frame.image(step.inputs[0]), frame.image(step.output)
+        frame.add(dropout_launch(frame, step, "forward", x, out, None, "", False))
+    elif step.op in ("add", "relu", "relu6", "sigmoid", "concat"):
+        _combine(frame, step)
+    elif step.op != "softmax_cross_entropy":
+        raise KernelUnavailable(f"The GPU has no kernel for {step.op} ({step.node}).")
+
+
+def ends_in_head(frame: Frame, step: Step) -> bool:
+    """Whether a global average's output is the logits: the head computes it with the loss."""
+    return step.output == frame.program.output
+
+
+def feeds_statistics(step: Step, following: Step | None) -> bool:
+    """Whether the next step is a batch norm that wants sums of this step's output."""
+    return (
+        following is not None and following.op == "batch_norm" and not following.attributes["frozen"]
+        and following.inputs[0] == step.output and not step.activation
+    )  # fmt: skip
+
+
+def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    window, is_photo = window_of(frame, step), step.inputs[0].buffer == PHOTO
+    counted = frame.program.training and feeds_statistics(step, following)
+    launch = None
+    if is_photo:
+        launch = _photo_convolution(frame, step, x, out, window)
+    elif convolution.suits_halo(window) and not counted:
+        launch = hopper_windows.halo_forward(frame, step, x, out) or halo_forward(frame, step, x, out)
+    elif not counted:
+        launch = hopper_points.forward(frame, step, x, out)
+    if launch is None:
+        launch = plain_forward(frame, step, following if counted else None, x, out, window)
+    if is_fire(step, following):  # the 1x1 half runs beside the 3x3 half
+        frame.add(replace(launch, lane=1))
+        frame.join_after_next()
+    else:
+        frame.add(launch)
+
+
+def _photo_convolution(frame: Frame, step: Step, x: Tensor, out: Tensor, window: Window) -> Launch | None:
+    name, taps = f"{step.node}.weight", packing.taps_of(x, window, True)
+    weight = frame.packed(name, lambda: packing.pack_forward(frame.filters(step), taps, frame.element))
+    return convolution.forward_photo(
+        step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation,
+        frame.processors, frame.shared,
+    )
+
+
+def halo_forward(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
+    """The 3x3 convolution with its pixels in shared memory; None where channels or memory do not suit it."""
+    name, size = f"{step.node}.weight", convolution.channel_bytes(x.padded, frame.element, out.padded)
+    if not size:
+        return None
+    weight = frame.packed(
+        f"halo:{name}", lambda: packing.pack_halo([frame.filters(step)], size, frame.element, False)
+    )
+    launch = convolution.halo(
+        step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, bias_of(frame, step), step.activation,
+        None, "", False, 0, size,
+    )  # fmt: skip
+    return launch if launch.shared <= frame.shared else None
+
+
+def plain_forward(
+    frame: Frame, step: Step, counting: Step | None, x: Tensor, out: Tensor, window: Window
+) -> Launch:
+    """The implicit product, with the sums of the batch norm `counting` if there is one."""
+    name, taps = f"{step.node}.weight", packing.taps_of(x, window, step.inputs[0].buffer == PHOTO)
+    weight = frame.packed(name, lambda: packing.pack_forward(frame.filters(step), taps, frame.element))
+    launch = convolution.forward(
+        step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation,
+        statistics=int(counting is not None), photos=frame.places.control,
+    )
+    if counting is None:
+        return launch
+    sums = frame.use(f"sums:{counting.node}", 8 * launch.grid[0] * out.padded)
+    values = list(launch.values)
+    values[convolution.STATISTICS] = sums
+    return replace(launch, values=tuple(values))
+
+
+def pack_dense(frame: Frame, step: Step, places: np.ndarray, length: int) -> np.ndarray:
+    """A dense layer's weights as 1x1 filters ``(units, 1, 1, length)``: features at the places they have in memory."""
+    indices = frame.indices(f"{step.node}.weight")
+    wide = np.full((len(indices), 1, 1, length), -1, np.int32)
+    wide[:, 0, 0, places] = indices
+    return wide
+
+
+def _dense(frame: Frame, step: Step) -> None:
+    (x, places), out = frame.flat(step.inputs[0]), frame.image(step.output)
+    window = Window((1, 1), (1, 1), (0, 0, 0, 0))
+    taps = packing.taps_of(x, window, False)
+    name = f"{step.node}.weight"
+    weight = frame.packed(
+        name, lambda: packing.pack_forward(pack_dense(frame, step, places, x.channels), taps, frame.element)
+    )
+    frame.add(
+        convolution.forward(
+            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step),
+            step.activation,
+        )
+    )
+
+
+def _pool(frame: Frame, step: Step) -> None:
+    if step.op == "avg_pool":
+        frame.add(pool_launches.average_forward(frame, step))
+    else:
+        frame.add(pool_launches.max_forward(frame, step, shared_activation(frame, step.inputs[0]) or ""))
+
+
+def _average(frame: Frame, step: Step) -> None:
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    hw, lanes = x.height * x.width, lanes_of(x)
+    frame.add(
+        simple_launch(
+            step.node, "forward", "fused", "passes.head_fast", "make_average", (frame.element,),
+            head_fast.POOL_ARGUMENTS, (blocks_of(lanes, 32), frame.batch, 1), (32, 8, 1),
+            (x.address, out.address, 0, hw, lanes, x.pitch, out.pitch, 0, 0, 0, 1 / hw),
+        )
+    )
+
+
+def _combine(frame: Frame, step: Step) -> None:
+    if step.op == "concat":
+        channel = 0
+        for value in step.inputs:
+            part = Value(step.output.buffer, value.shape, step.output.channel + channel)
+            frame.add(combine_launch(frame, step.node, "forward", "sum", frame.image(value), None, frame.image(part)))
+            channel += value.shape[-1]
+        return
+    kind = "sigmoid" if step.op == "sigmoid" else "sum"
+    activation = step.op if step.op in ("relu", "relu6") else step.activation
+    a = frame.image(step.inputs[0])
+    b = frame.image(step.inputs[1]) if len(step.inputs) > 1 else None
+    frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), activation))
+
+

@@ -1,0 +1,32 @@
+"""The lists of launches a plan captures: a prediction, or a step's gradient and update, apart and in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core.gpu.lowering.frame import Frame, Places
+from core.gpu.lowering.launch import Launch
+from core.gpu.lowering.update_steps import UpdateArrays, pack_launch, result_launches, update_launch
+from core.gpu.lowering.walk import walk
+from core.ops.update import Optimizer
+
+
+def write_lists(frame: Frame, where: Places, at: Mapping[str, int], optimizer: Optimizer) -> dict[str, list[Launch]]:
+    """Every list by name, with real addresses: `where` for the frame's arrays, `at` for the optimizer's."""
+    training = frame.program.training
+    frame.restart(where)
+    walk(frame, training, False)
+    lists = {"pack": [pack_launch(frame)]}
+    if not training:
+        return {**lists, "predict": frame.launches}
+    first = frame.launches
+    frame.restart(where)
+    walk(frame, True, True)
+    arrays = UpdateArrays(at["first"], at.get("second", 0), at.get("average", 0), at["roles"], at["sums"], at["answer"])
+    count = frame.layout.trained
+    end = result_launches(where, count, frame.batch, arrays)
+    update = [update_launch(where, count, frame.processors, optimizer, arrays), pack_launch(frame)]
+    return {
+        **lists, "gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update,
+        "step": [*first, *end, *update],
+    }  # fmt: skip

@@ -1,0 +1,251 @@
+"""Which tile a matrix kernel runs with: that of the nearest shape in a measured table (`tiles.json`).
+
+The table holds the fastest of some ten tiles for every layer of SqueezeNet 1.0 on one H200, batch 32 and 256. A shape
+not in it takes the tile of the nearest one, by ratios of columns, depth of the sum and rows, that wastes little.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import log2
+from pathlib import Path
+from typing import Final, final
+
+from core.gpu.kernels.hopper.halo_boxes import HaloBoxes
+from core.gpu.kernels.hopper.row_gradient_boxes import RowBoxes
+from core.gpu.kernels.parts.tile import Tile
+
+MINIMUM_PIXELS: Final = 256
+"""A split of the weight gradient sums at least so many pixels: below, writing partial results costs more."""
+
+MEASURED_BATCH: Final = 256
+"""Photos of the measured weight gradients by rows, whose tile follows from the size of a map."""
+
+WASTE: Final = 1.35
+"""Columns computed over columns needed that a tile may have, where another fits better."""
+
+
+FMA_FRAGMENTS: Final = 8
+"""Fragments of 16 x 8 sums that a warp may hold beside the factors it asks its lanes for: above, they spill."""
+FMA_THREADS: Final = 256
+"""Threads of a block that leave each one 255 registers."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured shape: outputs ``rows x columns`` of a sum over `depth`."""
+
+    arithmetic: str
+    direction: str
+    rows: int
+    columns: int
+    depth: int
+    splits: int
+    tile: tuple[int, ...]
+    microseconds: float
+
+    @property
+    def pace(self) -> float:
+        """Microseconds a row of outputs took."""
+        return self.microseconds / self.rows
+
+    def distance(self, rows: int, columns: int, depth: int) -> float:
+        """How different the shapes are; columns decide most."""
+        return (
+            2 * abs(log2(self.columns / columns)) + abs(log2(self.depth / depth)) + 0.5 * abs(log2(self.rows / rows))
+        )
+
+
+@cache
+def _rows(arithmetic: str, direction: str) -> tuple[Row, ...]:
+    measured = "float32" if arithmetic in ("tf32", "fma") else arithmetic
+    text = (Path(__file__).with_name("tiles.json")).read_text(encoding="utf-8")
+    found = []
+    for raw in json.loads(text):
+        if (raw["arithmetic"], raw["direction"]) == (measured, direction):
+            shape, tile = (raw["rows"], raw["columns"], raw["depth"]), tuple(raw["tile"])
+            if arithmetic == "fma":
+                fitted = _tile(arithmetic, *tile)
+                if fitted.threads > FMA_THREADS:
+                    continue
+                tile = fitted.numbers
+            found.append(Row(arithmetic, direction, *shape, raw["splits"], tile, raw["microseconds"]))
+    return tuple(found)
+
+
+def _tile(arithmetic: str, *numbers: int) -> Tile:
+    """The tile, without tensor cores with two stages, one block and more warps.
+
+    So its rings fit into Turing's 64 KiB, where nothing is copied ahead anyway, and its sums into the registers.
+    """
+    tile = Tile(*numbers)
+    if arithmetic != "fma":
+        return tile
+    tile = replace(tile, stages=2, blocks=1)
+    while tile.fragments[0] * tile.fragments[1] > FMA_FRAGMENTS:
+        if tile.fragments[0] % 2 == 0:
+            tile = replace(tile, warp_rows=2 * tile.warp_rows)
+        else:
+            tile = replace(tile, warp_columns=2 * tile.warp_columns)
+    return tile
+
+
+def _nearest(arithmetic: str, direction: str, rows: int, columns: int, depth: int) -> Iterator[Row]:
+    yield from sorted(_rows(arithmetic, direction), key=lambda r: r.distance(rows, columns, depth))
+
+
+def forward(arithmetic: str, rows: int, columns: int, depth: int, half: int = 0) -> Tile:
+    """For ``rows x columns`` outputs of a sum over `depth`; the first `half` columns are a fire's 1x1 filters."""
+    for row in _nearest(arithmetic, "fire_forward" if half else "forward", rows, columns, depth):
+        if _fits(row.tile[1], columns) and half % row.tile[1] == 0:
+            return Tile(*row.tile)
+    return _tile(arithmetic, 64, 64, 64, 3, 2, 2, 4)
+
+
+def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile:
+    """For the input gradient of the same kind."""
+    for row in _nearest(arithmetic, "backward_input", rows, columns, depth):
+        if _fits(row.tile[1], columns):
+            return Tile(*row.tile)
+    return _tile(arithmetic, 128, 64, 64, 3, 4, 2, 2)
+
+
+def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int, size: int) -> Tile:
+    """For a 3x3 convolution with its pixels in shared memory, `size` bytes of a channel block."""
+    for row in _nearest(arithmetic, f"halo_{direction}", rows, columns, channels):
+        tile = Tile(*row.tile)
+        if tile.depth == size and _fits(tile.columns, columns):
+            return tile
+    return _tile(arithmetic, 128, 64 if columns > 32 else 32 if columns > 16 else 16, size, 2, 4, 1)
+
+
+def prefers_halo(arithmetic: str, rows: int, columns: int, channels: int, depth: int) -> bool:
+    """Whether an input gradient was faster with its pixels in shared memory, at the nearest measured shape."""
+    near = next(_nearest(arithmetic, "halo_backward_input", rows, columns, channels), None)
+    plain = next(_nearest(arithmetic, "backward_input", rows, columns, depth), None)
+    return near is not None and plain is not None and near.pace < plain.pace
+
+
+def resident_halo(rows: int, columns: int, channels: int) -> Tile | None:
+    """For Hopper's 3x3 convolution with filters in shared memory, in bf16; None where no measured tile divides it."""
+    for row in _nearest("bf16", "resident_forward", rows, columns, channels):
+        tile = Tile(*row.tile)
+        if tile.depth == 2 * channels and columns % tile.columns == 0:
+            return tile
+    return None
+
+
+def parts_backward_input(rows: int, columns: int, channels: int) -> Tile | None:
+    """For Hopper's input gradient of a fire, in bf16; None where another kernel was faster at the nearest shape.
+
+    `rows` are pixels; channels are those of one half of the fire.
+    """
+    row = next(_nearest("bf16", "parts_backward_input", rows, columns, channels))
+    others = (
+        next(_nearest("bf16", "halo_backward_input", rows, columns, channels)),
+        next(_nearest("bf16", "backward_input", rows, columns, 10 * channels)),
+    )
+    tile = Tile(*row.tile)
+    suits = 2 * channels % tile.depth == 0 and columns == tile.columns
+    return tile if suits and all(row.pace < o.pace for o in others) else None
+
+
+def row_boxes(batch: int, height: int, width: int, filters: int, channels: int) -> RowBoxes | None:
+    """For Hopper's weight gradient of a 3x3 convolution of so large maps, in bf16; measured at batch 256.
+
+    None where the common kernel was faster at the nearest shape, and for less than half as many pixels: at batch 32
+    blocks that fill a multiprocessor each held up the input gradients beside them.
+    """
+    measured, depth = MEASURED_BATCH * height * width, 9 * channels
+    row = next(_nearest("bf16", "row_boxes_backward_weight", measured, filters, depth), None)
+    if row is None or row.depth != depth or 2 * batch * height * width < row.rows:
+        return None
+    shape = RowBoxes(*row.tile).fitted(height, width)
+    suits = filters % (64 * shape.tiles) == 0 and shape.suits(height, width)
+    return shape if suits and _is_faster(row, [("backward_weight", filters, depth)], measured) else None
+
+
+def halo_boxes(batch: int, height: int, width: int, columns: int, channels: int) -> HaloBoxes | None:
+    """For Hopper's input gradient of a fire by boxes, in bf16; columns are the input's channels, channels one half's.
+
+    None where it was not measured or another kernel was faster, and for less than half as many pixels as measured.
+    """
+    pixels = batch * height * width
+    near = _nearest("bf16", "halo_boxes_backward_input", pixels, columns, channels)
+    found = [r for r in near if (r.columns, r.depth) == (columns, channels)]
+    row = min(found, key=lambda r: HaloBoxes(*r.tile).pitch != width + 1, default=None)  # rather one of such photos
+    if row is None or 2 * pixels < row.rows:
+        return None
+    shape = HaloBoxes(*row.tile).fitted(height, width)
+    others = [
+        (direction, columns, depth)
+        for direction, depth in (
+            ("parts_backward_input", channels),
+            ("halo_backward_input", channels),
+            ("backward_input", 10 * channels),
+        )
+    ]
+    suits = shape.suits(height, width)
+    return shape if suits and all(_is_faster(row, [other], pixels) for other in others) else None
+
+
+def boxes_forward(rows: int, columns: int, channels: int) -> Tile | None:
+    """For Hopper's 1x1 convolution by the copy engine, in bf16; None where not measured or not faster so far."""
+    row = _measured("boxes_forward", rows, columns, channels)
+    return row and _faster(row, [("forward", columns, channels)], rows)
+
+
+def boxes_gradients(rows: int, channels: int, filters: int) -> Tile | None:
+    """For both gradients of a 1x1 convolution in one pass on Hopper, in bf16; None where two passes were faster."""
+    row = _measured("boxes_gradients", rows, channels, filters)
+    return row and _faster(row, [("backward_input", channels, filters), ("backward_weight", filters, channels)], rows)
+
+
+def boxes_filters(rows: int, filters: int, channels: int) -> Tile | None:
+    """For the filters' gradient of a 1x1 convolution of few channels on Hopper, in bf16; None where not faster."""
+    row = _measured("boxes_filters", rows, filters, channels)
+    return row and _faster(row, [("backward_weight", filters, channels)], rows)
+
+
+def _measured(direction: str, rows: int, columns: int, depth: int) -> Row | None:
+    """The row of these very columns and depth whose number of rows is nearest."""
+    found = (r for r in _nearest("bf16", direction, rows, columns, depth) if (r.columns, r.depth) == (columns, depth))
+    return next(found, None)
+
+
+def _faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> Tile | None:
+    """Its tile, if it is faster."""
+    return Tile(*row.tile) if _is_faster(row, others, rows) else None
+
+
+def _is_faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> bool:
+    """Whether it took less time a pixel than the `others` together; each a direction, its columns and depth."""
+    nearest = [next(_nearest("bf16", direction, rows, *shape)) for direction, *shape in others]
+    return row.pace < sum(other.pace for other in nearest)
+
+
+def _fits(tile: int, columns: int) -> bool:
+    return -(-columns // tile) * tile <= max(WASTE * columns, 16)
+
+
+def backward_weight(
+    arithmetic: str, pixels: int, filters: int, depth: int, processors: int
+) -> tuple[Tile, int]:
+    """Tile, and into how many parts the pixels are split, for a gradient of ``filters x depth`` weights."""
+    for row in _nearest(arithmetic, "backward_weight", pixels, filters, depth):
+        tile = Tile(*row.tile)
+        if -(-filters // tile.rows) * tile.rows <= max(2 * filters, 16):
+            splits = row.splits if row.distance(pixels, filters, depth) < 0.1 else 0
+            return tile, splits or _splits(pixels, filters, depth, tile, processors)
+    tile = _tile(arithmetic, 64, 128, 32, 3, 2, 4, 2)
+    return tile, _splits(pixels, filters, depth, tile, processors)
+
+
+def _splits(pixels: int, filters: int, depth: int, tile: Tile, processors: int) -> int:
+    """Enough parts to fill the GPU twice, each with enough pixels."""
+    across = -(-filters // tile.rows) * -(-depth // tile.columns)
+    return max(1, min(2 * processors // across, pixels // MINIMUM_PIXELS))

@@ -1,0 +1,117 @@
+"""The fast plan's kernels as rows of the table, each run by itself (`core.gpu.rows.single_step`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.errors import KernelUnavailable
+from core.gpu.driver.hosted import hosted
+from core.gpu.lowering import convolution
+from core.gpu.lowering.forward_steps import halo_forward, plain_forward, window_of
+from core.gpu.lowering.frame import Frame
+from core.gpu.rows import single_step, update_row
+from core.gpu.rows.single_step import Write
+from core.ops.registry import Kernel, Tolerance
+from core.ops.update import OPTIMIZERS
+from core.ops.window import read_window
+from core.program import Step
+
+THREE_PRODUCTS: Final = Tolerance(1e-5)
+"""float32 as three tf32 products; sums of some thousand terms."""
+
+LONG: Final = Tolerance(1e-4)
+"""Sums over all pixels of a batch."""
+
+EXACT: Final = Tolerance(1e-6)
+
+WRITES: Final = {
+    "forward": ("out", *single_step.UPDATED), "backward_input": ("dx", "dx2"), "backward_weight": ("dweight", "dbias"),
+}  # fmt: skip
+
+
+def write_implicit(frame: Frame, step: Step) -> None:
+    """The implicit product, whatever the window."""
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    frame.add(plain_forward(frame, step, None, x, out, window_of(frame, step)))
+
+
+def write_halo(frame: Frame, step: Step) -> None:
+    """The kernel with pixels in shared memory, or a refusal."""
+    if not convolution.suits_halo(read_window(step.attributes)):
+        raise KernelUnavailable("The halo kernel computes 3x3 windows of stride 1 with a border of 1.")
+    launch = halo_forward(frame, step, frame.image(step.inputs[0]), frame.image(step.output))
+    if launch is None:
+        raise KernelUnavailable(
+            "The halo kernel takes channels in blocks of 32 bytes, 16 filters or more, and rows that fit into shared "
+            "memory."
+        )
+    frame.add(launch)
+
+
+def fast_row(
+    op: str, direction: str, algorithm: str, write: Write, idea: str, tolerance: Tolerance = EXACT
+) -> Kernel:
+    """One row; it refuses what its launches cannot be written for, and gradients of fused activations."""
+    run = hosted(single_step.launcher(direction, write), *WRITES[direction])
+    return Kernel(op, direction, "cuda", algorithm, run, idea, tolerance, single_step.refuses(write))
+
+
+def both(op: str, idea: str, back: str) -> tuple[Kernel, Kernel]:
+    """Forward and input gradient of an op without parameters, as the plan runs them."""
+    return (
+        fast_row(op, "forward", "fused", single_step.forward, idea),
+        fast_row(op, "backward_input", "fused", single_step.backward_input, back),
+    )
+
+
+PRODUCTS: Final = tuple(
+    row
+    for op, idea in (("conv2d", "implicit product"), ("dense", "product"))
+    for row in (
+        fast_row(op, "forward", "tensor_core", write_implicit if op == "conv2d" else single_step.forward,
+                 f"{idea} by mma.sync, pixels through a cp.async ring, bias and ReLU on the way out", THREE_PRODUCTS),
+        fast_row(op, "backward_input", "tensor_core", single_step.backward_input,
+                 f"the same {idea} with the filters turned around", THREE_PRODUCTS),
+        fast_row(op, "backward_weight", "tensor_core", single_step.backward_weight,
+                 "sum over pixels split between blocks, parts added in order; the bias is one more product with ones",
+                 LONG),
+    )
+)  # fmt: skip
+
+NORMS: Final = (
+    fast_row("batch_norm", "forward", "fused", single_step.forward,
+             "partial sums of slices, added in order; then one pass, activation on the way out", LONG),
+    fast_row("batch_norm", "backward_input", "fused", single_step.backward_input,
+             "dx = a dy + b x + c, its factors from sums of dy and dy x (timed with the statistics of x)", LONG),
+    fast_row("batch_norm", "backward_weight", "fused", single_step.backward_weight,
+             "partial sums of dy and dy x, added in order (timed with the statistics of x)", LONG),
+)  # fmt: skip
+
+UPDATES: Final = tuple(
+    Kernel(op, "update", "cuda", "fused", hosted(update_row.launch, *update_row.WRITES),
+           "decay, moments, step and average in one pass; the gradient's norm before it, for clipping", EXACT,
+           lambda case: None)
+    for op in OPTIMIZERS
+)  # fmt: skip
+
+ROWS: Final = (
+    *PRODUCTS,
+    fast_row("conv2d", "forward", "halo", write_halo,
+             "3x3: each pixel and its neighbours are loaded once, the nine taps are offsets", THREE_PRODUCTS),
+    *both("max_pool", "16 bytes of channels a lane; in training the winner's place is kept as a byte",
+          "a lane gathers for a stride x stride block by the winners' places (timed with the pass that keeps them)"),
+    *both("avg_pool", "16 bytes of channels a lane", "a lane gathers its share of every window that saw it"),
+    *both("global_avg_pool", "eight rows of lanes a photo meet in shared memory", "a block a photo spreads evenly"),
+    *both("softmax", "a warp a pixel, 16 bytes a lane", "a warp a pixel, one sum"),
+    *both("relu", "16 bytes a lane", "16 bytes a lane, masked by the output"),
+    *both("relu6", "16 bytes a lane", "16 bytes a lane, masked by the output"),
+    *both("sigmoid", "16 bytes a lane", "16 bytes a lane"),
+    *both("add", "16 bytes a lane, activation on the way out", "16 bytes a lane"),
+    *both("dropout", "16 bytes a lane; every channel computes its own random bits", "the same bits again, no mask"),
+    *NORMS,
+    fast_row("softmax_cross_entropy", "forward", "fused", single_step.loss,
+             "a block a photo: scores, loss and hit in shared memory", LONG),
+    fast_row("softmax_cross_entropy", "backward_input", "fused", single_step.loss_gradient,
+             "the loss and its gradient (dy is 1) in one launch", LONG),
+    *UPDATES,
+)  # fmt: skip
