@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
+from core.cpu.peak import Peak, measure_peak
 from core.cpu.records import Record
 from core.device import KernelTime
 from core.ops.contract import Cost
@@ -13,12 +14,6 @@ from core.program import Program
 
 REPEATS: Final = 3
 """Each kernel runs so often; the fastest counts, because other programs only ever slow it down."""
-
-PEAK_GFLOPS: Final = 225.0
-"""Of one core, the register tile in a loop (AVX-512, Zen 5): what `floor_ms` divides by."""
-
-BANDWIDTH_GB: Final = 20.0
-"""Of one core, from memory."""
 
 WORKERS: Final = ("tiled", "fused")
 """The kernel that does a layer's arithmetic is the first of these that the pass has."""
@@ -34,10 +29,10 @@ def time_records(
         key = (record.layer, record.direction, record.name)
         spent[key] = spent.get(key, 0.0) + best
     cost = {step.node: step.cost for step in program.steps}
-    return [
-        _kernel_time(key, seconds, cost.get(key[0]) if does_the_work(key, spent) else None, photos, threads)
-        for key, seconds in spent.items()
-    ]
+    work = {key: cost[key[0]] for key in spent if key[0] in cost and does_the_work(key, spent)}
+    reached = max((cost.flops * photos / spent[key] / 1e9 for key, cost in work.items()), default=0.0)
+    peak = measure_peak(threads).at_least(reached)
+    return [_kernel_time(key, seconds, work.get(key), photos, peak) for key, seconds in spent.items()]
 
 
 def does_the_work(key: tuple[str, str, str], kernels: Container[tuple[str, str, str]]) -> bool:
@@ -53,8 +48,7 @@ def _seconds(run: Callable[[int], None], index: int) -> float:
 
 
 def _kernel_time(
-    key: tuple[str, str, str], seconds: float, work: Cost | None, photos: int, threads: int
+    key: tuple[str, str, str], seconds: float, work: Cost | None, photos: int, peak: Peak
 ) -> KernelTime:
     flops, size = (work.flops * photos, work.bytes * photos) if work is not None else (0, 0)
-    floor = max(flops / (PEAK_GFLOPS * 1e6), size / (BANDWIDTH_GB * 1e6)) / threads
-    return KernelTime(*key, 1e3 * seconds, flops, size, floor)
+    return KernelTime(*key, 1e3 * seconds, flops, size, peak.floor_ms(flops, size))
