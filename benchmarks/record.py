@@ -12,7 +12,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
+
+from core.cores import usable_cores
+from core.cpu.level import LEVELS, choose_level
+
 FOLDER = Path(__file__).parent / "results"
+WIDEST = next(iter(LEVELS))
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "torch", "onnxruntime")
 
 
@@ -60,7 +66,7 @@ def write_results(
         written.sort(key=lambda row: order.index(row["name"]) if row["name"] in order else len(order))
     result = {
         "benchmark": name,
-        "machine": {"name": machine, "processor": processor(), "cores": _cores(), "system": platform.platform()},
+        "machine": {"name": machine, "processor": processor(), "cores": usable_cores(), "system": platform.platform()},
         "versions": found,
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -105,15 +111,12 @@ def processor() -> str:
 
 
 def machine_name() -> str:
-    """A short name for file names, such as ``amd-epyc-2``: processor and cores."""
+    """A short name for file names, such as ``amd-epyc-2`` or ``amd-epyc-avx2-2``: processor, vector instructions where
+    they are less than AVX-512 (clouds call processors of both kinds by one name), cores."""
     words = processor().lower().replace("(r)", "").replace("(tm)", "").split()
-    return "-".join([*(w for w in words[:3] if w.isalnum()), str(_cores())])
-
-
-def _cores() -> int:
-    import os
-
-    return os.cpu_count() or 1
+    level = choose_level("", llvmlite.binding.get_host_cpu_features()).name
+    less = [] if level == WIDEST else [level]
+    return "-".join([*(w for w in words[:3] if w.isalnum()), *less, str(usable_cores())])
 
 
 def versions() -> dict[str, str]:

@@ -49,3 +49,14 @@ def test_without_an_order_a_file_is_of_one_run(folder):
     write_results("sweep", rows("a"), "box")
     path = write_results("sweep", rows("b"), "box")
     assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["b"]
+
+
+@pytest.mark.parametrize(("features", "name"), [
+    (("avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"), "amd-epyc-4"),
+    (("avx2", "fma"), "amd-epyc-avx2-4"), (("sse2",), "amd-epyc-portable-4"),
+])  # fmt: skip
+def test_processors_of_one_name_and_other_instructions_have_results_of_their_own(monkeypatch, features, name):
+    monkeypatch.setattr(record, "processor", lambda: "AMD EPYC")
+    monkeypatch.setattr(record, "usable_cores", lambda: 4)
+    monkeypatch.setattr(record.llvmlite.binding, "get_host_cpu_features", lambda: dict.fromkeys(features, True))
+    assert record.machine_name() == name
