@@ -36,6 +36,7 @@ class Actions:
     paste: QAction
     camera: QAction
     choose_model: QAction
+    export_model: QAction
     export_csv: QAction
     export_html: QAction
     export_pdf: QAction
@@ -76,6 +77,7 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "paste": (tr("P&aste a picture"), Keys.Paste, tr("Diagnose the picture in the clipboard")),
         "camera": (tr("Take a photo with the &camera…"), "Ctrl+K", tr("Diagnose a leaf held to the camera")),
         "choose_model": (tr("Choose the &model…"), "Ctrl+M", tr("The model file to diagnose with")),
+        "export_model": (tr("Export the m&odel as ONNX…"), "Ctrl+Shift+M", tr("The model in use, for other programs")),
         "export_csv": (tr("Export &CSV…"), "Ctrl+E", tr("All results as a table")),
         "export_html": (tr("Export &report…"), "Ctrl+Shift+E", tr("All results with pictures, as one HTML page")),
         "export_pdf": (tr("Export P&DF…"), "Ctrl+Alt+E", tr("All results with pictures, to print or to send")),
@@ -105,7 +107,7 @@ MENUS: Final = {
     "&File": ("open_folder", "open_manifest", "open_demo", "", "export_csv", "export_html", "export_pdf", "", "quit"),
     "&Edit": ("undo", "redo", "", "find", "", "exclude", "include", "", "paste"),
     "&Training": ("start", "pause", "go_on", "stop", "", "run_report", "run_pdf"),
-    "&Diagnosis": ("diagnose_photos", "diagnose_folder", "paste", "camera", "", "choose_model"),
+    "&Diagnosis": ("diagnose_photos", "diagnose_folder", "paste", "camera", "", "choose_model", "export_model"),
     "&View": (*GROUPS[0], "", *GROUPS[1], "", *GROUPS[2]),
     "&Help": ("open_log", "about"),
 }

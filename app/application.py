@@ -103,7 +103,9 @@ class Program:
         self.exports, self.prints = Writing(application), Writing(application)
         self.first = FirstInstance(application)
         self.window = MainWindow(self.theme)
-        self.photo_commands = PhotoCommands(self.window, self.settings, self.diagnosis)
+        self.photo_commands = PhotoCommands(
+            self.window, self.settings, self.diagnosis, self.document, self.exports
+        )
         pictures = (self.thumbnails, self.photos)
         self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures, self.prints)
         self.commands = Commands(

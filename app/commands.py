@@ -48,7 +48,8 @@ class Commands(QObject):
         window.dropped.connect(self.open)
         window.set_close_question(self._may_close)
         window.closing.connect(self._on_closing)
-        document.opened.connect(lambda: settings.add_recent(document.source))
+        document.given_up.connect(self._give_up_demo)
+        document.opened.connect(self._on_opened)
         session.state_changed.connect(self._on_state)
         self._wire()
 
@@ -100,6 +101,16 @@ class Commands(QObject):
         if kind == "theme":
             self._theme.set(name)
 
+    def _on_opened(self) -> None:
+        """Photos without classes were perhaps brought for an answer, not to learn from."""
+        source, table = self._document.source, self._document.table
+        self._settings.add_recent(source)
+        if table is not None and len(table.classes) == 1 and Path(source).is_dir():
+            text = tr("All these photos are of one class. A network learns from two or more; what these leaves have, a "
+                      "diagnosis says.")  # fmt: skip
+            notice = self._window.place("dataset").notice
+            notice.tell(text, tr("Diagnose them"), lambda: self._photos.diagnose([source]))
+
     def _on_state(self, state: State) -> None:
         if state is State.IDLE and self._quitting:
             self._window.close()
@@ -126,7 +137,7 @@ class Commands(QObject):
         """Draw the demo photos in a process of their own (or find them), then open them."""
         if self._demo is not None:
             return
-        self._document.opening.emit(tr("demo photos"))
+        self._document.drawing.emit(0, 0)
         thread = ProcessThread(command("demo"), json.loads, self)
         thread.bundle.connect(self._on_demo)
         thread.ended.connect(self._on_demo_ended)
@@ -142,10 +153,10 @@ class Commands(QObject):
             elif "failed" in answer:
                 self._document.failed.emit(answer["failed"], "")
             else:
-                self._document.progress.emit(answer["done"], answer["total"])
+                self._document.drawing.emit(answer["done"], answer["total"])
 
     def _give_up_demo(self) -> None:
-        """Other photos are opened: the demo's, still being drawn, must not take their place."""
+        """The demo's photos, still being drawn, are not wanted: other ones are opened, or nobody waits for them."""
         if self._demo is not None:
             self._demo.bundle.disconnect(self._on_demo)
             self._demo.kill()

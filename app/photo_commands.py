@@ -14,25 +14,35 @@ from app.main_window import MainWindow
 from app.settings import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
+from app.viewmodels.document import Document
 from app.viewmodels.run_list import list_runs
+from app.viewmodels.writing import Writing
 from core.data.endings import ENDINGS
 from core.storage import unused
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(ENDINGS))
 
 
+def no_model() -> str:
+    return tr("There is no model to diagnose with yet: train one first, or choose a model file.")
+
+
 @final
 class PhotoCommands(QObject):
     """Connected to the actions once; every method is one thing a person can do."""
 
-    def __init__(self, window: MainWindow, settings: Settings, diagnosis: DiagnosisModel) -> None:
+    def __init__(
+        self, window: MainWindow, settings: Settings, diagnosis: DiagnosisModel, document: Document, exports: Writing
+    ) -> None:
         super().__init__(window)
         self._window, self._settings, self._diagnosis = window, settings, diagnosis
+        self._document, self._exports = document, exports
         actions = window.actions_
         for action, act in (
             (actions.diagnose_photos, self._on_diagnose_photos), (actions.diagnose_folder, self._on_diagnose_folder),
             (actions.paste, self._on_paste), (actions.camera, self._on_camera),
             (actions.choose_model, self._on_choose_model), (actions.go_diagnose, self.find_model),
+            (actions.export_model, self._on_export_model),
         ):  # fmt: skip
             action.triggered.connect(lambda _=False, act=act: act())
         for action in (actions.export_csv, actions.export_html, actions.export_pdf):
@@ -45,7 +55,7 @@ class PhotoCommands(QObject):
         if not self._diagnosis.model_path:
             self.find_model()
         if not self._diagnosis.model_path:
-            panel.notice.alarm(tr("There is no model to diagnose with yet: train one first, or choose a model file."))
+            panel.notice.alarm(no_model())
             return
         self._diagnosis.add(found)
 
@@ -69,6 +79,29 @@ class PhotoCommands(QObject):
         found, _ = QFileDialog.getOpenFileName(self._window, tr("Choose a model"), str(paths.folder("runs")), kinds)
         if found:
             self.use_model(found)
+
+    def _on_export_model(self) -> None:
+        """The model in use as a file for other programs."""
+        from app.panels.diagnose.model_export import ModelExportDialog
+
+        self.find_model()
+        panel, model = self._window.go("diagnose"), self._diagnosis.model_path
+        if not model:
+            panel.notice.alarm(no_model())
+            return
+        dialog = ModelExportDialog(self._window, model, self._document.source)
+        dialog.chosen.connect(lambda eight: self._export_model(model, eight))
+        dialog.open()
+
+    def _export_model(self, model: str, eight: bool) -> None:
+        from app.panels.diagnose.model_export import photos_for
+
+        run, photos = photos_for(model, self._document.source)
+        stem = Path(run).name if run != model else Path(model).stem
+        name = f"{stem}-int8.onnx" if eight else f"{stem}.onnx"
+        chosen, _ = QFileDialog.getSaveFileName(self._window, tr("Export the model"), name, "ONNX (*.onnx)")
+        if chosen:
+            self._exports.start("onnx", chosen, model=run, eight=eight, data=photos)
 
     def _on_diagnose_photos(self) -> None:
         kinds = tr("Photos") + f" ({PHOTO_FILTER})"

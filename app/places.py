@@ -65,10 +65,12 @@ def _dataset(parts: Parts) -> QWidget:
         values = train.setup.form.values() if train is not None else {}
         return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}
 
-    return DatasetPanel(
+    panel = DatasetPanel(
         parts.document, parts.examination, parts.window.actions_, parts.thumbnails, parts.settings,
         parts.theme, split_settings,
     )  # fmt: skip
+    panel.diagnose_asked.connect(lambda folder: parts.photo_commands.diagnose([folder]))
+    return panel
 
 
 def _train(parts: Parts) -> QWidget:

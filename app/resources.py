@@ -51,8 +51,11 @@ def icon(name: str, colour: str, active: str = "", gap: float = 0.0) -> QIcon:
     return found
 
 
-def pixmap(name: str, colour: str, size: int) -> QPixmap:
-    return _render(text(f"icons/{name}.svg").replace("currentColor", colour), size)
+def pixmap(name: str, colour: str, size: int, ratio: float = 1.0) -> QPixmap:
+    """The drawing as a picture of so many pixels of the window, sharp on screens with `ratio` times as many."""
+    found = _render(text(f"icons/{name}.svg").replace("currentColor", colour), round(size * ratio))
+    found.setDevicePixelRatio(ratio)
+    return found
 
 
 def _render(drawing: str, size: int, gap: float = 0.0) -> QPixmap:

@@ -1,7 +1,9 @@
-"""Writes one file for the window: results as a table, a page or sheets, a page of a report as sheets, a model."""
+"""Writes one file for the window: results as a table, a page or sheets, a report as sheets, a model as ONNX."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,11 +24,11 @@ def main() -> int:
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: kind, target (a path), language, and what the kind needs. Tells `done` and `total` as it goes on, and
-    `written` at the end."""
+    `written` at the end, with sentences on what was written as `said`."""
     application = QGuiApplication([])  # fonts and pictures of the sheets; no window
     translation.install(application, str(asked["language"]))
-    KINDS[asked["kind"]](channel, asked)
-    channel.tell(written=asked["target"])
+    said = KINDS[asked["kind"]](channel, asked)
+    channel.tell(written=asked["target"], said=said)
 
 
 def _progress(channel: Channel) -> Callable[[int, int], None]:
@@ -38,7 +40,7 @@ def _progress(channel: Channel) -> Callable[[int, int], None]:
     return tell
 
 
-def _results(channel: Channel, asked: dict[str, Any]) -> None:
+def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
     """Results as lines after the first, as many as `count` says; `batch`: what is told of all of them."""
     from app.results_file import WRITERS, Batch
     from app.viewmodels.result_line import from_line
@@ -48,19 +50,33 @@ def _results(channel: Channel, asked: dict[str, Any]) -> None:
     while len(rows) < int(asked["count"]):
         line = channel.requests.get()
         if line is None:
-            return
+            raise Cancelled("Writing was given up.")
         rows.append(from_line(line))
     WRITERS[asked["kind"]](Path(asked["target"]), rows, Batch(**asked["batch"]), _progress(channel))
+    return []
 
 
-def _print(channel: Channel, asked: dict[str, Any]) -> None:
+def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
     """The page `source` on sheets of paper."""
     from app.document_pdf import write_pdf
 
     channel.tell(ready=True)
     write_pdf(Path(asked["source"]).read_text("utf-8"), Path(asked["target"]), _progress(channel))
+    return []
 
 
-KINDS: Final[dict[str, Callable[[Channel, dict[str, Any]], None]]] = {
-    "csv": _results, "html": _results, "pdf": _results, "print": _print,
+def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
+    """The model file or run folder `model` as ONNX, as `python -m core.export` does: `eight`: in eight bits, by the
+    photos `data` where the run has none of its own."""
+    from core.export import export
+
+    options = ["--int8"] if asked["eight"] else []
+    options += ["--data", str(asked["data"])] if asked["eight"] and asked["data"] else []
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        export([str(asked["model"]), "--onnx", str(asked["target"]), *options])
+    return printed.getvalue().splitlines()[:-1]  # the last says which file, as the window does
+
+
+KINDS: Final[dict[str, Callable[[Channel, dict[str, Any]], list[str]]]] = {
+    "csv": _results, "html": _results, "pdf": _results, "print": _print, "onnx": _export,
 }  # fmt: skip

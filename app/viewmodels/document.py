@@ -44,11 +44,14 @@ CROOKED: Final = re.compile(r"^/|//|/$|(^|/)\.\.?(/|$)|[:\\]").search
 class Document(QObject):
     """What the Dataset place shows and training uses.
 
-    Signals: `opening(source)`, `progress(done, total)`, `opened()`, `failed(sentence, details)`, `changed()`.
+    Signals: `opening(source)`, `progress(done, total)`, `opened()`, `failed(sentence, details)`, `changed()`;
+    `drawing(done, total)` while photos are drawn that will be opened, `given_up()` when a person waits no longer.
     """
 
     opening = Signal(str)
     progress = Signal(int, int)
+    drawing = Signal(int, int)
+    given_up = Signal()
     opened = Signal()
     failed = Signal(str, str)
     changed = Signal()
@@ -76,6 +79,11 @@ class Document(QObject):
     def loading(self) -> bool:
         return self._loading
 
+    @property
+    def asked(self) -> str:
+        """What was last asked for, opened or not."""
+        return self._asked
+
     def open(self, source: str) -> None:
         """Look through a folder or manifest in the background."""
         self.cancel()
@@ -93,6 +101,11 @@ class Document(QObject):
         self._next = None
         if task is not None:
             task.dispose()
+
+    def give_up(self) -> None:
+        """A person waits no longer for the photos that are drawn or looked through."""
+        self.cancel()
+        self.given_up.emit()
 
     def close(self) -> None:
         """Write what is not written yet and let others open the project."""

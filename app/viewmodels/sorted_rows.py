@@ -19,6 +19,9 @@ MANY: Final = 2000
 """Rows that are arranged at once, in 4 ms; more are arranged beside the event loop."""
 REST: Final = 10
 """What changes while it is shown is arranged anew after so many times as long as that takes."""
+CALM_MS: Final = 25
+"""Before rows are arranged in a thread: a click on a heading makes Qt ask for 2,200 texts and more, to measure the
+columns and to draw, and beside a thread that computes each may wait for its turn."""
 NAP_MS: Final = 100
 
 
@@ -43,6 +46,8 @@ class SortedRows(QAbstractTableModel):
         self._begun, self._rest = 0.0, 0
         self._later = QTimer(self, singleShot=True)
         self._later.timeout.connect(self._on_later)
+        self._soon = QTimer(self, singleShot=True, interval=CALM_MS)
+        self._soon.timeout.connect(self._begin)
         source.rowsAboutToBeInserted.connect(self._on_inserting)
         source.rowsInserted.connect(self._on_inserted)
         source.dataChanged.connect(self._on_data)
@@ -52,9 +57,14 @@ class SortedRows(QAbstractTableModel):
     def rows(self) -> list[Any]:
         """The rows to show, in their order, also where it has not been found yet."""
         rows = self.source.rows
-        if self._later.isActive() or self._task is not None:
+        if self._later.isActive() or self.arranging:
             return [rows[at] for at in arrange(rows, self.source.columns, self._wish).tolist()]
         return list(rows) if self._order is None else [rows[at] for at in self._order.tolist()]
+
+    @property
+    def arranging(self) -> bool:
+        """Whether another order is on its way."""
+        return self._soon.isActive() or self._task is not None
 
     def place(self, row: int) -> int:
         """Where a shown row lies in the source."""
@@ -78,6 +88,7 @@ class SortedRows(QAbstractTableModel):
     def close(self) -> None:
         """Leave no thread behind."""
         self._later.stop()
+        self._soon.stop()
         if self._task is not None:
             self._task.dispose()
             self._task = None
@@ -105,8 +116,9 @@ class SortedRows(QAbstractTableModel):
             self._arrange()
 
     def _arrange(self) -> None:
-        """Find the order that is wished for: now, or in a thread that is given up when another is wished for."""
+        """Find the order that is wished for: now, or soon in a thread that is given up when another is wished for."""
         self._later.stop()
+        self._soon.stop()
         wish, rows, columns = self._wish, self.source.rows, self.source.columns
         if self._task is not None:
             self._again = True
@@ -116,7 +128,12 @@ class SortedRows(QAbstractTableModel):
         elif len(rows) <= MANY:
             self._take(arrange(rows, columns, wish))
         else:
-            now, self._begun = list(rows), time.perf_counter()
+            self._soon.start()
+
+    def _begin(self) -> None:
+        if self._task is None:
+            wish, columns = self._wish, self.source.columns
+            now, self._begun = list(self.source.rows), time.perf_counter()
             self._task = Task(lambda report, cancelled: (wish, arrange(now, columns, wish, cancelled)), self)
             self._task.done.connect(self._on_arranged)
             self._task.finished.connect(self._on_finished)
@@ -162,11 +179,11 @@ class SortedRows(QAbstractTableModel):
 
     def _stale(self) -> None:
         """Rows have changed: arrange them anew, soon."""
-        if (self._order is not None or self._task is not None) and not self._later.isActive():
+        if (self._order is not None or self.arranging) and not self._later.isActive():
             self._later.start(0 if len(self.source.rows) <= MANY else self._rest)
 
     def _on_later(self) -> None:
-        if self._task is None:
+        if not self.arranging:
             self._arrange()
         else:  # given up for every row that changes, it would never end
             self._later.start(NAP_MS)
@@ -199,7 +216,7 @@ class SortedRows(QAbstractTableModel):
         if self._order is not None:
             self._order = arrange(rows, self.source.columns, self._wish if few else Wish())
         self.endResetModel()
-        if self._task is not None or (self._order is not None and not few):
+        if self.arranging or (self._order is not None and not few):
             self._arrange()
 
 

@@ -51,7 +51,7 @@ class Notice(QFrame):
     ) -> None:
         self.setProperty("role", role)
         self.style().polish(self)
-        self._icon.setPixmap(resources.pixmap(icon, colour, 20))
+        self._icon.setPixmap(resources.pixmap(icon, colour, 20, self.devicePixelRatioF()))
         self.text.setText(text)
         self.setAccessibleName(text)
         self._act, self._details = act, details

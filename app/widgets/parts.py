@@ -199,4 +199,4 @@ class EmptyPlace(QWidget):
         self._draw()
 
     def _draw(self) -> None:
-        self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56))
+        self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

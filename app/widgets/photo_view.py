@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, final
 
 import numpy as np
-from PySide6.QtCore import QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QImage, QPainter, QPaintEvent, QPen, QPixmap
+from PySide6.QtCore import QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
 from app.mask import DISEASED, GROUND, Box
@@ -26,7 +26,10 @@ RAMP: Final = np.array(((70, 30, 110), (225, 90, 60), (250, 235, 90)), np.float3
 
 @final
 class PhotoView(QWidget):
-    """A square photo; `show_map` lays a map in 0..1 over it with the given strength."""
+    """A square photo; `show_map` lays a map in 0..1 over it with the given strength. Signal: `opened()` by double
+    click."""
+
+    opened = Signal()
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -85,6 +88,9 @@ class PhotoView(QWidget):
 
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
         return QSize(320, 320)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:  # noqa: N802
+        self.opened.emit()
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
         place = self.place()

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices
 
-from app.translation import tr
+from app.translation import sentence, tr
 from app.viewmodels.writing import Writing
 from app.widgets.notice import Notice
 
+READABLE: Final = frozenset({".csv", ".html", ".pdf"})
+
 
 def tell_written(notice: Notice, name: str, *more: str) -> None:
-    """The file is there: where, what is to be known of it, and a button that opens it."""
-    text = " ".join([tr("Written: {name}", name=name), *more])
-    notice.tell(text, tr("Open"), lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(name)))
+    """The file is there: where, what is to be known of it, and a button that opens it, or its folder where other
+    programs than a reader are meant to use it."""
+    text = " ".join([tr("Written: {name}", name=name), *map(sentence, more)])
+    path = Path(name)
+    shown, verb = (path, tr("Open")) if path.suffix.lower() in READABLE else (path.parent, tr("Open folder"))
+    notice.tell(text, verb, lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(shown))))
 
 
-def follow_writing(
-    notice: Notice, writing: Writing, said: Callable[[dict[str, Any]], str] = lambda answer: ""
-) -> None:
-    """Tell of everything that `writing` writes; `said`: what the answer says of the file besides its name."""
+def follow_writing(notice: Notice, writing: Writing) -> None:
+    """Tell of everything that `writing` writes."""
 
     def going(done: int = 0, total: int = 0) -> None:
         name = Path(writing.target).name
@@ -31,7 +33,7 @@ def follow_writing(
         notice.tell(text if total else tr("Writing {name}…", name=name), tr("Cancel"), writing.cancel)
 
     def written(answer: dict[str, Any]) -> None:
-        tell_written(notice, str(answer["written"]), *filter(None, [said(answer)]))
+        tell_written(notice, str(answer["written"]), *answer["said"])
 
     writing.busy.connect(lambda busy: going() if busy else None)
     writing.progress.connect(going)

@@ -12,6 +12,7 @@ from app.panels.diagnose.brush import BrushDialog
 from app.results_file import Batch, write_csv, write_html
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result, judge, read_result
+from app.widgets.photo_view import PhotoDialog
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNLIKE, Thresholds
@@ -87,11 +88,32 @@ def test_every_one_of_the_likeliest_classes_has_its_map(place):
     panel, _ = place
     which = panel.detail.which
     assert [which.itemText(at) for at in range(which.count())] == [
-        "Early blight of tomato", "Healthy tomato leaf", "Late blight of tomato", "Diseased area"]  # fmt: skip
-    which.setCurrentIndex(3)
+        "Early blight of tomato", "Healthy tomato leaf", "Late blight of tomato", "Diseased area",
+        "The photo alone"]  # fmt: skip
+    for at, name in ((3, "Diseased area"), (4, "The photo alone")):
+        which.setCurrentIndex(at)
+        panel.table.selectRow(at - 2)
+        panel._show_selected()
+        assert which.currentText() == name, "stays for the next photo"
+    assert panel.detail.photo._map.isNull()
+
+
+def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(place, qtbot):
+    panel, model = place
     panel.table.selectRow(1)
-    panel._show_selected()
-    assert which.currentText() == "Diseased area"
+    qtbot.mouseDClick(panel.detail.photo, Qt.MouseButton.LeftButton)
+    qtbot.keyClick(panel.table, Qt.Key.Key_Return)
+    shown = panel.findChildren(PhotoDialog)
+    assert [dialog.windowTitle() for dialog in shown] == ["Early blight of tomato"] * 2
+    for dialog in shown:
+        dialog.reject()
+
+
+def test_it_is_said_on_which_photos_the_slider_was_measured(place):
+    panel, _ = place
+    panel.coverage.slider.setValue(1)
+    assert panel.coverage.said.text().startswith("Of its validation photos it answers 90\u00a0%")
+    assert "left every photo" in panel.coverage.slider.toolTip()
 
 
 def test_how_much_of_the_evidence_lies_off_the_leaf_is_always_said_and_once(place):

@@ -13,6 +13,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog
 
 from app.mask import DISEASED, LEAF, Mask
+from app.panels.diagnose.model_export import ModelExportDialog, photos_for
 from app.viewmodels.result import Result
 from app.viewmodels.result_line import from_line, to_line
 from app.viewmodels.writing import Writing
@@ -65,7 +66,7 @@ def test_results_are_written_by_a_process_of_their_own(kind, writing, results, q
     target = tmp_path / f"out.{kind}"
     said = wait_for(qtbot, writing, kind=kind, target=str(target), rows=results,
                     batch={"model": "/m/leaves.safetensors", "judged": "Answers 97 % of the photos."})  # fmt: skip
-    assert said == {"written": str(target)}
+    assert said == {"written": str(target), "said": []}
     data = target.read_bytes()
     if kind == "csv":
         assert data.count(b"\n") == 4
@@ -124,3 +125,52 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))
     panel.notice.do.click()
     assert opened == [target]
+
+
+def write_small_run(folder, photos):
+    """A run's folder with an untrained model of two classes, and the settings that name its photos."""
+    from core.config import from_dict, to_dict
+    from core.diagnosis.model_file import ModelFile, write_model
+    from core.models import build, initial_weights
+
+    folder.mkdir()
+    graph = build("cnn", 2, 32)
+    write_model(folder / "best.safetensors", ModelFile(graph, initial_weights(graph, 0), ("a", "b"), 32))
+    config = from_dict({"data": str(photos), "out": str(folder), "model": "cnn", "image_size": 32, "test": 0})
+    (folder / "config.json").write_text(json.dumps(to_dict(config)))
+    return folder / "best.safetensors"
+
+
+def test_a_model_becomes_an_onnx_file_that_was_checked(writing, qtbot, tmp_path):
+    model = write_small_run(tmp_path / "run", tmp_path)
+    target = tmp_path / "model.onnx"
+    said = wait_for(qtbot, writing, kind="onnx", target=str(target), model=str(model), eight=False, data="")
+    assert target.stat().st_size > 1000
+    assert len(said["said"]) == 1
+    assert said["said"][0].startswith(("Checked", "Not checked"))
+
+
+def test_eight_bits_say_what_they_cost(writing, qtbot, tmp_path):
+    photos = write_folder(tmp_path / "photos", {"a": 12, "b": 12})
+    model = write_small_run(tmp_path / "run", photos)
+    target = tmp_path / "model.onnx"
+    said = wait_for(qtbot, writing, kind="onnx", target=str(target), model=str(model), eight=True, data=str(photos))
+    assert any("right in eight bits" in text for text in said["said"])
+
+
+def test_eight_bits_are_offered_where_photos_are(start, qtbot, tmp_path, monkeypatch):
+    program = start()
+    model = write_small_run(tmp_path / "run", tmp_path / "photos")
+    lone = tmp_path / "lone.safetensors"
+    lone.write_bytes(model.read_bytes())
+    assert photos_for(str(model), "/opened") == (str(model.parent), "")
+    assert photos_for(str(lone), "/opened") == (str(lone), "/opened")
+    program.diagnosis.model_path = str(lone)
+    program.window.actions_.export_model.trigger()
+    dialog = program.window.findChild(ModelExportDialog)
+    assert not dialog.eight.isEnabled()
+    asked = []
+    monkeypatch.setattr(program.exports, "start", lambda *of, **named: asked.append((of, named)))
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(tmp_path / "out.onnx"), ""))
+    dialog._on_export()
+    assert asked == [(("onnx", str(tmp_path / "out.onnx")), {"model": str(lone), "eight": False, "data": ""})]

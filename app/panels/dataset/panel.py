@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
@@ -50,6 +51,7 @@ from app.widgets.parts import (
 )
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoDialog
+from core.data.endings import ENDINGS
 from core.ops.contract import Array
 
 SEARCH_MS: Final = 150
@@ -58,7 +60,10 @@ SEARCH_MS: Final = 150
 
 @final
 class DatasetPanel(QWidget):
-    """Left: classes, health, split, augmentation. Right: the photos of what is chosen on the left."""
+    """Left: classes, health, split, augmentation. Right: the photos of what is chosen on the left. Signal:
+    `diagnose_asked(folder)` for photos without classes."""
+
+    diagnose_asked = Signal(str)
 
     def __init__(
         self, document: Document, examination: Examination, actions: Actions, thumbnails: Thumbnails,
@@ -116,8 +121,10 @@ class DatasetPanel(QWidget):
         self.empty = EmptyPlace(
             theme, "dataset", tr("No photos yet"),
             tr("Drop a folder here, or open one. Its sub-folders are the classes: one for each disease and one for "
-               "healthy leaves. Your files are only read, never changed."),
+               "healthy leaves. Your files are only read, never changed. Single photos that are dropped here are "
+               "diagnosed."),
             action_button(actions.open_folder, theme, "folder", primary=True), action_button(actions.open_demo, theme),
+            action_button(actions.diagnose_photos, theme, "diagnose"),
         )  # fmt: skip
         self._recent(settings)
         self.stack = QStackedWidget()
@@ -159,6 +166,7 @@ class DatasetPanel(QWidget):
         document = self._document
         document.opening.connect(self._on_opening)
         document.progress.connect(self._on_progress)
+        document.drawing.connect(self._on_drawing)
         document.failed.connect(self._on_failed)
         document.changed.connect(self._on_changed)
         document.search.found.connect(self.refresh)
@@ -251,13 +259,24 @@ class DatasetPanel(QWidget):
         self.bar.setValue(done)
         self.busy.setText(count(done, "{n} photo found…", "{n} photos found…"))
 
+    def _on_drawing(self, done: int, total: int) -> None:
+        self.notice.hide()
+        self.bar.setRange(0, total)
+        self.bar.setValue(done)
+        text = tr("Drawing the demo photos: {done} of {total}", done=f"{done:,}", total=f"{total:,}")
+        self.busy.setText(text if total else tr("Drawing the demo photos…"))
+        self.stack.setCurrentIndex(1)
+
     def _on_cancel(self) -> None:
-        self._document.cancel()
+        self._document.give_up()
         self._on_changed()
 
     def _on_failed(self, message: str, details: str) -> None:
+        """Photos side by side in a folder were perhaps brought for an answer, not to learn from."""
         self._on_changed()
-        self.notice.alarm(message, details)
+        source = self._document.asked
+        again = (tr("Diagnose them"), lambda: self.diagnose_asked.emit(source)) if holds_photos(source) else ("", None)
+        self.notice.alarm(message, details, *again)
 
     def _on_selection(self) -> None:
         some = bool(self.grid.selectionModel().hasSelection())
@@ -280,3 +299,12 @@ class DatasetPanel(QWidget):
             row_ = int(self.photos.rows[at])
             dialog = PhotoDialog(self, table.dataset.path(row_), disease_name(table.label(row_)))
             dialog.open()
+
+
+def holds_photos(folder: str) -> bool:
+    """Whether photos lie in a folder itself, not in folders within it."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.name.lower().endswith(tuple(ENDINGS)) for entry in entries)
+    except OSError:
+        return False

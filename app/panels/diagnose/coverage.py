@@ -31,6 +31,7 @@ class CoverageBar(QWidget):
         self.slider.setFixedWidth(150)
         self.slider.setPageStep(1)
         self.slider.setAccessibleName(tr("How sure must it be?"))
+        self.slider.setToolTip(tr("To the left every photo is answered, to the right only the surest ones."))
         self.said = label("", "muted", wrap=True)
         self.said.setToolTip(tr("Measured on the validation photos of this model. Photos from elsewhere are harder."))
         self.crop = QCheckBox(tr("Cut out small leaves"))
@@ -71,8 +72,8 @@ class CoverageBar(QWidget):
             return
         point = self._points[self.slider.value()]
         text = tr(
-            "Answers {coverage} of the photos; {accuracy} of these answers are right. Wrongly refused: {refused} of "
-            "the good photos, and up to {far} for being unlike all it knows.",
+            "Of its validation photos it answers {coverage}; {accuracy} of these answers are right. Good photos "
+            "wrongly refused: {refused} as unsure, up to {far} as unlike all it knows.",
             coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy),
             refused=percent(point.wrongly_refused), far=percent(FAR_REFUSED, 0),
         )  # fmt: skip

@@ -31,16 +31,19 @@ from app.widgets.probability_bars import ProbabilityBars
 from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, UNLIKE
 
 AREA: Final = "\0area"
-"""Stands for the diseased area among the class names."""
+ALONE: Final = "\0alone"
+"""Stand for the diseased area, and for nothing, among the class names."""
 LEAST: Final = 250
 """Pixels: an answer, three classes, and four lines on the diseased area."""
 
 
 @final
 class DetailPane(QWidget):
-    """Shows a `Result`; nothing here waits for anything. Signal: `correct_asked()` for the photo shown."""
+    """Shows a `Result`; nothing here waits for anything. Signals for the photo shown: `correct_asked()`, and
+    `large_asked()` by double click."""
 
     correct_asked = Signal()
+    large_asked = Signal()
 
     def __init__(self, theme: Theme, photos: Thumbnails) -> None:
         super().__init__()
@@ -62,6 +65,8 @@ class DetailPane(QWidget):
     def _photo_card(self) -> QFrame:
         """The photo, what lies over it, and how strongly."""
         self.photo = PhotoView(tr("The photo"))
+        self.photo.setToolTip(tr("Double click, or Enter in the table: the photo alone, and large"))
+        self.photo.opened.connect(self.large_asked)
         self.slider = named(QSlider(Qt.Orientation.Horizontal), tr("Strength of the overlay"))
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
@@ -155,7 +160,7 @@ class DetailPane(QWidget):
 
     def _fill_maps(self, result: Result, area: Mask | None) -> None:
         """The maps of the likeliest classes, and the diseased area; what kind was looked at stays chosen."""
-        was_area = self.which.currentIndex() >= 0 and self.which.currentData() == AREA
+        before = self.which.currentData()
         self.which.blockSignals(True)
         self.which.clear()
         for name, _ in result.top:  # a signal's dictionaries arrive in alphabetical order
@@ -163,7 +168,10 @@ class DetailPane(QWidget):
                 self.which.addItem(disease_name(name), name)
         if area is not None:
             self.which.addItem(tr("Diseased area"), AREA)
-        self.which.setCurrentIndex(self.which.count() - 1 if was_area and area is not None else 0)
+        if self.which.count():
+            self.which.addItem(tr("The photo alone"), ALONE)
+        kept = self.which.findData(before) if before in (AREA, ALONE) else -1
+        self.which.setCurrentIndex(max(kept, 0))
         self.which.blockSignals(False)
         self.map_row.setVisible(self.which.count() > 0)
         self._show_map()

@@ -27,12 +27,13 @@ from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.result import Result
+from app.viewmodels.result import Result, verdict_text
 from app.viewmodels.table import ROW
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
+from app.widgets.photo_view import PhotoDialog
 from app.widgets.table_view import sorted_view
 from app.widgets.written import follow_writing
 from core.errors import LeafClinicError
@@ -136,6 +137,8 @@ class DiagnosePanel(QWidget):
         model.busy.connect(self._on_busy)
         model.judged.connect(self._on_judged)
         self.detail.correct_asked.connect(self._on_correct)
+        self.detail.large_asked.connect(self._on_large)
+        self.table.activated.connect(lambda _: self._on_large())
         model.rows.rowsInserted.connect(lambda *_: self._on_rows())
         model.rows.modelReset.connect(self._on_rows)
         self.search.textChanged.connect(model.shown.set_filter)
@@ -187,6 +190,13 @@ class DiagnosePanel(QWidget):
             dialog = BrushDialog(self, self._photos, result.path, area, result.mask is not None)
             dialog.corrected.connect(lambda mask: self._keep(result, mask))
             dialog.open()
+
+    def _on_large(self) -> None:
+        """The selected photo without anything over it, as large as the screen allows."""
+        index = self.table.currentIndex()
+        if index.isValid():
+            result: Result = index.data(ROW)
+            PhotoDialog(self, result.path, verdict_text(result)).open()
 
     def _keep(self, result: Result, mask: Mask | None) -> None:
         try:
