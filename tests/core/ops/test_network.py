@@ -9,9 +9,10 @@ from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
 from core.ops.update import initial_state, update
+from core.ops.window import pad, read_window, windows
 from core.program import lay_out_parameters
 from tests.helpers.compare import assert_close
-from tests.helpers.golden import LOGITS, OPTIMIZERS, TRAINING, assert_matches, golden_logits, golden_training
+from tests.helpers.golden import DRAWS, LOGITS, OPTIMIZERS, TRAINING, assert_matches, golden_logits, golden_training
 
 STEPS = 10
 
@@ -41,6 +42,30 @@ def test_loss_and_every_gradient_equal_pytorchs(name, dtype):
     assert trace.updated.keys() == golden.updated.keys()
     for key, wanted in golden.updated.items():
         assert_matches(trace.updated[key], wanted, 1e-10 if exact else 1e-5, name=key)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_no_golden_gradient_hangs_on_rounding(name):
+    golden, mode = golden_training(name), Mode(training=True)
+    exact, rounded = (
+        forward(golden.graph, cast(golden.weights, dtype), golden.inputs(dtype), mode)
+        for dtype in (np.float64, np.float32)
+    )
+    for node in golden.graph.nodes:
+        if node.op in ("relu", "max_pool"):
+            x = exact[node.inputs[0]]
+            error = np.abs(rounded[node.inputs[0]] - x).max()
+            assert clearance(node, x) > error, node.name
+
+
+def clearance(node, x):
+    """How far values lie from where the node would take another input. Where a pool takes 0, no gradient passes."""
+    if node.op == "relu":
+        return np.abs(x).min()
+    window = read_window(node.attributes)
+    seen = windows(pad(np.maximum(x, 0), window, 0), window, *x.shape[1:3])
+    second, first = np.moveaxis(np.partition(seen.reshape(*seen.shape[:4], -1), -2)[..., -2:], -1, 0)
+    return (first - second)[first > 0].min()
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
