@@ -55,13 +55,15 @@ class Score:
 
 @dataclass(frozen=True)
 class ValidationPhotos:
-    """Photos of the split whose class a model knows. labels: indices ``(N,)``; crops, field: ``(N,)``."""
+    """Photos of the split whose class a model knows. labels: indices ``(N,)``; crops, field: ``(N,)``; groups ``(N,)``:
+    of one leaf or of near-copies."""
 
     paths: tuple[str, ...]
     classes: tuple[str, ...]
     labels: Array
     crops: Array
     field: Array
+    groups: Array
 
     def chunks(self, side: int) -> Iterator[Array]:
         """Squares uint8 ``(n, side, side, 3)``, in order: all at once are 650 MB."""
@@ -76,6 +78,7 @@ def find_photos(root: Path, classes: Sequence[str], every: int = 1) -> Validatio
         tuple(str(root / r["path"]) for r in rows), tuple(classes),
         np.array([classes.index(name_of(r)) for r in rows]), np.array([r["crop"] for r in rows]),
         np.array([r["setting"] == "field" and r["crop"] != "background" for r in rows]),
+        np.array([r.get("group") or r["path"] for r in rows]),
     )  # fmt: skip
 
 
@@ -97,7 +100,8 @@ def read_logits(model: ModelFile, photos: ValidationPhotos, mirrored: bool, devi
 
 
 def score(logits: Array, photos: ValidationPhotos) -> Score:
-    """Coverage is by probabilities at the temperature that fits these photos."""
+    """Coverage is by probabilities at the one temperature that fits these photos: crops' temperatures have too many
+    numbers to be fitted and judged by the same photos (`benchmarks.crop_temperatures` judges them by others)."""
     labels = photos.labels
     right = logits.argmax(axis=1) == labels
     probabilities = softmax(logits, fit_temperature(logits, labels))

@@ -21,7 +21,8 @@ CLASSES = ("bean/rust", "bean/healthy", "background/none")
 
 def photos_of(labels, field):
     crops = np.array([CLASSES[label].split("/")[0] for label in labels])
-    return ValidationPhotos(tuple(map(str, range(len(labels)))), CLASSES, labels, crops, field)
+    paths = tuple(map(str, range(len(labels))))
+    return ValidationPhotos(paths, CLASSES, labels, crops, field, np.array(paths))
 
 
 def test_the_score_counts_field_photos_twice_and_the_surest():
@@ -72,6 +73,7 @@ def test_logits_are_computed_once_for_the_same_weights_and_photos(tmp_path, monk
     photos = find_photos(tmp_path, CLASSES)
     assert [Path(path).name for path in photos.paths] == [f"{i}.png" for i in range(5)]  # the test split is not read
     assert photos.field.tolist() == [True, True, False, False, False]
+    assert photos.groups.tolist() == ["0", "1", "2", "3", "4"]
     one, other = (read_candidates([write_candidate(tmp_path / f"{s}.safetensors", s)], 0, 0)[0] for s in (0, 1))
     plain, mirrored, others = (read_logits(m, photos, side) for m, side in ((one, False), (one, True), (other, False)))
     squares = np.concatenate(list(photos.chunks(32)))
