@@ -6,7 +6,9 @@ import cv2
 import numpy as np
 import pytest
 
+from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import CALIBRATION, Labelled, complete_model, observe, some_per_class
+from core.diagnosis.crop_temperatures import fit_class_temperatures
 from core.diagnosis.examination import Examiner
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
@@ -46,6 +48,22 @@ def test_completion_adds_temperature_sections_and_statistics(completed, tmp_path
     back = read_model(tmp_path / "m.safetensors")
     assert back.sections == completed.sections
     assert np.array_equal(back.extra["features.means"], completed.extra["features.means"])
+
+
+def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(completed):
+    predictor, seen = Predictor(completed, batch=8), squares(40, 1)
+    logits = predictor.predict(seen.photos)["logits"]
+    predictor.close()
+    crops = ("apple", "background", "bean")
+    assert completed.class_temperatures == fit_class_temperatures(logits, seen.labels, crops, completed.temperature)
+    assert len(set(completed.class_temperatures)) > 1
+    stated = state_probabilities(completed, logits)
+    assert completed.sections[CALIBRATION]["error"] == pytest.approx(measure_reliability(stated, seen.labels).error)
+    at_all = completed.sections["rejection"]["curve"][0]
+    assert at_all[1] == pytest.approx(stated.max(axis=1).min())
+    stale = replace(completed, temperature=9.0, class_temperatures=(1.0, 2.0, 3.0), sections={}, extra={})
+    again = complete_model(stale, squares(40, 0), seen, leaf_tests=False)
+    assert (again.temperature, again.class_temperatures) == (completed.temperature, completed.class_temperatures)
 
 
 def test_an_examination_says_word_place_and_amount(completed):

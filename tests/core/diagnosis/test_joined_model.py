@@ -50,9 +50,9 @@ def some_photos(count, seed=0):
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A pair in eight bits, completed, as it comes out of its file; and the two it is of."""
-    members = [model(0, temperature=2.0, sections={"old": {}}), model(1)]
+    members = [model(0, temperature=2.0, class_temperatures=(1.0, 2.0, 3.0), sections={"old": {}}), model(1)]
     joined = in_eight_bits(join_models(members))
-    assert (joined.temperature, joined.sections) == (1.0, {})
+    assert (joined.temperature, joined.class_temperatures, joined.sections) == (1.0, (), {})
     complete = complete_model(joined, some_photos(60), some_photos(30, 1))
     path = tmp_path_factory.mktemp("pair") / "pair.safetensors"
     write_model(path, complete)
