@@ -75,6 +75,15 @@ def data():
                       ("1 photo is left out.",))
 
 
+def test_crops_that_are_less_sure_are_named_with_the_reason(data):
+    crops = replace(data.model, classes=("<bean>/rust", "rose/healthy"), class_temperatures=(2.0, 0.5))
+    page = render_report(replace(data, model=crops))
+    checker = Checker()
+    checker.feed(page)
+    assert checker.text.count("answers about <bean> (2.000) are stated as less sure: more of them were wrong") == 2
+    assert "common temperature" not in render_report(data)
+
+
 def test_the_page_is_whole_and_needs_nothing_else(data):
     checker = Checker()
     checker.feed(render_report(data))
