@@ -44,9 +44,17 @@ def sentence(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    """What stands in a place of a sentence: a word, a number, or a sentence again, perhaps without its full stop."""
+    """What stands in a place of a sentence: a word, a number, or a sentence again, perhaps without its full stop; or
+    several of these with semicolons between them."""
+    if "; " in text:
+        parts = text.split("; ")
+        said = [_value(part) for part in parts]
+        if all(one != keep_percents(part) for one, part in zip(said, parts, strict=True)):
+            return "; ".join(said)
     whole = sentence(text)
-    return whole if whole != text or text.endswith(".") else sentence(text + ".").removesuffix(".")
+    if whole != keep_percents(text) or text.endswith("."):
+        return whole
+    return sentence(text + ".").removesuffix(".")
 
 
 _active: list[Catalogue] = []

@@ -12,6 +12,7 @@ from app.panels.diagnose.brush import BrushDialog
 from app.results_file import Batch, write_csv, write_html
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result, judge, read_result
+from app.viewmodels.table import ROW
 from app.widgets.photo_view import PhotoDialog
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.severity import Severity
@@ -107,6 +108,20 @@ def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(place, qtbot):
     assert [dialog.windowTitle() for dialog in shown] == ["Early blight of tomato"] * 2
     for dialog in shown:
         dialog.reject()
+
+
+@pytest.mark.parametrize("sorted_by", [-1, 1])
+def test_a_photo_that_is_brought_is_the_one_shown(place, qtbot, sorted_by):
+    panel, model = place
+    panel.table.sortByColumn(sorted_by, Qt.SortOrder.AscendingOrder)
+    panel.table.selectRow(1)
+    model._add(["/photos/new.jpg", "/photos/other.jpg"])
+    qtbot.waitUntil(lambda: panel.table.currentIndex().data(ROW).path == "/photos/new.jpg")
+    qtbot.waitUntil(lambda: panel.detail.shown.path == "/photos/new.jpg")
+    panel.table.selectRow(0)
+    model.rows.replace(0, model.rows.rows[0])
+    qtbot.wait(50)
+    assert panel.table.currentIndex().row() == 0, "what is chosen afterwards stays"
 
 
 def test_it_is_said_on_which_photos_the_slider_was_measured(place):

@@ -9,6 +9,8 @@ from PySide6.QtCore import QCoreApplication
 from app import resources, translation
 from app.translation import count, sentence, tr
 from core.data.dataset import Skipped, left_out
+from core.diagnosis.figures import Figures, describe_accuracy
+from core.diagnosis.parts import Part, describe_places
 from tests.helpers.texts import code_texts, core_texts, error_texts, help_texts, idea_texts, written_texts
 
 pytestmark = pytest.mark.gui
@@ -18,13 +20,20 @@ NOT_IN_ONE_PIECE = {
     "&No", "&Yes", "Close window", "OK",  # Qt's own buttons
     "1 field photo is left out: {reasons}.", "{n} field photos are left out: {reasons}.",
     "1 photo is left out: {reasons}.", "{n} photos are left out: {reasons}.", "lab photos", "test photos",
-    "{value} is not a number.", "{value} is not a whole number.",
+    "{accuracy} By place: {parts}. All were taken in the field.",
+    "{accuracy} By place: {parts}. None was taken in the field, so how good the network is there is not known.",
+    "{accuracy} By place: {parts}. Outdoors only the field figure counts.", "field photos of leaves",
+    "lab photos of leaves", "{value} is not a number.", "{value} is not a whole number.",
     "has a new head for {classes} classes",
     "{a1} x {a2} (such as {a3}); {a4} x {a5} (such as {a6}); {a7} x {a8} (such as {a9})",
     "{b1} x {b2} (such as {b3}); {b4} x {b5} (such as {b6})",
     "{d1}; {d2} more for other reasons",
     "{right} of {photos} test photos right: {share} % (95 % interval {low} to {high} %), macro F1 {f1}.",
     "{right} of {photos} validation photos right: {share} % (95 % interval {low} to {high} %), macro F1 {f1}.",
+} | {
+    f"{part} {{share}} % ({{right}} of {{photos}}, 95 % interval {{low}} to {{high}} %)" for part in (
+        "lab photos", "field photos", "lab photos of leaves", "field photos of leaves", "own field photos",
+        "test photos", "validation photos")
 }  # fmt: skip
 """Texts that the code puts together from parts, or that Qt asks for."""
 
@@ -91,6 +100,17 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
     assert said == "Bỏ qua 3 ảnh: 2 x Tệp rỗng (ví dụ a.jpg); 1 x Tệp không tồn tại (ví dụ c.jpg)."
     skipped += [Skipped(f"{n}.jpg", f"{n}?") for n in range(4)]
     assert sentence(left_out(tuple(skipped))).endswith("; 3 ảnh nữa vì lý do khác.")
+
+
+def test_lab_beside_field_is_said_in_the_windows_language(vietnamese):
+    figures = Figures(("a", "b"), ((5, 0), (1, 4)), 0.3)
+    parts = (Part("lab photos", 6, 6), Part("field photos of leaves", 4, 3))
+    said = sentence(f"{describe_accuracy(figures, 'test')} {describe_places(parts)}")
+    assert said.startswith("Đúng 9 trên 10 ảnh kiểm tra")
+    assert "ảnh ngoài đồng (chỉ lá) 75.0\u00a0% (3 trên 4" in said
+    assert not [word for word in ("place", "photos", "interval", "field", " of ") if word in said]
+    alone = sentence(f"{describe_accuracy(figures, 'test')} {describe_places(parts[:1])}")
+    assert "field" not in alone
 
 
 def test_every_error_that_a_person_may_meet_has_a_translation(vietnamese):

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QModelIndex, QTimer
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -55,6 +55,7 @@ class DiagnosePanel(QWidget):
         self.notice = Notice(theme)
         follow_writing(self.notice, writing)
         self._unready = False
+        self._newest = -1  # place of a photo just brought that is not shown yet
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
         self.table = sorted_view(model.shown, tr("Results"), stretch=1)
@@ -139,8 +140,10 @@ class DiagnosePanel(QWidget):
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
         self.table.activated.connect(lambda _: self._on_large())
-        model.rows.rowsInserted.connect(lambda *_: self._on_rows())
+        model.rows.rowsInserted.connect(self._on_inserted)
         model.rows.modelReset.connect(self._on_rows)
+        for shown_anew in (model.shown.rowsInserted, model.shown.narrowed, model.shown.layoutChanged):
+            shown_anew.connect(lambda *_: self._show_newest())  # after the table has put its own place right
         self.search.textChanged.connect(model.shown.set_filter)
         self.table.selectionModel().currentChanged.connect(lambda *_: self._settle.start())
         self._actions.export_csv.triggered.connect(self._on_export_csv)
@@ -173,6 +176,19 @@ class DiagnosePanel(QWidget):
             action.setEnabled(some)
         if some and not self.table.currentIndex().isValid():
             self.table.selectRow(0)
+
+    def _on_inserted(self, parent: QModelIndex, first: int, last: int) -> None:
+        """Who brings a photo wants to see that one, and not another of before."""
+        self._newest = first
+        self._on_rows()
+        self._show_newest()
+
+    def _show_newest(self) -> None:
+        row = self._model.shown.row_of(self._newest) if self._newest >= 0 else -1
+        if 0 <= row < self._model.shown.rowCount():
+            self._newest = -1
+            self.table.selectRow(row)
+            self.table.scrollTo(self.table.currentIndex())
 
     def _on_result(self, result: Result) -> None:
         if self.detail.shown is not None and self.detail.shown.id == result.id:
@@ -226,6 +242,7 @@ class DiagnosePanel(QWidget):
         self.detail.show_result(index.data(ROW) if index.isValid() else None)
 
     def _on_clear(self) -> None:
+        self._newest = -1
         self.detail.show_result(None)
         self._model.clear()
 
