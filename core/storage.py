@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import contextlib
 import os
 from itertools import count
 from pathlib import Path
@@ -34,7 +35,8 @@ def write_file(path: Path, content: bytes | str) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed either
+            temporary.unlink(missing_ok=True)
         raise storage_error(path, error) from error
 
 

@@ -1,7 +1,12 @@
 """Files written whole, whatever their names and whoever else writes them; names that must not touch what is there."""
 
+import errno
 import os
+from pathlib import Path
 
+import pytest
+
+from core.errors import StorageError
 from core.storage import unused, write_file
 
 
@@ -43,3 +48,13 @@ def test_a_name_in_use_is_numbered(tmp_path):
     assert unused(photo).name == "20261121-pasted-3.png"
     run.mkdir()
     assert unused(run).name == "20261121-squeezenet1_1-2"
+
+
+def test_a_file_system_that_is_read_only_is_told(tmp_path, monkeypatch):
+    def refuse(path, *of, **named):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)  # so does the system, even where there is nothing to remove
+    with pytest.raises(StorageError, match="Read-only"):
+        write_file(tmp_path / "a.txt", "text")
