@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 
-from benchmarks.validation import ValidationPhotos, find_photos, read_logits
+from benchmarks.validation import Fit, Temperatures, ValidationPhotos, cross_fit, draw_folds, find_photos, read_logits
 from core.diagnosis.calibration import divide_logits, fit_temperature, measure_reliability
 from core.diagnosis.crop import crop_of
 from core.diagnosis.crop_temperatures import RIDGE, fit_class_temperatures
@@ -28,12 +26,7 @@ from core.diagnosis.figures import cross_entropy, softmax
 from core.diagnosis.model_file import read_model
 from core.ops.contract import Array
 
-FOLDS = 5
 RIDGES = (1.0, 3.0, 10.0, 30.0)
-
-Temperatures: TypeAlias = tuple[float, tuple[float, ...]]
-Fit: TypeAlias = Callable[[Array, Array], Temperatures]
-"""From logits ``(N, classes)`` and labels ``(N,)`` to the common temperature and those of the classes."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +68,9 @@ def fit_twice(crops: list[str], classes: list[str]) -> Fit:
     return fit
 
 
-def draw_folds(groups: Array, seed: int) -> Array:
-    """The fold of each photo, int ``(N,)``; photos of a group share it."""
-    names, places = np.unique(groups, return_inverse=True)
-    return np.asarray(np.random.default_rng(seed).integers(0, FOLDS, len(names))[places])
-
-
 def judge_way(fit: Fit, logits: Array, labels: Array, folds: Array) -> Quality:
     """What the probabilities are worth, each stated by temperatures that other folds fitted."""
-    calibrated = np.empty(logits.shape)
-    for fold in range(FOLDS):
-        judged = folds == fold
-        calibrated[judged] = divide_logits(logits[judged], *fit(logits[~judged], labels[~judged]))
+    calibrated = cross_fit(fit, logits, labels, folds)
     probabilities = softmax(calibrated)
     wrong = probabilities.argmax(axis=1) != labels
     surest = np.argsort(-probabilities.max(axis=1), kind="stable")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo import read_photo
-from core.diagnosis.calibration import fit_temperature
+from core.diagnosis.calibration import divide_logits, fit_temperature
 from core.diagnosis.coverage import coverage_curve
+from core.diagnosis.crop import crop_of
+from core.diagnosis.crop_temperatures import fit_class_temperatures
 from core.diagnosis.figures import judge, softmax
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
@@ -24,14 +27,19 @@ CACHE = Path(".cache/logits")
 """Under the current folder: logits of judged models, some 400 kB each."""
 CHUNK = 64
 COVERED = 0.9
+FOLDS = 5
+
+Temperatures: TypeAlias = tuple[float, tuple[float, ...]]
+Fit: TypeAlias = Callable[[Array, Array], Temperatures]
+"""From logits ``(N, classes)`` and labels ``(N,)`` to the common temperature and those of the classes."""
 
 
 @dataclass(frozen=True)
 class Score:
     """Shares 0..1 of validation photos right: in all, of field photos of leaves, of the 90 % answered surest, of crops.
 
-    wrong: answers among those 90 % that are not right. nll, field_nll: mean negative log likelihood of all and of
-    field photos, at the temperature that fits all.
+    wrong: answers among those 90 % that are not right. nll, field_nll, bean_nll: mean negative log likelihood of all,
+    of field photos and of beans. Probabilities are by temperatures that photos of other groups fitted (`cross_fit`).
     """
 
     right: float
@@ -43,6 +51,7 @@ class Score:
     wrong: int = 0
     nll: float = 0.0
     field_nll: float = 0.0
+    bean_nll: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -50,7 +59,7 @@ class Score:
 
     @property
     def loss(self) -> float:
-        return (self.nll + self.field_nll) / 2
+        return (self.nll + self.field_nll + self.bean_nll) / 3
 
 
 @dataclass(frozen=True)
@@ -99,12 +108,34 @@ def read_logits(model: ModelFile, photos: ValidationPhotos, mirrored: bool, devi
     return np.concatenate(parts)
 
 
+def draw_folds(groups: Array, seed: int) -> Array:
+    """The fold of each photo, int ``(N,)``; photos of a group share it."""
+    names, places = np.unique(groups, return_inverse=True)
+    return np.asarray(np.random.default_rng(seed).integers(0, FOLDS, len(names))[places])
+
+
+def cross_fit(fit: Fit, logits: Array, labels: Array, folds: Array) -> Array:
+    """Logits over the temperatures that the photos of other folds fitted, ``(N, classes)``."""
+    calibrated = np.empty(logits.shape)
+    for fold in range(FOLDS):
+        judged = folds == fold
+        calibrated[judged] = divide_logits(logits[judged], *fit(logits[~judged], labels[~judged]))
+    return calibrated
+
+
+def fit_crops(logits: Array, labels: Array, classes: Sequence[str]) -> Temperatures:
+    """As a model is completed: a common temperature, and those of its classes."""
+    common = fit_temperature(logits, labels)
+    return common, fit_class_temperatures(logits, labels, [crop_of(name) for name in classes], common)
+
+
 def score(logits: Array, photos: ValidationPhotos) -> Score:
-    """Coverage is by probabilities at the one temperature that fits these photos: crops' temperatures have too many
-    numbers to be fitted and judged by the same photos (`benchmarks.crop_temperatures` judges them by others)."""
+    """What the answers and their probabilities are worth."""
     labels = photos.labels
     right = logits.argmax(axis=1) == labels
-    probabilities = softmax(logits, fit_temperature(logits, labels))
+    folds = draw_folds(photos.groups, 0)
+    calibrated = cross_fit(lambda some, known: fit_crops(some, known, photos.classes), logits, labels, folds)
+    probabilities = softmax(calibrated)
     point = coverage_curve(probabilities.max(axis=1), right, (COVERED,))[0]
     answered = probabilities.max(axis=1) >= point.threshold
     nll = -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-12))
@@ -112,13 +143,14 @@ def score(logits: Array, photos: ValidationPhotos) -> Score:
     return Score(
         float(right.mean()), _mean(right[photos.field]), point.accuracy, macro_f1,
         _mean(right[photos.crops == "bean"]), _mean(right[photos.crops == "tomato"]),
-        int((answered & ~right).sum()), float(nll.mean()), _mean(nll[photos.field]),
+        int((answered & ~right).sum()), float(nll.mean()), _mean(nll[photos.field]), _mean(nll[photos.crops == "bean"]),
     )  # fmt: skip
 
 
 def describe(found: Score) -> str:
     """The figures in one line."""
-    return (f"log loss {found.loss:.4f} ({found.nll:.4f} in all, {found.field_nll:.4f} field)  "
+    return (f"log loss {found.loss:.4f} ({found.nll:.4f} in all, {found.field_nll:.4f} field, "
+            f"{found.bean_nll:.4f} bean)  "
             f"{100 * found.mean:.2f} mean  {100 * found.right:.2f} % in all  {100 * found.field:.2f} % field  "
             f"{100 * found.bean:.2f} % bean  {100 * found.tomato:.2f} % tomato  "
             f"{100 * found.covered:.2f} % at 90 % coverage ({found.wrong} wrong)  "

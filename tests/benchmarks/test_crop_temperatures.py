@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.crop_temperatures import FOLDS, draw_folds, judge_way, read_cached, ways
+from benchmarks.crop_temperatures import judge_way, read_cached, ways
+from benchmarks.validation import FOLDS, draw_folds
 from core.diagnosis.figures import softmax
 
 CLASSES = ("chilli/healthy", "chilli/whitefly", "tomato/healthy", "tomato/mosaic")
