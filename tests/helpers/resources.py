@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias, final, get_type_hints
 
 from core.gpu.compilation.cuda import compile_to_ptx
@@ -44,8 +45,10 @@ def assemble(ptx: str, capability: Capability) -> Resources:
     return _read(assembler_log(ptx, f"sm_{capability[0]}{capability[1]}{own}"))
 
 
+@lru_cache(maxsize=1)
 def assembler_log(ptx: str, architecture: str) -> str:
-    """What the assembler says of `ptx`: resources, and warnings about lost performance."""
+    """What the assembler says of `ptx`: resources, and warnings about lost performance. The last answer is kept: it
+    takes up to 3 s, and whoever asks for the warnings asks for the resources too."""
     from cuda.bindings import nvjitlink
 
     options = [f"-arch={architecture}", "-verbose", "-Xptxas=-v"]

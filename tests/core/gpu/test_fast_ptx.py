@@ -83,7 +83,20 @@ def check(recipe, capability):
     assert ("mma.sync" in ptx) == (recipe.factory in MATRIX)
 
 
-@pytest.mark.parametrize("name", sorted(RECIPES))
+CHANNELS = ("make_wide", "make_projection", "make_expansion_gradient")
+"""Factories of one kernel for each count of channels."""
+
+
+def between(name):
+    """Whether its factory makes kernels of fewer and of more channels too."""
+    factory = RECIPES[name].factory
+    counts = sorted(r.arguments[0] for r in RECIPES.values() if r.factory == factory and factory in CHANNELS)
+    return bool(counts) and counts[0] < RECIPES[name].arguments[0] < counts[-1]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if between(n) else n for n in sorted(RECIPES)]
+)
 def test_a_fast_kernel_fits_into_registers(name):
     check(RECIPES[name], (9, 0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,23 @@ ON_EVERY_GPU = (
 )
 """Kernels compiled for every generation; the others, of the same make, for Hopper only (time)."""
 
+EVERYDAY = ((7, 5), (8, 0), (9, 0), (12, 0))
+"""The oldest and the newest generation and those that brought most new instructions; the others are slow tests."""
+
+
+def generations(first=(7, 5)):
+    """Every generation from the first on."""
+    return [c if c in EVERYDAY else pytest.param(c, marks=pytest.mark.slow) for c in CAPABILITIES if c >= first]
+
+
+def sm(capability):
+    return f"sm_{capability[0]}{capability[1]}"
+
+
+@cache
+def ptx_of(kernel, capability):
+    return kernel_ptx(kernel, capability)
+
 
 def kernels(module):
     found = vars(importlib.import_module(f"core.gpu.kernels.ladder.{module}"))
@@ -45,7 +63,7 @@ def kernels(module):
 
 
 def check(kernel, capability):
-    ptx = kernel_ptx(kernel, capability)
+    ptx = ptx_of(kernel, capability)
     assert f".target sm_{capability[0]}{capability[1]}" in ptx
     assert ".local" not in ptx, "an array went to local memory"
     resources = assemble(ptx, capability)
@@ -64,7 +82,7 @@ def test_every_kernel_fits_into_registers(module):
         check(kernel, (9, 0))
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("capability", generations(), ids=sm)
 def test_the_ladder_compiles_for_every_generation(capability):
     for module, name in ON_EVERY_GPU:
         check(kernels(module)[name], capability)
@@ -76,12 +94,12 @@ def test_the_ladder_compiles_for_every_generation(capability):
      ("matmul_warp", "deep"), ("matmul_narrow", "narrow")],
 )
 def test_wide_rungs_load_and_store_16_bytes_at_a_time(module, name):
-    ptx = kernel_ptx(kernels(module)[name], (9, 0))
+    ptx = ptx_of(kernels(module)[name], (9, 0))
     for instruction in ("ld.global.v4", "ld.shared.v4", "st.shared.v4", "st.global.v4"):
         assert instruction in ptx, instruction
 
 
-@pytest.mark.parametrize("capability", [c for c in CAPABILITIES if c >= (8, 0)], ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("capability", generations((8, 0)), ids=sm)
 def test_the_tensor_core_product_compiles_from_ampere_on(capability):
     ptx, _ = compile_to_ptx(make_kernel(*TILE), KINDS, capability, (32 * TILE[4] * TILE[5], 1))
     assert "mma.sync.aligned.m16n8k16" in ptx
