@@ -15,9 +15,9 @@ from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.lowering import convolution, packing
 from core.gpu.lowering.hopper import point_launches
-from core.gpu.lowering.hopper.point_steps import POINT
 from core.gpu.lowering.launch import Launch, Tensor, blocks_of
 from core.models.table import build
+from core.ops.window import POINT
 
 DIRECTIONS = {"forward": point_boxes, "gradients": point_gradients, "filters": point_filters}
 """What is measured, and the module of its kernel; in the table the names begin with "boxes_"."""

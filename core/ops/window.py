@@ -7,7 +7,7 @@ are all plain numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -34,6 +34,10 @@ class Window:
             _positions("height", height, self.kernel[0], self.stride[0], top, bottom, self.ceil_mode),
             _positions("width", width, self.kernel[1], self.stride[1], left, right, self.ceil_mode),
         )
+
+
+POINT: Final = Window((1, 1), (1, 1), (0, 0, 0, 0))
+"""A window of one pixel: a convolution with it is a matrix product."""
 
 
 def read_window(attributes: Attributes) -> Window:

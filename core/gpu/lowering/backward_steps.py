@@ -11,7 +11,6 @@ import numpy as np
 from core.errors import KernelUnavailable
 from core.gpu.kernels.passes import head_fast
 from core.gpu.lowering import convolution, depthwise_steps, norm_steps, packing, pointwise_steps, pool_launches, tiles
-from core.gpu.lowering import plain_launches as plain
 from core.gpu.lowering.forward_steps import ends_in_head, is_fire, pack_dense, window_of
 from core.gpu.lowering.frame import Frame
 from core.gpu.lowering.gradient_walk import Backward
@@ -21,16 +20,17 @@ from core.gpu.lowering.launch import RELU, Launch, Tensor
 from core.gpu.lowering.norm_pairs import expands, projects
 from core.gpu.lowering.plain_launches import (
     combine_launch,
+    dropout_launch,
     has_bias,
+    head_launch,
     lanes_of,
     simple_launch,
+    softmax_gradient_launch,
 )
 from core.graph import PHOTO
 from core.ops.contract import Array
-from core.ops.window import Window, read_window
+from core.ops.window import POINT, Window, read_window
 from core.program import Step, Value
-
-POINT = Window((1, 1), (1, 1), (0, 0, 0, 0))
 
 
 def backward_launches(frame: Frame, accumulate: bool) -> None:
@@ -53,16 +53,12 @@ def backward_launches(frame: Frame, accumulate: bool) -> None:
         if before is not None and hopper_windows.pools_photo(frame, before, step) and walk.wants(step.inputs[0]):
             _photo_pool(walk, before, step)
             skip = 1
-        elif before is not None and is_fire(before, step) and _both_reached(walk, before):
+        elif before is not None and is_fire(before, step) and walk.reached(before):
             walk.settle(before)
             _fire(walk, before, step)
             skip = 1
         else:
             write_backward(walk, step)
-
-
-def _both_reached(walk: Backward, other: Step) -> bool:
-    return walk.reached(other)
 
 
 def _loss(walk: Backward) -> None:
@@ -71,12 +67,12 @@ def _loss(walk: Backward) -> None:
     value = program.output
     if producer is not None and producer.op == "global_avg_pool":
         value = producer.inputs[0]
-        walk._written[program.output.buffer][:] = True
+        walk.claim(program.output)
     gradient, mask = None, ""
     if walk.wants(value):
         _, mask, _ = walk.target(value)
         gradient = frame.image(value, True)
-    frame.add(plain.head_launch(frame, gradient, mask))
+    frame.add(head_launch(frame, gradient, mask))
 
 
 def write_backward(walk: Backward, step: Step) -> None:
@@ -104,7 +100,7 @@ def write_backward(walk: Backward, step: Step) -> None:
         mask, activation, add = walk.target(step.inputs[0])
         dy, dx = walk.frame.image(step.output, True), walk.frame.image(step.inputs[0], True)
         walk.frame.add(
-            plain.dropout_launch(walk.frame, step, "backward_input", dy, dx, mask, activation, add)
+            dropout_launch(walk.frame, step, "backward_input", dy, dx, mask, activation, add)
         )
     elif step.op in ("add", "relu", "relu6", "sigmoid", "concat"):
         _combine(walk, step)
@@ -280,7 +276,7 @@ def _softmax(walk: Backward, step: Step) -> None:
     frame, value = walk.frame, step.inputs[0]
     if walk.wants(value):
         mask, activation, add = walk.target(value)
-        frame.add(plain.softmax_gradient_launch(frame, step, frame.image(value, True), mask, activation, add))
+        frame.add(softmax_gradient_launch(frame, step, frame.image(value, True), mask, activation, add))
 
 
 def _average(walk: Backward, step: Step) -> None:

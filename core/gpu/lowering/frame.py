@@ -231,6 +231,10 @@ class Frame:
             wide[mine, ..., g * channels : (g + 1) * channels] = own[mine]
         return wide
 
+    def readers(self, value: Value) -> list[Step]:
+        """The steps that read a value's buffer, other channels of it too."""
+        return [s for s in self.program.steps if any(v.buffer == value.buffer for v in s.inputs)]
+
     def trains(self, step: Step, role: str) -> bool:
         wanted = any(p.role == role and p.trained for p in step.parameters)
         return wanted and f"{step.node}.{role}" not in self.frozen

@@ -13,7 +13,7 @@ from core.gpu.kernels.convolution.pointwise_tiles import MAX_FILTERS, shape_to_n
 from core.gpu.lowering.frame import Frame
 from core.gpu.lowering.gradient_walk import shared_activation
 from core.graph import PHOTO
-from core.ops.window import Window, read_window
+from core.ops.window import POINT, read_window
 from core.program import Step, Value
 
 
@@ -47,14 +47,14 @@ def between_norms(frame: Frame, step: Step) -> Between | None:
 def norm_before(frame: Frame, step: Step) -> Step | None:
     """The learning batch norm that makes a step's input for nobody else."""
     maker = _only(s for s in frame.program.steps if s.output.buffer == step.inputs[0].buffer)
-    if maker is None or _only(_readers(frame, maker.output)) is not step:
+    if maker is None or _only(frame.readers(maker.output)) is not step:
         return None
     return maker if _is_moving(frame, maker) and _is_whole(frame, maker.output) else None
 
 
 def norm_behind(frame: Frame, step: Step) -> Step | None:
     """The learning batch norm that alone reads a step's output."""
-    reader = _only(_readers(frame, step.output))
+    reader = _only(frame.readers(step.output))
     return reader if reader is not None and _is_moving(frame, reader) and _is_whole(frame, step.output) else None
 
 
@@ -77,7 +77,7 @@ def projects(frame: Frame, step: Step) -> bool:
 
 def is_read_raw(frame: Frame, norm: Step) -> bool:
     """Whether the only reader of a batch norm's output computes it itself."""
-    reader = _only(_readers(frame, norm.output))
+    reader = _only(frame.readers(norm.output))
     return reader is not None and (between_norms(frame, reader) is not None or projects(frame, reader))
 
 
@@ -102,7 +102,7 @@ def _is_pointwise(frame: Frame, step: Step) -> bool:
         return False
     plain = not step.activation and all(p.role == "weight" for p in step.parameters)
     window = read_window(step.attributes)
-    simple = window == Window((1, 1), (1, 1), (0, 0, 0, 0)) and step.attributes["groups"] == 1
+    simple = window == POINT and step.attributes["groups"] == 1
     return plain and simple and frame.trains(step, "weight")
 
 
@@ -112,10 +112,6 @@ def _suits(frame: Frame, wide: Value, narrow: Value) -> bool:
     one, other = shape_to_wide(*channels), shape_to_narrow(*channels)
     known = one is not None and other is not None
     return known and channels[0] * channels[1] <= MAX_FILTERS and len(narrow.shape) == 3
-
-
-def _readers(frame: Frame, value: Value) -> list[Step]:
-    return [s for s in frame.program.steps if any(v.buffer == value.buffer for v in s.inputs)]
 
 
 def _only(steps: object) -> Step | None:

@@ -9,7 +9,8 @@ import pytest
 
 from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.kernels.hopper import row_gradient_boxes
-from core.gpu.kernels.hopper.row_gradient_boxes import SHARED, RowBoxes
+from core.gpu.kernels.hopper.row_gradient_boxes import RowBoxes
+from core.gpu.kernels.parts.box_lines import SHARED
 from core.gpu.lowering import tiles
 from core.gpu.lowering.hopper import row_launches
 from core.gpu.lowering.launch import Tensor

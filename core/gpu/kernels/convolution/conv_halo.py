@@ -38,7 +38,7 @@ ARGUMENTS: Final = (
 
 
 @device_function
-def _pixel_of_number(r, about):
+def pixel_of_number(r, about):
     """Pixel ``(n height + y) width + x`` of a block's r-th number; -1 on a border or outside.
 
     `about`: first number, numbers in all, height, width, fast division by numbers a photo and by width + 1.
@@ -66,14 +66,14 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
     assert TN % 2 == 0
     assert ST - 1 <= STEPS
     multiply, wait, wait_all = make_multiplier(arithmetic, tile, ROW, WROW), WAIT_COPIES[ST - 2], WAIT_COPIES[0]
-    stage_out, write_out = make_staging(E, (TM, TN), BN * E + 16), make_writing(E, BM, BN, TH, _pixel_of_number)
+    stage_out, write_out = make_staging(E, (TM, TN), BN * E + 16), make_writing(E, BM, BN, TH, pixel_of_number)
 
     @device_function
     def load_pixels(to, x, first, count, pitch, offset, about, tid):
         """Copy `count` numbered pixels of one channel block; what lies outside the photos becomes zero."""
         for i in range(tid, count * CH, TH):
             r, q = i32(i // CH), i32(i % CH)
-            pixel = _pixel_of_number(i32(first + r), about)
+            pixel = pixel_of_number(i32(first + r), about)
             source = u64(x + u64((i64(pixel) * pitch + offset + q * VEC) * E))
             copy_async16(
                 u32(to + u32(r * ROW + q * 16)), source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0)

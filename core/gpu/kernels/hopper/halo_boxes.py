@@ -13,8 +13,7 @@ from typing import Any, Final, final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import shared_address, shared_store4
-from core.gpu.kernels.hopper.row_gradient_boxes import BOX, FILLED, SHARED, UNIT
-from core.gpu.kernels.parts.box_lines import high_word_of
+from core.gpu.kernels.parts.box_lines import FILLED, LONGEST, SHARED, UNIT, high_word_of
 from core.gpu.kernels.parts.bulk_copy import (
     arrive,
     copy_bytes,
@@ -73,7 +72,7 @@ class HaloBoxes:
 
     def suits(self, height: int, width: int) -> bool:
         """Whether a block's pixels fit, and not much is computed that is filled up."""
-        if not self.rows or max(self.pitch, self.rows + 2) > BOX or self.shared > SHARED:
+        if not self.rows or max(self.pitch, self.rows + 2) > LONGEST or self.shared > SHARED:
             return False
         return -(-height // self.rows) * self.pixels <= FILLED * height * width
 

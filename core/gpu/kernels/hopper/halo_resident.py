@@ -20,7 +20,7 @@ from core.gpu.compilation.ptx import (
     shared_address,
     store4,
 )
-from core.gpu.kernels.convolution.conv_halo import _pixel_of_number
+from core.gpu.kernels.convolution.conv_halo import pixel_of_number
 from core.gpu.kernels.convolution.conv_photo import exchange
 from core.gpu.kernels.hopper.halo_warpgroup import part_pixels
 from core.gpu.kernels.parts.lanes import activate, in_turn
@@ -70,7 +70,7 @@ def make_resident_halo(numbers: tuple[int, ...]) -> Any:
         """Copy the numbered pixels of a tile and around it; what lies outside the photos becomes zero."""
         for i in range(tid, halo * CH, 128):
             r, q = i32(i // CH), i32(i % CH)
-            pixel = _pixel_of_number(i32(r - width - 2), about)
+            pixel = pixel_of_number(i32(r - width - 2), about)
             source = u64(x + u64((i64(pixel) * pitch + q * 8) * 2))
             place = u32(to + u32((q * room + r) * 16))
             copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
@@ -144,7 +144,7 @@ def make_resident_halo(numbers: tuple[int, ...]) -> Any:
             here = (i32(at * BM), limit, height, width, hw_mul, hw_shift, w_mul, w_shift)
             for j in range(MARGINS):
                 r = i32((j // 2) * TILE + (warp & 3) * 16 + (lane >> 2) + (j % 2) * 8)
-                pixels[j] = _pixel_of_number(r, here)
+                pixels[j] = pixel_of_number(r, here)
             finish(acc)
             meet(u32(group + 1))  # no warp's product reads this tile's pixels any more
             store(acc, pixels, out, bias, bn, ldc, lane, activation)

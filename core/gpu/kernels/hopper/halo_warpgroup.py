@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import WAIT_COPIES, commit_copies, copy_async16, shared_address
-from core.gpu.kernels.convolution.conv_halo import _pixel_of_number
+from core.gpu.kernels.convolution.conv_halo import pixel_of_number
 from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.kernels.parts.warpgroup import TILE, high_word, low_word, make_products, make_wait
@@ -64,14 +64,14 @@ def make_halo_products(numbers: tuple[int, ...], second: bool) -> Any:
     keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
     wait, wait_all = WAIT_COPIES[ST - 3], WAIT_COPIES[0]
     stage_out = make_staging(2, (MT, BN // 8), BN * 2 + 16, TILE)
-    write_out = make_writing(2, BM, BN, TH, _pixel_of_number)
+    write_out = make_writing(2, BM, BN, TH, pixel_of_number)
 
     @device_function
     def load_pixels(to, x, first, count, room, pitch, offset, about, tid):
         """Copy `count` numbered pixels of one channel block; what lies outside the photos becomes zero."""
         for i in range(tid, count * CH, TH):
             r, q = i32(i // CH), i32(i % CH)
-            pixel = _pixel_of_number(i32(first + r), about)
+            pixel = pixel_of_number(i32(first + r), about)
             source = u64(x + u64((i64(pixel) * pitch + offset + q * 8) * 2))
             place = u32(to + u32((q * room + r) * 16))
             copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))

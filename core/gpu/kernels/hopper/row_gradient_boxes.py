@@ -19,7 +19,7 @@ from typing import Any, Final, final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
-from core.gpu.kernels.parts.box_lines import high_word_of
+from core.gpu.kernels.parts.box_lines import FILLED, LONGEST, SHARED, UNIT, high_word_of
 from core.gpu.kernels.parts.bulk_copy import (
     arrive,
     copy_photo_box,
@@ -41,16 +41,6 @@ THREADS: Final = 32 * WARPS
 
 FILTER_LINE: Final = 128
 """Bytes of 64 filters of a pixel's gradient."""
-UNIT: Final = 1024
-"""Bytes after which every swizzle begins anew."""
-
-SHARED: Final = 227 << 10
-"""Bytes of shared memory that a block can have."""
-BOX: Final = 256
-"""Pixels of a box across and down, at most."""
-FILLED: Final = 1.6
-"""Pixels computed over pixels needed, above which another kernel is asked."""
-
 KINDS: Final = (
     *("tensor_map",) * 2,  # x and dy
     "uint64",  # partial results
@@ -93,7 +83,7 @@ class RowBoxes:
     def suits(self, height: int, width: int) -> bool:
         """Whether boxes and stages are of a size that can be, and not much is computed that is filled up."""
         computed = -(-height // self.rows) * self.pixels
-        return self.stages >= 2 and max(self.pitch, self.rows + 2) <= BOX and computed <= FILLED * height * width
+        return self.stages >= 2 and max(self.pitch, self.rows + 2) <= LONGEST and computed <= FILLED * height * width
 
     @property
     def parts(self) -> int:

@@ -28,11 +28,10 @@ from core.gpu.kernels.parts.bulk_copy import (
     divide,
     encode_map,
     expect_bytes,
-    make_barrier,
     prefetch_map,
-    show_barriers,
     wait_for,
 )
+from core.gpu.kernels.parts.ring import make_opening
 from core.gpu.kernels.parts.wgmma import DEPTH, make_products
 from core.ops.registry import Case
 
@@ -202,7 +201,7 @@ def make_multiplier(tile: Tile) -> Any:
 def make_kernel(tile: Tile) -> Any:
     """``C = A B``; A (M, K), B (K, N), C (M, N) in bf16, K and N multiples of 8."""
     stages, stage, warps = tile.stages, tile.stage, tile.warps
-    send_tiles, multiply_tiles = make_sender(tile), make_multiplier(tile)
+    send_tiles, multiply_tiles, open_ring = make_sender(tile), make_multiplier(tile), make_opening(stages, warps)
 
     def product(map_a, map_b, c, m, n, k, down, across):
         ring = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
@@ -213,10 +212,7 @@ def make_kernel(tile: Tile) -> Any:
         lane, warp = i32(thread & 31), i32(thread >> 5)
         steps = i32((k + DEPTH - 1) // DEPTH)
         if thread == 0:
-            for slot in range(stages):
-                make_barrier(u32(full + u32(8 * slot)), u32(1))
-                make_barrier(u32(empty + u32(8 * slot)), u32(warps))
-            show_barriers()
+            open_ring(full, empty)
         if warp == warps and lane == 0:
             prefetch_map(map_a)
             prefetch_map(map_b)

@@ -9,10 +9,8 @@ from core.gpu.lowering.frame import Frame
 from core.gpu.lowering.hopper import point_launches
 from core.gpu.lowering.launch import Launch, Tensor
 from core.gpu.lowering.plain_launches import bias_of
-from core.ops.window import Window, read_window
+from core.ops.window import POINT, read_window
 from core.program import Step
-
-POINT = Window((1, 1), (1, 1), (0, 0, 0, 0))
 
 
 def forward(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
@@ -41,8 +39,7 @@ def gradients_tile(frame: Frame, step: Step) -> Tile | None:
 
     Nobody else may read the convolution's input: its gradient is written, not added to.
     """
-    readers = [s for s in frame.program.steps if any(v.buffer == step.inputs[0].buffer for v in s.inputs)]
-    if step.op != "conv2d" or readers != [step] or not frame.trains(step, "weight"):
+    if step.op != "conv2d" or frame.readers(step.inputs[0]) != [step] or not frame.trains(step, "weight"):
         return None
     x, dy = frame.image(step.inputs[0]), frame.image(step.output, True)
     if not _suits(frame, step, x, dy) or dy.padded > point_gradients.CHANNELS:

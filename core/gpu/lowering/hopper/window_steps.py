@@ -25,8 +25,7 @@ def pools_photo(frame: Frame, step: Step, following: Step | None) -> bool:
     if following.op != "max_pool" or following.inputs != (step.output,):
         return False
     pool = read_window(following.attributes)
-    readers = [s for s in frame.program.steps if any(v.buffer == step.output.buffer for v in s.inputs)]
-    alone = readers == [following] and frame.program.buffers[step.output.buffer] == step.output.shape
+    alone = frame.readers(step.output) == [following] and frame.program.buffers[step.output.buffer] == step.output.shape
     alone = alone and frame.program.buffers[following.output.buffer] == following.output.shape
     if (pool.kernel, pool.stride, pool.padding[:2]) != ((3, 3), (2, 2), (0, 0)) or not alone:
         return False
