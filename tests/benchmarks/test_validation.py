@@ -36,7 +36,7 @@ def test_the_score_counts_field_photos_twice_and_the_surest():
     assert (found.covered, found.wrong) == (pytest.approx(1.0), 0)
     assert found.bean == pytest.approx(7 / 8)
     assert found.tomato == 0  # none among them
-    assert found.loss == pytest.approx((found.nll + found.field_nll) / 2)
+    assert found.loss == pytest.approx((found.nll + found.field_nll + found.bean_nll) / 3)
     assert 2 * found.nll < found.field_nll  # one wrong of four, not of ten
     assert "90.00 % in all  75.00 % field" in describe(found)
 
