@@ -1,7 +1,6 @@
 """What every test shares: the compiled kernels, and one thread for NumPy's products."""
 
 import os
-from pathlib import Path
 
 from core.user_cache import user_kernel_folder
 
@@ -13,7 +12,6 @@ instead of 37 s with two."""
 def pytest_configure():
     """Programs that tests start in a home of their own still find the kernels compiled before, by whichever test.
 
-    Of processes that test side by side each has its own: Numba's index of what it keeps is not made for two writers.
+    So do processes that test side by side: of each function there is one compiled form, which they write alike.
     """
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    os.environ["NUMBA_CACHE_DIR"] = str(Path(os.environ.get("NUMBA_CACHE_DIR") or user_kernel_folder()) / worker)
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(user_kernel_folder()))
