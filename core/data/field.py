@@ -39,6 +39,16 @@ def scan_field(source: str, label: str = "") -> Dataset:
         raise DataError(f"Field photos (--field): {error}") from error
 
 
+def check_field(dataset: Dataset, classes: Sequence[str]) -> None:
+    """Raises DataError where field photos have a class that the network does not learn."""
+    unknown = [name for name in dataset.classes if name not in classes]
+    if unknown:
+        raise DataError(
+            f"The field photos have the class {', '.join(unknown)}, which the network does not learn. Name their "
+            f"folders (or the column with the class) as its classes are: {', '.join(classes)}."
+        )
+
+
 def open_field(
     dataset: Dataset,
     classes: Sequence[str],
@@ -53,12 +63,7 @@ def open_field(
 
     Raises DataError, also for a class that the network does not learn; StorageError; Cancelled.
     """
-    unknown = [name for name in dataset.classes if name not in classes]
-    if unknown:
-        raise DataError(
-            f"The field photos have the class {', '.join(unknown)}, which the network does not learn. Name their "
-            f"folders (or the column with the class) as its classes are: {', '.join(classes)}."
-        )
+    check_field(dataset, classes)
     cache = open_cache(dataset, side, folder=folder, threads=threads, progress=progress, cancelled=cancelled)
     kept = cache.kept
     if not len(kept):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
@@ -68,10 +68,16 @@ def cache_side(config: RunConfig) -> int:
 
 
 def prepare_photos(
-    config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None
-) -> PhotoSet:
-    """Scan, decode, group and split as `config` says. Raises DataError, StorageError or Cancelled."""
+    config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None,
+    check: Callable[[Sequence[str]], None] | None = None,
+) -> PhotoSet:  # fmt: skip
+    """Scan, decode, group and split as `config` says. Raises DataError, StorageError or Cancelled.
+
+    `check` looks at the classes before any photo is decoded, and raises what is wrong with them.
+    """
     dataset = open_dataset(config, _stage(report, "scan"), cancelled)
+    if check is not None:
+        check(dataset.classes)
     cache = open_cache(
         dataset,
         cache_side(config),

@@ -44,6 +44,8 @@ def open_photos(
         raise DataError(f"{data!r} is no name of a file or folder.") from None
     if not exists:
         raise DataError(f"{data} does not exist. Check the name, or mount the disk it is on.")
+    if not is_folder and not path.is_file():  # opening it could wait for ever
+        raise DataError(f"{data} is neither a folder nor a file, but a pipe or a device. Name a folder or a manifest.")
     if not is_folder:
         return open_manifest(path, label=label, where=where, progress=progress, cancelled=cancelled)
     if label:

@@ -36,7 +36,10 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
     Photos are found by path, else by content (they may have moved). Raises DataError where photos are
     missing, new or have another class than when the split was made.
     """
-    written = open_manifest(path, label="label", columns=("sha256",))
+    try:
+        written = open_manifest(path, label="label", columns=("sha256",))
+    except DataError as error:
+        raise DataError(f"{path} is no split of a run; name the split.csv of a run's folder. {error}") from error
     by_path = {key: at for at, key in enumerate(written.paths.keys().tolist())}
     by_content = {bytes.fromhex(text): at for at, text in enumerate(written.columns["sha256"]) if text}
     keys = dataset.paths.keys().tolist()

@@ -18,10 +18,11 @@ from core.percent import percent
 from core.training.events import Progress, RunJudged
 from core.training.history import read_history
 from core.training.judgement import Judgement, judge_run
+from core.training.photo_checks import spared_leak
 from core.training.report import ReportData, render_report
 from core.training.run_folder import EVENTS, REPORT, RunFolder
 from core.training.run_state import RunState
-from core.training.setup import Setup, spared_leak
+from core.training.setup import Setup
 from core.training.trust import complete, measure_border
 
 

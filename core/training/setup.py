@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final, final
@@ -17,7 +17,6 @@ from core.data.ground import GroundSwap
 from core.data.loader import Loader
 from core.data.mixing import Mixing
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
-from core.data.split import describe_random_leak
 from core.device import Plan
 from core.diagnosis.grounds import swap_for
 from core.diagnosis.learned_photos import LearnedPhotos, learned_from
@@ -25,11 +24,11 @@ from core.diagnosis.photo_size import with_photo_side
 from core.errors import DeviceError, OutOfMemory
 from core.graph import Graph
 from core.ops.builder import with_loss
-from core.ops.contract import Array
 from core.optim.settings import optimizer_of
 from core.plan import compile_plan, cuda_problem
 from core.training.commands import Commands
 from core.training.events import Progress
+from core.training.photo_checks import classes_check, judging_contents, spared_leak
 from core.training.relay import Relay
 from core.training.teacher import Teachers, describe_teachers, read_teachers
 from core.training.transfer import adopt, describe_origin, first_network, frozen_parameters, read_origin
@@ -91,7 +90,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     lessons = read_teachers(config)
     config = replace(config, teacher=tuple(str(teacher.path) for teacher in lessons))
     scanned = scan_field(config.field, config.label) if config.field else None  # its mistakes are told at once
-    photos = yield from _prepare(config, device, commands)
+    photos = yield from _prepare(config, device, commands, classes_check(scanned, lessons))
     precision, told = choose_precision(config.precision, device)
     config = replace(config, precision=precision)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
@@ -125,9 +124,12 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     )  # fmt: skip
 
 
-def _prepare(config: RunConfig, device: str, commands: Commands) -> Generator[Progress, None, PhotoSet]:
+
+def _prepare(
+    config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str]], None]
+) -> Generator[Progress, None, PhotoSet]:
     """The photos; the device is made ready while they are looked at."""
-    looking = Relay(lambda report, cancelled: prepare_photos(config, report, cancelled), commands)
+    looking = Relay(lambda report, cancelled: prepare_photos(config, report, cancelled, check), commands)
     kernels = Relay(compile_cpu_kernels, commands) if device == "cpu" else None
     try:
         if device == "cuda":
@@ -170,19 +172,6 @@ def _open_field(
         field = replace(field, warnings=(*field.warnings, told))
     return field
 
-
-def spared_leak(photos: PhotoSet) -> tuple[str, ...]:
-    """What a careless split would have leaked, where this one leaks nothing."""
-    told = "" if photos.leak.leaked else describe_random_leak(photos.random_leak)
-    return (told,) if told else ()
-
-
-def judging_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tuple[str, Array], ...]:
-    """Kind and content of the photos by which a run is judged."""
-    sets = [("validation", photos.contents(VALIDATION)), ("test", photos.contents(TEST))]
-    if field is not None:
-        sets.append(("field", field.cache.content[field.cache.kept]))
-    return tuple((kind, content) for kind, content in sets if len(content))
 
 
 def _swap_grounds(

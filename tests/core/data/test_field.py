@@ -1,5 +1,6 @@
 """The user's own field photos: matched by name, told apart from the rest, refused with a sentence."""
 
+import os
 import shutil
 
 import pytest
@@ -50,3 +51,10 @@ def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
 def test_a_place_without_photos_is_refused_and_named(tmp_path):
     with pytest.raises(DataError, match="--field.*does not exist"):
         scan_field(str(tmp_path / "nothing"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes there")
+def test_a_pipe_is_refused_instead_of_waiting_for_somebody_to_write(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="neither a folder nor a file, but a pipe or a device"):
+        open_photos(str(tmp_path / "pipe"))

@@ -169,3 +169,12 @@ def test_a_split_refuses_new_photos_and_changed_classes(split_photos):
     dataset = open_folder(photos)
     with pytest.raises(DataError, match="is blight here and rust in the split"):
         read_split(tmp_path / "split.csv", dataset, open_cache(dataset, 16, folder=str(tmp_path / "store")))
+
+
+def test_a_file_that_is_no_split_is_called_so(split_photos):
+    tmp_path, _, _, _, _ = split_photos
+    dataset = open_folder(tmp_path / "photos")
+    cache = open_cache(dataset, 16, folder=str(tmp_path / "store"))
+    (tmp_path / "left_out.csv").write_text("path,reason,set\na.jpg,The file is empty.,photos\n")
+    with pytest.raises(DataError, match=r"left_out.csv is no split of a run; name the split.csv of a run's folder"):
+        read_split(tmp_path / "left_out.csv", dataset, cache)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from core.errors import DeviceError
+from core.diagnosis.model_file import ModelFile, write_model
+from core.errors import DeviceError, InputError
+from core.models import build, initial_weights
 from core.training.commands import Commands
 from core.training.setup import auto_batch, choose_precision, class_weights, set_up
+from tests.helpers.tiny_photos import write_photos
 
 
 def finish(steps):
@@ -98,3 +102,17 @@ def test_a_run_says_what_its_split_by_group_has_spared_it(tiny, tmp_path):
     assert spared.leaked > 5
     (said,) = (text for text in setup.warnings if "Split photo by photo" in text)
     assert f"{spared.leaked} of {spared.held_out} held-out photos would have" in said
+
+
+@pytest.mark.usefixtures("reference_plans")
+@pytest.mark.parametrize("named", ["field", "teacher"])
+def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_path, monkeypatch, named):
+    graph = build("cnn", 2, 16)
+    write_model(tmp_path / "m.safetensors", ModelFile(graph, initial_weights(graph, 0), ("green", "grey"), 16))
+    field = write_photos(tmp_path / "field", ("green", "grey"), each=2)
+    decoded = Mock(side_effect=AssertionError("a photo was decoded"))
+    monkeypatch.setattr("core.data.preparation.open_cache", decoded)
+    config = tiny(**({"field": str(field)} if named == "field" else {"teacher": (str(tmp_path / "m.safetensors"),)}))
+    said = "class grey, which the network does not learn" if named == "field" else "does not know the class brown"
+    with pytest.raises(InputError, match=said):
+        finish(set_up(config, Commands()))
