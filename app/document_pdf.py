@@ -108,7 +108,8 @@ def _draw(svg: str, document: QTextDocument, widest: float) -> str:
     painter.end()
     name = f"drawing-{hash(svg) & 0xFFFFFFFFFFFF:x}"
     document.addResource(QTextDocument.ResourceType.ImageResource, name, image)
-    return f'<img src="{name}" width="{size.width():.0f}" height="{size.height():.0f}">'
+    picture = f'<img src="{name}" width="{size.width():.0f}" height="{size.height():.0f}">'
+    return f"<div>{picture}</div>"  # as in a browser: else it stands within the last line of a list before it
 
 
 def _number(painter: QPainter, sheet: QSizeF, text: str) -> None:

@@ -9,8 +9,9 @@ import subprocess
 import cv2
 import numpy as np
 import pytest
+from PySide6.QtCore import QSizeF
 
-from app.document_pdf import write_pdf
+from app.document_pdf import _document, write_pdf
 from core.diagnosis import page
 from core.errors import StorageError
 from core.training.chart import Series, draw_lines
@@ -50,6 +51,22 @@ def test_the_sheets_show_words_and_drawings(qapp, report, tmp_path):
     subprocess.run(["pdftoppm", "-r", "50", "-png", "-l", "1", str(path), str(tmp_path / "sheet")], check=True)
     sheet = cv2.imread(str(next(tmp_path.glob("sheet*.png")))).astype(int)
     assert (np.abs(sheet - (77, 122, 31)).max(axis=2) < 40).sum() > 100  # the green bar, BGR
+
+
+def test_a_drawing_after_a_list_does_not_stand_in_its_last_line(qapp):
+    """Its line is as high as the drawing only where it stands alone."""
+    bars = draw_bars("Bars", [("one", 0.9, "#1f7a4d")])
+    html = page.render_page("A report", [page.bullets(["first", "the last sentence of the list"]), bars])
+    document = _document(html, QSizeF(720, 1000))
+    lines = [block.text() for block in _blocks(document)]
+    assert "the last sentence of the list" in lines, lines
+
+
+def _blocks(document):
+    block = document.begin()
+    while block.isValid():
+        yield block
+        block = block.next()
 
 
 def test_a_file_that_cannot_be_written_is_told(qapp, report, tmp_path):

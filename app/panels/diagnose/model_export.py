@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QButtonGroup, QDialog, QRadioButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QDialog, QRadioButton, QSizePolicy, QVBoxLayout, QWidget
 
 from app.translation import tr
 from app.widgets.parts import button, label, row
@@ -54,8 +54,11 @@ class ModelExportDialog(QDialog):
             layout.addWidget(choice)
             under = label(text, "caption", wrap=True)
             under.setContentsMargins(24, 0, 0, 4)
+            under.setMinimumHeight(under.heightForWidth(WIDTH - 60))
+            under.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
             choice.setAccessibleDescription(text)
             layout.addWidget(under)
+        layout.addStretch(1)
         export = button(tr("Export…"), self._on_export, "primary")
         export.setDefault(True)
         layout.addLayout(row(None, button(tr("Cancel"), self.reject), export))
