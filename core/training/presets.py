@@ -80,7 +80,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves-mobile": Preset(
-        "the shipped model, on a GPU: MobileNetV2, learned on other grounds (docs/diagnosis.md)",
+        "leaves with MobileNetV2, on a GPU: learned on other grounds (docs/diagnosis.md)",
         {
             "model": "mobilenetv2", "image_size": 256, "use_size": 288, "epochs": 150, "validate_every": 5,
             "augment_background": 0.3, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
@@ -90,7 +90,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves-mixed": Preset(
-        "leaves with a wide MobileNetV2 on a GPU, long, from mixed photos; its file is stored in eight bits",
+        "the shipped model, on a GPU: a wide MobileNetV2, learned long from mixed photos (docs/diagnosis.md)",
         {
             "model": "mobilenetv2_wide", "image_size": 256, "use_size": 288, "epochs": 300, "validate_every": 10,
             "augment_background": 0.3, "mix": 0.5, "batch_size": 128, "optimizer": "sgd", "learning_rate": 0.1,
