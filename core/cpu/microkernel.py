@@ -37,6 +37,9 @@ CAP: Final = 8
 MASK: Final = 16
 """End with zero where the activation's output at `mask` is not above 0 (backward of ReLU)."""
 
+WHOLE: Final = 1024
+"""Added to the shape of a tile that stores all its lanes."""
+
 # Fields of a record that the tile reads itself (index of the int64).
 SAM, SAY, SAX, SAK, SBY, SBX, SBK, KW, KL, LDC, LDM, FLAGS = range(1, 13)
 
@@ -56,17 +59,18 @@ def make_tile(level: Level) -> Any:
     if level.assembly:
         llvmlite.binding.initialize_native_asmparser()  # without it LLVM aborts the process at inline assembly
     sizes = [(v, m) for v, heights in level.rows.items() for m in heights]
+    kinds = [(v, m, whole) for v, m in sizes for whole in ([False] if level.masks else [False, True])]
 
     @intrinsic
     def tile(context, shape, record, a, b, c, x, mask, kh, lanes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
             record = builder.inttoptr(arguments[1], BYTES)
             done = builder.append_basic_block("tile_done")
-            switch = builder.switch(arguments[0], done)
-            for vectors, rows in sizes:
-                function = _tile_function(builder.module, level, vectors, rows)
+            switch = builder.switch(_which(builder, level, arguments), done)
+            for vectors, rows, whole in kinds:
+                function = _tile_function(builder.module, level, vectors, rows, whole)
                 block = builder.append_basic_block()
-                switch.add_case(ir.Constant(I64, vectors * 64 + rows), block)
+                switch.add_case(ir.Constant(I64, whole * WHOLE + vectors * 64 + rows), block)
                 builder.position_at_end(block)
                 builder.call(function, [record, *arguments[2:]])
                 builder.branch(done)
@@ -78,22 +82,30 @@ def make_tile(level: Level) -> Any:
     return tile
 
 
-def _tile_function(module: ir.Module, level: Level, vectors: int, rows: int) -> ir.Function:
-    name = f"leafclinic_tile_{level.name}_{vectors}x{rows}"
+def _which(builder: ir.IRBuilder, level: Level, arguments: Any) -> Any:
+    """The shape, and `WHOLE` where all lanes count and that is worth a tile of its own."""
+    if level.masks:
+        return arguments[0]
+    whole = builder.icmp_signed("==", arguments[8], ir.Constant(I64, level.lanes))
+    return builder.add(arguments[0], builder.select(whole, ir.Constant(I64, WHOLE), ir.Constant(I64, 0)))
+
+
+def _tile_function(module: ir.Module, level: Level, vectors: int, rows: int, whole: bool) -> ir.Function:
+    name = f"leafclinic_tile_{level.name}_{vectors}x{rows}" + "_whole" * whole
     function = cgutils.get_or_insert_function(module, SIGNATURE, name)
     if not function.blocks:
         function.linkage = "internal"
         function.attributes.add("noinline")
         function.attributes.add("nounwind")
-        _Tile(function, level, vectors, rows).emit()
+        _Tile(function, level, vectors, rows, whole).emit()
     return function
 
 
 class _Tile:
     """Emits one tile function; the state of an emission is its builder, pointers and constants."""
 
-    def __init__(self, function: ir.Function, level: Level, vectors: int, rows: int) -> None:
-        self.function, self.level, self.rows = function, level, rows
+    def __init__(self, function: ir.Function, level: Level, vectors: int, rows: int, whole: bool) -> None:
+        self.function, self.level, self.rows, self.whole = function, level, rows, whole
         self.depthwise, self.vectors = vectors == 0, max(vectors, 1)
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
         self.vector = ir.VectorType(F32, level.lanes)
@@ -132,7 +144,7 @@ class _Tile:
 
     def _load(self, pointer: Any, v: int = 0, checked: bool = False) -> Any:
         """A vector at any alignment; checked: the last one only in its open lanes."""
-        if checked and v == self.vectors - 1:
+        if checked and not self.whole and v == self.vectors - 1:
             kind = f"v{self.level.lanes}f32"
             masked = cgutils.get_or_insert_function(
                 self.function.module,
@@ -145,7 +157,7 @@ class _Tile:
         return value
 
     def _store(self, value: Any, pointer: Any, v: int) -> None:
-        if v == self.vectors - 1:
+        if not self.whole and v == self.vectors - 1:
             masked = cgutils.get_or_insert_function(
                 self.function.module,
                 ir.FunctionType(ir.VoidType(), [self.vector, pointer.type, I32, self.open_lanes.type]),

@@ -1,0 +1,98 @@
+"""The register tile of every shape and level: sums, starts, ends, and nothing written beyond its lanes."""
+
+import functools
+
+import numpy as np
+import pytest
+from llvmlite.binding import get_host_cpu_features
+from numba import njit
+
+from core.cpu import microkernel as mk
+from core.cpu.level import LEVELS, problem
+from core.cpu.memory import FIELDS, aligned
+
+GUARD = np.float32(-77)
+DEPTH = 5
+
+
+@functools.cache
+def _runner(name):
+    tile = mk.make_tile(LEVELS[name])
+
+    @njit
+    def run(shape, record, a, b, c, x, mask, lanes):
+        tile(shape, record, a, b, c, x, mask, 1, lanes)
+
+    return run
+
+
+def _run(name, vectors, rows, lanes, flags, given):
+    """C of one tile, in rows a vector longer than the tile."""
+    level, (a, b, c, x, mask) = LEVELS[name], given
+    wide = max(vectors, 1) * level.lanes
+    record = np.zeros(FIELDS, np.int64)
+    record[[mk.SAM, mk.SAK]] = (4, 4 * rows) if vectors else (4 * wide, 4 * wide * rows)
+    record[[mk.SBK, mk.KW, mk.KL, mk.FLAGS]] = 4 * wide, 1, DEPTH, flags
+    record[mk.LDC] = record[mk.LDM] = 4 * (wide + level.lanes)
+    addresses = [array.ctypes.data for array in (a, b, c, x, mask)]
+    _runner(name)(vectors * 64 + rows, record.ctypes.data, *addresses, lanes)
+
+
+def _wanted(vectors, rows, wide, flags, given):
+    a, b, c, x, mask = (array.astype(np.float64) for array in given)
+    b = b[: DEPTH * wide].reshape(DEPTH, wide)
+    if vectors:
+        total = a[: DEPTH * rows].reshape(DEPTH, rows).T @ b
+    else:
+        total = np.einsum("kmn,kn->mn", a[: DEPTH * rows * wide].reshape(DEPTH, rows, wide), b)
+    stride = len(c) // rows
+    old, seen = (array.reshape(rows, stride)[:, :wide] for array in (c, mask))
+    if flags & mk.ACCUMULATE:
+        total = total + old
+    elif flags & mk.BIAS:
+        total = total + x[:wide]
+    if flags & mk.MASK:
+        return np.where((seen > 0) & ((seen < 6) | (not flags & mk.CAP)), total, 0)
+    total = np.maximum(total, 0) if flags & mk.RELU else total
+    return np.minimum(total, 6) if flags & mk.CAP else total
+
+
+@pytest.mark.parametrize("flags", [0, mk.BIAS | mk.RELU, mk.BIAS | mk.RELU | mk.CAP, mk.ACCUMULATE, mk.MASK | mk.CAP])
+@pytest.mark.parametrize("name", LEVELS)
+def test_every_tile_gives_its_sums_and_writes_its_lanes_only(name, flags):
+    if problem(name, get_host_cpu_features()):
+        pytest.skip(problem(name, get_host_cpu_features()))
+    level, rng = LEVELS[name], np.random.default_rng(flags)
+    for vectors, heights in level.rows.items():
+        wide = max(vectors, 1) * level.lanes
+        for rows in heights:
+            for lanes in (1, level.lanes - 1, level.lanes):
+                counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + level.lanes), wide]
+                given = [aligned(count) for count in (*counts, counts[2])]
+                for array in given:
+                    array[:] = 4 * rng.standard_normal(len(array))
+                valid = wide - level.lanes + lanes
+                given[2].reshape(rows, -1)[:, valid:] = GUARD
+                wanted = _wanted(vectors, rows, wide, flags, given)
+                _run(name, vectors, rows, lanes, flags, given)
+                out = given[2].reshape(rows, -1)
+                np.testing.assert_allclose(out[:, :valid], wanted[:, :valid], 1e-5, 1e-4, err_msg=f"{vectors} {rows}")
+                assert (out[:, valid:] == GUARD).all(), (vectors, rows, lanes)
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_a_whole_tile_and_one_of_fewer_lanes_give_the_same_bits(name):
+    if problem(name, get_host_cpu_features()):
+        pytest.skip(problem(name, get_host_cpu_features()))
+    level, rng = LEVELS[name], np.random.default_rng(0)
+    for vectors, heights in level.rows.items():
+        wide = max(vectors, 1) * level.lanes
+        for rows in heights:
+            counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + level.lanes), wide]
+            given = [rng.standard_normal(count).astype(np.float32) for count in (*counts, counts[2])]
+            whole, part = ([array.copy() for array in given] for _ in range(2))
+            _run(name, vectors, rows, level.lanes, mk.BIAS, whole)
+            _run(name, vectors, rows, level.lanes - 1, mk.BIAS, part)
+            valid = wide - 1
+            images = [given_[2].reshape(rows, -1)[:, :valid] for given_ in (whole, part)]
+            assert (images[0] == images[1]).all(), (vectors, rows)
