@@ -5,15 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 from core.cpu import microkernel as mk
 from core.cpu import packing, tiled
 from core.cpu.level import current_level
 from core.cpu.records import Address, Record
-
-CALL_CYCLES: Final = 40.0
-"""Cycles a tile costs besides its multiply-adds (prologue, epilogue, call), measured on Zen 5."""
 
 
 @final
@@ -35,7 +32,13 @@ def split_columns(count: int, m: int = 0, depth: int = 1) -> tuple[Columns, ...]
     """
     widths = sorted(v for v in current_level().rows if v)[::-1]
     options = [_in_widths(count, widths[i:]) for i in range(len(widths) if m else 1)]
-    return min(options, key=lambda parts: sum(p.blocks * _rows_cost(m, p.vectors, depth) for p in parts))
+    return min(options, key=lambda parts: _columns_cost(parts, m, depth))
+
+
+def _columns_cost(parts: Sequence[Columns], m: int, depth: int) -> float:
+    """Cycles of `m` rows of all columns, for every step of their depth; every width goes through A once more."""
+    again = (len(parts) - 1) * m * current_level().again_cycles
+    return again + sum(p.blocks * _rows_cost(m, p.vectors, depth) for p in parts)
 
 
 def _in_widths(count: int, widths: Sequence[int]) -> tuple[Columns, ...]:
@@ -61,7 +64,7 @@ def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], .
 def _tile_cost(height: int, vectors: int, depth: int) -> float:
     """Cycles of a tile for every step of its depth: two multiply-adds or two loads in one, but four for a sum."""
     wide = max(vectors, 1)
-    return max(height * wide, height + wide, 8) / 2 + CALL_CYCLES / depth
+    return max(height * wide, height + wide, 8) / 2 + current_level().call_cycles / depth
 
 
 def _rows_cost(count: int, vectors: int, depth: int) -> float:

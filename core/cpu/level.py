@@ -29,6 +29,9 @@ class Level:
     v filter vectors and one broadcast must fit the registers. `rows[0]` is the depthwise tile, one
     vector wide, whose A is a vector too. `masks`: a masked store costs no more than a plain one; where it does
     (20 cycles on Zen 3 with AVX2, branches without) every tile exists once more for whole vectors.
+
+    `call_cycles`: what a tile costs besides its multiply-adds (prologue, epilogue, call). `again_cycles`: what it
+    costs, for each float of A, to go through A once more for columns in tiles of another width.
     """
 
     name: str
@@ -36,10 +39,12 @@ class Level:
     rows: Mapping[int, tuple[int, ...]]
     assembly: bool
     masks: bool
+    call_cycles: float
+    again_cycles: float
 
 
 LEVELS: Final = {
-    # 32 registers: 6 x 4 + 4 + 1 = 29, 14 x 2 + 2 + 1 = 31.
+    # 32 registers: 6 x 4 + 4 + 1 = 29, 14 x 2 + 2 + 1 = 31. Cycles measured on Zen 5.
     "avx512": Level(
         "avx512",
         16,
@@ -47,14 +52,23 @@ LEVELS: Final = {
             4: (1, 2, 3, 4, 5, 6), 2: (1, 2, 4, 7, 8, 12, 13, 14), 1: (1, 2, 4, 7, 8, 12, 13, 14),
             0: (1, 2, 3, 4, 7, 8, 14),
         },
-        True,
-        True,
-    ),  # fmt: skip
-    # 16 registers: 6 x 2 + 2 + 1 = 15, 12 x 1 + 1 + 1 = 14.
-    "avx2": Level("avx2", 8, {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8, 12), 0: (1, 2, 3, 4, 7, 8, 14)}, True, False),
+        assembly=True, masks=True, call_cycles=40.0, again_cycles=0.0,
+    ),
+    # 16 registers: 4 x 3 + 3 + 1 = 16, 6 x 2 + 2 + 1 = 15, 12 x 1 + 1 + 1 = 14. Cycles measured on Zen 3.
+    "avx2": Level(
+        "avx2",
+        8,
+        {3: (1, 2, 3, 4), 2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 7, 8, 12), 0: (1, 2, 3, 4, 7, 8, 14)},
+        assembly=True, masks=False, call_cycles=14.0, again_cycles=0.4,
+    ),
     # SSE2 and NEON have 16 and 32 registers of 4 floats; plain vector IR, no assembly.
-    "portable": Level("portable", 4, {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8), 0: (1, 2, 3, 4, 8)}, False, False),
-}
+    "portable": Level(
+        "portable",
+        4,
+        {2: (1, 2, 3, 4, 5, 6), 1: (1, 2, 4, 8), 0: (1, 2, 3, 4, 8)},
+        assembly=False, masks=False, call_cycles=40.0, again_cycles=0.0,
+    ),
+}  # fmt: skip
 
 
 def problem(name: str, features: Mapping[str, bool]) -> str | None:

@@ -78,6 +78,14 @@ def test_fourteen_pixels_are_one_high_tile_instead_of_three_wide_ones(monkeypatc
     assert [p.vectors for p in split_columns(64)] == [4]
 
 
+def test_twenty_four_columns_are_one_tile_of_three_vectors_and_sixty_four_are_not_mixed(monkeypatch):
+    monkeypatch.setattr("core.cpu.cutting.current_level", lambda: LEVELS["avx2"])
+    monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
+    assert [p.vectors for p in split_columns(24, 56, 144)] == [3]
+    assert [p.vectors for p in split_columns(64, 55, 144)] == [2]  # 3, 3 and 2 would go through the image twice
+    assert [p.vectors for p in split_columns(1280, 7, 320)] == [3, 1]  # what that saves with seven rows is more
+
+
 CHECK = """
 from core.cpu.level import current_level
 from core.cpu.table import CPU
