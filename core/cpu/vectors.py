@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, final
 
+import llvmlite.binding
 from llvmlite import ir
 from numba.core import cgutils
 
@@ -81,6 +82,15 @@ class Vectors:
         name = f"llvm.masked.store.v{self.lanes}{letter}.p0"
         function = cgutils.get_or_insert_function(self.b.module, kind, name)
         self.b.call(function, [value, pointer, ir.Constant(I32, 4), mask])
+
+    def multiply_add_from(self, form: str, base: Any, step: Any, b: Any, c: Any) -> Any:
+        """b * the floats at ``form``, such as "($1,$2,2)" for base + 2 step, + c in one instruction of AVX2."""
+        llvmlite.binding.initialize_native_asmparser()  # without it LLVM aborts the process at inline assembly
+        places = "=x,r,x,0" if "$2" not in form else "=x,r,r,x,0"
+        arguments = [base, b, c] if "$2" not in form else [base, step, b, c]
+        kind = ir.FunctionType(self.floats, [value.type for value in arguments])
+        code = f"vfmadd231ps {form}, ${len(arguments) - 1}, $0"
+        return self.b.call(ir.InlineAsm(kind, code, places, side_effect=True), arguments)
 
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c, fused where the processor can."""
