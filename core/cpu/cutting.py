@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 from core.cpu import microkernel as mk
 from core.cpu import packing, tiled
 from core.cpu.level import current_level
 from core.cpu.records import Address, Record
+
+UNKNOWN: Final = 24, 64
+"""Rows and depth where they are not known: a count that tiles of every width divide."""
 
 
 @final
@@ -28,11 +31,11 @@ def split_columns(count: int, m: int = 0, depth: int = 1) -> tuple[Columns, ...]
     """Columns of a product in tiles of falling width; the last block may be partly empty.
 
     With `m` rows of that depth given, the widest tiles are those that cost least: 14 pixels are one tile of 14 x 32,
-    but three of up to 6 x 64.
+    but three of up to 6 x 64. Without, they are the widest there are, unless mixed widths cost something.
     """
     widths = sorted(v for v in current_level().rows if v)[::-1]
-    options = [_in_widths(count, widths[i:]) for i in range(len(widths) if m else 1)]
-    return min(options, key=lambda parts: _columns_cost(parts, m, depth))
+    options = [_in_widths(count, widths[i:]) for i in range(len(widths) if m or current_level().again_cycles else 1)]
+    return min(options, key=lambda parts: _columns_cost(parts, *((m, depth) if m else UNKNOWN)))
 
 
 def _columns_cost(parts: Sequence[Columns], m: int, depth: int) -> float:
