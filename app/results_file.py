@@ -20,12 +20,12 @@ from app.document_pdf import write_pdf
 from app.mask import DISEASED, GROUND, Mask
 from app.translation import sentence, tr
 from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
+from app.wording import stated
 from core.data.photo import PhotoError, read_photo
 from core.data.synthetic import encode_jpeg
 from core.diagnosis import page
 from core.diagnosis.severity import grade
 from core.ops.contract import Array
-from core.percent import percent
 from core.storage import write_file
 
 PICTURE: Final = 336
@@ -128,7 +128,7 @@ def _row(result: Result) -> list[str]:
     texts = (sentence(result.error), doubts(result), severity_text(result), evidence_text(result))
     said += [f"<p>{escape(text)}</p>" for text in texts if text]
     guesses = [guess for at, guess in enumerate(result.top) if not at or guess[1] >= LEAST]
-    top = "".join(f"<p>{escape(disease_name(label))} <b>{percent(share)}</b></p>" for label, share in guesses)
+    top = "".join(f"<p>{escape(disease_name(label))} <b>{stated(share)}</b></p>" for label, share in guesses)
     return [photo + name, marked, "".join(said), top]
 
 

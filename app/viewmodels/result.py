@@ -14,6 +14,7 @@ from app.cards import disease_name
 from app.mask import Mask, decode_mask
 from app.translation import sentence, tr
 from app.viewmodels.table import Column
+from app.wording import stated
 from core.diagnosis.verdict import Thresholds, is_healthy, judge_photo
 from core.ops.contract import Array
 from core.percent import percent
@@ -153,7 +154,7 @@ def columns() -> list[Column]:
     return [
         Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
         Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
-        Column(tr("Probability"), lambda r: percent(r.probability) if r.top else "", lambda r: r.probability, True),
+        Column(tr("Probability"), lambda r: stated(r.probability) if r.top else "", lambda r: r.probability, True),
         Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True),
         Column(tr("Time"), lambda r: f"{r.milliseconds:.0f} ms" if r.top else "", lambda r: r.milliseconds, True),
     ]

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
-from core.percent import percent
+from app.wording import stated
 
 LEAST: Final = 0.0005
 """What is written as 0.0 % has no bar."""
@@ -33,7 +33,7 @@ class ProbabilityBars(QWidget):
     def show_top(self, top: Sequence[tuple[str, float]]) -> None:
         self._top = top
         self.setToolTip("\n".join(name for name, _ in top))
-        self.setAccessibleName(", ".join(f"{disease_name(name)} {percent(share)}" for name, share in top))
+        self.setAccessibleName(", ".join(f"{disease_name(name)} {stated(share)}" for name, share in top))
         self.update()
 
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
@@ -47,7 +47,7 @@ class ProbabilityBars(QWidget):
             painter.setPen(QColor(colours.text if at == 0 else colours.muted))
             text = painter.fontMetrics().elidedText(disease_name(name), Qt.TextElideMode.ElideRight, area.width() - 64)
             painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
-            painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, percent(share))
+            painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, stated(share))
             bar = QRect(0, at * LINE + 22, self.width(), 7)
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(colours.raised))

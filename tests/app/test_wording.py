@@ -7,7 +7,7 @@ import pytest
 
 from app.theme import mixed
 from app.translation import sentence
-from app.wording import duration, number
+from app.wording import duration, number, stated
 from core.diagnosis import page
 from core.percent import percent, percents
 from tests.helpers.texts import written_texts
@@ -55,3 +55,8 @@ def test_a_colour_lets_its_ground_through_by_its_share():
     assert mixed("#ff0000", "#0000ff", 1).name() == "#ff0000"
     assert mixed("#ff0000", "#0000ff", 0).name() == "#0000ff"
     assert mixed("#c80064", "#640000", 0.25).getRgb()[:3] == (125, 0, 25)
+
+
+def test_no_probability_is_stated_as_certain():
+    said = [stated(p).replace("\u00a0", " ") for p in (1.0, 0.9996, 0.9994, 0.5, 0.0006, 0.0004, 0.0)]
+    assert said == ["> 99.9 %", "> 99.9 %", "99.9 %", "50.0 %", "0.1 %", "< 0.1 %", "< 0.1 %"]

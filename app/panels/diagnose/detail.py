@@ -29,6 +29,7 @@ from app.widgets.parts import button, card, label, row
 from app.widgets.photo_view import PhotoView, painted
 from app.widgets.probability_bars import ProbabilityBars
 from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, UNLIKE
+from core.percent import percent
 
 AREA: Final = "\0area"
 ALONE: Final = "\0alone"
@@ -95,8 +96,8 @@ class DetailPane(QWidget):
         self.doubt = label("", "warning", wrap=True)
         self.bars = ProbabilityBars(theme)
         self.evidence = label("", "muted", wrap=True)
-        self.evidence.setToolTip(tr("The map has few cells, so that about half is usual. Above 70 % the answer is "
-                                    "doubted."))  # fmt: skip
+        self.evidence.setToolTip(tr("The map has few cells, so that about half is usual. Above {share} the answer is "
+                                    "doubted.", share=percent(0.7, 0)))  # fmt: skip
         self.notes = label("", "muted", wrap=True)
         self.correct = button(tr("Correct…"), self.correct_asked.emit, "",
                               tr("Correct the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip

@@ -24,7 +24,7 @@ from app.widgets.parts import button, fit, label, row
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
-from core.percent import percent
+from app.wording import stated
 
 
 @final
@@ -119,7 +119,7 @@ class GalleryDialog(QDialog):
         if self._document.table is None:
             return
         order = sorted(self._results, key=lambda at: -self._results[at].probability)
-        marks = {at: percent(self._results[at].probability) for at in order}
+        marks = {at: stated(self._results[at].probability) for at in order}
         chosen = set(self._selected().tolist())
         self.photos.show(self._document.table, np.array(order, np.int64), marks)
         for at, row_ in enumerate(order):

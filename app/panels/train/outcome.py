@@ -121,7 +121,7 @@ def figures(end: RunFinished, judged: RunJudged | None) -> list[tuple[str, str]]
 
 
 def _tile(name: str, value: str) -> Figure:
-    made = Figure(name, tr("A range is the 95 % interval (Wilson): so far may chance alone move the figure.")
-                  if "–" in name else "")  # fmt: skip
+    made = Figure(name, tr("A range is the {share} interval (Wilson): so far may chance alone move the figure.",
+                           share=percent(0.95, 0)) if "–" in name else "")  # fmt: skip
     made.show_value(value)
     return made
