@@ -13,10 +13,9 @@ import numpy as np
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo import read_photo
-from core.diagnosis.calibration import divide_logits, fit_temperature
+from core.diagnosis.calibration import divide_logits
 from core.diagnosis.coverage import coverage_curve
-from core.diagnosis.crop import crop_of
-from core.diagnosis.crop_temperatures import fit_class_temperatures
+from core.diagnosis.crop_temperatures import fit_temperatures
 from core.diagnosis.figures import judge, softmax
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
@@ -123,18 +122,12 @@ def cross_fit(fit: Fit, logits: Array, labels: Array, folds: Array) -> Array:
     return calibrated
 
 
-def fit_crops(logits: Array, labels: Array, classes: Sequence[str]) -> Temperatures:
-    """As a model is completed: a common temperature, and those of its classes."""
-    common = fit_temperature(logits, labels)
-    return common, fit_class_temperatures(logits, labels, [crop_of(name) for name in classes], common)
-
-
 def score(logits: Array, photos: ValidationPhotos) -> Score:
     """What the answers and their probabilities are worth."""
     labels = photos.labels
     right = logits.argmax(axis=1) == labels
     folds = draw_folds(photos.groups, 0)
-    calibrated = cross_fit(lambda some, known: fit_crops(some, known, photos.classes), logits, labels, folds)
+    calibrated = cross_fit(lambda some, known: fit_temperatures(some, known, photos.classes), logits, labels, folds)
     probabilities = softmax(calibrated)
     point = coverage_curve(probabilities.max(axis=1), right, (COVERED,))[0]
     answered = probabilities.max(axis=1) >= point.threshold

@@ -14,10 +14,9 @@ import numpy as np
 from core.data.baseline import Baseline, border_features, judge_border
 from core.diagnosis import background, verdict
 from core.diagnosis.background import ReadingLeaf, measure_backgrounds
-from core.diagnosis.calibration import fit_temperature, measure_reliability, state_probabilities
+from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.class_map import class_map, share_off_leaf
-from core.diagnosis.crop import crop_of
-from core.diagnosis.crop_temperatures import fit_class_temperatures
+from core.diagnosis.crop_temperatures import fit_temperatures
 from core.diagnosis.familiarity import familiarity, fit_statistics
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.leaf_mask import segment_leaf
@@ -119,9 +118,7 @@ def observe(
 
 
 def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelFile:
-    temperature = fit_temperature(logits, labels)
-    crops = [crop_of(name) for name in model.classes]
-    by_class = fit_class_temperatures(logits, labels, crops, temperature)
+    temperature, by_class = fit_temperatures(logits, labels, model.classes)
     return replace(model, temperature=temperature, class_temperatures=by_class)
 
 

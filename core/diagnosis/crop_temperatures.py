@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from core.diagnosis.calibration import find_least
+from core.diagnosis.calibration import find_least, fit_temperature
 from core.diagnosis.crop import crop_of
 from core.diagnosis.figures import cross_entropy
 from core.diagnosis.model_file import ModelFile
@@ -27,6 +27,15 @@ FARTHEST: Final = 1.5
 """Largest ``|ln f|``: the common temperature times 0.22 to 4.5."""
 NOTABLE: Final = 1.1
 """From this factor, or from one over it, a crop is named in words."""
+
+
+def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tuple[float, tuple[float, ...]]:
+    """The common temperature of a model's classes, by name, and that of each class, empty where the common one is all.
+
+    logits ``(N, classes)``, labels ``(N,)`` of photos that it did not learn from.
+    """
+    common = fit_temperature(logits, labels)
+    return common, fit_class_temperatures(logits, labels, [crop_of(name) for name in classes], common)
 
 
 def fit_class_temperatures(
