@@ -366,7 +366,9 @@ class CudaPlan(Plan):
         return self._staging.put(batch, owner._kept, kept_at, owner._backgrounds)
 
     def _launch(self, launch: Launch, stream: Any) -> None:
-        self._functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
+        self._functions[launch.recipe].launch(
+            launch.grid, launch.block, launch.shared, stream, launch.values, launch.early
+        )
 
     def _replay(self, name: str) -> None:
         """Queue a list of launches as one graph, captured the first time."""

@@ -85,6 +85,7 @@ def instructions(memory):
         "load2": lambda at: memory.load(at, 2),
         "load4": lambda at: memory.load(at, 4),
         "load4_ordered": lambda at: memory.load(at, 4),
+        "load4_constant_where": lambda at, real: memory.load(at, 4) if real else (np.uint32(0),) * 4,
         "load_float": lambda at: number(memory.load(at, 1)[0]),
         "prefetch": lambda at: None,
         "store1": memory.store,
@@ -99,6 +100,9 @@ def instructions(memory):
         "fma_bf16": lambda a, b, c: np.uint32(sum(
             round_bf16(number(int(a) << s & 0xFFFF0000) * number(int(b) << s & 0xFFFF0000)
                        + number(int(c) << s & 0xFFFF0000)) << 16 - s for s in (0, 16)
+        )),
+        "max_bf16": lambda a, b: np.uint32(sum(
+            int(bits(max(number(int(a) << s & 0xFFFF0000), number(int(b) << s & 0xFFFF0000)))) >> s for s in (0, 16)
         )),
         "pack_bf16": lambda low, high: np.uint32(round_bf16(high) << 16 | round_bf16(low)),
         "bits_to_float": number,
@@ -214,7 +218,7 @@ class Machine:
         self.barrier = Barrier(self.turns, len(places))
 
         def body(place):
-            self.here.thread, self.here.block, self.here.arrays = place, block, 0
+            self.here.thread, self.here.block, self.here.arrays, self.here.waited = place, block, 0, False
             with np.errstate(all="ignore"):
                 kernel(*values)
 
@@ -223,6 +227,10 @@ class Machine:
     def _block_instructions(self):
         """Those that need to know the thread, its warp or its block's shared memory, which starts at address 0."""
         self.warps, self.bytes = Warps(self), np.zeros(0, np.uint8)
+
+        def load_after_waiting(at, real):
+            assert self.here.waited, "a load of what the kernel in front may still write"
+            return self.memory.load(at, 4) if real else (np.uint32(0),) * 4
 
         def copy(to, source, real):
             self.shared_bytes(to, 16)[:] = 0
@@ -233,6 +241,7 @@ class Machine:
             self.shared_bytes(to, 4 * len(words))[:] = np.array(words, np.uint32).view(np.uint8)
 
         return {
+            "wait_for_previous": lambda: setattr(self.here, "waited", True), "load4_where": load_after_waiting,
             "shared_address": lambda array: np.uint32(0), "copy_async16": copy, "copy_async16_cached": copy,
             "commit_copies": lambda: None, "wait": lambda: None, "hold32": lambda v: v, "hold64": lambda v: v,
             "shared_load1": lambda at: self.shared_bytes(at, 4).view(np.uint32)[0],

@@ -22,6 +22,8 @@ class PretendedDriver:
 
     CUresult, CUdevice_attribute = real.CUresult, real.CUdevice_attribute
     CUfunction_attribute, CUstream_flags = real.CUfunction_attribute, real.CUstream_flags
+    CUlaunchConfig, CUlaunchAttribute = real.CUlaunchConfig, real.CUlaunchAttribute
+    CUlaunchAttributeID = real.CUlaunchAttributeID
     CUevent_flags, CUstreamCaptureMode, CUstream = real.CUevent_flags, real.CUstreamCaptureMode, real.CUstream
 
     def __init__(self, memory):
@@ -76,6 +78,9 @@ class PretendedDriver:
         assert len(values) == len(kinds)
         self.launches += 1
         return (DONE,)
+
+    def cuLaunchKernelEx(self, configuration, function, arguments, extra):  # noqa: N802
+        return self.cuLaunchKernel(*(None,) * 9, arguments)
 
     def cuGraphLaunch(self, graph, stream):  # noqa: N802
         assert not self.under_way, "a kernel could read what has not landed"

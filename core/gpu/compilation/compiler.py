@@ -36,7 +36,8 @@ class Recipe:
     """How to make one kernel: ``getattr(module, factory)(*arguments)``, or the function itself without arguments.
 
     `module` counts from `core.gpu.kernels`: "passes.pool_fast"; `kinds` are the kernel's argument types by name;
-    bounds are threads a block and blocks a multiprocessor.
+    bounds are threads a block and blocks a multiprocessor. `early`: the kernel may start before the one in front of it
+    has ended (`core.gpu.compilation.early`).
     """
 
     module: str
@@ -45,6 +46,7 @@ class Recipe:
     kinds: tuple[str, ...]
     threads: int
     blocks: int = 1
+    early: bool = False
 
     def function(self) -> Any:
         made = getattr(importlib.import_module(f"core.gpu.kernels.{self.module}"), self.factory)
@@ -64,16 +66,20 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
 
 def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     """(PTX, entry name) of a recipe, made now."""
-    from core.gpu.compilation import hopper  # numba.cuda costs a second: only where something is compiled
+    from core.gpu.compilation import early, hopper  # numba.cuda costs a second: only where something is compiled
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
     if hopper.MAP in recipe.kinds:
-        return hopper.ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
+        ptx, entry = hopper.ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
+        return (early.waiting(ptx) if recipe.early else ptx), entry
     signature = tuple(getattr(types, kind) for kind in recipe.kinds)
     ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
     if capability < turing.FIRST_AFTER:
         ptx = turing.without_async_copies(ptx)
-    return (hopper.for_own_target(ptx) if "wgmma" in ptx else ptx), entry
+    if capability < early.CAPABILITY:
+        ptx = early.without_waits(ptx)
+    ptx = hopper.for_own_target(ptx) if "wgmma" in ptx else ptx
+    return (early.waiting(ptx) if recipe.early else ptx), entry
 
 
 def _compile(recipe: Recipe, capability: Capability) -> None:
@@ -126,14 +132,14 @@ def _source_hash() -> str:
 
 
 def _to_line(recipe: Recipe) -> str:
-    fields = (recipe.module, recipe.factory, recipe.arguments, recipe.kinds, recipe.threads, recipe.blocks)
-    return json.dumps(fields) + "\n"
+    r = recipe
+    return json.dumps((r.module, r.factory, r.arguments, r.kinds, r.threads, r.blocks, r.early)) + "\n"
 
 
 def _from_line(line: str) -> Recipe:
-    module, factory, arguments, kinds, threads, blocks = json.loads(line)
+    module, factory, arguments, kinds, threads, blocks, early = json.loads(line)
     plain = tuple(tuple(a) if isinstance(a, list) else a for a in arguments)
-    return Recipe(module, factory, plain, tuple(kinds), threads, blocks)
+    return Recipe(module, factory, plain, tuple(kinds), threads, blocks, early)
 
 
 def main(capability: str, lines: Iterable[str]) -> None:

@@ -77,6 +77,17 @@ def _identify(handle: Any) -> tuple[str, tuple[int, int]]:
     return name, (int(major), int(minor))
 
 
+def _early_configuration(grid: Sequence[int], block: Sequence[int], shared: int, stream: Any) -> Any:
+    """How a kernel is launched that waits by itself for the one in front of it; a captured graph keeps it so."""
+    attribute, wanted = driver.CUlaunchAttribute(), driver.CUlaunchConfig()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    wanted.gridDimX, wanted.gridDimY, wanted.gridDimZ = grid
+    wanted.blockDimX, wanted.blockDimY, wanted.blockDimZ = block
+    wanted.sharedMemBytes, wanted.hStream, wanted.attrs, wanted.numAttrs = shared, stream, [attribute], 1
+    return wanted
+
+
 @final
 class Function:
     """A kernel loaded on the device, ready to launch."""
@@ -87,12 +98,17 @@ class Function:
         self._shared = 48 << 10
 
     def launch(
-        self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[Any]
-    ) -> None:
-        """Queue one run; values in the order of the kernel's signature."""
+        self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[Any],
+        early: bool = False,
+    ) -> None:  # fmt: skip
+        """Queue one run; values in the order of the kernel's signature. `early`: see `core.gpu.compilation.early`."""
         self.allow_shared(shared)
         given = tuple(check(v.encode()) if isinstance(v, TensorMap | PhotoMap) else v for v in values)
-        check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (given, self._kinds), 0))
+        if not early:
+            check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (given, self._kinds), 0))
+            return
+        configuration = _early_configuration(grid, block, shared, stream)
+        check(driver.cuLaunchKernelEx(configuration, self._handle, (given, self._kinds), 0))
 
     def allow_shared(self, shared: int) -> None:
         """Let the kernel take so many bytes of dynamic shared memory."""

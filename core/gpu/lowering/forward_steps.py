@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from core.errors import KernelUnavailable
 from core.gpu.kernels.passes import head_fast
 from core.gpu.lowering import convolution, depthwise_steps, norm_steps, packing, pointwise_steps, pool_launches
+from core.gpu.lowering.few import convolutions, ends, halos, walks
 from core.gpu.lowering.frame import Frame
 from core.gpu.lowering.gradient_walk import shared_activation
 from core.gpu.lowering.hopper import point_steps as hopper_points
@@ -29,6 +31,9 @@ from core.graph import PHOTO
 from core.ops.window import Window, read_window
 from core.program import Step, Value
 
+Pairs: TypeAlias = Callable[[Frame, Step, Step], bool]
+Write: TypeAlias = Callable[[Frame, Step, Step], Launch]
+
 MERGED_PIXELS: Final = 6000
 """Up to so many pixels both halves of a fire's expand are one launch (13 x 13, batch 32: 18 us against 22)."""
 
@@ -45,13 +50,10 @@ def forward_launches(frame: Frame) -> None:
         following = steps[i + 1] if i + 1 < len(steps) else None
         if merged:
             merged = False
-        elif hopper_windows.pools_photo(frame, step, following):
-            assert following is not None
-            frame.add(hopper_windows.forward_pooled(frame, step, following))
-            merged = True
-        elif is_fire(step, following) and _is_small(frame, step):
-            assert following is not None
-            _expand(frame, step, following)
+            continue
+        write = next((w for suits, w in PAIRS if suits(frame, step, following)), None) if following else None
+        if write is not None and following is not None:
+            frame.add(write(frame, step, following))
             merged = True
         else:
             write_forward(frame, step, following)
@@ -76,14 +78,16 @@ def is_fire(one: Step, three: Step | None) -> bool:
     )
 
 
-def _is_small(frame: Frame, step: Step) -> bool:
+def _is_small_fire(frame: Frame, step: Step, following: Step) -> bool:
     """Whether a fire's halves are better one launch: few pixels leave the GPU waiting for launches, not for work."""
+    if not is_fire(step, following):
+        return False
     height, width, _ = step.output.shape
     limit = MERGED_ON_HOPPER if frame.hopper and frame.arithmetic == "bf16" else MERGED_PIXELS
     return frame.batch * height * width <= limit
 
 
-def _expand(frame: Frame, one: Step, three: Step) -> None:
+def _expand(frame: Frame, one: Step, three: Step) -> Launch:
     """Both expand layers of a fire in one launch."""
     x, out = frame.image(one.inputs[0]), frame.image(one.output)
     out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
@@ -98,12 +102,11 @@ def _expand(frame: Frame, one: Step, three: Step) -> None:
     ]
     depth = packing.padded_depth(point.total, frame.element)
     half = convolution.Half(packs[0], bias_of(frame, one), one.output.shape[-1], depth)
-    frame.add(
-        convolution.forward(
-            three.node, frame.arithmetic, frame.batch, x, out, window, taps, packs[1], bias_of(frame, three),
-            three.activation, half,
-        )
-    )
+    made = (three.node, frame.batch, x, out, window, taps, packs[1], bias_of(frame, three), three.activation)
+    shape = halos.shape_of(frame, x, out, half.filters)
+    if shape is not None:
+        return halos.halo(*made[:4], *made[5:], shape, half)
+    return convolution.forward(made[0], frame.arithmetic, *made[1:], half)
 
 
 def window_of(frame: Frame, step: Step) -> Window:
@@ -135,7 +138,10 @@ def write_forward(frame: Frame, step: Step, following: Step | None) -> None:
     elif step.op == "batch_norm":
         norm_steps.forward(frame, step)
     elif step.op == "depthwise_conv2d":
-        depthwise_steps.forward(frame, step)
+        if walks.suits_one_output_a_thread(frame, step):
+            frame.add(walks.depthwise(frame, step))
+        else:
+            depthwise_steps.forward(frame, step)
     elif step.op == "softmax":
         frame.add(softmax_launch(frame, step))
     elif step.op == "global_avg_pool":
@@ -170,9 +176,13 @@ def _convolve(frame: Frame, step: Step, following: Step | None) -> None:
     launch = None
     if is_photo:
         launch = _photo_convolution(frame, step, x, out, window)
-    elif convolution.suits_halo(window) and not counted:
-        launch = hopper_windows.halo_forward(frame, step, x, out) or halo_forward(frame, step, x, out)
     elif not counted:
+        launch = convolutions.forward(frame, step, x, out, window)
+    if launch is not None or is_photo or counted:
+        pass
+    elif convolution.suits_halo(window):
+        launch = hopper_windows.halo_forward(frame, step, x, out) or halo_forward(frame, step, x, out)
+    else:
         launch = hopper_points.forward(frame, step, x, out)
     if launch is None:
         launch = plain_forward(frame, step, following if counted else None, x, out, window)
@@ -241,12 +251,12 @@ def _dense(frame: Frame, step: Step) -> None:
     weight = frame.packed(
         name, lambda: packing.pack_forward(pack_dense(frame, step, places, x.channels), taps, frame.element)
     )
-    frame.add(
-        convolution.forward(
-            step.node, frame.arithmetic, frame.batch, x, out, window, taps, weight, bias_of(frame, step),
-            step.activation,
-        )
-    )
+    made = (step.node, frame.batch, x, out, window, taps, weight, bias_of(frame, step), step.activation)
+    shape = convolutions.shape_of(frame, "forward", out, taps)
+    if shape is not None:
+        frame.add(convolutions.few(*made, shape))
+    else:
+        frame.add(convolution.forward(made[0], frame.arithmetic, *made[1:]))
 
 
 def _pool(frame: Frame, step: Step) -> None:
@@ -283,3 +293,12 @@ def _combine(frame: Frame, step: Step) -> None:
     frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), activation))
 
 
+PAIRS: Final[tuple[tuple[Pairs, Write], ...]] = (
+    (hopper_windows.pools_photo, hopper_windows.forward_pooled),
+    (_is_small_fire, _expand),
+    (convolutions.pools_first, convolutions.pooled_forward),
+    (convolutions.adds, convolutions.forward_added),
+    (walks.walks_behind, walks.expand_walk),
+    (ends.ends_in_classifier, ends.classify),
+)
+"""Steps that one launch does together with the next: whether, and the launch."""

@@ -65,6 +65,8 @@ class Launch:
     bytes: int = 0
     lane: int = 0
     join: bool = False
+    early: bool = False
+    """Whether it may start before the launch in front of it has ended (`core.gpu.compilation.early`)."""
 
 
 WINDOW: Final = 6

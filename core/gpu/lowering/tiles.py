@@ -14,9 +14,13 @@ from math import log2
 from pathlib import Path
 from typing import Final, final
 
+from core.gpu.kernels.convolution.expand_few import fragments
+from core.gpu.kernels.convolution.few_halo import suits as suits_halo
+from core.gpu.kernels.convolution.few_pixels import PART, Few
 from core.gpu.kernels.hopper.halo_boxes import HaloBoxes
 from core.gpu.kernels.hopper.row_gradient_boxes import RowBoxes
 from core.gpu.kernels.parts.tile import Tile
+from core.graph import Shape
 
 MINIMUM_PIXELS: Final = 256
 """A split of the weight gradient sums at least so many pixels: below, writing partial results costs more."""
@@ -27,6 +31,10 @@ MEASURED_BATCH: Final = 256
 WASTE: Final = 1.35
 """Columns computed over columns needed that a tile may have, where another fits better."""
 
+
+FAR: Final = 1.0
+"""Distance of a shape beyond which a block measured for few pixels says nothing: four times the rows, twice the depth.
+"""
 
 FMA_FRAGMENTS: Final = 8
 """Fragments of 16 x 8 sums that a warp may hold beside the factors it asks its lanes for: above, they spill."""
@@ -209,6 +217,50 @@ def boxes_filters(rows: int, filters: int, channels: int) -> Tile | None:
     """For the filters' gradient of a 1x1 convolution of few channels on Hopper, in bf16; None where not faster."""
     row = _measured("boxes_filters", rows, filters, channels)
     return row and _faster(row, [("backward_weight", filters, channels)], rows)
+
+
+def few(kind: str, rows: int, columns: int, depth: int) -> Few | None:
+    """For a convolution of few pixels in a prediction, in bf16; None where not measured or another kernel was faster.
+
+    `kind`: "forward", "added" (with the sum behind it) or "pooled" (with the pool in front).
+    """
+    row = _near(f"few_{kind}", rows, columns, depth)
+    shape = Few(*row.tile) if row is not None and row.tile else None
+    return shape if shape and _fits(shape.size[1], columns) and shape.suits(depth // PART) else None
+
+
+def few_fire(pixels: int, columns: int, channels: int, half: int) -> Few | None:
+    """For both halves of a fire's expand, pixels in shared memory; the first `half` columns are 1x1 filters."""
+    row = _near("few_fire", pixels, columns, channels)
+    shape = Few(*row.tile) if row is not None and row.tile else None
+    suits = shape and columns % shape.size[1] == half % shape.size[1] == 0 and suits_halo(shape, 9 * channels // PART)
+    return shape if suits else None
+
+
+def few_depthwise(pixels: int, channels: int, stride: int) -> bool:
+    """Whether a depthwise convolution of few pixels was faster with a thread for each output."""
+    row = _near(f"few_depthwise{stride}", pixels, channels, 9)
+    return row is not None and bool(row.tile)
+
+
+def few_expand(batch: int, between: Shape, out: Shape, channels: int, stride: int) -> tuple[int, int] | None:
+    """Rows and warps of a block for an expansion of so many channels and the depthwise convolution behind it.
+
+    None where not measured or two launches were faster. The table has fragments and warps.
+    """
+    row = _near(f"few_expand{stride}", batch * out[0] * out[1], out[2], channels)
+    if row is None or not row.tile:
+        return None
+    most, warps = row.tile
+    fitting = (t for t in range(out[0], 0, -1) if fragments(t, stride, between[0], between[1], warps) <= most)
+    tall = next(fitting, 0)
+    return (-(-out[0] // -(-out[0] // tall)), warps) if tall else None
+
+
+def _near(direction: str, rows: int, columns: int, depth: int) -> Row | None:
+    """The nearest row, unless its shape is another one altogether."""
+    row = next(_nearest("bf16", direction, rows, columns, depth), None)
+    return row if row is not None and row.distance(rows, columns, depth) <= FAR else None
 
 
 def _measured(direction: str, rows: int, columns: int, depth: int) -> Row | None:

@@ -97,7 +97,7 @@ def make_column_sums(tile: Tile) -> Any:
 
 
 @device_function
-def _pixel_of_row(r, about):
+def pixel_of_row(r, about):
     """Pixel of a block's row: `about` is (first pixel, pixels)."""
     return i32(about[0] + r) if about[0] + r < about[1] else i32(-1)
 
@@ -185,7 +185,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     find_windows, send_pixels = make_window_finder(tile, E, window == "spread"), make_pixel_sender(tile, E, window)
     send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW, ROW)
     column_sums = make_column_sums(tile)
-    stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, _pixel_of_row)
+    stage_out, write_out = make_staging(E, (TM, TN), OROW), make_writing(E, BM, BN, TH, pixel_of_row)
     wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
 
     def convolution(

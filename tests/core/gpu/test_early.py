@@ -1,0 +1,70 @@
+"""Kernels that start before the one in front has ended wait before they touch what it may write."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from core.gpu.compilation import early
+from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.lowering.launch_lists import early_launches
+from tests.core.gpu.test_lowering import frame_of
+from tests.helpers.resources import assemble
+
+MEMORY = re.compile(r"\b(ld\.global|st\.global|cp\.async|red\.|atom\.|ld\.volatile|prefetch)")
+OWN = ("make_few_pixels", "make_few_halo", "make_depthwise_few", "make_expand_walk", "make_classify")
+"""Factories of kernels that say themselves where they wait."""
+
+
+def recipes():
+    """Every kernel of a prediction of one photo on Hopper, by factory."""
+    found = {}
+    for name in ("mobilenetv2", "squeezenet1_0", "squeezenet1_1"):
+        for launch in early_launches(frame_of(name, training=False, batch=1, size=224, hopper=True).launches):
+            found.setdefault(launch.recipe.factory, {})[launch.recipe] = None
+    return {factory: list(made) for factory, made in found.items()}
+
+
+ALL = recipes()
+RECIPES = {factory: max(made, key=lambda r: r.threads) for factory, made in ALL.items()}
+"""Of each factory the kernel of most threads a block, whose threads have the fewest registers."""
+
+
+@pytest.mark.parametrize("factory", sorted(RECIPES))
+def test_a_kernel_waits_before_it_touches_memory(factory):
+    ptx, _ = compile_kernel(RECIPES[factory], (9, 0))
+    head, tail = ptx.split(early.WAIT)  # once
+    assert tail.lstrip().startswith(early.LET_NEXT_START)
+    before = MEMORY.findall(head[head.index(".visible .entry") :])
+    assert head.count("ld.global.nc") == len(before), "something else than constants is touched before the wait"
+    assert (len(before) > 0) == (factory in OWN)
+    assert not re.search(r"^\s*(@%p\d+ )?(bra|ret)", head[head.index("\n{") :], re.MULTILINE) or factory in OWN
+    assert "ld.global.nc" not in tail, "the assembler may move such a load in front of the wait"
+    resources = assemble(ptx, (9, 0))
+    assert (resources.stack, resources.spills) == (0, 0)
+
+
+@pytest.mark.parametrize("factory", OWN)
+def test_a_generation_without_early_starts_gets_the_kernel_without_the_wait(factory):
+    ptx, _ = compile_kernel(replace(RECIPES[factory], early=False), (8, 0))
+    assert "griddepcontrol" not in ptx
+    assert assemble(ptx, (8, 0)).spills == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", [r for f in OWN for r in ALL[f]], ids=lambda r: f"{r.factory} {r.arguments}")
+def test_every_measured_block_fits_into_registers(recipe):
+    ptx, _ = compile_kernel(recipe, (9, 0))
+    assert ".local" not in ptx
+    assert assemble(ptx, (9, 0)).spills == 0
+
+
+def test_the_others_of_a_chain_start_early_and_lanes_do_not():
+    frame = frame_of("mobilenetv2", training=False, batch=1, size=224, hopper=True)
+    chain = early_launches(frame.launches)
+    assert [n.early for n in chain] == [False, *(True for _ in chain[1:])]
+    assert all(n.recipe.early for n in chain)
+    beside = [replace(n, lane=i % 2) for i, n in enumerate(frame.launches)]
+    assert early_launches(beside) == beside

@@ -1,0 +1,109 @@
+"""A prediction whose steps are one launch where they can be, launch by launch as plain Python, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.arena import lay_out
+from core.gpu.kernels.convolution.few_pixels import Few
+from core.gpu.lowering import tiles
+from core.gpu.lowering.frame import Frame, Places
+from core.gpu.lowering.walk import walk
+from core.graph import PHOTO
+from core.ops.builder import Builder
+from core.ops.window import Window
+from core.program import Value, lay_out_parameters, lower
+from tests.core.gpu.test_few_pixels import NEAR, POINT, rounded, to_bits, windows
+from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.gpu_network import random_weights
+
+PHOTOS, SIDE, CLASSES = 2, (9, 11), 19
+POOL, STRIDED = Window((3, 3), (2, 2), (0, 0, 0, 1)), Window((3, 3), (2, 2), (1, 1, 1, 1))
+"""The pool's last windows hang over; beyond the edge is nothing larger than 0."""
+
+
+def network(stride):
+    """Convolutions alone, an expansion with its depthwise, a sum, a pool with its squeeze, the classifier."""
+    b = Builder("small", (*SIDE, 3), (0.5,) * 3, (0.25,) * 3)
+
+    def layer(op, name, x, activation, **attributes):
+        x = b.add(op, name, x, **attributes)
+        return b.add(activation, f"{name} out", x) if activation else x
+
+    near = {"kernel": (3, 3), "padding": (1,) * 4}
+    x = layer("conv2d", "first", PHOTO, "relu6", filters=16, stride=(2, 2), **near)
+    y = layer("conv2d", "expand", x, "relu6", filters=48)
+    y = layer("depthwise_conv2d", "deep", y, "relu6", stride=(stride,) * 2, **near)
+    y = layer("conv2d", "project", y, "", filters=16)
+    x = b.add("relu", "sum out", b.add("add", "sum", x, y)) if stride == 1 else b.add("relu", "no sum", y)
+    x = b.add("max_pool", "pool", x, kernel=(3, 3), stride=(2, 2), ceil_mode=True) if stride == 1 else x
+    x = layer("conv2d", "squeeze", x, "relu", filters=24)
+    x = layer("depthwise_conv2d", "deep alone", x, "relu6", stride=(2, 2), **near)
+    x = layer("conv2d", "last", x, "relu6", filters=48)
+    return b.graph(b.add("dense", "classes", b.add("global_avg_pool", "mean", x), units=CLASSES))
+
+
+def reference(weights, photo, stride):
+    """The same in float64, rounded to bf16 where it is stored."""
+
+    def layer(name, x, window, activation, deep=False):
+        w, total = rounded(weights[f"{name}.weight"]), weights[f"{name}.bias"].astype(np.float64)
+        for (ky, kx), part in windows(x, window):
+            total = total + (part * w[:, ky, kx, 0] if deep else part @ w[:, ky, kx].T)
+        return np.clip(total, 0 if activation else None, 6 if activation == "relu6" else None)
+
+    x = rounded(layer("first", photo, STRIDED, "relu6"))
+    y = rounded(layer("expand", x, POINT, "relu6"))
+    y = rounded(layer("deep", y, NEAR if stride == 1 else STRIDED, "relu6", True))
+    y = layer("project", y, POINT, "")
+    x = rounded(np.maximum(y + x if stride == 1 else y, 0))
+    x = np.maximum.reduce([part for _, part in windows(x, POOL)]) if stride == 1 else x
+    x = rounded(layer("squeeze", x, POINT, "relu"))
+    x = rounded(layer("deep alone", x, STRIDED, "relu6", True))
+    x = rounded(layer("last", x, POINT, "relu6"))
+    return x.mean((1, 2)) @ rounded(weights["classes.weight"]).reshape(CLASSES, -1).T + weights["classes.bias"]
+
+
+def lowered(graph):
+    """The frame with addresses in a memory of its own, where every array is poison."""
+    layout, memory = lay_out_parameters(graph), Memory(1 << 20)
+    frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", 132, frozenset(), kept=frozenset([PHOTO]))
+    walk(frame, False, False)
+    arena = lay_out(frame.lifetimes([PHOTO]))
+    sizes = (4 * layout.size + 64, 0, 4096, 2 * frame.packed_count, 64, 64, 4 * PHOTOS * CLASSES, 64, arena.bytes)
+    frame.restart(Places(*(memory.reserve(size) for size in sizes), arena.offsets))
+    walk(frame, False, False)
+    return frame, memory
+
+
+def put(frame, memory, weights, photo):
+    flat = np.zeros(frame.layout.size, np.float32)
+    for name, (first, shape) in frame.layout.offsets.items():
+        flat[first : first + int(np.prod(shape))] = weights[name].ravel()
+    places = frame.all_packs()
+    memory.put(frame.places.weights, flat)
+    memory.put(frame.places.packed, to_bits(np.where(places < 0, 0, flat[places.clip(0)])))
+    t = frame.image(Value(PHOTO, (*SIDE, 3)))
+    (top, left, _, _), framed = frame.border, np.zeros((PHOTOS, t.height, t.width, t.pitch))
+    framed[:, top : top + SIDE[0], left : left + SIDE[1], :3] = photo
+    memory.put(t.address, to_bits(framed))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_steps_in_one_launch_compute_what_they_do_apart(stride, monkeypatch):
+    monkeypatch.setattr(tiles, "few", lambda kind, *shape: Few(1, 2, 1, 2))
+    monkeypatch.setattr(tiles, "few_depthwise", lambda *shape: True)
+    monkeypatch.setattr(tiles, "few_expand", lambda *shape: (2, 2))
+    graph = network(stride)
+    weights, photo = random_weights(graph), rounded(np.random.default_rng(0).normal(size=(PHOTOS, *SIDE, 3)))
+    frame, memory = lowered(graph)
+    assert [n.layer for n in frame.launches] == [
+        PHOTO, "first", "deep", "project", "squeeze", "deep alone", "last", "classes"
+    ]  # fmt: skip
+    put(frame, memory, weights, photo)
+    for launch in frame.launches[1:]:
+        Machine(memory).run(launch)
+    got = memory.get(frame.places.logits, PHOTOS * CLASSES, np.float32).reshape(PHOTOS, CLASSES)
+    wanted = reference(weights, photo, stride)
+    assert np.abs(got - wanted).max() < 4e-3 * np.abs(wanted).max()  # a sum may round to the other neighbour in bf16

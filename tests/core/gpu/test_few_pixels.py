@@ -1,0 +1,135 @@
+"""The kernels for few pixels, run as plain Python launch by launch, on odd shapes and with poisoned outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.gpu.kernels.convolution.few_pixels import Few
+from core.gpu.lowering import packing
+from core.gpu.lowering.convolution import Half
+from core.gpu.lowering.few import convolutions, halos
+from core.gpu.lowering.launch import Tensor
+from core.gpu.lowering.packing import Taps
+from core.ops.window import Window
+from tests.helpers.emulated_gpu import Machine, Memory
+
+POINT, NEAR = Window((1, 1), (1, 1), (0, 0, 0, 0)), Window((3, 3), (1, 1), (1, 1, 1, 1))
+STRIDED = Window((3, 3), (2, 2), (1, 1, 1, 1))
+POISON = 0xFFFF
+
+
+def to_bits(values):
+    """bf16, rounded."""
+    words = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def of_bits(raw):
+    return (raw.astype(np.uint32) << 16).view(np.float32)
+
+
+def rounded(values):
+    return of_bits(to_bits(values)).astype(np.float64)
+
+
+def windows(x, window):
+    """(tap, pixels of it) for every tap."""
+    (top, left, bottom, right), (sy, sx), (kh, kw) = window.padding, window.stride, window.kernel
+    ho, wo = window.output(*x.shape[1:3])
+    x = np.pad(x, ((0, 0), (top, bottom + sy), (left, right + sx), (0, 0)))
+    for ky, kx in np.ndindex(kh, kw):
+        yield (ky, kx), x[:, ky : ky + sy * (ho - 1) + 1 : sy, kx : kx + sx * (wo - 1) + 1 : sx]
+
+
+class Arrays:
+    """Random operands in an emulated memory; the channels between two pixels are poison."""
+
+    def __init__(self, seed=3):
+        self.draw, self.memory = np.random.default_rng(seed), Memory(1 << 20)
+
+    def image(self, batch, height, width, channels, beyond):
+        """A tensor, and its values; those of the padding up to 8 channels are zero."""
+        padded = -(-channels // 8) * 8
+        values = self.draw.normal(size=(batch, height, width, channels))
+        raw = np.full((batch, height, width, padded + beyond), POISON, np.uint16)
+        raw[..., :padded], raw[..., :channels] = 0, to_bits(values)
+        at = self.memory.reserve(raw.nbytes)
+        self.memory.put(at, raw)
+        return Tensor(at, height, width, channels, padded + beyond, 2), rounded(values)
+
+    def filters(self, filters, kernel, channels, taps):
+        values = self.draw.normal(size=(filters, *kernel, channels)) / (kernel[0] * kernel[1] * channels) ** 0.5
+        places = packing.pack_forward(np.arange(values.size).reshape(values.shape), taps, 2)
+        at = self.memory.reserve(2 * places.size)
+        self.memory.put(at, to_bits(np.where(places < 0, 0, values.reshape(-1)[places.clip(0)])))
+        return at, rounded(values)
+
+    def bias(self, count):
+        values = self.draw.normal(size=count).astype(np.float32)
+        at = self.memory.reserve(4 * count + 64)  # parameters lie at multiples of 16 floats
+        self.memory.put(at, np.append(values, np.zeros(16, np.float32)))
+        return at, values
+
+
+CASES = {
+    "two photos, 1x1": (2, (3, 5), 40, 24, POINT, (1, 2, 1, 2), "relu6", False, 0),
+    "sum behind, ragged columns": (1, (5, 5), 64, 20, POINT, (2, 2, 1, 1), "", True, 0),
+    "3x3, ragged chunks": (1, (4, 5), 16, 24, NEAR, (1, 1, 2, 3), "relu", False, 0),
+    "both halves of a fire": (1, (5, 4), 8, 48, NEAR, (1, 2, 1, 2), "relu", False, 16),
+    "strided, sum behind": (1, (5, 4), 24, 10, STRIDED, (1, 2, 2, 2), "relu", True, 0),
+    "more warps than one part each": (1, (3, 3), 72, 40, POINT, (1, 1, 1, 4), "", True, 0),
+}
+"""Photos, height and width, channels, filters, window, block, activation, a sum behind, the fire's 1x1 filters."""
+
+
+@pytest.mark.parametrize(("name", "kernel"), [
+    (n, kernel) for n, case in sorted(CASES.items()) for kernel in (convolutions.few, halos.halo)
+    if (case[4] == NEAR if kernel is halos.halo else not case[8])
+])  # fmt: skip
+def test_a_convolution_of_few_pixels_is_its_reference(name, kernel):
+    batch, side, channels, filters, window, numbers, activation, added, ones = CASES[name]
+    a = Arrays()
+    x, seen = a.image(batch, *side, channels, 8)
+    taps, (ho, wo) = packing.taps_of(x, window, False), window.output(*side)
+    weight, w = a.filters(filters - ones, window.kernel, channels, taps)
+    bias, b = a.bias(filters - ones)
+    wanted = sum(part @ w[:, ky, kx].T for (ky, kx), part in windows(seen, window)) + b
+    half = other = None
+    if ones:
+        first, w1 = a.filters(ones, (1, 1), channels, Taps((1, 1), taps.channels))
+        bias1, b1 = a.bias(ones)
+        half = Half(first, bias1, ones, packing.padded_depth(taps.channels, 2))
+        wanted = np.concatenate([seen @ w1[:, 0, 0].T + b1, wanted], -1)
+    if added:
+        other, more = a.image(batch, ho, wo, filters, 0)
+        wanted = wanted + more
+    wanted = np.clip(wanted, 0 if activation else None, 6 if activation == "relu6" else None)
+    padded = -(-filters // 8) * 8
+    out = Tensor(a.memory.reserve(2 * batch * ho * wo * (padded + 16)), ho, wo, filters, padded + 16, 2)
+    made, block = (taps, weight, bias, activation), Few(*numbers)
+    Machine(a.memory).run(
+        convolutions.few("layer", batch, x, out, window, *made, block, other) if kernel is convolutions.few else
+        halos.halo("layer", batch, x, out, *made, block, half)
+    )  # fmt: skip
+    got = a.memory.get(out.address, batch * ho * wo * out.pitch, np.uint16).reshape(batch, ho, wo, out.pitch)
+    assert (got[..., padded:] == POISON).all()
+    assert np.abs(of_bits(got[..., :filters]) - wanted).max() < 4e-3 * np.abs(wanted).max()
+
+
+def test_a_squeeze_reads_through_the_pool_in_front_of_it():
+    a, window = Arrays(), Window((3, 3), (2, 2), (0, 0, 0, 0))
+    x, seen = a.image(2, 7, 9, 40, 8)
+    seen = np.maximum(seen, 0)
+    raw = a.memory.get(x.address, 2 * 7 * 9 * x.pitch, np.uint16)
+    a.memory.put(x.address, np.where((raw >> 15 == 1) & (raw != POISON), 0, raw).astype(np.uint16))
+    taps, (ho, wo) = Taps((1, 1), x.padded), window.output(7, 9)
+    weight, w = a.filters(16, (1, 1), 40, taps)
+    bias, b = a.bias(16)
+    wanted = np.maximum(np.maximum.reduce([part for _, part in windows(seen, window)]) @ w[:, 0, 0].T + b, 0)
+    out = Tensor(a.memory.reserve(2 * 2 * ho * wo * 16), ho, wo, 16, 16, 2)
+    Machine(a.memory).run(
+        convolutions.few("l", 2, x, out, window, taps, weight, bias, "relu", Few(1, 1, 2, 2), None, True)
+    )
+    got = of_bits(a.memory.get(out.address, 2 * ho * wo * 16, np.uint16)).reshape(2, ho, wo, 16)
+    assert np.abs(got - wanted).max() < 4e-3 * np.abs(wanted).max()
