@@ -30,7 +30,7 @@ app: $(VENV)/.installed     ## open the window (on Linux: `make packages` first 
 test: $(VENV)/.tested packages   ## everything that is checked without a GPU
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
 
 screenshots: $(VENV)/.installed   ## take the README's pictures of the window anew (three minutes)
 	$(BIN)/python docs/screenshots/take.py
