@@ -74,16 +74,21 @@ def start(application: QApplication, given: Sequence[str]) -> Program | None:
     return program
 
 
+def introduce(application: QApplication) -> None:
+    """Tell the desktop the program's name and picture."""
+    application.setApplicationName("leafclinic")
+    application.setApplicationDisplayName("LeafClinic")
+    QGuiApplication.setDesktopFileName("leafclinic")
+    application.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
+
+
 @final
 class Program:
     """Everything that lives as long as the window."""
 
     def __init__(self, application: QApplication) -> None:
         self.application = application
-        application.setApplicationName("leafclinic")
-        application.setApplicationDisplayName("LeafClinic")
-        QGuiApplication.setDesktopFileName("leafclinic")
-        application.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
+        introduce(application)
         sys.setswitchinterval(SWITCH_S)
         self.collector = Collector(application)
         self.crash = CrashReporter(application)
@@ -117,6 +122,10 @@ class Program:
             self.training, self.diagnosis, self.ladder, self.memory, self.exports, self.prints, self.photo_commands,
             self.run_commands,
         )))  # fmt: skip
+        self._go_back()
+
+    def _go_back(self) -> None:
+        """To where the window stood and the place that it showed when it was left."""
         self.window.restoreGeometry(self.settings.bytes("geometry"))
         place = self.settings.text("place", PLACES[0])
         self.window.go(place if place in PLACES else PLACES[0])
