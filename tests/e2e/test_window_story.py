@@ -106,6 +106,7 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     assert [which.itemData(at) for at in range(3)] == [name for name, _ in results[0].top]
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
     press(qtbot, panel, "Export CSV")
+    qtbot.waitUntil((tmp_path / "out.csv").exists, timeout=PATIENCE)  # written by a process, and whole when it is there
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [r["path"] for r in rows] == photos
     assert rows[0]["class1"] == results[0].top[0][0]

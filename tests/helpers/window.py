@@ -58,8 +58,9 @@ def nothing_left(qapp):
         time.sleep(0.02)
     gc.collect()
     gc.enable()
-    running = [o for o in gc.get_objects() if isinstance(o, QThread) and _runs(o)]
-    ticking = [o for o in gc.get_objects() if isinstance(o, QTimer) and _ticks(o)]
+    everything = gc.get_objects()  # by type: isinstance would ask what a weak reference refers to, which may have gone
+    running = [o for o in everything if issubclass(type(o), QThread) and _runs(o)]
+    ticking = [o for o in everything if issubclass(type(o), QTimer) and _ticks(o)]
     assert not running, f"threads still run: {running}"
     assert not ticking, f"timers still tick: {[(t.parent(), t.interval()) for t in ticking]}"
     assert not own_threads() - threads, own_threads() - threads

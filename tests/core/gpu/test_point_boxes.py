@@ -185,7 +185,7 @@ def test_every_measured_tile_and_every_case_of_the_gpu_fits_into_shared_memory(d
 
 def check(direction, tile):
     factory, module, more, _ = KERNELS[direction]
-    name = module.__name__.rsplit(".", 1)[1]
+    name = module.__name__.removeprefix("core.gpu.kernels.")
     recipe = Recipe(name, factory, (tile.numbers, *more), module.KINDS, module.threads_of(tile), tile.blocks)
     ptx, _ = compile_kernel(recipe, (9, 0))
     assert ".local" not in ptx
