@@ -287,12 +287,14 @@ def _loader(
     rows = photos.rows(split)
     training = split == TRAIN
     size = config.image_size if training else config.use_size or config.image_size
-    classes, part = len(photos.dataset.classes), max(batch // config.accumulate, 1)
-    mixing = Mixing(config.mix, part, classes, config.label_smoothing, config.augment) if config.mix else None
+    mixing = None
+    if training and config.mix:
+        part = max(batch // config.accumulate, 1)
+        mixing = Mixing(config.mix, part, len(photos.dataset.classes), config.label_smoothing, config.augment)
     return Loader(
         photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch,
         size=size, training=training, augment=config.augment, sampling=config.sampling,
-        seed=config.seed, resident=resident, swap=swap, mixing=mixing if training else None,
+        seed=config.seed, resident=resident, swap=swap, mixing=mixing,
     )
 
 
