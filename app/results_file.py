@@ -20,12 +20,12 @@ from app.document_pdf import write_pdf
 from app.mask import DISEASED, GROUND, Mask
 from app.translation import sentence, tr
 from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
-from app.wording import stated
 from core.data.photo import PhotoError, read_photo
 from core.data.synthetic import encode_jpeg
 from core.diagnosis import page
 from core.diagnosis.severity import grade
 from core.ops.contract import Array
+from core.percent import stated
 from core.storage import write_file
 
 PICTURE: Final = 336

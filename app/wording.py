@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from app.translation import tr
-from core.percent import SPACE, percent
-
-SURE: Final = 0.9995
-"""Would be rounded to a hundred per cent."""
 
 
 def number(value: float, form: str) -> str:
     return form.format(value) if math.isfinite(value) else "–"
-
-
-def stated(probability: float) -> str:
-    """A probability of a class, 0..1: never "100 %" or "0 %", which no network knows."""
-    if probability >= SURE:
-        return f">{SPACE}{percent(SURE - 0.0005)}"
-    return f"<{SPACE}{percent(0.001)}" if probability < 1 - SURE else percent(probability)
 
 
 def duration(seconds: float) -> str:

@@ -28,6 +28,7 @@ from core.diagnosis.model_file import read_model
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
 from core.diagnosis.verdict import COVERAGE, SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
+from core.percent import SPACE, stated
 from core.storage import write_file
 
 BATCH = 16
@@ -140,7 +141,7 @@ def printable(path: str) -> str:
 def show_text(diagnoses: Iterable[Diagnosis]) -> int:
     read = 0
     for d in diagnoses:
-        guesses = ", ".join(f"{g.label} {100 * g.probability:.1f} %" for g in d.top)
+        guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in d.top)
         verdict = f"{d.verdict}. {d.reason} " if d.reason else ""
         area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
         notes = "".join(f" {note}" for note in d.notes)

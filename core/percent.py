@@ -8,6 +8,8 @@ from typing import Final
 
 SPACE: Final = "\u00a0"
 """No-break: a figure does not part from its sign at a line's end (ISO 80000-1, 7.2)."""
+SURE: Final = 0.9995
+"""Would be rounded to a hundred per cent."""
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -18,6 +20,13 @@ def percent(share: float, digits: int = 1) -> str:
 def plain_percent(share: float, digits: int = 1) -> str:
     """The same in a sentence for a terminal, with a plain space; `keep_percents` sees to it elsewhere."""
     return percent(share, digits).replace(SPACE, " ")
+
+
+def stated(probability: float) -> str:
+    """A probability of a class, 0..1: never "100 %" or "0 %", which no network knows."""
+    if probability >= SURE:
+        return f">{SPACE}{percent(SURE - 0.0005)}"
+    return f"<{SPACE}{percent(0.001)}" if probability < 1 - SURE else percent(probability)
 
 
 def percents(low: float, high: float, digits: int = 1) -> str:

@@ -14,10 +14,9 @@ from app.cards import disease_name
 from app.mask import Mask, decode_mask
 from app.translation import sentence, tr
 from app.viewmodels.table import Column
-from app.wording import stated
 from core.diagnosis.verdict import Thresholds, is_healthy, judge_photo
 from core.ops.contract import Array
-from core.percent import percent
+from core.percent import percent, stated
 
 
 @final

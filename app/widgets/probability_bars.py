@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
-from app.wording import stated
+from core.percent import stated
 
 LEAST: Final = 0.0005
 """What is written as 0.0 % has no bar."""

@@ -22,6 +22,7 @@ from core.diagnosis.prediction import Diagnosis, Guess
 from core.diagnosis.severity import SCALE
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, is_healthy
 from core.ops.contract import Array
+from core.percent import stated
 
 PICTURE: Final = 256
 SHOWN: Final = 150
@@ -119,7 +120,7 @@ def _row(entry: Entry) -> list[str]:
 
 def _guess(guess: Guess) -> str:
     bar = "\u2588" * round(BAR * guess.probability) or "\u258f"
-    return (f'<p>{escape(readable(guess.label))} <b>{page.percent(guess.probability)}</b><br>'
+    return (f'<p>{escape(readable(guess.label))} <b>{escape(stated(guess.probability))}</b><br>'
             f'<small style="color:{page.GREEN}">{bar}</small></p>')  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from app.theme import mixed
 from app.translation import sentence
-from app.wording import duration, number, stated
+from app.wording import duration, number
 from core.diagnosis import page
-from core.percent import percent, percents
+from core.percent import percent, percents, stated
 from tests.helpers.texts import written_texts
 
 pytestmark = pytest.mark.gui

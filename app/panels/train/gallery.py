@@ -24,7 +24,7 @@ from app.widgets.parts import button, fit, label, row
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
-from app.wording import stated
+from core.percent import stated
 
 
 @final
