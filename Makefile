@@ -22,10 +22,10 @@ $(VENV)/.tested: pyproject.toml $(VENV)/.installed
 setup: $(VENV)/.installed   ## create the environment in .venv and install LeafClinic there
 
 train: $(VENV)/.installed   ## make demo photos, train on them with our own kernels, name the model file
-	$(BIN)/python -m core.train --demo --preset demo --out runs/demo --overwrite
+	$(BIN)/leafclinic train --demo --preset demo --out runs/demo --overwrite
 
 app: $(VENV)/.installed     ## open the window (on Linux: `make packages` first if it does not start)
-	$(BIN)/python -m app
+	$(BIN)/leafclinic
 
 test: $(VENV)/.tested packages   ## everything that is checked without a GPU
 	$(BIN)/ruff check .

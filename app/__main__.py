@@ -1,4 +1,4 @@
-"""`leafclinic` and `python -m app`: the window, one of its processes, or the desktop entry."""
+"""The command `leafclinic`, also `python -m app`: a subcommand, or the window where none is named."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ import ctypes
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Final
 
 from core.errors import EXIT_WRONG_INPUT
+
+COMMANDS: Final = {
+    "train": ("core.train", "learn from a folder of photos"),
+    "evaluate": ("core.evaluate", "measure a model on photos whose classes are known"),
+    "diagnose": ("core.diagnose", "name the disease in photos"),
+    "export": ("core.export", "write a model as ONNX"),
+    "lab": ("core.lab", "measure kernels and classic networks on this machine"),
+    "doctor": ("core.doctor", "say what this machine can run, and what is missing"),
+}
+"""Subcommands: the module whose `main` runs it, and its line in the help. A folder of that name opens as ./train."""
 
 CURSOR: Final = "libxcb-cursor.so.0"
 """Of all libraries that Qt needs on X11 the one that systems come without."""
@@ -18,6 +29,9 @@ CURSOR: Final = "libxcb-cursor.so.0"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Start what the command line asks for; Qt is imported only for the window."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0] in COMMANDS:
+        module, _ = COMMANDS[given[0]]
+        return int(import_module(module).main(given[1:]))
     if given[:1] == ["--process"]:
         from app.processes import entry
 
@@ -44,7 +58,7 @@ def no_display(environment: Mapping[str, str]) -> str:
         return ""
     if not environment.get("DISPLAY"):
         return ("There is no display here: neither DISPLAY nor WAYLAND_DISPLAY is set. Without a window there are "
-                "python -m core.train, core.evaluate and core.diagnose.")  # fmt: skip
+                f"commands: leafclinic {', '.join(COMMANDS)}.")  # fmt: skip
     try:
         ctypes.CDLL(CURSOR)
     except OSError:
@@ -56,8 +70,13 @@ def no_display(environment: Mapping[str, str]) -> str:
 def _parser() -> argparse.ArgumentParser:
     from core import __version__
 
-    parser = argparse.ArgumentParser(prog="leafclinic", description="Learns leaf diseases and diagnoses photos.")
-    parser.add_argument("paths", nargs="*", help="a folder of photos to open, or photos to diagnose")
+    lines = "\n".join(f"  {name:10} {purpose}" for name, (_, purpose) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="leafclinic", usage="leafclinic [PATH ...] | leafclinic COMMAND [option ...]",
+        description="Learns leaf diseases and diagnoses photos. Without a command it opens the window.",
+        epilog=f"commands (each with --help):\n{lines}", formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="a folder of photos to open, or photos to diagnose")
     parser.add_argument("--install-desktop", action="store_true", help="put LeafClinic into the desktop's menu")
     parser.add_argument("--version", action="version", version=f"LeafClinic {__version__}")
     return parser

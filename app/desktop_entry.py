@@ -28,7 +28,7 @@ StartupWMClass=leafclinic
 def install() -> int:
     """Write the entry and the icon for this user; says where. Gives the exit code."""
     if not sys.platform.startswith("linux"):
-        sys.stderr.write("Desktop entries are for Linux; on this system make a shortcut to the command leafclinic.\n")
+        sys.stderr.write("Desktop entries are for Linux; on this system make a shortcut to leafclinic-gui.\n")
         return 1
     base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     icon = base / "icons" / "hicolor" / "scalable" / "apps" / "leafclinic.svg"

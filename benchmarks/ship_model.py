@@ -106,7 +106,7 @@ def trained_by(run: Path, commit: str) -> str:
     given = {name: config[name] for name, value in recipe.items() if name in config and config[name] != value}
     options = {"preset": config["preset"], "seed": config["seed"], "epochs": config["epochs"], **given}
     words = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in options.items())
-    return f"Trained from scratch on an NVIDIA H200 at commit {commit} of this project: python -m core.train {words}."
+    return f"Trained from scratch on an NVIDIA H200 at commit {commit} of this project: leafclinic train {words}."
 
 
 def by_crop(model: ModelFile) -> str:

@@ -1,4 +1,4 @@
-"""``python -m core.diagnose MODEL PHOTO...``: the likeliest classes of each photo, as text, JSON lines or CSV."""
+"""``leafclinic diagnose MODEL PHOTO...``: the likeliest classes of each photo, as text, JSON lines or CSV."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def show_text(diagnoses: Iterable[Diagnosis]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m core.diagnose", allow_abbrev=False,
+        prog="leafclinic diagnose", allow_abbrev=False,
         description="Say for each photo which classes it likeliest shows. Nothing leaves this computer.",
         epilog=EXIT_CODES,
     )

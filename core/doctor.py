@@ -1,6 +1,6 @@
 """What this machine can run, one sentence per part, and what to install where something is missing.
 
-    python -m core.doctor [--json]
+    leafclinic doctor [--json]
 
 ends with 0 where training works at all (CPU), whatever the GPU is, else with 1.
 """
@@ -177,7 +177,7 @@ def report(findings: list[Finding]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        "python -m core.doctor", description="Say what runs here, and what is missing.",
+        "leafclinic doctor", description="Say what runs here, and what is missing.",
         epilog="exit codes: 0 training can run here, 1 it cannot, 2 wrong input, 130 stopped by Ctrl-C",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write every finding as one line of JSON")

@@ -1,4 +1,4 @@
-"""``python -m core.evaluate MODEL --data ...``: how right a model is on photos whose classes are known."""
+"""``leafclinic evaluate MODEL --data ...``: how right a model is on photos whose classes are known."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def describe_text(judged: Judged, split: str) -> str:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m core.evaluate", allow_abbrev=False,
+        prog="leafclinic evaluate", allow_abbrev=False,
         description="Judge a model on photos whose classes are known.",
     )
     parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")

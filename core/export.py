@@ -1,4 +1,4 @@
-"""``python -m core.export MODEL --onnx OUT.onnx``: a model for other programs, in float32 or in eight bits."""
+"""``leafclinic export MODEL --onnx OUT.onnx``: a model for other programs, in float32 or in eight bits."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def teller(stage: str) -> Callable[[int, int], None]:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m core.export", allow_abbrev=False, description="Write a model as ONNX for other programs.",
+        prog="leafclinic export", allow_abbrev=False, description="Write a model as ONNX for other programs.",
         epilog="The file holds preprocessing, class names, temperature and thresholds as metadata. "
                "Without --data a run folder is quantised with its own photos, split as it was in training. "
                f"{EXIT_CODES}.",

@@ -1,12 +1,12 @@
 """The laboratory on the command line: classic networks and kernels, side by side, as tables, JSON and pictures.
 
-    python -m core.lab conv --data MNIST [--device cuda]    ways to convolve: seconds per iteration, accuracy
-    python -m core.lab matmul                               the ladder of the matrix product on the GPU
-    python -m core.lab depthwise                            depthwise separable against standard convolution
-    python -m core.lab ladder [--ops batch_norm adam]       every kernel of an op, held against float64 and timed
-    python -m core.lab roofline --model squeezenet1_1       where the time of a training step goes
-    python -m core.lab sweep                                photos per second over batch and photo sizes
-    python -m core.lab mnist learn | predict | unpack       digits by presets, photographed ones, and as photo folders
+    leafclinic lab conv --data MNIST [--device cuda]    ways to convolve: seconds per iteration, accuracy
+    leafclinic lab matmul                               the ladder of the matrix product on the GPU
+    leafclinic lab depthwise                            depthwise separable against standard convolution
+    leafclinic lab ladder [--ops batch_norm adam]       every kernel of an op, held against float64 and timed
+    leafclinic lab roofline --model squeezenet1_1       where the time of a training step goes
+    leafclinic lab sweep                                photos per second over batch and photo sizes
+    leafclinic lab mnist learn | predict | unpack       digits by presets, photographed ones, and as photo folders
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m core.train``: photos in, a model file out. Parses, calls, prints; nothing else."""
+"""``leafclinic train``: photos in, a model file out. Parses, calls, prints; nothing else."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def dry_run(config: RunConfig) -> str:
 def make_parser() -> argparse.ArgumentParser:
     recipes = "\n".join(f"  {name:12} {preset.idea}" for name, preset in PRESETS.items())
     parser = argparse.ArgumentParser(
-        prog="python -m core.train",
-        usage="python -m core.train --data PHOTOS [--preset NAME] [--out RUN] [option ...]",
+        prog="leafclinic train",
+        usage="leafclinic train --data PHOTOS [--preset NAME] [--out RUN] [option ...]",
         description="Learn leaf diseases from a folder of photos (each class in a folder) or a CSV manifest.",
         epilog=f"presets:\n{recipes}\n\nexit codes: 0 done, 2 wrong input, 3 stopped and resumable, "
                "130 stopped before its first step, 1 anything else",

@@ -6,12 +6,12 @@ when its input ends, so that none outlives the window.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Final
+
+from core.child_process import child_environment, module_command
 
 ENTRIES: Final = {
     "training": "core.training.worker",
@@ -27,16 +27,13 @@ ENTRIES: Final = {
 
 def command(name: str, *arguments: str) -> list[str]:
     """The command line of process `name`; in a frozen program the program itself is the interpreter."""
-    start = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-m", "app"]
+    start = [sys.executable] if getattr(sys, "frozen", False) else module_command("app")
     return [*start, "--process", name, *arguments]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, with the place the packages were imported from on the search path."""
-    found = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
-    place = str(Path(__file__).resolve().parents[2])
-    found["PYTHONPATH"] = os.pathsep.join(p for p in (place, os.environ.get("PYTHONPATH", "")) if p)
-    return found
+    """The environment of such a process: what it writes is UTF-8 and arrives at once."""
+    return child_environment(PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
 
 
 def run(arguments: Sequence[str]) -> int:

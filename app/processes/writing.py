@@ -66,7 +66,7 @@ def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 
 def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
-    """The model file or run folder `model` as ONNX, as `python -m core.export` does: `eight`: in eight bits, by the
+    """The model file or run folder `model` as ONNX, as `leafclinic export` does: `eight`: in eight bits, by the
     photos `data` where the run has none of its own."""
     from core.export import export
 

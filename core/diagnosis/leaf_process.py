@@ -14,12 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import BinaryIO, Final, final
 
 import cv2
 import numpy as np
 
+from core.child_process import child_environment, module_command
 from core.diagnosis.leaf_mask import segment_leaf
 from core.errors import LeafClinicError
 from core.ops.contract import Array
@@ -48,7 +48,8 @@ class LeafProcess:
     def __init__(self) -> None:
         try:
             self._process = subprocess.Popen(
-                _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environment(),
+                _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                env=child_environment(OPENBLAS_NUM_THREADS="1"),
                 creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
             )  # fmt: skip
         except OSError as error:
@@ -146,14 +147,7 @@ def _command() -> list[str]:
     """In a frozen program the program itself is the interpreter."""
     if getattr(sys, "frozen", False):
         return [sys.executable, "--process", NAME]
-    return [sys.executable, "-m", "core.diagnosis.leaf_process"]
-
-
-def _environment() -> dict[str, str]:
-    """This process's, with the place the packages were imported from on the search path."""
-    place = str(Path(__file__).resolve().parents[2])
-    paths = os.pathsep.join(path for path in (place, os.environ.get("PYTHONPATH", "")) if path)
-    return dict(os.environ, PYTHONPATH=paths, OPENBLAS_NUM_THREADS="1")
+    return module_command("core.diagnosis.leaf_process")
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ AddCommand: TypeAlias = Callable[..., argparse.ArgumentParser]
 
 DESCRIPTION: Final = "Classic networks and kernels, measured on this machine. COMMAND --help says more of each."
 EXAMPLES: Final = """examples:
-  python -m core.lab conv --data MNIST                 ways to convolve on digits, beside PyTorch
-  python -m core.lab conv --data MNIST --ways plan --learning-rate 0.01 0.05 0.2 --examples 2048 8192
-  python -m core.lab matmul --sizes 1024 4096          GFLOP/s of every rung, share of cuBLAS and of the peak
-  python -m core.lab ladder --ops conv2d dense         every kernel proved, then timed
-  python -m core.lab roofline --png roof.png           a whole training step under the roof
-  python -m core.lab mnist learn --data MNIST          then: mnist predict --photos PHOTO
+  leafclinic lab conv --data MNIST                 ways to convolve on digits, beside PyTorch
+  leafclinic lab conv --data MNIST --ways plan --learning-rate 0.01 0.05 0.2 --examples 2048 8192
+  leafclinic lab matmul --sizes 1024 4096          GFLOP/s of every rung, share of cuBLAS and of the peak
+  leafclinic lab ladder --ops conv2d dense         every kernel proved, then timed
+  leafclinic lab roofline --png roof.png           a whole training step under the roof
+  leafclinic lab mnist learn --data MNIST          then: mnist predict --photos PHOTO
 """
 
 
@@ -46,7 +46,7 @@ def read_rate(text: str) -> float:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m core.lab", description=DESCRIPTION,
+    parser = argparse.ArgumentParser(prog="leafclinic lab", description=DESCRIPTION,
                                      epilog=f"{EXAMPLES}\n\n{EXIT_CODES}",
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -35,12 +35,12 @@ def describe_ground(config: RunConfig, device: str) -> str:
 def judging_command(config: RunConfig, judged_on: str) -> str:
     """Judges the run's model on the run's own photos and split."""
     split = {"validation": "val"}.get(judged_on, judged_on)
-    return shlex.join(["python", "-m", "core.evaluate", os.path.abspath(config.out), "--split", split])
+    return shlex.join(["leafclinic", "evaluate", os.path.abspath(config.out), "--split", split])
 
 
 def training_command(config: RunConfig, device: str) -> str:
     """Trains the same network on the same split, into a new folder."""
-    words = ["python", "-m", "core.train"]
+    words = ["leafclinic", "train"]
     recipe = PRESETS[config.preset].values if config.preset in PRESETS else {}
     if recipe:
         words += ["--preset", config.preset]

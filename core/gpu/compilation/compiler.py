@@ -20,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
+from core.child_process import child_environment, module_command
 from core.gpu.compilation import turing
 from core.user_cache import user_kernel_folder
 
@@ -94,12 +95,10 @@ def _compile(recipe: Recipe, capability: Capability) -> None:
 def _compile_apart(recipes: Sequence[Recipe], capability: Capability) -> None:
     """Share the recipes out to as many processes as there are cores."""
     workers = min(len(recipes), os.cpu_count() or 1)
-    command = [sys.executable, "-m", "core.gpu.compilation.compiler", f"{capability[0]}.{capability[1]}"]
-    root = str(Path(__file__).parents[3])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+    command = module_command("core.gpu.compilation.compiler", f"{capability[0]}.{capability[1]}")
     running = []
     for first in range(workers):
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=child_environment())
         assert process.stdin is not None
         process.stdin.write("".join(_to_line(r) for r in recipes[first::workers]))
         process.stdin.close()

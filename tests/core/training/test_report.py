@@ -92,7 +92,7 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
     for words in ("7 of 8 test photos right: 87.5 %", "<rust>", "1 photo is left out.", "1.5 minutes", "Eight photos.",
                   "lab photos 100.0 %", "field photos 75.0 %", "border alone gives 60.0 %", "27.5 points better",
                   "goes from 90.0 % to 70.0 %", "lies off the leaf", "<rust> was taken for healthy: 1 of 4 photos",
-                  "Expected calibration error 2.0 %", "Model card", "python -m core.evaluate", "--epochs 2 --split"):
+                  "Expected calibration error 2.0 %", "Model card", "leafclinic evaluate", "--epochs 2 --split"):
         assert keep_percents(words) in checker.text
     assert checker.text.count("<svg") == 0
 

@@ -21,9 +21,9 @@ ODD = RunConfig(
 
 def read_back(command):
     words = shlex.split(command)
-    assert words[:3] == ["python", "-m", "core.train"]
+    assert words[:2] == ["leafclinic", "train"]
     found = []
-    arguments, unknown = read_arguments(make_parser(), words[3:])
+    arguments, unknown = read_arguments(make_parser(), words[2:])
     return merge_settings(read_settings(arguments, found), {}, [*found, *unknown])
 
 
@@ -34,7 +34,7 @@ def test_the_training_command_is_read_as_the_run_that_was(preset):
     assert read_back(training_command(config, "cpu")) == wanted
     recipe = PRESETS[preset].values if preset else {}
     plain = RunConfig(data="/p", preset=preset, out="/r", **recipe)
-    assert len(shlex.split(training_command(plain, "cuda"))) == (13 if preset else 11), "nothing but what differs"
+    assert len(shlex.split(training_command(plain, "cuda"))) == (12 if preset else 10), "nothing but what differs"
 
 
 def test_a_run_on_all_cores_names_their_number():
@@ -43,7 +43,7 @@ def test_a_run_on_all_cores_names_their_number():
 
 
 def test_the_model_is_judged_on_the_split_that_the_figure_is_of():
-    assert judging_command(ODD, "validation") == "python -m core.evaluate '/runs/a b' --split val"
+    assert judging_command(ODD, "validation") == "leafclinic evaluate '/runs/a b' --split val"
     assert judging_command(ODD, "test").endswith("--split test")
 
 

@@ -1,0 +1,122 @@
+"""The command `leafclinic`: its subcommands, and that it works in a folder with a foreign package of our name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from dataclasses import asdict
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from app.__main__ import COMMANDS, main
+from app.processes import entry
+from core import __version__
+from core.child_process import child_environment, module_command
+from core.config import RunConfig
+from core.diagnosis.leaf_process import LeafProcess
+from tests.helpers.commands import ROOT, SMALL, environment
+
+SCRIPT = """\
+import sys
+from {module} import {function}
+if __name__ == "__main__":
+    sys.exit({function}())
+"""
+"""What an installer makes of an entry of [project.scripts]."""
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """A current folder that holds packages `core`, `app` and `resources` of someone else."""
+    for name in ("core", "app", "resources"):
+        (tmp_path / "theirs" / name).mkdir(parents=True)
+        (tmp_path / "theirs" / name / "__init__.py").write_text(f"raise SystemExit('the foreign {name}')\n")
+    monkeypatch.chdir(tmp_path / "theirs")
+    return tmp_path / "theirs"
+
+
+@pytest.fixture
+def leafclinic(scripts, tmp_path, cache):
+    """Call the installed command; its result with text."""
+    module, function = scripts["scripts"]["leafclinic"].split(":")
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "leafclinic"
+    script.write_text(SCRIPT.format(module=module, function=function))
+
+    def call(*arguments, **how):
+        return subprocess.run(
+            [sys.executable, script, *map(str, arguments)], env={**environment(cache), "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=240, check=False, **how,
+        )
+
+    return call
+
+
+def test_one_command_for_all(scripts):
+    assert scripts["scripts"] == {"leafclinic": "app.__main__:main"}
+    assert scripts["gui-scripts"] == {"leafclinic-gui": "app.__main__:main"}
+    assert all(find_spec(module) for module, _ in COMMANDS.values())
+
+
+def test_help_and_version(leafclinic):
+    assert leafclinic("--version").stdout == f"LeafClinic {__version__}\n"
+    told = leafclinic("--help").stdout
+    assert all(f"\n  {name} " in told and purpose in told for name, (_, purpose) in COMMANDS.items())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_subcommand_explains_itself_under_its_name(name, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([name, "--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: leafclinic {name} ")
+
+
+def test_a_training_in_a_folder_with_a_foreign_core(leafclinic, foreign, photos):
+    done = leafclinic("train", "--data", photos, "--out", "run", *SMALL, "--epochs", "1", cwd=foreign)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (foreign / "run" / "report.html").is_file()
+    wrong = leafclinic("train", "--epochs", "x", cwd=foreign)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("These options are not possible")
+
+
+def test_the_windows_training_process_beside_a_foreign_core(foreign, photos, cache, tmp_path):
+    config = RunConfig(
+        data=str(photos), out=str(tmp_path / "run"), model="cnn", image_size=16, batch_size=4, epochs=1, device="cpu",
+        threads=2, cache=str(cache), leaf_tests=False,
+    )
+    command = entry.command("training")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=entry.environment()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps({"config": asdict(config)}).encode() + b"\n")
+        process.stdin.flush()  # its end would stop the run
+        said = process.stdout.read().decode()
+    assert process.returncode == 0, said
+    assert json.loads(said.splitlines()[-1])["reason"] == "completed"
+
+
+def test_a_process_that_cuts_leaves_out_beside_a_foreign_core(foreign):
+    process = LeafProcess()
+    try:
+        assert process.pack(np.full((32, 32, 3), 60, np.uint8)).size
+    finally:
+        process.close()
+
+
+def test_the_process_that_compiles_for_the_gpu_beside_a_foreign_core(foreign):
+    command = module_command("core.gpu.compilation.compiler", "9.0")
+    done = subprocess.run(command, input="", env=child_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
