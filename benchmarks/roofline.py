@@ -2,7 +2,7 @@
 
     python -m benchmarks.roofline [--device cuda] [--models squeezenet1_1,mobilenetv2] [--batch 32]
 
-The kernels go into the results; `python -m benchmarks.kernels_page` draws them.
+The kernels go into the results; `python -m benchmarks.tables` draws them.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from core.errors import ModelFileError
 from core.ops.contract import Array
 
 MARK_BYTES: Final = 8
-"""Of a photo in the file: 12,000 of them take 96 KB. A Bloom filter that takes one photo in a thousand for a learned
-one would save four fifths of it, and could not be joined with another of another size."""
+"""Of a photo in the file: 12,000 of them take 96 KB."""
 
 
 @final
@@ -39,11 +38,6 @@ def learned_from(content: Array, before: Sequence[LearnedPhotos | None] = ()) ->
     told = [learned for learned in before if learned is not None]
     marks = np.unique(np.concatenate((_marks(content), *(learned.marks for learned in told))))
     return LearnedPhotos(marks, len(told) == len(before) and all(learned.whole for learned in told))
-
-
-def join_learned(parts: Sequence[LearnedPhotos | None]) -> LearnedPhotos | None:
-    """Of weights made of several; None where no part names its photos."""
-    return learned_from(np.empty((0, 32), np.uint8), parts) if any(part is not None for part in parts) else None
 
 
 def checked_marks(marks: Array, whole: object) -> LearnedPhotos:

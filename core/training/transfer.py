@@ -21,7 +21,6 @@ from core.diagnosis.model_file import find_model, model_name, read_model
 from core.errors import ConfigError, ModelFileError, Problem
 from core.graph import PHOTO, Attribute, Graph, Node
 from core.models import build, initial_weights
-from core.models.joined import count_joined, first_joined
 from core.models.options import IMAGENET_MEAN, IMAGENET_STD
 from core.onnx import read_onnx
 from core.ops.builder import make_node
@@ -95,9 +94,6 @@ def read_origin(config: RunConfig) -> Origin | None:
         model = read_model(path)
         graph, weights, classes = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), model.classes
         learned = model.learned
-    if (count := count_joined(graph)) > 1:  # all of them would take so many times as long
-        graph, weights = first_joined(graph, weights)
-        notes = (*notes, f"{path.name} is {count} networks side by side; training goes on from the first.")
     height, width, channels = graph.photo_shape
     if height != width or channels != 3:
         raise ModelFileError(f"{path} wants photos of shape {graph.photo_shape}; training needs squares in colour.")

@@ -40,11 +40,9 @@ def _of_file(model: str) -> dict[str, Any]:
     """Network and photo size of a model file, which a run that starts from it takes over."""
     from core.diagnosis.model_file import read_model
     from core.errors import LeafClinicError
-    from core.models.joined import first_joined
 
     try:
-        found = read_model(Path(model))
-        graph, _ = first_joined(found.graph, found.weights)
+        graph = read_model(Path(model)).graph
     except LeafClinicError:
         return {}
     return {"model": graph.name, "image_size": graph.photo_shape[0]}

@@ -1,4 +1,4 @@
-"""What a model file says of the photos it learned from: read back, counted, joined, and refused where it is crafted."""
+"""What a model file says of the photos it learned from: read back, counted, and refused where it is crafted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis.joined_model import join_models
-from core.diagnosis.learned_photos import LearnedPhotos, describe_overlap, join_learned, learned_from, measure_overlap
+from core.diagnosis.learned_photos import LearnedPhotos, describe_overlap, learned_from, measure_overlap
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import LEARNED, ModelFile, in_eight_bits, in_half, read_model, write_model
 from core.errors import ModelFileError
@@ -49,9 +48,6 @@ def test_what_came_before_counts_and_what_is_not_said_makes_the_record_incomplet
     assert second.whole
     assert not learned_from(content(3), (None,)).whole
     assert not learned_from(content(4), (learned_from(content(3), (None,)),)).whole
-    assert join_learned([None, None]) is None
-    assert not join_learned([first, None]).whole
-    assert join_learned([first, second]).marks.tolist() == second.marks.tolist()
 
 
 def test_the_record_comes_back_from_every_kind_of_file(model, tmp_path):
@@ -68,12 +64,6 @@ def test_the_record_comes_back_from_every_kind_of_file(model, tmp_path):
     write_model(path, replace(model, learned=None))
     assert read_model(path).learned is None
     assert 800 <= with_record - path.stat().st_size < 1100
-
-
-def test_networks_in_one_file_know_all_their_photos(model):
-    other = replace(model, learned=learned_from(content(*range(90, 120))))
-    assert len(join_models([model, other]).learned.marks) == 120
-    assert join_models([replace(model, learned=None)] * 2).learned is None
 
 
 @pytest.mark.parametrize("marks", [

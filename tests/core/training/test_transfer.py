@@ -11,8 +11,7 @@ import pytest
 
 from core.config import RunConfig, problems
 from core.device import Optimizer, PhotoBatch
-from core.diagnosis.joined_model import join_models
-from core.diagnosis.model_file import ModelFile, in_eight_bits, read_model, write_model
+from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import ConfigError, ModelFileError
 from core.models import build, initial_weights
 from core.onnx import write_onnx
@@ -20,7 +19,7 @@ from core.ops.builder import with_loss
 from core.ops.network import forward
 from core.ops.photo import identity_rows
 from core.plan import compile_plan
-from core.program import fold_weights, lower
+from core.program import lower
 from core.training.events import EpochDone, RunStarted, Warned
 from core.training.run_folder import read_config
 from core.training.trainer import Trainer
@@ -211,24 +210,3 @@ def test_files_that_cannot_be_started_from_are_told_in_a_sentence(tmp_path):
     write_model(tmp_path / "grey.safetensors", ModelFile(grey, initial_weights(grey, 0), ("a", "b", "c"), 28))
     with pytest.raises(ModelFileError, match="squares in colour"):
         read_origin(RunConfig(start=str(tmp_path / "grey.safetensors")))
-
-
-@pytest.mark.parametrize("classes", [("oak", "ash", "elm"), ("oak", "fir")])
-def test_of_networks_side_by_side_the_first_is_started_from(tmp_path, classes):
-    paths = [tmp_path / f"{i}.safetensors" for i in range(2)]
-    for path in paths:
-        donor(path, "mobilenetv2")
-    alone, second = (read_model(path) for path in paths)
-    other = {name: array * np.float32(1.1) for name, array in second.weights.items()}
-    joined = join_models([alone, replace(second, weights=other)])
-    write_model(tmp_path / "pair.safetensors", in_eight_bits(joined))
-    config, network = start(RunConfig(start=str(tmp_path / "pair.safetensors")), classes)
-    assert config.model == "mobilenetv2"
-    assert network.graph.classes == len(classes)
-    assert "pair.safetensors is 2 networks side by side; training goes on from the first." in network.notes
-    learned = set(network.weights) - head_parameters(network.graph)
-    folded = fold_weights(alone.graph, alone.weights)
-    assert len(learned) == len(folded) - 2
-    for name in learned:
-        scale = np.abs(folded[name]).max()
-        assert np.abs(network.weights[name] - folded[name]).max() <= scale / 254 + 1e-6, name

@@ -1,42 +1,15 @@
-"""Fills the tables of docs/kernels.md from the results and draws its pictures; the words are written by hand.
-
-    python -m benchmarks.kernels_page
-"""
+"""Tables of the kernels course: implementations side by side, and NVIDIA's libraries or PyTorch as peers."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from benchmarks.kernels_pictures import draw_all, draw_single
+from benchmarks.tables.results import figure, markdown_table, newest, provenance
 from core.ops.registry import LADDER
 
-PAGE = Path(__file__).parents[1] / "docs" / "kernels.md"
-RESULTS = Path(__file__).parent / "results"
 LAYERS = ("conv1 7x7 224px 3->96", "1x1 54px 16->64", "3x3 54px 16->64", "3x3 27px 64->256", "1x1 13px 512->64")
 DIRECTIONS = ("forward", "backward_input", "backward_weight")
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [" | ".join(head), " | ".join(["---", *["--:"] * (len(head) - 1)])]
-    return "\n".join(f"| {line} |" for line in (*lines, *(" | ".join(row) for row in rows)))
-
-
-def read(name: str) -> dict[str, Any]:
-    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
-
-
-def figure(value: float, digits: int = 3) -> str:
-    """So many significant digits, never in powers of ten; thousands apart."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
-    whole = digits - 1 - math.floor(math.log10(abs(value)))
-    return f"{round(value, whole):,.{places}f}"
 
 
 def with_factors(
@@ -64,13 +37,14 @@ def conv_table(results: dict[str, Any]) -> str:
             if name in results["rungs"]:
                 cells = with_factors(results["rungs"][name], order, True)
                 rows.append([f"{layer}, {direction}", *cells, figure(peers[name]["peers"]["cudnn float32"])])
-    return table(["layer, pass (ms, batch 32)", *order, "cuDNN float32"], rows)
+    return markdown_table(["layer, pass (ms, batch 32)", *order, "cuDNN float32"], rows)
 
 
 def step_table(results: dict[str, Any]) -> str:
     rungs = results["rungs"]["squeezenet1_0 step by the ladder b32"]
     order = ("naive", "shared", "im2col")
-    return table(["SqueezeNet 1.0, batch 32", *order], [["one iteration, ms", *with_factors(rungs, order, True)]])
+    row = ["one iteration, ms", *with_factors(rungs, order, True)]
+    return markdown_table(["SqueezeNet 1.0, batch 32", *order], [row])
 
 
 PEAKS = {"float32": 67.0, "bf16": 989.0}
@@ -83,7 +57,7 @@ def matmul_table(results: dict[str, Any]) -> str:
         if row["name"].startswith("matmul float32"):
             cells = with_factors(results["rungs"][row["name"]], order, False)
             rows.append([row["name"][15:], *cells, *shares(row, "float32")])
-    return table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS", "of the peak"], rows)
+    return markdown_table(["size (TFLOP/s)", *order, "cuBLAS float32", "best of cuBLAS", "of the peak"], rows)
 
 
 def bf16_table(results: dict[str, Any]) -> str:
@@ -95,7 +69,7 @@ def bf16_table(results: dict[str, Any]) -> str:
             cells = with_factors({**rungs, "tensor_core": older}, ("tensor_core", "wgmma", "copy_engine"), False)
             rows.append([row["name"][12:], *cells, *shares(row, "bf16")])
     head = ["size (TFLOP/s)", "tensor_core", "wgmma", "copy_engine", "cuBLAS bf16", "best of cuBLAS", "of the peak"]
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def shares(row: dict[str, Any], kind: str) -> list[str]:
@@ -116,7 +90,7 @@ def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
             ours = with_factors(results["rungs"][row["name"]], tuple(rungs), unit == "ms", "–")
             theirs = [figure(row["peers"][peer]) if peer in row["peers"] else "–" for peer in peers]
             rows.append([row["name"], *ours, *theirs, f"{row['ratio']:.2f}"])
-        return table([f"({unit})", *rungs, *peers, "best over peer"], rows)
+        return markdown_table([f"({unit})", *rungs, *peers, "best over peer"], rows)
 
     return make
 
@@ -136,7 +110,8 @@ def tiles_table(results: dict[str, Any]) -> str:
         found = {tile: f"{100 * results['rates'][side][tile] / peer:.0f} %" for tile in tiles}
         found[best[side]] = f"**{found[best[side]]}**"
         rows.append([side, *found.values(), figure(peer)])
-    return table(["of cuBLAS", *(tile.split("/")[0].replace("x", " x ") for tile in tiles), "cuBLAS, TFLOP/s"], rows)
+    names = [tile.split("/")[0].replace("x", " x ") for tile in tiles]
+    return markdown_table(["of cuBLAS", *names, "cuBLAS, TFLOP/s"], rows)
 
 
 def small_table(results: dict[str, Any]) -> str:
@@ -155,7 +130,7 @@ def ways_table(results: dict[str, Any]) -> str:
     found["PyTorch"] = found.pop("PyTorch")
     batches = list(found["PyTorch"])
     rows = [[way, *(times.get(batch, "") for batch in batches)] for way, times in found.items()]
-    return table(["way (ms an iteration)", *(f"batch {batch}" for batch in batches)], rows)
+    return markdown_table(["way (ms an iteration)", *(f"batch {batch}" for batch in batches)], rows)
 
 
 def single_table(results: dict[str, Any]) -> str:
@@ -164,72 +139,66 @@ def single_table(results: dict[str, Any]) -> str:
     layers = {name: {**rungs, "PyTorch": peers[name]} for name, rungs in results["rungs"].items()}
     ways = [way for way in (*LADDER[1:], "PyTorch") if any(way in rungs for rungs in layers.values())]
     rows = [[way, *(figure(rungs[way]) if way in rungs else "refuses" for rungs in layers.values())] for way in ways]
-    return table(["one layer forward (ms)", *layers], rows)
+    return markdown_table(["one layer forward (ms)", *layers], rows)
 
 
 def handles_table(results: dict[str, Any]) -> str:
     rows = [[row["name"].removeprefix("create "), figure(row["ours"])] for row in results["rows"]
             if row["name"].startswith("create ")]
-    return table(["creating one (ms)", "median of ten"], rows)
+    return markdown_table(["creating one (ms)", "median of ten"], rows)
 
 
 def sweep_table(device: str) -> str:
-    """Ours, PyTorch's and the ratio over batch and photo sizes; says how to make them where there are none."""
-    path = next(RESULTS.glob(f"sweep_{device}-*.json"), None)
-    if path is None:
+    """Ours, PyTorch's and the ratio over batch and photo sizes."""
+    results = newest(f"sweep_{device}-*")
+    if results is None:
         return f"No figures are recorded yet: `python -m benchmarks.sweep --device {device}` makes them."
-    results = json.loads(path.read_text("utf-8"))
     head = ["(photos a second)", "ours", "PyTorch", "ours over PyTorch"]
     rows = [[row["name"], figure(row["ours"], 4), figure(row["peers"]["pytorch"], 4), f"{row['ratio']:.2f}"]
             for row in results["rows"]]
-    if any("commit" in row for row in results["rows"]):  # of several runs: each row says which
+    if any("commit" in row for row in results["rows"]):  # rows of several runs
         head.append("commit")
         rows = [[*cells, row.get("commit", results["commit"])[:10]]
                 for cells, row in zip(rows, results["rows"], strict=True)]
-    return table(head, rows) + "\n\n" + made_with(results)
+    return markdown_table(head, rows) + "\n\n" + provenance(results)
 
 
 def digits_table(results: dict[str, Any]) -> str:
     rows = [[row["name"], f"{row['ours']:.4g} {row['unit']}", ", ".join(f"{v:g}" for v in row["peers"].values())]
             for row in results["rows"]]
-    return table(["digits", "reached", "wanted"], rows)
+    return markdown_table(["digits", "reached", "wanted"], rows)
 
 
-def made_with(results: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    processor = f"{results['machine']['processor']}, {results['machine']['cores']} cores"
-    machine = results.get("gpu") or ("NVIDIA H200" if "h200" in results["machine"]["name"] else processor)
-    again = results.get("amended", ())
-    renewed = "".join(f"\n\nMeasured again at {part['commit'][:10]}: {', '.join(part['rows'])}." for part in again)
-    return f"{machine}; {versions}; commit {results['commit'][:10]}; {results['date'][:10]}.{renewed}"
+def of(pattern: str, make: Callable[[dict[str, Any]], str]) -> Callable[[], str]:
+    """A table of the newest result file that matches."""
+    def made() -> str:
+        results = newest(pattern)
+        if results is None:
+            raise FileNotFoundError(f"There is no result {pattern!r}.")
+        return make(results)
+
+    return made
 
 
-def main() -> None:
-    text = PAGE.read_text("utf-8")
-    cpu = next(RESULTS.glob("convolutions-*.json"), None)
-    gpu, digits, ways = read("kernels-h200"), read("mnist-h200"), None
-    tables = {
-        "step": step_table(gpu), "conv": conv_table(gpu), "matmul": matmul_table(gpu), "bf16": bf16_table(gpu),
-        "dense": plain_table("dense", "ms")(gpu), "depthwise": plain_table("depthwise", "ms")(gpu),
-        "separable": separable_table(gpu), "tiles": tiles_table(read("product_tiles-h200")),
-        "small": small_table(gpu), "lesson": plain_table("lesson", "ms")(gpu), "digits": digits_table(digits),
-        "gpu": made_with(gpu),
-        "handles": handles_table(gpu), "sweep cpu": sweep_table("cpu"), "sweep cuda": sweep_table("cuda"),
-    }  # fmt: skip
-    if cpu is not None:
-        ways = json.loads(cpu.read_text("utf-8"))
-        tables |= {"ways": ways_table(ways), "cpu": made_with(ways)}
-    single = next(RESULTS.glob("single_convolutions-*.json"), None)
-    if single is not None:
-        layers = json.loads(single.read_text("utf-8"))
-        tables |= {"single": single_table(layers), "single made": made_with(layers)}
-        draw_single(layers)
-    for name, made in tables.items():
-        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
-        text = re.sub(pattern, lambda found, made=made: f"{found[1]}{made}\n{found[2]}", text, flags=re.DOTALL)
-    PAGE.write_text(text, "utf-8")
-    draw_all(gpu, digits, ways)
-
-
-if __name__ == "__main__":
-    main()
+GPU = "kernels-h200"
+TABLES: dict[str, Callable[[], str]] = {
+    "step": of(GPU, step_table),
+    "conv": of(GPU, conv_table),
+    "matmul": of(GPU, matmul_table),
+    "bf16": of(GPU, bf16_table),
+    "dense": of(GPU, plain_table("dense", "ms")),
+    "depthwise": of(GPU, plain_table("depthwise", "ms")),
+    "separable": of(GPU, separable_table),
+    "tiles": of("product_tiles-h200", tiles_table),
+    "small": of(GPU, small_table),
+    "lesson": of(GPU, plain_table("lesson", "ms")),
+    "digits": of("mnist-h200", digits_table),
+    "gpu": of(GPU, provenance),
+    "handles": of(GPU, handles_table),
+    "sweep cpu": lambda: sweep_table("cpu"),
+    "sweep cuda": lambda: sweep_table("cuda"),
+    "ways": of("convolutions-*", ways_table),
+    "cpu": of("convolutions-*", provenance),
+    "single": of("single_convolutions-*", single_table),
+    "single made": of("single_convolutions-*", provenance),
+}

@@ -1,0 +1,1 @@
+"""Tables of measured figures, generated from `benchmarks/results/` into README and docs."""

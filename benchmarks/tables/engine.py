@@ -1,0 +1,71 @@
+"""Tables of the engine: training and prediction beside the fastest peer, on CPUs and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.tables.results import RESULTS, figure, machine, markdown_table, read
+
+WORK = {"train": "training step", "infer": "prediction"}
+
+
+def described(name: str) -> str:
+    """``train squeezenet1_0 b32 mixed`` in words."""
+    kind, network, batch, *rest = name.split()
+    return f"{network}, {WORK[kind]}, batch {batch[1:]}" + (f", {' '.join(rest)}" if rest else "")
+
+
+def compared(row: dict[str, Any]) -> list[str]:
+    """Ours, the best peer with its name, and the ratio of a row in milliseconds."""
+    peer, value = min(row["peers"].items(), key=lambda item: item[1])
+    return [f"{figure(row['ours'])} ms", f"{peer} {figure(value)} ms", f"{row['ratio']:.2f}"]
+
+
+def cpu_steps() -> str:
+    """Every measured CPU in one table: the ratio to the fastest peer, and our time."""
+    results = [read(path.stem) for path in sorted(RESULTS.glob("cpu_train_step-*.json"))]
+    names = list(dict.fromkeys(row["name"] for result in results for row in result["rows"]))
+    rows = []
+    for name in names:
+        found = [{row["name"]: row for row in result["rows"]}.get(name) for result in results]
+        cells = [f"{figure(row['ours'])} ms ({row['ratio']:.2f})" if row else "" for row in found]
+        rows.append([described(name), *cells])
+    head = ["ours (peer's time over ours)", *(machine(result) for result in results)]
+    made = "; ".join(f"{machine(r)}: commit {r['commit'][:10]}, {r['date'][:10]}" for r in results)
+    peers = "The peer of training is PyTorch, of prediction the fastest of PyTorch, PyTorch compiled and onnxruntime."
+    return f"{markdown_table(head, rows)}\n\n{peers} {made}."
+
+
+def gpu_steps() -> str:
+    result = read("gpu-train-step-nvidia-h200")
+    rows = [[described(row["name"]), *compared(row), f"{figure(row['floor'])} ms"] for row in result["rows"]]
+    head = [machine(result), "ours", "best peer", "ratio", "floor"]
+    floor = "The floor is the sum over the kernels of the time that their bytes or operations need at the GPU's peak."
+    return f"{markdown_table(head, rows)}\n\n{floor} Commit {result['commit'][:10]}, {result['date'][:10]}."
+
+
+SUMMARY: Sequence[tuple[str, str]] = (
+    ("cpu_train_step-intel-xeon-processor-2", "train squeezenet1_0 b32 float32"),
+    ("cpu_train_step-intel-xeon-processor-2", "train squeezenet1_1 b32 float32"),
+    ("cpu_train_step-intel-xeon-processor-2", "infer squeezenet1_1 b1 float32"),
+    ("cpu_train_step-intel-xeon-processor-2", "infer mobilenetv2 b1 float32"),
+    ("gpu-train-step-nvidia-h200", "train squeezenet1_0 b32 mixed"),
+    ("gpu-train-step-nvidia-h200", "train squeezenet1_0 b256 mixed"),
+    ("gpu-train-step-nvidia-h200", "train mobilenetv2 b256 mixed"),
+    ("gpu-train-step-nvidia-h200", "infer squeezenet1_0 b1 mixed"),
+    ("gpu-train-step-nvidia-h200", "infer mobilenetv2 b1 mixed"),
+)  # fmt: skip
+
+
+def summary() -> str:
+    """The README's choice of rows."""
+    rows = []
+    for name, row_name in SUMMARY:
+        result = read(name)
+        row = next(row for row in result["rows"] if row["name"] == row_name)
+        rows.append([described(row_name), machine(result), *compared(row)])
+    return markdown_table(["work", "machine", "ours", "best peer", "ratio"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"cpu steps": cpu_steps, "gpu steps": gpu_steps, "engine summary": summary}

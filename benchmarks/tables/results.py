@@ -1,0 +1,63 @@
+"""Reading result files, and formatting their figures as Markdown."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def read(name: str) -> dict[str, Any]:
+    """The result file ``NAME.json``."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+
+def newest(pattern: str) -> dict[str, Any] | None:
+    """The latest result file whose name matches; None if there is none."""
+    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob(f"{pattern}.json"))]
+    return max(found, key=lambda result: result["date"], default=None)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first column is aligned left and the others right."""
+    lines = [" | ".join(head), " | ".join(["---", *["--:"] * (len(head) - 1)]), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def figure(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits, without an exponent, thousands separated."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, places):,.{max(places, 0)}f}"
+
+
+def percent(share: float, places: int = 1) -> str:
+    return f"{100 * share:.{places}f} %"
+
+
+def provenance(result: dict[str, Any]) -> str:
+    """Machine, versions, commit and date in one line."""
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    again = "".join(
+        f"\n\nMeasured again at {part['commit'][:10]}: {', '.join(part['rows'])}." for part in result.get("amended", ())
+    )
+    return f"{machine(result)}; {versions}; commit {result['commit'][:10]}; {result['date'][:10]}.{again}"
+
+
+def machine(result: dict[str, Any]) -> str:
+    """The GPU's name if one was measured, otherwise the processor's with its cores."""
+    gpu = result.get("gpu")
+    if gpu:
+        return gpu["name"] if isinstance(gpu, dict) else str(gpu)
+    place = result["machine"]
+    if isinstance(place, str):
+        return place
+    if "h200" in place["name"]:
+        return "NVIDIA H200"
+    avx2 = " with AVX2 only" if "avx2" in place["name"] else ""
+    return f"{place['processor'].replace('(R)', '')}{avx2}, {place['cores']} cores"

@@ -1,0 +1,42 @@
+"""Tables of figures in README and docs are what the results say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.tables import pages, results
+
+
+def test_every_page_is_up_to_date():
+    assert pages.outdated() == [], "run python -m benchmarks.tables"
+
+
+def test_a_changed_result_makes_its_pages_outdated(monkeypatch, tmp_path):
+    for path in results.RESULTS.glob("*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    changed = tmp_path / "diagnosis_test.json"
+    content = json.loads(changed.read_text("utf-8"))
+    content["macro_f1"] = 0.123
+    changed.write_text(json.dumps(content), "utf-8")
+    for module in (results, pages.engine, pages.all_results):
+        monkeypatch.setattr(module, "RESULTS", tmp_path)
+    assert pages.outdated() == ["docs/diagnosis.md"]
+
+
+def test_only_the_text_between_the_marks_changes():
+    text = "before 12 %\n<!-- test readings -->\nold\n<!-- /test readings -->\nafter"
+    filled = pages.fill(text)
+    assert filled.startswith("before 12 %\n<!-- test readings -->\n| date |")
+    assert filled.endswith("|\n<!-- /test readings -->\nafter")
+
+
+def test_an_unknown_table_is_an_error():
+    with pytest.raises(KeyError, match="nothing"):
+        pages.fill("<!-- nothing -->\n<!-- /nothing -->")
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.09602, "0.0960"), (1234.6, "1,230"), (5.2278, "5.23"), (0, "0")])
+def test_figures_have_three_significant_digits(value, text):
+    assert results.figure(value) == text
