@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
@@ -52,6 +53,16 @@ def disease_name(label: str) -> str:
 def _named(label: str, language: str) -> str:
     card = find_card(label, language) if "/" in normal(label) else None
     return card.name.split(" (")[0] if card else label.replace("_", " ").replace("/", " · ")
+
+
+def find_class(typed: str, classes: Iterable[str]) -> str:
+    """The class that a person means who types its name: as it is, or as the window shows it, whatever the case.
+
+    A name that no class has is a new one.
+    """
+    name, shown = typed.strip(), disease_name(typed.strip()).casefold()
+    known = list(classes)
+    return name if name in known else next((c for c in known if disease_name(c).casefold() == shown), name)
 
 
 def normal(label: str) -> str:

@@ -14,6 +14,7 @@ from PySide6.QtCore import QLockFile, QObject, QTimer, Signal
 from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from app import paths
+from app.cards import disease_name, find_class
 from app.crash import sentence
 from app.project import (
     Edits,
@@ -131,16 +132,21 @@ class Document(QObject):
             self.undo.push(_SetRows(self, text, rows, excluded=excluded))
 
     def move(self, rows: Array, name: str) -> None:
-        """Give photos another class."""
+        """Give photos another class, named as it is or as the window shows it."""
         rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and name.strip():
-            text = tr("move {photos} to {name}", photos=count(len(rows), "{n} photo", "{n} photos"), name=name)
-            self.undo.push(_SetRows(self, text, rows, label=name.strip()))
+            label = find_class(name, self.table.classes)
+            photos = count(len(rows), "{n} photo", "{n} photos")
+            text = tr("move {photos} to {name}", photos=photos, name=disease_name(label))
+            self.undo.push(_SetRows(self, text, rows, label=label))
 
     def rename(self, old: str, new: str) -> None:
-        """Give a class another name; a name that is there already joins the two."""
-        if self.table is not None and new.strip() and new.strip() != old and old in self.table.classes:
-            self.undo.push(_Rename(self, old, new.strip()))
+        """Give a class another name; a name that is there already, or is shown so, joins the two."""
+        if self.table is None or not new.strip() or old not in self.table.classes:
+            return
+        new = find_class(new, (name for name in self.table.classes if name != old))
+        if disease_name(new) != disease_name(old) or new in self.table.classes and new != old:
+            self.undo.push(_Rename(self, old, new))
 
     def with_manifest(self, use: Callable[[str], None], failed: Callable[[str, str], None]) -> None:
         """Call `use` with what training is given: the source itself while nothing was changed, else the project's
@@ -312,7 +318,7 @@ class _Rename(QUndoCommand):
     """A class gets another name, or joins the class of that name."""
 
     def __init__(self, document: Document, old: str, new: str) -> None:
-        super().__init__(tr("rename {old} to {new}", old=old, new=new))
+        super().__init__(tr("rename {old} to {new}", old=disease_name(old), new=disease_name(new)))
         assert document.table is not None
         self._document, self._old, self._new = document, old, new
         self._labels, self._names = document.table.labels.copy(), document.names()

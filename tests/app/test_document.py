@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from app.cards import disease_name
 from app.project import write_manifest
 from app.viewmodels import document as module
 from app.viewmodels.document import Document, places
@@ -77,6 +78,27 @@ def test_a_class_is_renamed_or_joined_with_undo(open_document, folder):
     document.undo.undo()
     document.undo.undo()
     assert counts(document)["rust"] == 2
+
+
+@pytest.mark.parametrize("typed", ["leaf rust", "Leaf Rust", " leaf_rust "])
+def test_a_class_typed_as_it_is_shown_is_that_class(open_document, tmp_path, typed):
+    document = open_document(write_folder(tmp_path / "named", {"healthy": 3, "leaf_rust": 2, "wilt": 1}))
+    document.move([0], typed)
+    document.rename("wilt", typed)
+    document.rename("leaf_rust", "leaf rust")
+    assert {name: n for name, n in counts(document).items() if n} == {"healthy": 2, "leaf_rust": 4}
+
+
+def test_a_class_typed_by_the_name_of_its_card_is_that_class(open_document, tmp_path):
+    document = open_document(write_folder(tmp_path / "named", {"tomato/healthy": 2, "tomato/late_blight": 2}))
+    document.move([0], disease_name("tomato/late_blight"))
+    assert counts(document) == {"tomato/healthy": 1, "tomato/late_blight": 3}
+
+
+def test_a_name_that_is_shown_otherwise_is_a_new_one(open_document, folder):
+    document = open_document(folder)
+    document.rename("rust", "Rust")
+    assert {name for name, n in counts(document).items() if n} == {"healthy", "Rust"}
 
 
 def test_edits_are_there_again_when_the_folder_is_opened_anew(open_document, folder):

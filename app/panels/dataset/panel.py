@@ -13,7 +13,6 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
-    QInputDialog,
     QLabel,
     QLineEdit,
     QProgressBar,
@@ -36,6 +35,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.examination import Examination
 from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.class_choice import ask_class
 from app.widgets.naming import named
 from app.widgets.notice import Notice
 from app.widgets.parts import (
@@ -287,11 +287,8 @@ class DatasetPanel(QWidget):
     def _on_move(self) -> None:
         table = self._document.table
         if table is not None and len(self.selection()):
-            text, names = tr("Class (a new name makes a new class):"), sorted(table.classes)
-            now = names.index(table.label(int(self.selection()[0])))  # a quick Enter moves nothing
-            name, fine = QInputDialog.getItem(self, tr("Move to class"), text, names, now)
-            if fine:
-                self._document.move(self.selection(), name)
+            now = table.label(int(self.selection()[0]))  # a quick Enter moves nothing
+            self._document.move(self.selection(), ask_class(self, table.classes, now))
 
     def _on_opened_photo(self, at: int) -> None:
         table = self._document.table

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QDialog, QInputDialog, QSlider, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QSlider, QSplitter, QVBoxLayout, QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
@@ -19,6 +19,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.photos import PhotoModel
 from app.viewmodels.result import Result
 from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.class_choice import ask_class
 from app.widgets.notice import Notice
 from app.widgets.parts import button, fit, label, row
 from app.widgets.photo_grid import PhotoGrid
@@ -160,10 +161,7 @@ class GalleryDialog(QDialog):
     def _on_move(self) -> None:
         table = self._document.table
         if table is not None:
-            text = tr("Class (a new name makes a new class):")
-            name, fine = QInputDialog.getItem(self, tr("Move to class"), text, sorted(table.classes))
-            if fine:
-                self._document.move(self._selected(), name)
+            self._document.move(self._selected(), ask_class(self, table.classes))
 
     def _on_train(self) -> None:
         self.close()
