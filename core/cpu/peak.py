@@ -22,7 +22,7 @@ from core.cpu.microkernel import KL, KW, LDC, SAK, SAM, SBK
 
 VECTORS: Final = 2
 ROWS: Final = max(current_level().rows[VECTORS])
-"""The fastest tile of each level, or as fast as any (`docs/cpu-kernels.md`)."""
+"""The fastest tile of each level, or as fast as any (`docs/cpu-engine.md`)."""
 WIDTH: Final = VECTORS * current_level().lanes
 DEPTH: Final = 192
 """Factors of a sum; both factors of the product lie in the nearest cache (35 KB with AVX-512, 17 with AVX2)."""
