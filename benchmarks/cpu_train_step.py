@@ -117,19 +117,17 @@ def _torch_inference(model: Any, x: Any, compiled: bool) -> Callable[[], object]
 def onnx_case(case: str) -> Callable[[], object]:
     """onnxruntime on PyTorch's export of the same network."""
     import numpy as np
-    import onnxruntime
     import torch
 
     from benchmarks.torch_models import make_model
+    from core.onnx.runtime import open_session
 
     _, model_name, batch, size = parts(case)
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "model.onnx")
         shape = torch.randn(batch, 3, size, size)
         torch.onnx.export(make_model(model_name, CLASSES).eval(), (shape,), path, dynamo=False, opset_version=17)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = os.cpu_count() or 1
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = open_session(path, threads=os.cpu_count() or 1)
     x = {session.get_inputs()[0].name: shape.numpy().astype(np.float32)}
     return lambda: session.run(None, x)
 

@@ -20,6 +20,8 @@ FUNCTION_LINES, KERNEL_LINES = 40, 80
 KERNELS = ROOT / "core" / "gpu" / "kernels"
 
 NETWORK = {"http", "urllib", "requests", "ftplib", "smtplib", "socket", "socketserver", "xmlrpc", "aiohttp"}
+DOORS = {"onnxruntime": "core/onnx/runtime.py"}
+"""Packages that only one module may import: it switches off their network access first."""
 UNSAFE = {"pickle", "shelve", "marshal", "dill", "joblib", "cloudpickle"}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -70,6 +72,12 @@ def test_nothing_reaches_for_the_network_or_unpickles(path):
     assert not names & NETWORK, names & NETWORK
     assert not names & UNSAFE, names & UNSAFE
     assert "allow_pickle=True" not in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_only_its_door_imports_the_package(package):
+    importers = [relative(p) for p in ALL if package in imported(ast.parse(p.read_text("utf-8")))]
+    assert importers == [DOORS[package]]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)

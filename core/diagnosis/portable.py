@@ -13,8 +13,8 @@ from core.diagnosis import verdict
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
 from core.errors import LeafClinicError
-from core.graph import PHOTO, Graph
-from core.onnx import write_onnx
+from core.graph import Graph
+from core.onnx import runtime, write_onnx
 from core.ops.contract import Array
 from core.ops.photo import transform
 from core.program import fold_batch_norm, fold_weights
@@ -64,13 +64,8 @@ def to_onnx(model: ModelFile) -> bytes:
 
 def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
     """onnxruntime's version and logits of normalised photos ``(N, H, W, C)``, None where it is not installed."""
-    try:
-        import onnxruntime  # optional: only for the check
-    except ImportError:
-        return None
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    logits = session.run(None, {PHOTO: np.ascontiguousarray(inputs.transpose(0, 3, 1, 2))})[0]
-    return str(onnxruntime.__version__), np.asarray(logits)
+    version = runtime.version()
+    return None if version is None else (version, runtime.compute_output(data, inputs))
 
 
 def check_onnx(data: bytes, model: ModelFile) -> Check | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from core.diagnosis import eight_bit
@@ -14,7 +13,7 @@ from core.diagnosis.eight_bit import agreement, measure_loss, measure_ranges, qu
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
 from core.models import build, initial_weights
-from core.onnx import write_quantised_onnx
+from core.onnx import runtime, write_quantised_onnx
 from tests.helpers.noise import integers
 
 
@@ -53,7 +52,7 @@ def test_eight_bits_answer_nearly_as_float32_and_the_loss_is_counted():
     assert abs(loss.int8 - loss.float32) <= loss.changed / 40 + 1e-9
     coarser = halved(quantised)
     said = agreement(write_quantised_onnx(coarser), coarser, photos[:10])
-    assert said == (onnxruntime.__version__, 10)
+    assert said == (runtime.version(), 10)
     spoiled = replace_scale(quantised, "photo")
     assert measure_loss(spoiled, one, Labelled(photos, labels)).changed > loss.changed
 

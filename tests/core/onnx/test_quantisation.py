@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from core.graph import PHOTO
@@ -20,6 +19,7 @@ from core.onnx.quantisation import (
     stored_tensors,
     without_dropout,
 )
+from core.onnx.runtime import compute_output
 from core.ops.builder import with_loss
 from core.ops.network import forward, loss_and_gradients
 from core.program import fold_batch_norm, fold_weights
@@ -43,12 +43,6 @@ def network(name, size=48):
 def seen_ranges(graph, weights, photos):
     values = forward(graph, weights, photos)
     return {name: (float(values[name].min()), float(values[name].max())) for name in stored_tensors(graph)}
-
-
-def session(data):
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # as written, not fused
-    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def test_a_grid_has_zero_and_rounds_by_half_a_step_within_its_range():
@@ -96,7 +90,7 @@ def test_onnxruntime_computes_what_the_simulation_says(name):
     data = write_quantised_onnx(quantised, tuple("abcde"), 1.5, {"int8": "{}"})
     onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
     assert {"Q" in n.op_type for n in onnx.load_model_from_string(data).graph.node} == {True, False}
-    theirs = session(data).run(None, {PHOTO: photos.transpose(0, 3, 1, 2)})[0]
+    theirs = compute_output(data, photos, fuse=False)
     ours, wanted = simulate(quantised, photos), exact[graph.output]
     if name == "mobilenetv2":  # a sum on the edge of a step may fall to either side, and 53 layers spread it
         assert alike(ours, theirs) > 0.9

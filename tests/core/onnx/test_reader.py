@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 from core.errors import ModelFileError
 from core.onnx import read_onnx
+from core.onnx.runtime import compute_output, open_session
 from core.ops.network import forward
 from tests.helpers.compare import assert_close
 from tests.helpers.noise import noise
@@ -31,9 +31,8 @@ def test_what_is_read_computes_what_onnxruntime_computes(name, tmp_path):
     data = model(nodes, constants, **more)
     imported = read(data, tmp_path)
     photos = photos_for(imported.graph)
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     last = photos if more.get("shape", ())[-1:] == (3,) else photos.transpose(0, 3, 1, 2)
-    wanted = session.run(None, {"x": last})[0]
+    wanted = open_session(data).run(None, {"x": last})[0]
     got = forward(imported.graph, imported.weights, photos)[imported.graph.output]
     assert_close(got, wanted.reshape(got.shape), 1e-5)
 
@@ -48,8 +47,7 @@ def test_every_opset_from_7_to_the_newest_is_read(opset, tmp_path):
     imported = read(data, tmp_path)
     photos = photos_for(imported.graph)
     older = model(nodes, CONV | NORM | bounds, opset=min(opset, 21))  # onnxruntime may be behind the newest
-    session = onnxruntime.InferenceSession(older, providers=["CPUExecutionProvider"])
-    wanted = session.run(None, {"x": photos.transpose(0, 3, 1, 2)})[0]
+    wanted = compute_output(older, photos)
     assert_close(forward(imported.graph, imported.weights, photos)[imported.graph.output], wanted, 1e-5)
 
 

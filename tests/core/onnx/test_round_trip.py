@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 from core.models import initial_weights
 from core.models.table import MODELS, build
 from core.onnx import read_onnx, write_onnx
+from core.onnx.runtime import compute_output
 from core.ops.builder import Builder
 from core.ops.network import forward
 from tests.helpers.compare import assert_close
@@ -20,18 +20,12 @@ from tests.helpers.shapes import cases, label
 CLASSES = ("Rost", "été", "健康", *(f"class {i}" for i in range(7)))
 
 
-def run(data, photos):
-    """onnxruntime's first output for photos ``(N, H, W, C)``."""
-    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    return session.run(None, {session.get_inputs()[0].name: photos.transpose(0, 3, 1, 2)})[0]
-
-
 @pytest.mark.parametrize("name", TRAINING)
 def test_a_network_goes_to_onnx_and_comes_back_with_the_same_bits(name, tmp_path):
     golden = golden_training(name)
     data = write_onnx(golden.graph, golden.weights, CLASSES, temperature=1.25)
     onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
-    assert_close(run(data, golden.inputs()), golden.logits, 1e-4)
+    assert_close(compute_output(data, golden.inputs()), golden.logits, 1e-4)
 
     (tmp_path / f"{name}.onnx").write_bytes(data)
     back = read_onnx(tmp_path / f"{name}.onnx")
@@ -51,7 +45,7 @@ def test_every_other_network_of_the_table_comes_back_with_the_same_bits(name, tm
     onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
     photos = noise(name, (2, *graph.photo_shape)).astype(np.float32)
     ours = forward(graph, weights, photos)[graph.output]
-    assert_close(run(data, photos), ours, 1e-4)
+    assert_close(compute_output(data, photos), ours, 1e-4)
     (tmp_path / "it.onnx").write_bytes(data)
     back = read_onnx(tmp_path / "it.onnx")
     assert all(np.array_equal(back.weights[key], weights[key]) for key in weights)
@@ -70,7 +64,7 @@ def test_every_odd_window_is_written_as_onnxruntime_reads_it(op, tmp_path):
         data = write_onnx(graph, weights)
         photos = noise(label(case), (2, *graph.photo_shape)).astype(np.float32)
         ours = forward(graph, weights, photos)[graph.output]
-        assert_close(run(data, photos), ours, 1e-5)
+        assert_close(compute_output(data, photos), ours, 1e-5)
         (tmp_path / "one.onnx").write_bytes(data)
         back = read_onnx(tmp_path / "one.onnx")
         assert_close(forward(back.graph, back.weights, photos)[back.graph.output], ours, 1e-6)
