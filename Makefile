@@ -27,7 +27,7 @@ train: $(VENV)/.installed   ## make demo photos, train on them with our own kern
 app: $(VENV)/.installed     ## open the window (on Linux: `make packages` first if it does not start)
 	$(BIN)/leafclinic
 
-test: $(VENV)/.tested packages   ## everything that is checked without a GPU
+test: $(VENV)/.tested test-packages   ## everything that is checked without a GPU
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
@@ -50,3 +50,7 @@ clean:           ## remove the environment and caches (runs and models stay)
 .PHONY: packages
 packages:        ## system libraries the window needs (Debian, Ubuntu; needs root, says so)
 	@sh packaging/install_packages.sh
+
+.PHONY: test-packages
+test-packages:   ## also the programs that tests run: Xvfb, poppler, Chromium
+	@sh packaging/install_packages.sh packaging/apt.txt packaging/apt-tests.txt

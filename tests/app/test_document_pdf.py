@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import cv2
@@ -16,6 +15,7 @@ from core.diagnosis import page
 from core.errors import StorageError
 from core.training.chart import Series, draw_lines
 from core.training.plots import draw_bars
+from tests.helpers.programs import find_program
 
 
 @pytest.fixture
@@ -39,8 +39,7 @@ def test_a_report_becomes_sheets_of_a4(qapp, report, tmp_path):
 
 
 def test_the_sheets_show_words_and_drawings(qapp, report, tmp_path):
-    if not (shutil.which("pdftotext") and shutil.which("pdftoppm")):
-        pytest.skip("no pdftotext and pdftoppm (poppler) are installed")
+    find_program("pdftotext")
     path = tmp_path / "report.pdf"
     write_pdf(report, path)
     text = subprocess.run(["pdftotext", str(path), "-"], capture_output=True, text=True, check=True).stdout

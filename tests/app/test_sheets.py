@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 
 import pytest
@@ -12,6 +11,7 @@ from PySide6.QtGui import QTextDocument
 from app.document_pdf import write_pdf
 from app.sheets import cut_sheets
 from core.diagnosis import page
+from tests.helpers.programs import find_program
 
 HEIGHT = 300.0
 
@@ -66,8 +66,7 @@ def test_a_row_higher_than_a_sheet_is_cut_between_lines(qapp):
 
 
 def test_every_row_of_the_file_is_on_one_sheet(qapp, tmp_path):
-    if not shutil.which("pdftotext"):
-        pytest.skip("no pdftotext (poppler) is installed")
+    find_program("pdftotext")
     path = tmp_path / "report.pdf"
     count = write_pdf(page.render_page("A page", [long_table(90)]), path)
     seen: list[str] = []

@@ -1,7 +1,6 @@
 """The program's own `main` on a display (Xvfb), with a real window, a real folder and a picture of it."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtGui import QImage
 
+from tests.helpers.programs import find_program
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -48,9 +48,7 @@ sys.exit(main([folder]))
 @pytest.fixture(scope="module")
 def display():
     """A display of our own; its number."""
-    server = shutil.which("Xvfb")
-    if server is None:
-        pytest.skip("Xvfb is not installed (packaging/apt.txt)")
+    server = find_program("Xvfb")
     reading, writing = os.pipe()
     command = [server, "-displayfd", str(writing), "-screen", "0", "1400x900x24", "-nolisten", "tcp"]
     process = subprocess.Popen(command, pass_fds=[writing], stderr=subprocess.DEVNULL)

@@ -1,29 +1,20 @@
-"""A headless Chromium where one is at hand: it loads a page without any network and says what it found."""
+"""A headless Chromium loads a page without any network and says what it found."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.helpers.programs import find_program
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr",
          "--host-resolver-rules=MAP * ~NOTFOUND", "--no-first-run", "--disable-extensions")  # fmt: skip
 
 
-def find_browser() -> str:
-    """The program. Skips the test where there is none."""
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.skip("no Chromium is installed")
-    return found
-
-
 def look_at(page: Path, home: Path, size: tuple[int, int] = (1100, 1600)) -> tuple[str, Path]:
     """The page as the browser understood it (HTML), and a screenshot. Errors of the page fail the test."""
-    browser, shot = find_browser(), home / "page.png"
+    browser, shot = find_program(*NAMES), home / "page.png"
     command = [browser, *FLAGS, f"--user-data-dir={home / 'profile'}", f"--window-size={size[0]},{size[1]}"]
     seen = subprocess.run(
         [*command, f"--screenshot={shot}", page.as_uri()], capture_output=True, text=True, timeout=60, check=True

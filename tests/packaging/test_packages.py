@@ -1,0 +1,32 @@
+"""What the lists of system packages promise: the programs that tests run are there, or CI fails."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.programs import find_program
+
+SCRIPT = Path(__file__).parents[2] / "packaging" / "install_packages.sh"
+
+
+def test_a_missing_program_skips_a_test_but_fails_it_in_ci(monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no nosuchprogram"):
+        find_program("nosuchprogram", "nor-this")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no nosuchprogram or nor-this is installed"):
+        find_program("nosuchprogram", "nor-this")
+    assert find_program("nosuchprogram", "sh").endswith("sh")
+
+
+def test_a_user_without_rights_reads_what_is_missing(tmp_path):
+    """The shell's own programs stand in for Debian's: no package is installed here, and nobody is root."""
+    for name, text in (("dpkg-query", "exit 1"), ("id", "echo 1000")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "list").write_text("# comment\nlibmissing1\nsomeshell nosuchprogram sh\nbrowser nosuchprogram\n")
+    done = subprocess.run(["sh", str(SCRIPT), str(tmp_path / "list")], capture_output=True, text=True, check=False,
+                          env={"PATH": f"{tmp_path}:/usr/bin:/bin"})  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.endswith("apt-get install libmissing1 browser\n")
