@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train app test lint bench bundle screenshots clean
+.PHONY: help setup train app test test-fast docs bench bundle screenshots clean
 
 help:            ## list the commands
-	@grep -E '^[a-z]+: .*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,16 @@ test: $(VENV)/.tested test-packages   ## everything that is checked without a GP
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
+
+FAST := tests/core/ops tests/core/models tests/core/onnx tests/core/data tests/core/diagnosis $(wildcard tests/core/test_*.py) \
+        tests/benchmarks tests/test_architecture.py tests/test_documentation.py
+test-fast: $(VENV)/.tested  ## the inner loop, under a minute: references, data, diagnosis, command lines, house rules
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup -m 'not gpu and not slow and not thorough' $(FAST)
+
+docs: $(VENV)/.tested       ## write the tables of figures into README and docs, and check what the pages name
+	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m pytest -q tests/test_documentation.py tests/benchmarks/test_tables.py
 
 screenshots: $(VENV)/.installed   ## take the README's pictures of the window anew (three minutes)
 	$(BIN)/python docs/screenshots/take.py

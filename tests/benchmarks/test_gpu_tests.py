@@ -26,12 +26,14 @@ def names(tmp_path, monkeypatch):
     return {word: f"test_some.py::test_{word}" for word in ("good", "bad", "left_out", "slow", "dies")}
 
 
+@pytest.mark.thorough
 def test_outcomes_are_counted_and_failures_told(names):
     outcome = gpu_tests.run_side_by_side([names[n] for n in ("good", "bad", "left_out")], 2, 60)
     assert (outcome.passed, outcome.failed, outcome.skipped) == (1, 1, 1)
     assert outcome.failures == {"test_some::test_bad": "AssertionError: one is not two"}
 
 
+@pytest.mark.thorough
 def test_what_dies_or_does_not_end_counts_as_failed(names):
     outcome = gpu_tests.run_side_by_side([names["dies"], names["slow"], names["good"]], 3, 6)
     assert (outcome.passed, outcome.failed) == (1, 2)

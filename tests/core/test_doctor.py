@@ -61,6 +61,7 @@ def test_findings_for_programs_and_wrong_options(capsys):
     assert ended.value.code == 2
 
 
+@pytest.mark.thorough
 def test_a_reader_that_has_gone_gets_no_traceback():
     read, write = os.pipe()
     os.close(read)
@@ -69,6 +70,7 @@ def test_a_reader_that_has_gone_gets_no_traceback():
     assert not done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full disk to write to")
 def test_a_full_disk_gets_a_sentence():
     with open("/dev/full", "w") as full:

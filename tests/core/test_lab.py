@@ -33,6 +33,7 @@ def few_digits(tmp_path):
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
     out, picture = few_digits / "conv.json", few_digits / "conv.png"
     code = lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
@@ -45,6 +46,7 @@ def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
     assert cv2.imread(str(picture)).shape[1] == 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("terminal", "file", "told"), [(1, 0, 1), (1, 1, 0), (0, 0, 0)])
 def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypatch, terminal, file, told):
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
@@ -208,6 +210,7 @@ def test_a_pytorch_without_the_gpu_is_no_yardstick_there():
     assert (lab.yardstick.problem("cuda") is None) == torch.cuda.is_available()
 
 
+@pytest.mark.thorough
 def test_a_step_stands_under_the_roof_in_a_hundred_columns(tmp_path, capsys):
     picture = tmp_path / "roof.png"
     assert lab.main(["roofline", "--device", "cpu", "--model", "mlp", "--batch", "2", "--image-size", "28",

@@ -247,6 +247,7 @@ cache.open_cache(open_folder(Path(sys.argv[1])), 24, folder=sys.argv[2], threads
 """
 
 
+@pytest.mark.thorough
 def test_a_kill_at_any_moment_leaves_a_cache_that_is_sound(tmp_path):
     photos = leaf_folder(tmp_path / "photos", each=60)
     store = tmp_path / "store"

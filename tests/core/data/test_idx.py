@@ -75,6 +75,7 @@ def test_each_trouble_has_its_sentence(tmp_path, data, words):
         read_idx(path)
 
 
+@pytest.mark.thorough
 def test_ten_thousand_crafted_files_do_no_harm(tmp_path):
     rng = np.random.default_rng(1)
     good = idx(rng.integers(0, 256, (3, 4, 5), np.uint8))

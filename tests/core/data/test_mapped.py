@@ -30,6 +30,7 @@ print(resident(), int(batch.photos.sum()))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the process's memory from /proc")
 def test_an_epoch_leaves_no_mapped_pages_behind(tmp_path):
     file = tmp_path / "photos"

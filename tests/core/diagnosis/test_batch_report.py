@@ -71,6 +71,7 @@ def test_what_was_found_is_marked_on_the_photo(found):
     assert marked[60, 60, 0] > marked[60, 60, 2] + 60  # and what speaks for the answer is yellow
 
 
+@pytest.mark.thorough
 def test_a_browser_without_network_shows_it_whole(entries, model, tmp_path):
     page = tmp_path / "page.html"
     page.write_text(render_batch(entries, model, "leaves.safetensors"), "utf-8")

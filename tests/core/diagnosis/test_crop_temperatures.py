@@ -103,6 +103,7 @@ def photos(count):
     return np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3)).astype(np.uint8)
 
 
+@pytest.mark.thorough
 def test_whatever_states_a_probability_states_that_of_the_answered_crop():
     one, squares = model(), photos(6)
     predictor = Predictor(one, batch=4)

@@ -99,6 +99,7 @@ def test_where_there_is_no_leaf_no_diseased_area_is_measured(completed):
     assert not [text for text in found.warnings if "off the leaf" in text]
 
 
+@pytest.mark.thorough
 def test_a_photo_out_of_focus_too_dark_or_tiny_says_so_beside_its_answer(completed):
     photo = cv2.resize(squares(1, 5).photos[0], (256, 256), interpolation=cv2.INTER_NEAREST)
     examiner = Examiner(completed)

@@ -51,6 +51,7 @@ def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leave
     assert np.abs(painted.astype(int) - 170).max() < 60, "a leaf was left in a ground"
 
 
+@pytest.mark.thorough
 def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch, tmp_path):
     first = make(leaves)
     count = []

@@ -39,6 +39,7 @@ def swap(photos, report=lambda *said: None, cancelled=lambda: False):
     return grounds.swap_for(photos, 0.5, report, cancelled)
 
 
+@pytest.mark.thorough
 def test_masks_have_the_same_bits_whoever_finds_them(leaves, tmp_path, monkeypatch):
     here, told = swap(leaves), []
     (kept,) = tmp_path.glob("cache/*/*-leaves-*.npz")

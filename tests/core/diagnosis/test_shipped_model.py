@@ -35,6 +35,7 @@ def test_its_card_is_the_one_the_file_writes():
     assert PATH.with_suffix(".md").read_text("utf-8") == render_card(read_model(PATH), "LeafClinic: leaves")
 
 
+@pytest.mark.thorough
 def test_noise_and_plain_colours_get_no_disease(examiner):
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, (300, 300, 3)).astype(np.uint8)

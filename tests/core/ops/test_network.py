@@ -68,6 +68,7 @@ def clearance(node, x):
     return (first - second)[first > 0].min()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1", "cnn", "mlp"])
 def test_ten_losses_equal_pytorchs(name, kind):
