@@ -8,7 +8,8 @@ import pytest
 from core.config import settings
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"), ROOT / "datasets" / "README.md", *(ROOT / "docs").rglob("*.md")])
+TOP = [page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"]
+PAGES = sorted([*TOP, ROOT / "datasets" / "README.md", *(ROOT / "docs").rglob("*.md")])
 SOURCES = [ROOT / "Makefile", *(path for part in ("app", "core") for path in (ROOT / part).rglob("*.py"))]
 FOREIGN = {"--help", "--rootdir", "GOMP_SPINCOUNT"}
 """Options and environment variables of other programs."""
