@@ -18,9 +18,10 @@ from core.errors import ModelFileError
 from core.ops.contract import Array
 from core.storage import storage_error
 from core.tensor_file import read_tensor_file, write_tensor_file
+from core.training.conditions import Conditions
 from core.training.run_state import RunState
 
-VERSION: Final = 1
+VERSION: Final = 2
 LAST: Final = "last.safetensors"
 PREVIOUS: Final = "previous.safetensors"
 WEIGHTS: Final = "weights/"
@@ -34,12 +35,13 @@ class Checkpoint:
 
     fingerprint: identity of the dataset and its split. logs: bytes of each log file that belong to
     the steps before this checkpoint; what was written later is cut off on resume. teachers: SHA-256 of the files
-    that the run learns from.
+    that the run learns from. conditions: under which the steps up to here were computed.
     """
 
     config: Mapping[str, Any]
     classes: tuple[str, ...]
     fingerprint: str
+    conditions: Conditions
     state: RunState
     logs: Mapping[str, int]
     weights: Mapping[str, Array]
@@ -54,6 +56,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         "config": dict(checkpoint.config),
         "classes": list(checkpoint.classes),
         "fingerprint": checkpoint.fingerprint,
+        "conditions": asdict(checkpoint.conditions),
         "state": {k: None if v == math.inf else v for k, v in asdict(checkpoint.state).items()},
         "logs": dict(checkpoint.logs),
         **({"teachers": list(checkpoint.teachers)} if checkpoint.teachers else {}),
@@ -104,6 +107,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             config=dict(header["config"]),
             classes=tuple(header["classes"]),
             fingerprint=str(header["fingerprint"]),
+            conditions=Conditions(**header["conditions"]),
             state=RunState(**state),
             logs={str(k): int(v) for k, v in header["logs"].items()},
             weights=_part(file.tensors, WEIGHTS),

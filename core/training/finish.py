@@ -69,7 +69,7 @@ def finish_run(setup: Setup, folder: RunFolder, state: RunState) -> Generator[Pr
         history=read_history(folder.path / EVENTS),
         judgement=judgement,
         model=model,
-        device=setup.device,
+        conditions=setup.conditions,
         seconds=state.seconds,
         warnings=setup.warnings,
     )

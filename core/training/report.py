@@ -18,6 +18,7 @@ from core.diagnosis.model_file import ModelFile
 from core.diagnosis.parts import Part
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
 from core.training.chart import Series, draw_lines
+from core.training.conditions import Conditions
 from core.training.history import History
 from core.training.judgement import VALIDATION_NOTE, Judgement
 from core.training.plots import draw_bars, draw_confusion, draw_interval
@@ -39,7 +40,7 @@ class ReportData:
     history: History
     judgement: Judgement
     model: ModelFile
-    device: str
+    conditions: Conditions
     seconds: float
     warnings: tuple[str, ...] = ()
 
@@ -47,12 +48,12 @@ class ReportData:
 def render_report(data: ReportData) -> str:
     """The whole page."""
     judgement = data.judgement
-    figures = judgement.figures
+    figures, device = judgement.figures, data.conditions.device
     title = f"LeafClinic: {data.config.model} on {len(figures.classes)} classes"
     when = time.strftime("%Y-%m-%d %H:%M")
     return page.render_page(title, [
         f"<h1>{escape(title)}</h1>",
-        page.paragraphs([f"Training run, {when}. {data.seconds / 60:.1f} minutes on {data.device}."], "muted"),
+        page.paragraphs([f"Training run, {when}. {data.seconds / 60:.1f} minutes on {device}."], "muted"),
         *_summary(judgement),
         *(page.note(text) for text in data.warnings),
         page.heading("Is it reading the leaf?"), *_leaf(judgement),
@@ -189,7 +190,7 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
 
 def _deeds(data: ReportData) -> str:
     started = data.history.started
-    facts: list[tuple[str, str]] = [("Device", data.device), ("Parameters", f"{data.model.parameters:,}")]
+    facts: list[tuple[str, str]] = [("Device", data.conditions.device), ("Parameters", f"{data.model.parameters:,}")]
     if started:
         facts.append(("Photos", f"{started.train_photos} training, {started.validation_photos} validation, "
                                 f"{started.test_photos} test"))
@@ -201,12 +202,12 @@ def _deeds(data: ReportData) -> str:
 
 
 def _again(data: ReportData) -> list[str]:
-    config, device = data.config, data.device
+    config, conditions = data.config, data.conditions
     return [
-        page.paragraphs([describe_ground(config, device), "The model of this run, judged on the same photos:"]),
+        page.paragraphs([describe_ground(config, conditions), "The model of this run, judged on the same photos:"]),
         page.command(judging_command(config, data.judgement.judged_on)),
         page.paragraphs(["The training again, on the same split, which lists every photo with its group and SHA-256:"]),
-        page.command(training_command(config, device)),
+        page.command(training_command(config, conditions)),
     ]
 
 

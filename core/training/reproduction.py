@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
 import shlex
 from typing import Any, Final
 
-import numba
-import numpy as np
-
-from core import __version__
 from core.config import OPTION_NAMES, RunConfig, settings
-from core.cores import usable_cores
+from core.training.conditions import Conditions
 from core.training.presets import PRESETS
 from core.training.run_folder import SPLIT
 
@@ -21,15 +16,13 @@ ELSEWHERE: Final = frozenset({"out", "cache", "split", "device", "threads", "pre
 be had again."""
 
 
-def describe_ground(config: RunConfig, device: str) -> str:
+def describe_ground(config: RunConfig, conditions: Conditions) -> str:
     """Which program computed, and when another computer gives the same bits."""
-    made = (f"LeafClinic {__version__} with Python {platform.python_version()}, NumPy {np.__version__} and Numba "
-            f"{numba.__version__}, seed {config.seed}.")  # fmt: skip
-    same = "Same seed and GPU" if device == "cuda" else "Same seed, number of threads and kind of processor"
+    made = f"Computed with seed {config.seed} on {conditions}."
     if config.minutes:
         return (f"{made} It was to end after {config.minutes:g} minutes, so how far it came depends on the computer's "
                 "speed; the first command gives the same figure all the same.")  # fmt: skip
-    return f"{made} {same}, same bits; elsewhere rounding may change some answers."
+    return f"{made} The same conditions give the same bits; under others, rounding may change some answers."
 
 
 def judging_command(config: RunConfig, judged_on: str) -> str:
@@ -38,7 +31,7 @@ def judging_command(config: RunConfig, judged_on: str) -> str:
     return shlex.join(["leafclinic", "evaluate", os.path.abspath(config.out), "--split", split])
 
 
-def training_command(config: RunConfig, device: str) -> str:
+def training_command(config: RunConfig, conditions: Conditions) -> str:
     """Trains the same network on the same split, into a new folder."""
     words = ["leafclinic", "train"]
     recipe = PRESETS[config.preset].values if config.preset in PRESETS else {}
@@ -48,9 +41,9 @@ def training_command(config: RunConfig, device: str) -> str:
         value = getattr(config, name)
         if name not in ELSEWHERE and value != recipe.get(name, entry.default):
             words += _option(name, value)
-    words += ["--split", os.path.join(os.path.abspath(config.out), SPLIT), "--device", device]
-    if device == "cpu":
-        words += ["--threads", str(config.threads or usable_cores())]
+    words += ["--split", os.path.join(os.path.abspath(config.out), SPLIT), "--device", conditions.device]
+    if conditions.threads:
+        words += ["--threads", str(conditions.threads)]
     return shlex.join([*words, "--out", os.path.abspath(config.out) + "-again"])
 
 

@@ -27,6 +27,7 @@ from core.ops.builder import with_loss
 from core.optim.settings import optimizer_of
 from core.plan import compile_plan, cuda_problem
 from core.training.commands import Commands
+from core.training.conditions import Conditions, present_conditions
 from core.training.events import Progress
 from core.training.photo_checks import classes_check, judging_contents, spared_leak
 from core.training.relay import Relay
@@ -74,6 +75,10 @@ class Setup:
     @property
     def classes(self) -> tuple[str, ...]:
         return self.photos.dataset.classes
+
+    @property
+    def conditions(self) -> Conditions:
+        return present_conditions(self.config, self.device)
 
     def close(self) -> None:
         if self.teachers is not None:

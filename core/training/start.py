@@ -11,6 +11,7 @@ from core.data.left_out_file import write_left_out
 from core.data.split_file import write_split
 from core.errors import DataError, ModelFileError
 from core.training.checkpoint import Checkpoint, load_checkpoint
+from core.training.conditions import describe_change
 from core.training.run_folder import LEFT_OUT, SPLIT, RunFolder, create_run, open_run
 from core.training.run_state import RunState
 from core.training.setup import Setup, changed_photos
@@ -63,7 +64,8 @@ def _continue(setup: Setup, folder: RunFolder) -> Started:
     setup.plan.load(checkpoint.weights)
     setup.plan.load_state(checkpoint.optimizer)
     folder.cut(checkpoint.logs)
-    return Started(folder, checkpoint.state, (note,) if note else ())
+    change = describe_change(checkpoint.conditions, setup.conditions, checkpoint.state.step)
+    return Started(folder, checkpoint.state, tuple(filter(None, (note, change))))
 
 
 def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:

@@ -26,8 +26,9 @@ from core.diagnosis.model_file import BEST
 from core.errors import LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.schedule import learning_rate
-from core.training.checkpoint import LAST, Checkpoint, save_checkpoint
+from core.training.checkpoint import LAST, Checkpoint, load_checkpoint, save_checkpoint
 from core.training.commands import Commands
+from core.training.conditions import keep_conditions
 from core.training.events import (
     CheckpointSaved,
     EpochDone,
@@ -79,10 +80,14 @@ class Trainer:
         Stopped by `commands`, it saves and ends with RunFinished; before the first step there is nothing to save.
         """
         commands = commands or Commands()
-        if not self._resume:
-            check_new_run(self._path, self.config, self._overwrite)
+        config = self.config
+        if self._resume:
+            before, _ = load_checkpoint(self._path)
+            config = keep_conditions(config, before and before.conditions)
+        else:
+            check_new_run(self._path, config, self._overwrite)
         try:
-            setup = yield from set_up(self.config, commands)
+            setup = yield from set_up(config, commands)
         except Cancelled:
             yield RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
             return
@@ -243,8 +248,8 @@ class _Run:
             if not np.isfinite(array).all():
                 raise diverged(state.step, float("nan"), name.rpartition(".")[0], str(self.folder.path / LAST))
         checkpoint = Checkpoint(
-            to_dict(self._config), setup.classes, setup.fingerprint, state, self.folder.sync(), weights,
-            setup.plan.state(), setup.teachers.digests if setup.teachers else (),
+            to_dict(self._config), setup.classes, setup.fingerprint, setup.conditions, state, self.folder.sync(),
+            weights, setup.plan.state(), setup.teachers.digests if setup.teachers else (),
         )
         path = save_checkpoint(self.folder.path, checkpoint)
         self._saved_at = time.monotonic()

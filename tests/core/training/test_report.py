@@ -20,12 +20,15 @@ from core.diagnosis.parts import Part
 from core.models import build, initial_weights
 from core.percent import keep_percents
 from core.training.chart import MOST_POINTS, Series, draw_lines
+from core.training.conditions import Conditions
 from core.training.events import EpochDone, KernelTimes, StepDone, from_line, to_line
 from core.training.history import History, read_history
 from core.training.judgement import Judgement
 from core.training.plots import draw_bars, draw_confusion, draw_interval
 from core.training.report import ReportData, render_report
 from tests.helpers.browser import look_at
+
+CONDITIONS = Conditions("1.2", "0.60", "cpu", "avx2", 3)
 
 
 class Checker(HTMLParser):
@@ -71,7 +74,7 @@ def data():
         "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0, "curve": curve},
         "data": {"sources": ["Eight photos."]},
     })  # fmt: skip
-    return ReportData(RunConfig(model="cnn", epochs=2), history, judgement, model, "cpu", 90.0,
+    return ReportData(RunConfig(model="cnn", epochs=2), history, judgement, model, CONDITIONS, 90.0,
                       ("1 photo is left out.",))
 
 

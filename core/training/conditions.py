@@ -1,0 +1,69 @@
+"""What the bits of a run depend on besides its settings and photos: recorded, kept on resume, and compared."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Final, final
+
+import numba
+
+from core import __version__
+from core.config import RunConfig
+from core.cores import usable_cores
+from core.plan import cuda_problem
+
+NAMES: Final = {"version": "LeafClinic", "compiler": "Numba"}
+"""What a sentence calls a condition; the others by their field."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The reproducibility contract: equal settings, photos and conditions give equal bits.
+
+    version: of LeafClinic; compiler: version of Numba; device: "cpu" or "cuda"; processor: instruction set of the CPU
+    kernels, or name of the GPU; threads: that share a batch on the CPU, 0 on a GPU, where they change nothing.
+    """
+
+    version: str
+    compiler: str
+    device: str
+    processor: str
+    threads: int
+
+    def __str__(self) -> str:
+        return ", ".join(f"{NAMES.get(name, name)} {value}" for name, value in asdict(self).items() if value != 0)
+
+
+def present_conditions(config: RunConfig, device: str) -> Conditions:
+    """The conditions of a run with these settings on this machine. Raises DeviceError where there is no such device."""
+    if device == "cuda":
+        from core.gpu.driver.device import open_device  # numba-cuda is optional
+
+        return Conditions(__version__, numba.__version__, device, open_device().name, 0)
+    from core.cpu.level import current_level
+
+    return Conditions(__version__, numba.__version__, device, current_level().name, config.threads or usable_cores())
+
+
+def keep_conditions(config: RunConfig, before: Conditions | None) -> RunConfig:
+    """The settings of a resumed run: what they leave open stays as it was before, as far as this machine can.
+
+    `threads` 0 takes the recorded number; `device` "auto" takes the recorded device, unless that is a GPU that is gone.
+    """
+    if before is None:
+        return config
+    if config.device == "auto" and not (before.device == "cuda" and cuda_problem()):
+        config = replace(config, device=before.device)
+    return replace(config, threads=config.threads or before.threads)
+
+
+def describe_change(before: Conditions, now: Conditions, step: int) -> str:
+    """That a resumed run will have other bits from `step` on, and why; "" where nothing has changed."""
+    old, new = asdict(before), asdict(now)
+    changes = ", ".join(f"{NAMES.get(name, name)} {new[name]} instead of {old[name]}"
+                        for name in old if new[name] != old[name])  # fmt: skip
+    return "" if not changes else (
+        f"This run continues under other conditions: {changes}. After step {step} its results differ by rounding from "
+        "those of an uninterrupted run; they are not worse."
+    )
