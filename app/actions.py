@@ -29,7 +29,6 @@ class Actions:
     include: QAction
     start: QAction
     pause: QAction
-    go_on: QAction
     stop: QAction
     diagnose_photos: QAction
     diagnose_folder: QAction
@@ -61,7 +60,7 @@ def _rows() -> dict[str, tuple[str, object, str]]:
     return {
         "open_folder": (tr("&Open folder…"), Keys.Open, tr("A folder whose sub-folders are the classes")),
         "open_manifest": (tr("Open &manifest…"), "Ctrl+Shift+O", tr("A CSV file with a path and a class a line")),
-        "open_demo": (tr("Open the &demo photos"), "Ctrl+Shift+D", tr("Drawn leaves to try everything with")),
+        "open_demo": (tr("Open the d&emo photos"), "Ctrl+Shift+D", tr("Drawn leaves to try everything with")),
         "quit": (tr("&Quit"), "Ctrl+Q", tr("End LeafClinic")),
         "undo": (tr("&Undo"), Keys.Undo, tr("Take the last change back")),
         "redo": (tr("&Redo"), "Ctrl+Shift+Z", tr("Do it again after all")),
@@ -70,7 +69,6 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "include": (tr("&Include photos again"), "Ctrl+Del", tr("Use the selected photos after all")),
         "start": (tr("&Start training"), "Ctrl+R", tr("Train with these settings")),
         "pause": (tr("&Pause"), "Ctrl+P", tr("Hold the training; the computer is free meanwhile")),
-        "go_on": (tr("&Go on"), "Ctrl+G", tr("Continue after the pause")),
         "stop": (tr("S&top"), "Ctrl+.", tr("Save and end; the run can be continued later")),
         "diagnose_photos": (tr("Diagnose &photos…"), "Ctrl+D", tr("Choose photos of leaves")),
         "diagnose_folder": (tr("Diagnose a &folder…"), "Ctrl+Shift+F", tr("All photos of a folder")),
@@ -89,7 +87,7 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "go_kernels": (tr("&Kernels"), "Ctrl+4", tr("Every kernel, proved and measured")),
         "theme_system": (tr("As the &system"), None, tr("Light or dark as the system says")),
         "theme_light": (tr("&Light"), None, tr("Always light")),
-        "theme_dark": (tr("&Dark"), None, tr("Always dark")),
+        "theme_dark": (tr("D&ark"), None, tr("Always dark")),
         "language_system": (tr("Language of the system"), None, tr("Takes effect at the next start")),
         "language_en": ("English", None, tr("Takes effect at the next start")),
         "language_vi": ("Tiếng Việt", None, tr("Takes effect at the next start")),
@@ -106,7 +104,7 @@ GROUPS: Final = (
 MENUS: Final = {
     "&File": ("open_folder", "open_manifest", "open_demo", "", "export_csv", "export_html", "export_pdf", "", "quit"),
     "&Edit": ("undo", "redo", "", "find", "", "exclude", "include", "", "paste"),
-    "&Training": ("start", "pause", "go_on", "stop", "", "run_report", "run_pdf"),
+    "&Training": ("start", "pause", "stop", "", "run_report", "run_pdf"),
     "&Diagnosis": ("diagnose_photos", "diagnose_folder", "paste", "camera", "", "choose_model", "export_model"),
     "&View": (*GROUPS[0], "", *GROUPS[1], "", *GROUPS[2]),
     "&Help": ("open_log", "about"),

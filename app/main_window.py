@@ -12,8 +12,8 @@ from PySide6.QtWidgets import (
     QLabel,
     QMainWindow,
     QMessageBox,
+    QPushButton,
     QStackedWidget,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -60,7 +60,7 @@ class MainWindow(QMainWindow):
         self.stack.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # where the keyboard starts, not a stop of the Tab key
         self.status = StatusLine()
         self.setStatusBar(self.status)
-        self._buttons: dict[str, QToolButton] = {}
+        self._buttons: dict[str, QPushButton] = {}
         centre = QWidget()
         layout = QHBoxLayout(centre)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -129,21 +129,20 @@ class MainWindow(QMainWindow):
 
     def _fold(self, folded: bool) -> None:
         """Icons only, or icons and names."""
-        style = Qt.ToolButtonStyle
         self._side.setFixedWidth(FOLDED_WIDTH if folded else SIDE_WIDTH)
         for button in self._buttons.values():
-            button.setToolButtonStyle(style.ToolButtonIconOnly if folded else style.ToolButtonTextBesideIcon)
+            button.setText("" if folded else "  " + button.accessibleName())
             button.setFixedSize((FOLDED_WIDTH if folded else SIDE_WIDTH) - 16, 40)
         self._head.setContentsMargins(8, 0, 0 if not folded else 8, 10)
         for text in self._folding:
             text.setVisible(not folded)
 
-    def _place_button(self, place: str, actions: Actions) -> QToolButton:
+    def _place_button(self, place: str, actions: Actions) -> QPushButton:
         action = getattr(actions, f"go_{place}")
-        button = QToolButton()
+        button = QPushButton()
         button.setObjectName(f"button_{place}")
         button.setCheckable(True)
-        button.setText("  " + action.text().replace("&", ""))
+        button.setAutoExclusive(True)  # a click on the place shown leaves it marked; to screen readers one of several
         button.setAccessibleName(action.text().replace("&", ""))
         button.setToolTip(f"{action.toolTip()} ({action.shortcut().toString()})")
         button.setIconSize(QSize(20, 20))

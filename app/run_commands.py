@@ -38,8 +38,8 @@ class RunCommands(QObject):
         self._training, self._pictures, self._prints = training, pictures, prints
         actions, session = window.actions_, training.session
         for action, act in (
-            (actions.start, self._on_start), (actions.pause, session.pause), (actions.go_on, session.resume),
-            (actions.stop, session.stop), (actions.run_report, self._on_report), (actions.run_pdf, self._on_pdf),
+            (actions.start, self._on_start), (actions.pause, self._on_pause), (actions.stop, session.stop),
+            (actions.run_report, self._on_report), (actions.run_pdf, self._on_pdf),
         ):  # fmt: skip
             action.triggered.connect(lambda _=False, act=act: act())
         for action in (actions.run_report, actions.run_pdf):
@@ -76,10 +76,22 @@ class RunCommands(QObject):
     def _on_state(self, state: State) -> None:
         actions = self._window.actions_
         actions.start.setEnabled(state is State.IDLE)
-        actions.pause.setEnabled(state is State.RUNNING)
-        actions.go_on.setEnabled(state is State.PAUSED)
-        actions.stop.setEnabled(state in (State.RUNNING, State.PAUSED))
+        for action in (actions.pause, actions.stop):
+            action.setEnabled(state in (State.RUNNING, State.PAUSED))
+        paused = state is State.PAUSED  # one action for both: a second press of Space takes the first back
+        actions.pause.setText(tr("&Resume") if paused else tr("&Pause"))
+        tips = (tr("Hold the training; the computer is free meanwhile"), tr("Continue after the pause"))
+        actions.pause.setToolTip(tips[paused])
+        actions.pause.setData("resume" if paused else "pause")
         self._show_run()
+
+    def _on_pause(self) -> None:
+        """Hold the run, or let it go on."""
+        session = self._training.session
+        if session.state is State.PAUSED:
+            session.resume()
+        else:
+            session.pause()
 
     def _on_changed(self) -> None:
         if not self._soon.isActive():

@@ -25,6 +25,15 @@ GAP = 12
 MARGIN = 20
 
 
+@final
+class Button(QPushButton):
+    """A button that keeps the next press of Space from another one: when it is disabled under the keyboard, Qt would
+    move the keyboard on to the next button, such as Stop or Train again."""
+
+    def focusNextPrevChild(self, forward: bool) -> bool:  # noqa: N802 (Qt's name)
+        return self.isEnabled() and super().focusNextPrevChild(forward)
+
+
 def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
     """A text with a role of the style sheet ("title", "muted", "problem" ...)."""
     made = QLabel(text)
@@ -58,8 +67,9 @@ def row(*widgets: QWidget | None, spacing: int = 8) -> QHBoxLayout:
 
 
 def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool = False) -> QPushButton:
-    """A button that is an action: same text, tip, state and effect, with its shortcut in the tip."""
-    button = QPushButton()
+    """A button that is an action: same text, tip, state and effect, with its shortcut in the tip. An icon that changes
+    is named by the action's data."""
+    button = Button()
     button.setProperty("role", "primary" if primary else "")
     button.setIconSize(QSize(20, 16))
 
@@ -74,7 +84,8 @@ def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool =
         if icon:
             colours = theme.colours
             shade = colours.on_accent if primary and action.isEnabled() else colours.text
-            button.setIcon(resources.icon(icon, shade if action.isEnabled() else colours.muted, gap=0.25))
+            name = action.data() or icon
+            button.setIcon(resources.icon(name, shade if action.isEnabled() else colours.muted, gap=0.25))
 
     action.changed.connect(refresh)
     theme.changed.connect(refresh)
@@ -84,7 +95,7 @@ def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool =
 
 
 def button(text: str, clicked: Callable[[], object], role: str = "", tip: str = "") -> QPushButton:
-    made = QPushButton(text)
+    made = Button(text)
     made.setProperty("role", role)
     made.setToolTip(tip)
     made.setAccessibleName(text)
@@ -98,6 +109,7 @@ def switch(*choices: tuple[str, str]) -> tuple[QButtonGroup, list[QWidget]]:
     for at, (text, tip) in enumerate(choices):
         one = QPushButton(text)
         one.setCheckable(True)
+        one.setAutoExclusive(True)  # what makes a screen reader call it one of several
         one.setProperty("role", "switch")
         one.setToolTip(tip)
         group.addButton(one, at)

@@ -9,16 +9,15 @@ from typing import Any, Final, final
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
-    QComboBox,
     QFormLayout,
     QLabel,
     QLineEdit,
-    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
 
 from app.translation import sentence, tr
+from app.widgets.fields import ComboBox, SpinBox
 from app.widgets.naming import named
 from app.widgets.parts import label
 from core.config import RunConfig, Setting, settings, to_dict
@@ -198,8 +197,8 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         box = QCheckBox()
         return box, box.isChecked, box.setChecked, lambda slot: box.toggled.connect(lambda _: slot())
     if choices:
-        combo = QComboBox()
-        combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        combo = ComboBox()
+        combo.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         combo.setMinimumContentsLength(5)
         for choice in choices:
             combo.addItem(tr(choice) if choice else tr("(none)"), choice)
@@ -212,7 +211,7 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
             lambda slot: combo.currentIndexChanged.connect(lambda _: slot()),
         )
     if isinstance(default, int):
-        spin = QSpinBox()
+        spin = SpinBox()
         spin.setRange(int(row.low or 0), int(row.high if row.high is not None else 10**9))
         spin.setGroupSeparatorShown(True)
         spin.setSpecialValueText(tr(row.zero) if row.zero else "")

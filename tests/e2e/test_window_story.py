@@ -138,7 +138,7 @@ def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, a
     held = program.training.view.step
     qtbot.wait(300)
     assert program.training.view.step == held
-    press(qtbot, train, "Go on")
+    press(qtbot, train, "Resume")
     qtbot.waitUntil(lambda: program.training.view.step > held + 20, timeout=PATIENCE)
 
     os.kill(session.pid, signal.SIGKILL)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from PySide6.QtGui import QImage, QPixmap
-from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from app.task import Task
 from app.translation import tr
+from app.widgets.fields import ComboBox
 from app.widgets.naming import named
 from app.widgets.parts import button, label, row
 
@@ -28,7 +29,7 @@ class AugmentationPane(QWidget):
         self._epoch = 0
         self._task: Task | None = None
         self._again = False
-        self.strength = named(QComboBox(), tr("Strength of the augmentation"))
+        self.strength = named(ComboBox(), tr("Strength of the augmentation"))
         for name in ("none", "light", "standard", "strong"):
             self.strength.addItem(tr(name), name)
         self.strength.setCurrentIndex(2)

@@ -11,10 +11,8 @@ from typing import Any, Final, final
 import numpy as np
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QLabel,
-    QLineEdit,
     QProgressBar,
     QStackedWidget,
     QTabWidget,
@@ -36,6 +34,7 @@ from app.viewmodels.examination import Examination
 from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.class_choice import ask_class
+from app.widgets.fields import ComboBox, SearchField
 from app.widgets.naming import named
 from app.widgets.notice import Notice
 from app.widgets.parts import (
@@ -83,12 +82,9 @@ class DatasetPanel(QWidget):
         self.split = SplitPane(theme, examination)
         self.augmentation = AugmentationPane(self.current_path)
         self.shown = label("", "muted")
-        self.search = QLineEdit()
-        self.search.setPlaceholderText(tr("Search in names and folders"))
-        self.search.setAccessibleName(tr("Search photos"))
-        self.search.setClearButtonEnabled(True)
+        self.search = SearchField(tr("Search in names and folders"), tr("Search photos"))
         self.search.setMinimumWidth(190)
-        self.which = named(QComboBox(), tr("Which photos"))
+        self.which = named(ComboBox(), tr("Which photos"))
         for name, text in (("all", tr("All photos")), ("used", tr("In use")), ("excluded", tr("Left out"))):
             self.which.addItem(text, name)
         self._typing = QTimer(self, singleShot=True, interval=SEARCH_MS)

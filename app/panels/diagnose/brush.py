@@ -17,11 +17,12 @@ from PySide6.QtGui import (
     QShortcut,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QButtonGroup, QDialog, QPushButton, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QButtonGroup, QDialog, QPushButton, QVBoxLayout, QWidget
 
 from app.mask import DISEASED, GROUND, LEAF, Mask
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.fields import Slider
 from app.widgets.naming import named
 from app.widgets.parts import button, label, row
 from app.widgets.photo_view import PhotoView, painted
@@ -155,7 +156,7 @@ class BrushDialog(QDialog):
         self.canvas.touched.connect(self._on_touched)
         self.figure = label("", "title")
         self.grade = label("", "muted")
-        self.size_ = named(QSlider(Qt.Orientation.Horizontal), tr("Size of the brush"))
+        self.size_ = named(Slider(), tr("Size of the brush"))
         self.size_.setRange(*SIZES[:2])
         self.size_.setValue(SIZES[2])
         self.size_.valueChanged.connect(self._on_size)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import final
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QSlider, QWidget
+from PySide6.QtWidgets import QCheckBox, QWidget
 
 from app.settings import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
+from app.widgets.fields import Slider
 from app.widgets.parts import label, row
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.verdict import FAR_REFUSED
@@ -27,7 +27,7 @@ class CoverageBar(QWidget):
         self._points: list[CoveragePoint] = []
         with contextlib.suppress(ValueError):  # a hand-edited file may hold no number
             model.coverage = min(max(float(settings.text("coverage", str(model.coverage))), 0.0), 1.0)
-        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider = Slider()
         self.slider.setFixedWidth(150)
         self.slider.setPageStep(1)
         self.slider.setAccessibleName(tr("How sure must it be?"))

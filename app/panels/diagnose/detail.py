@@ -7,12 +7,10 @@ from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
-    QComboBox,
     QFrame,
     QHBoxLayout,
     QScrollArea,
     QSizePolicy,
-    QSlider,
     QTextBrowser,
     QVBoxLayout,
     QWidget,
@@ -24,6 +22,7 @@ from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
+from app.widgets.fields import ComboBox, Slider
 from app.widgets.naming import named
 from app.widgets.parts import button, card, label, row
 from app.widgets.photo_view import PhotoView, painted
@@ -68,14 +67,14 @@ class DetailPane(QWidget):
         self.photo = PhotoView(tr("The photo"))
         self.photo.setToolTip(tr("Double click, or Enter in the table: the photo alone, and large"))
         self.photo.opened.connect(self.large_asked)
-        self.slider = named(QSlider(Qt.Orientation.Horizontal), tr("Strength of the overlay"))
+        self.slider = named(Slider(), tr("Strength of the overlay"))
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
         self.slider.setToolTip(tr("Strength of the overlay"))
-        self.which = named(QComboBox(), tr("What lies over the photo"))
+        self.which = named(ComboBox(), tr("What lies over the photo"))
         self.which.setToolTip(tr("What speaks for a class, each map as bright as its own brightest spot; or what was "
                                  "taken for diseased."))  # fmt: skip
-        self.which.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.which.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.which.setMinimumContentsLength(14)
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
         self.photo.set_strength(self.slider.value() / 100)

@@ -10,7 +10,6 @@ from PySide6.QtCore import QModelIndex, QTimer
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
-    QLineEdit,
     QProgressBar,
     QPushButton,
     QStackedWidget,
@@ -31,6 +30,7 @@ from app.viewmodels.result import Result, verdict_text
 from app.viewmodels.table import ROW
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
+from app.widgets.fields import SearchField
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
 from app.widgets.photo_view import PhotoDialog
@@ -59,10 +59,7 @@ class DiagnosePanel(QWidget):
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
         self.table = sorted_view(model.shown, tr("Results"), stretch=1)
-        self.search = QLineEdit()
-        self.search.setPlaceholderText(tr("Filter by name or diagnosis"))
-        self.search.setAccessibleName(tr("Filter the results"))
-        self.search.setClearButtonEnabled(True)
+        self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(150)
         self.search.setMaximumWidth(230)
         self.bar = QProgressBar()

@@ -6,7 +6,6 @@ from typing import Final, final
 
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QHeaderView,
     QPlainTextEdit,
@@ -18,6 +17,7 @@ from PySide6.QtWidgets import (
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.ladder import LadderModel, Rung
+from app.widgets.fields import ComboBox
 from app.widgets.kernel_chart import KernelChart
 from app.widgets.naming import named
 from app.widgets.notice import Notice
@@ -37,10 +37,10 @@ class KernelsPanel(QWidget):
         self._model = model
         self.notice = Notice(theme)
         self.op, self.direction, self.shape = (
-            named(QComboBox(), name) for name in (tr("Operation"), tr("Direction"), tr("Shape"))
+            named(ComboBox(), name) for name in (tr("Operation"), tr("Direction"), tr("Shape"))
         )
         for box in (self.op, self.direction, self.shape):
-            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+            box.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
         self.run = button(tr("Run the ladder"), self._on_run, "primary", tr("Prove and time every kernel") + " (F5)")
         self.run.setShortcut("F5")
         self.stop = button(tr("Cancel"), model.cancel)

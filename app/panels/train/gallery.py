@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QDialog, QSlider, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QSplitter, QVBoxLayout, QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
@@ -20,6 +20,7 @@ from app.viewmodels.photos import PhotoModel
 from app.viewmodels.result import Result
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.class_choice import ask_class
+from app.widgets.fields import Slider
 from app.widgets.notice import Notice
 from app.widgets.parts import button, fit, label, row
 from app.widgets.photo_grid import PhotoGrid
@@ -62,7 +63,7 @@ class GalleryDialog(QDialog):
         self.photo = PhotoView(tr("The photo"))
         self.photo.set_strength(0.55)
         self.bars = ProbabilityBars(theme)
-        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider = Slider()
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
         self.slider.setAccessibleName(tr("Strength of the class map"))

@@ -95,7 +95,6 @@ class TrainPanel(QWidget):
     def _buttons(self, actions: Actions, theme: Theme) -> None:
         self.start = action_button(actions.start, theme, "play", primary=True)
         self.pause = action_button(actions.pause, theme, "pause")
-        self.go_on = action_button(actions.go_on, theme, "resume")
         self.stop = action_button(actions.stop, theme, "stop")
 
     def _lay_out(self) -> None:
@@ -120,7 +119,7 @@ class TrainPanel(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
         layout.setSpacing(GAP)
-        buttons: list[QPushButton] = [self.start, self.pause, self.go_on, self.stop]
+        buttons: list[QPushButton] = [self.start, self.pause, self.stop]
         layout.addWidget(header(tr("Train"), tr("Teach a network your classes, on this computer."), *buttons))
         layout.addWidget(self.notice)
         layout.addLayout(body, 1)
@@ -184,7 +183,7 @@ class TrainPanel(QWidget):
         if view.finished is not None and state is State.IDLE:
             return ""
         if state is State.PAUSED:
-            return tr("Paused. The device is kept; “Go on” continues at once.")
+            return tr("Paused. The device is kept; “Resume” continues at once.")
         if state is State.STOPPING:
             return tr("Stopping: saving a checkpoint…")
         if view.progress is not None and state is State.RUNNING:

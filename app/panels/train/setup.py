@@ -47,6 +47,7 @@ class SetupPane(QFrame):
         for name, text in (("simple", tr("Simple")), ("expert", tr("Expert"))):
             made = QPushButton(text)
             made.setCheckable(True)
+            made.setAutoExclusive(True)
             made.setObjectName(f"mode_{name}")
             made.setProperty("role", "switch")
             self._switch.addButton(made)

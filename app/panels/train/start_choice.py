@@ -62,6 +62,7 @@ class StartChoice(QWidget):
         for name, text in ((True, tr("Learned leaves")), (False, tr("From scratch"))):
             made = QPushButton(text)
             made.setCheckable(True)
+            made.setAutoExclusive(True)
             made.setProperty("role", "switch")
             made.setObjectName("start_learned" if name else "start_scratch")
             self._group.addButton(made, int(name))

@@ -1,0 +1,67 @@
+"""Fields that leave the mouse wheel to the page, so that scrolling changes no setting, and the field of a search."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QKeyEvent, QKeySequence, QWheelEvent
+from PySide6.QtWidgets import QComboBox, QLineEdit, QSlider, QSpinBox
+
+Keys = QKeySequence.StandardKey
+
+EDITING: Final = (
+    Keys.Undo, Keys.Redo, Keys.Cut, Keys.Copy, Keys.Paste, Keys.SelectAll, Keys.Delete, Keys.DeleteEndOfWord,
+)  # fmt: skip
+"""Shortcuts that a text field keeps for itself where an action of the window has the same one."""
+
+
+@final
+class SpinBox(QSpinBox):
+    """A number, changed by keys and its arrows only."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 (Qt's name here and below)
+        event.ignore()
+
+
+@final
+class ComboBox(QComboBox):
+    """A choice, changed by keys and its list only."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
+        event.ignore()
+
+
+@final
+class Slider(QSlider):
+    """A horizontal slider, moved by keys and its handle only."""
+
+    def __init__(self) -> None:
+        super().__init__(Qt.Orientation.Horizontal)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
+        event.ignore()
+
+
+@final
+class SearchField(QLineEdit):
+    """A text to search for. Shortcuts of the window work in it, also those that Qt's text fields take from X11
+    (Ctrl+E there goes to the end of the line), but for the ones that edit text."""
+
+    def __init__(self, hint: str, name: str) -> None:
+        super().__init__()
+        self.setPlaceholderText(hint)
+        self.setAccessibleName(name)
+        self.setClearButtonEnabled(True)
+
+    def event(self, event: QEvent) -> bool:
+        if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.ShortcutOverride and self._is_of_window(event):
+            event.ignore()
+            return False
+        return super().event(event)
+
+    def _is_of_window(self, event: QKeyEvent) -> bool:
+        keys = QKeySequence(event.keyCombination())
+        return any(action.shortcut() == keys for action in self.window().actions()) and not any(
+            event.matches(key) for key in EDITING
+        )

@@ -1,0 +1,162 @@
+"""What keys and the wheel do without being meant to: nothing."""
+
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QAccessible, QWheelEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QSlider
+
+from app import translation
+from app.main_window import PLACES
+from app.training.session import State, TrainingSession
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+
+def turn_the_wheel(widget):
+    """One notch down in the middle of a widget, as a mouse does it."""
+    window = widget.window()
+    QTest.wheelEvent(window.windowHandle(), QPointF(widget.mapTo(window, widget.rect().center())), QPoint(0, -120))
+
+
+def test_scrolling_with_the_wheel_changes_no_setting(start, qtbot):
+    program = start()
+    setup = program.window.go("train").setup
+    setup.form.set_expert(True)
+    qtbot.wait(50)
+    before = setup.form.values()
+    for field in setup.form.fields.values():
+        setup._scroll.ensureWidgetVisible(field.editor)
+        field.editor.setFocus()
+        at = setup._scroll.verticalScrollBar().value()
+        turn_the_wheel(field.editor)
+        scrolled = setup._scroll.verticalScrollBar().value() > at
+        assert scrolled or at == setup._scroll.verticalScrollBar().maximum(), field.name
+    assert setup.form.values() == before
+
+
+def test_no_field_of_any_place_follows_the_wheel(start):
+    window = start().window
+    for place in PLACES:
+        panel = window.go(place)
+        for widget in [w for kind in (QComboBox, QAbstractSpinBox, QSlider) for w in panel.findChildren(kind)]:
+            turn = QWheelEvent(
+                QPointF(1, 1), QPointF(1, 1), QPoint(), QPoint(0, -120), Qt.MouseButton.NoButton,
+                Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False,
+            )  # fmt: skip
+            widget.wheelEvent(turn)
+            assert not turn.isAccepted(), widget.accessibleName()
+
+
+def focused_and_pressed(qtbot, button):
+    """Space on a button that has the keyboard."""
+    button.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.keyClick(button, Qt.Key.Key_Space)
+
+
+def space(qtbot):
+    """Space wherever the keyboard is now."""
+    where = QApplication.focusWidget()
+    if where is not None:
+        qtbot.keyClick(where, Qt.Key.Key_Space)
+
+
+@pytest.fixture
+def held(start, qtbot, monkeypatch):
+    """The Train place while a pretended run goes on, and what was asked of the run."""
+    asked = []
+    for name, state in (("pause", State.PAUSED), ("resume", State.RUNNING), ("stop", State.STOPPING)):
+        asks = lambda session, name=name, state=state: (asked.append(name), session._set(state))  # noqa: E731
+        monkeypatch.setattr(TrainingSession, name, asks)
+    program = start()
+    session = program.training.session
+    panel = program.window.go("train")
+    qtbot.waitUntil(program.window.isActiveWindow)
+    session._set(State.RUNNING)
+    yield program, panel, asked
+    session._set(State.IDLE)
+
+
+def test_space_after_pause_resumes_and_never_stops_the_run(held, qtbot):
+    _, panel, asked = held
+    focused_and_pressed(qtbot, panel.pause)
+    assert panel.pause.text() == "Resume"
+    space(qtbot)
+    assert asked == ["pause", "resume"]
+    assert panel.pause.text() == "Pause"
+
+
+def test_space_after_stop_presses_no_other_button(held, qtbot):
+    program, panel, asked = held
+    expert = program.settings.flag("expert")
+    focused_and_pressed(qtbot, panel.stop)
+    for _ in range(3):
+        space(qtbot)
+    assert asked == ["stop"]
+    assert program.settings.flag("expert") == expert
+
+
+def test_space_after_undo_presses_no_other_button(start, qtbot, tmp_path):
+    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
+    qtbot.waitUntil(lambda: program.document.table is not None)
+    qtbot.waitUntil(program.window.isActiveWindow)
+    program.document.exclude([0], True)
+    undo = next(b for b in program.window.place("dataset").head.children() if getattr(b, "text", str)() == "Undo")
+    focused_and_pressed(qtbot, undo)
+    assert not program.document.table.excluded.any()
+    space(qtbot)
+    assert not program.document.table.excluded.any(), "Redo was pressed"
+
+
+def test_a_click_on_the_place_shown_leaves_it_marked(start, qtbot):
+    window = start().window
+    window.go("train")
+    button = window._buttons["train"]
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert button.isChecked()
+    assert [name for name, b in window._buttons.items() if b.isChecked()] == ["train"]
+
+
+def test_places_and_switches_are_announced_as_one_of_several(start):
+    window = start().window
+    setup = window.go("train").setup
+    for button in (*window._buttons.values(), *setup._switch.buttons(), *setup.start._group.buttons()):
+        role = QAccessible.queryAccessibleInterface(button).role()
+        assert role == QAccessible.Role.RadioButton, button.accessibleName()
+
+
+@pytest.mark.parametrize("place", ["dataset", "diagnose"])
+def test_shortcuts_of_the_window_work_in_a_search(start, qtbot, place, tmp_path):
+    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
+    qtbot.waitUntil(lambda: program.document.table is not None)
+    window, search = program.window, program.window.go(place).search
+    qtbot.waitUntil(window.isActiveWindow)
+    if place == "diagnose":
+        program.window.place("diagnose").stack.setCurrentIndex(2)
+    search.setFocus()
+    done = []
+    for action in (window.actions_.export_csv, window.actions_.camera, window.actions_.diagnose_photos):
+        action.triggered.disconnect()
+        action.setEnabled(True)
+        action.triggered.connect(lambda _=False, action=action: done.append(action.objectName()))
+    for key in (Qt.Key.Key_E, Qt.Key.Key_K, Qt.Key.Key_D):
+        qtbot.keyClick(search, key, Qt.KeyboardModifier.ControlModifier)
+    assert done == ["export_csv", "camera", "diagnose_photos"]
+    qtbot.keyClicks(search, "rust")
+    qtbot.keyClick(search, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert search.text() == "", "what edits text stays with the field"
+
+
+@pytest.mark.parametrize("language", ["en", "vi"])
+def test_no_two_entries_of_a_menu_share_their_letter(start, qapp, language):
+    translation.install(qapp, language)
+    try:
+        bar = start().window.menuBar()
+        menus = {"": bar.actions()} | {action.text(): action.menu().actions() for action in bar.actions()}
+        for title, entries in menus.items():
+            texts = [entry.text() for entry in entries if entry.text()]
+            letters = [text[text.index("&") + 1].casefold() for text in texts if "&" in text]
+            assert len(letters) == len(set(letters)), f"{title}: {texts}"
+    finally:
+        translation.remove(qapp)
