@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import exp
+from typing import Final
 
 import numpy as np
 from numba import njit, uint32
@@ -29,28 +30,61 @@ COPY, ADD, AFFINE, SIGMOID, SIGMOID_GRADIENT, DROPOUT, NORM_GRADIENT = range(7)
 SEED, STEP, PHOTO0 = 8, 9, 10
 
 
-def run_map(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Tasks are rows."""
+def run_copy(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Tasks are rows, here and in the kernels below."""
     w = words(record)
-    if w[MODE] == AFFINE:
-        for y in range(low, high):
-            affine_row(
-                w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[A] + y * w[A_ROW], w[A_PIXEL], w[SCALE], w[SHIFT],
-                w[WIDTH], w[CHANNELS], w[RELU],
-            )  # fmt: skip
-        return
+    for y in range(low, high):
+        for x in range(w[WIDTH]):
+            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
+            _copy(floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS]), out)
+            _clip(out, w[RELU])
+
+
+def run_add(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
             out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
             a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
             b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
-            _value(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], out, a, b)
-            if w[RELU]:
-                cap = np.float32(6 if w[RELU] == 2 else np.inf)
-                for c in range(len(out)):
-                    v = out[c]
-                    v = np.float32(0) if v < 0 else v
-                    out[c] = cap if v > cap else v
+            for c in range(len(out)):
+                out[c] = a[c] + b[c]
+            _clip(out, w[RELU])
+
+
+def run_affine(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    w = words(record)
+    for y in range(low, high):
+        affine_row(
+            w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[A] + y * w[A_ROW], w[A_PIXEL], w[SCALE], w[SHIFT],
+            w[WIDTH], w[CHANNELS], w[RELU],
+        )  # fmt: skip
+
+
+def run_sigmoid(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    w = words(record)
+    for y in range(low, high):
+        for x in range(w[WIDTH]):
+            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
+            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
+            for c in range(len(out)):
+                small = np.float32(exp(-abs(a[c])))
+                out[c] = (np.float32(1) if a[c] >= 0 else small) / (np.float32(1) + small)
+            _clip(out, w[RELU])
+
+
+def run_dropout(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    w = words(record)
+    for y in range(low, high):
+        for x in range(w[WIDTH]):
+            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
+            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
+            _drop(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], out, a)
+            _clip(out, w[RELU])
+
+
+MAPS: Final = {COPY: run_copy, ADD: run_add, AFFINE: run_affine, SIGMOID: run_sigmoid, DROPOUT: run_dropout}
+"""Forward kernel of each mode: a network compiles only those that it uses."""
 
 
 def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -69,7 +103,7 @@ def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-unty
             out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
             a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
             b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
-            _value(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], line, a, b)
+            _gradient(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], line, a, b)
             if w[ACCUMULATE]:
                 for c in range(len(line)):
                     line[c] += out[c]
@@ -83,33 +117,47 @@ def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-unty
 
 
 @njit(inline="always")
-def _value(w, context, photo, element, out, a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _gradient(w, context, photo, element, out, a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     mode = w[MODE]
     if mode == COPY:
-        for c in range(len(out)):
-            out[c] = a[c]
-    elif mode == ADD:
-        for c in range(len(out)):
-            out[c] = a[c] + b[c]
+        _copy(a, out)
     elif mode == AFFINE:
         scale, shift = floats(w[SCALE], len(out)), floats(w[SHIFT], len(out))
         for c in range(len(out)):
             out[c] = a[c] * scale[c] + shift[c]
-    elif mode == SIGMOID:
-        for c in range(len(out)):
-            small = np.float32(exp(-abs(a[c])))
-            out[c] = (np.float32(1) if a[c] >= 0 else small) / (np.float32(1) + small)
     elif mode == SIGMOID_GRADIENT:
         for c in range(len(out)):
             out[c] = a[c] * b[c] * (np.float32(1) - b[c])
     else:
-        run = words(context)
-        first = _stream(run[SEED], run[STEP], w[KEY], run[PHOTO0] + photo)
-        second = _mix(uint32(first + uint32(0x9E3779B9)))
-        scale, threshold = floats(w[SCALE], 1)[0], uint32(w[SHIFT])
+        _drop(w, context, photo, element, out, a)
+
+
+@njit(inline="always")
+def _copy(a, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    for c in range(len(out)):
+        out[c] = a[c]
+
+
+@njit(inline="always")
+def _clip(out, clip):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    if clip:
+        cap = np.float32(6 if clip == 2 else np.inf)
         for c in range(len(out)):
-            drawn = _mix(uint32(_mix(uint32(uint32(element + c) ^ first)) + second))
-            out[c] = a[c] * scale if drawn >= threshold else np.float32(0)
+            v = out[c]
+            v = np.float32(0) if v < 0 else v
+            out[c] = cap if v > cap else v
+
+
+@njit(inline="always")
+def _drop(w, context, photo, element, out, a):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Elements below the threshold become zero, the others are scaled; `element`: number of the first."""
+    run = words(context)
+    first = _stream(run[SEED], run[STEP], w[KEY], run[PHOTO0] + photo)
+    second = _mix(uint32(first + uint32(0x9E3779B9)))
+    scale, threshold = floats(w[SCALE], 1)[0], uint32(w[SHIFT])
+    for c in range(len(out)):
+        drawn = _mix(uint32(_mix(uint32(uint32(element + c) ^ first)) + second))
+        out[c] = a[c] * scale if drawn >= threshold else np.float32(0)
 
 
 @njit

@@ -28,7 +28,7 @@ TILE_FLAGS: Final = {0: 0, 1: mk.RELU, 2: mk.RELU | mk.CAP}
 
 
 def photo_record(frame: Frame) -> Record:
-    """The transform of uint8 photos into the network's input."""
+    """The transform of uint8 photos into the network's input; the plan sets the kernel that a batch needs."""
     node = frame.program.graph.nodes[0]
     out = frame.x(frame.program.values[PHOTO])
     mean, std = (np.asarray(node.attributes[k], np.float64) for k in ("mean", "std"))
@@ -38,7 +38,7 @@ def photo_record(frame: Frame) -> Record:
         photo.OUT: out.address, photo.OUT_ROW: out.row, photo.HEIGHT: out.height, photo.WIDTH: out.width,
         photo.CHANNELS: out.channels, photo.NORMAL: frame.constant(normal),
     }  # fmt: skip
-    return Record(photo.run_photo, fields, out.height, PHOTO, "forward", "fused")
+    return Record(photo.run_plain_photo, fields, out.height, PHOTO, "forward", "fused")
 
 
 def forward_step(frame: Frame, step: Step) -> list[Record]:

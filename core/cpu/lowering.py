@@ -101,7 +101,7 @@ def map_record(
     layer: str, direction: str, mode: int, out: View, a: View, b: View | None = None, *,
     scale: Address = NOWHERE, shift: int | Address = 0, clip: int = 0, accumulate: bool = False, key: int = 0,
 ) -> Record:  # fmt: skip
-    """One elementwise record; `direction` "forward" is `run_map`, else `run_map_gradient`. `a` may be broadcast."""
+    """One elementwise record; `direction` "forward" is the mode's own kernel, else `run_map_gradient`. `a` may be broadcast."""
     other = b or a
     fields: dict[int, int | Address] = {
         ew.MODE: mode, ew.HEIGHT: out.height, ew.WIDTH: out.width, ew.CHANNELS: out.channels,
@@ -110,7 +110,7 @@ def map_record(
         ew.B: other.address, ew.B_ROW: other.row, ew.B_PIXEL: other.pixel,
         ew.SCALE: scale, ew.SHIFT: shift, ew.RELU: clip, ew.ACCUMULATE: int(accumulate), ew.KEY: key,
     }  # fmt: skip
-    kernel = ew.run_map if direction == "forward" else ew.run_map_gradient
+    kernel = ew.MAPS[mode] if direction == "forward" else ew.run_map_gradient
     return Record(kernel, fields, out.height, layer, direction, "fused")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from core.cpu.memory import bytes_at, floats, words
-from core.ops.photo import BLUR, BLUR_RADIUS, GREY, GROUND, GROUND_AFFINE, MASK, ROW
+from core.graph import Shape
+from core.ops.contract import Array
+from core.ops.photo import BLUR, BLUR_RADIUS, COLOUR, CUTOUT, GREY, GROUND, GROUND_AFFINE, MASK, ROW
 
 # Record: where the input buffer lies; 6 floats: the mean (3, or 1 if grey) and from the fourth on 1 / std.
 OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
@@ -24,6 +26,25 @@ MASKS, MASK_HEIGHT, MASK_WIDTH, GROUNDS, GROUND_HEIGHT, GROUND_WIDTH = range(16,
 _TO_GROUND = GROUND_AFFINE.start
 
 
+def run_plain_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Whole pixels of three channels, moved and normalised (`is_plain`). Tasks are rows of the output."""
+    w, run = words(record), words(context)
+    width = run[SOURCE_WIDTH]
+    row = floats(run[ROWS] + photo * ROW * 4, ROW)
+    which = words(run[INDEX] + photo * 8)[0] if run[INDEX] else photo
+    pixels = run[PHOTOS] + which * run[PHOTO_BYTES] + int(row[2]) * 3
+    n = floats(w[NORMAL], 6)
+    red, green, blue = n[3] / np.float32(255), n[4] / np.float32(255), n[5] / np.float32(255)
+    r0, g0, b0 = -n[0] * n[3], -n[1] * n[4], -n[2] * n[5]
+    for y in range(low, high):
+        out = floats(w[OUT] + y * w[OUT_ROW], w[WIDTH] * 3)
+        line = bytes_at(pixels + (y + int(row[5])) * width * 3, len(out))
+        for x in range(len(out) // 3):
+            out[3 * x] = np.float32(line[3 * x]) * red + r0
+            out[3 * x + 1] = np.float32(line[3 * x + 1]) * green + g0
+            out[3 * x + 2] = np.float32(line[3 * x + 2]) * blue + b0
+
+
 def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are rows of the output."""
     w, run = words(record), words(context)
@@ -34,44 +55,33 @@ def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def
     normal = floats(w[NORMAL], 6)
     channels, columns = w[CHANNELS], w[WIDTH]
     colours = np.zeros(columns * 4, np.float32)  # zeros: a NaN times `keep` would stay
-    plain = channels == 3 and _is_plain(row, columns, w[HEIGHT], width, height)
     for y in range(low, high):
         out = floats(w[OUT] + y * w[OUT_ROW], columns * channels)
-        if plain:
-            _copy_row(pixels, row, normal, out, y, width)
-        else:
-            _sample_row(pixels, row, colours, y, height, width)
-            if row[GROUND] > 0:
-                _set_on_ground(run, row, colours, y, height, width)
-            if row[GROUND] < 0:
-                _mix_with_other(run, row, colours, y, height, width)
-            _colour_row(row, normal, colours, out, channels)
+        _sample_row(pixels, row, colours, y, height, width)
+        if row[GROUND] > 0:
+            _set_on_ground(run, row, colours, y, height, width)
+        if row[GROUND] < 0:
+            _mix_with_other(run, row, colours, y, height, width)
+        _colour_row(row, normal, colours, out, channels)
         y0, x0, y1, x1 = int(row[20]), int(row[21]), int(row[22]), int(row[23])
         if y0 <= y < y1 and row[GROUND] >= 0:
             for i in range(max(x0, 0) * channels, min(max(x1, 0), columns) * channels):
                 out[i] = 0
 
 
-@njit
-def _is_plain(row, columns, rows, width, height):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """True if whole pixels are copied: no scaling, colour or blur, and no pixel outside the photo."""
-    for i in range(12):
-        if row[6 + i] != (1.0 if i % 5 == 0 else 0.0):
-            return False
-    straight = row[0] == 1 and row[1] == 0 and row[3] == 0 and row[4] == 1 and row[BLUR] == 0 and row[GROUND] == 0
-    whole = row[2] == floor(row[2]) and row[5] == floor(row[5]) and row[2] >= 0 and row[5] >= 0
-    return straight and whole and row[2] + columns <= width and row[5] + rows <= height
+def photo_kernel(rows: Array, shape: Shape, source: tuple[int, int]) -> Callable[..., None]:
+    """The kernel for a batch with these rows ``(N, ROW)``: sampling is compiled only where a photo needs it."""
+    return run_plain_photo if shape[2] == 3 and is_plain(rows, shape[:2], source) else run_photo
 
 
-@njit(inline="always")
-def _copy_row(pixels, row, normal, out, y, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    line = bytes_at(pixels + ((y + int(row[5])) * width + int(row[2])) * 3, len(out))
-    red, green, blue = normal[3] / np.float32(255), normal[4] / np.float32(255), normal[5] / np.float32(255)
-    r0, g0, b0 = -normal[0] * normal[3], -normal[1] * normal[4], -normal[2] * normal[5]
-    for x in range(len(out) // 3):
-        out[3 * x] = np.float32(line[3 * x]) * red + r0
-        out[3 * x + 1] = np.float32(line[3 * x + 1]) * green + g0
-        out[3 * x + 2] = np.float32(line[3 * x + 2]) * blue + b0
+def is_plain(rows: Array, size: tuple[int, int], source: tuple[int, int]) -> bool:
+    """True if whole pixels are copied: no scaling, colour, blur, cutout or ground, and no pixel outside a photo."""
+    colour, (height, width) = np.eye(3, 4).ravel(), source
+    plain = (rows[:, COLOUR] == colour).all(axis=1) & (rows[:, [0, 1, 3, 4]] == (1, 0, 0, 1)).all(axis=1)
+    plain &= (rows[:, [BLUR, GROUND]] == 0).all(axis=1) & (rows[:, CUTOUT] == 0).all(axis=1)
+    corner = rows[:, [5, 2]]
+    inside = (corner == np.floor(corner)) & (corner >= 0) & (corner + size <= (height, width))
+    return bool((plain & inside.all(axis=1)).all())
 
 
 @njit(inline="always")

@@ -14,6 +14,7 @@ from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing, photo, tiled
 from core.cpu.dense import is_dense_dominated
+from core.cpu.entry import entry
 from core.cpu.flatten import spell_out_flatten
 from core.cpu.geometry import Buffers
 from core.cpu.gradient_sums import sum_records
@@ -91,6 +92,7 @@ class CpuPlan(Plan):
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
         self._rows = self._number(self.records)
+        self._photo_record = next(i for i, r in enumerate(self.records) if r.kernel is photo.run_plain_photo)
         self._calls, self._stages = stage_records(self._script)
         self._groups = share_out(self.records, self._script.bounds, self.threads)
         self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
@@ -225,8 +227,9 @@ class CpuPlan(Plan):
 
     def _walk(self, photos: int) -> None:
         """All records for the photos the context points at."""
-        if photos == 1 and not self.training:
-            self._run_groups(self._rows, self._groups)
+        if not self.training and (photos == 1 or (self.threads == 1 and not self._apart)):
+            for n in range(photos):
+                self._run_groups(self._rows, self._groups, photo=n)
             return
         backwards = False
         for stage in self._stages:
@@ -296,6 +299,8 @@ class CpuPlan(Plan):
         c = self._context
         c[photo.PHOTOS], c[photo.PHOTO_BYTES] = photos.ctypes.data, photos[0].nbytes
         c[photo.SOURCE_HEIGHT], c[photo.SOURCE_WIDTH] = photos.shape[1:3]
+        kernel = photo.photo_kernel(rows, self.program.values[PHOTO].shape, photos.shape[1:3])
+        self._rows.table[self._photo_record, 0] = entry(kernel).address
         c[photo.ROWS], c[photo.INDEX] = rows.ctypes.data, 0 if index is None else index.ctypes.data
         c[ew.SEED], c[ew.PHOTO0], c[bn.COUNT] = self._seed, self._photos, count
         if self.training:

@@ -81,7 +81,8 @@ def run_avg_pool(record, context, photo, low, high):  # type: ignore[no-untyped-
         for ox in range(w[COLUMNS]):
             x0 = ox * w[STRIDE_X] - w[LEFT]
             out = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], channels)
-            out[:] = 0
+            for c in range(channels):
+                out[c] = 0
             share = floats(w[AUX] + (oy * w[COLUMNS] + ox) * 4, 1)[0]
             for iy in range(max(y0, 0), min(y0 + w[KERNEL_Y], w[HEIGHT])):
                 for ix in range(max(x0, 0), min(x0 + w[KERNEL_X], w[WIDTH])):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from core.cpu import pooling, tiled
-from core.cpu.elementwise import run_map
+from core.cpu.elementwise import MAPS
 from core.cpu.records import Record
 from core.cpu.schedule import Call
 
@@ -37,7 +37,7 @@ def find_strip(records: Sequence[Record], first: int, pool: int) -> Strip | None
 
 def _rows(record: Record) -> int:
     """Rows of the image that the record's tasks run over, fastest; 0 if they do not."""
-    if record.kernel is run_map:
+    if record.kernel in MAPS.values():
         return record.tasks
     rows = record.fields.get(tiled.ROWS, 0) if record.kernel is tiled.run_tiled and not record.once else 0
     assert isinstance(rows, int)

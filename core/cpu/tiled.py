@@ -132,7 +132,9 @@ def _run_batch(w, record, run, low, high):  # type: ignore[no-untyped-def]  # no
             height = _HEIGHTS[vectors, min(left, HIGHEST)]
             if w[HEIGHT] and not run[ADD]:
                 for i in range(height):
-                    floats(c + i * w[LDC], (vectors - 1) * LANES + lanes)[:] = 0
+                    line = floats(c + i * w[LDC], (vectors - 1) * LANES + lanes)
+                    for column in range(len(line)):
+                        line[column] = 0
             tile(vectors * 64 + height, record, a, b, c, x, m, kh, lanes)
             a += height * w[SAM]
             c += height * w[LDC]

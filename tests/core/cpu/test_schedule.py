@@ -16,10 +16,10 @@ def _turn_and_add(x, y):
     """A record: rows of y are the rows of x in reverse order, plus one."""
     at = {name: Address(Space.SHARED, a.ctypes.data) for name, a in (("x", x[-1:]), ("y", y), ("ones", ONES))}
     fields = {
-        ew.MODE: ew.ADD, ew.WIDTH: 1, ew.HEIGHT: len(x), ew.CHANNELS: x.shape[1], ew.OUT: at["y"], ew.A: at["x"],
+        ew.WIDTH: 1, ew.HEIGHT: len(x), ew.CHANNELS: x.shape[1], ew.OUT: at["y"], ew.A: at["x"],
         ew.B: at["ones"], ew.OUT_ROW: y.strides[0], ew.A_ROW: -x.strides[0],
     }  # fmt: skip
-    return Record(ew.run_map, fields, len(x), "layer", "forward", "fused")
+    return Record(ew.run_add, fields, len(x), "layer", "forward", "fused")
 
 
 def _there_and_back(rows, width):
@@ -32,7 +32,7 @@ def _there_and_back(rows, width):
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 @pytest.mark.parametrize("tasks", [(1,), (5, 0, 17), (64, 3)])
 def test_every_task_of_a_group_belongs_to_one_piece(threads, tasks):
-    records = [Record(ew.run_map, {}, count, "layer", "forward", "fused") for count in tasks]
+    records = [Record(ew.run_add, {}, count, "layer", "forward", "fused") for count in tasks]
     schedule = share_out(records, [0, 1, len(records)], threads)
     seen = [[] for _ in tasks]
     for index, low, high in schedule.calls:
@@ -71,7 +71,7 @@ def test_walks_of_several_threads_at_once_come_to_the_end():
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_a_thread_has_the_same_part_of_records_that_follow_each_other(threads):
-    records = [Record(ew.run_map, {}, 60 * threads + 1, "layer", "forward", "fused") for _ in range(4)]
+    records = [Record(ew.run_add, {}, 60 * threads + 1, "layer", "forward", "fused") for _ in range(4)]
     schedule = share_out(records, [0, 2, 3, 4], threads)
     for shares in schedule.shares:
         for t in range(threads):
