@@ -20,8 +20,8 @@ from core.cores import usable_cores
 from core.data.header import read_header
 from core.data.photo import PhotoError, decode, decode_square, read_bytes
 from core.diagnosis.examination import Examination, Examiner
-from core.diagnosis.model_file import read_model
-from core.diagnosis.prediction import choose_device
+from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.prediction import choose_device, compile_ahead
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, SECTION
 from core.ops.contract import Array
 
@@ -42,22 +42,30 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     cv2.setNumThreads(1)  # photos run side by side; threads within one would only get into each other's way
     model = read_model(Path(asked["model"]))
     device = choose_device(str(asked.get("device", "auto")))
+    if device == "cpu":
+        compile_ahead(model, lambda done, total: channel.tell(preparing=done, of=total))
     count = min(usable_cores(), MOST) if device == "cpu" else 1
     examiners: queue.SimpleQueue[Examiner] = queue.SimpleQueue()
-    for _ in range(count):
-        examiner = Examiner(model, device=device, threads=1 if count > 1 else 0)
-        examiner.examine(np.zeros((model.source_side, model.source_side, 3), np.uint8))  # compile before a photo comes
-        examiners.put(examiner)
+    examiners.put(_open_examiner(model, device))
     channel.tell(
         ready=True, classes=list(model.classes), device=device, figures=dict(model.figures),
         rejection=model.sections.get(SECTION, {}),
     )  # fmt: skip
     with ThreadPoolExecutor(count, "examine") as pool:
+        for _ in range(count - 1):  # while the first one answers already
+            pool.submit(lambda: examiners.put(_open_examiner(model, device)))
         flying: deque[Future[dict[str, Any]]] = deque()
         while (request := _next(channel, flying)) is not None:
             flying.append(pool.submit(_answer, examiners, request))
             while flying and (flying[0].done() or len(flying) > count):
                 channel.tell(**flying.popleft().result())
+
+
+def _open_examiner(model: ModelFile, device: str) -> Examiner:
+    """An examiner of one thread that has seen a photo, so that the first one takes no longer than the next."""
+    examiner = Examiner(model, device=device, threads=1)
+    examiner.examine(np.zeros((model.source_side, model.source_side, 3), np.uint8))
+    return examiner
 
 
 def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, Any] | None:

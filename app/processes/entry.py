@@ -22,6 +22,7 @@ ENTRIES: Final = {
     "demo": "app.processes.demo",
     "leaves": "core.diagnosis.leaf_process",
     "writing": "app.processes.writing",
+    "compile": "core.cpu.warm",
 }
 
 

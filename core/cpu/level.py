@@ -106,6 +106,13 @@ KERNEL_SOURCES: Final = (
 
 
 @functools.cache
+def kernel_home() -> Path | None:
+    """Where compiled kernels are kept for the next start, or None where nothing can be."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    return kept(lambda: Path(chosen) / "leafclinic" if chosen else user_kernel_folder())
+
+
+@functools.cache
 def cache_folder() -> Path:
     """Where compiled kernels are kept: one folder per level and state of the sources.
 
@@ -115,8 +122,7 @@ def cache_folder() -> Path:
     digest = hashlib.sha256(numba.__version__.encode())
     for name in KERNEL_SOURCES:
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    home = kept(lambda: Path(chosen) / "leafclinic" if chosen else user_kernel_folder()) or passing()
+    home = kernel_home() or passing()
     return home / f"{current_level().name}-{digest.hexdigest()[:16]}"
 
 

@@ -101,7 +101,7 @@ def map_record(
     layer: str, direction: str, mode: int, out: View, a: View, b: View | None = None, *,
     scale: Address = NOWHERE, shift: int | Address = 0, clip: int = 0, accumulate: bool = False, key: int = 0,
 ) -> Record:  # fmt: skip
-    """One elementwise record; `direction` "forward" is the mode's own kernel, else `run_map_gradient`. `a` may be broadcast."""
+    """One elementwise record; "forward" has a kernel for each mode, other directions one. `a` may be broadcast."""
     other = b or a
     fields: dict[int, int | Address] = {
         ew.MODE: mode, ew.HEIGHT: out.height, ew.WIDTH: out.width, ew.CHANNELS: out.channels,

@@ -69,18 +69,20 @@ def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def
                 out[i] = 0
 
 
-def photo_kernel(rows: Array, shape: Shape, source: tuple[int, int]) -> Callable[..., None]:
-    """The kernel for a batch with these rows ``(N, ROW)``: sampling is compiled only where a photo needs it."""
+def photo_kernel(rows: Array, shape: Shape, source: Shape) -> Callable[..., None]:
+    """The kernel for a batch with these rows ``(N, ROW)``: sampling is compiled only where a photo needs it.
+
+    `shape`: (height, width, channels) of the network's input; `source`: (height, width) of the photos.
+    """
     return run_plain_photo if shape[2] == 3 and is_plain(rows, shape[:2], source) else run_photo
 
 
-def is_plain(rows: Array, size: tuple[int, int], source: tuple[int, int]) -> bool:
+def is_plain(rows: Array, size: Shape, source: Shape) -> bool:
     """True if whole pixels are copied: no scaling, colour, blur, cutout or ground, and no pixel outside a photo."""
-    colour, (height, width) = np.eye(3, 4).ravel(), source
-    plain = (rows[:, COLOUR] == colour).all(axis=1) & (rows[:, [0, 1, 3, 4]] == (1, 0, 0, 1)).all(axis=1)
+    plain = (rows[:, COLOUR] == np.eye(3, 4).ravel()).all(axis=1) & (rows[:, [0, 1, 3, 4]] == (1, 0, 0, 1)).all(axis=1)
     plain &= (rows[:, [BLUR, GROUND]] == 0).all(axis=1) & (rows[:, CUTOUT] == 0).all(axis=1)
     corner = rows[:, [5, 2]]
-    inside = (corner == np.floor(corner)) & (corner >= 0) & (corner + size <= (height, width))
+    inside = (corner == np.floor(corner)) & (corner >= 0) & (corner + size <= source)
     return bool((plain & inside.all(axis=1)).all())
 
 

@@ -1,34 +1,144 @@
-"""Compiles all kernels ahead, so that the wait of the first use can be shown and filled with other work."""
+"""Compiles kernels before they are needed, in two processes, so that the wait of the first use is short and shown.
+
+Numba compiles on one thread of a process only. A second process takes the costly kernels and leaves them in the
+cache, from which this one loads them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Final
 
-from core.cpu import (
-    batch_norm,
-    elementwise,
-    loss,
-    packing,
-    photo,
-    pooling,
-    tiled,
-    update,
-)
+from core.child_process import child_environment, module_command
+from core.cores import usable_cores
 from core.cpu.entry import entry
-from core.cpu.walk import group_walker, photo_walker
+from core.cpu.level import cache_folder, kernel_home
+from core.cpu.walk import group_walker, lone_walker, photo_walker
+from core.graph import Graph
 
-MODULES = (tiled, photo, pooling, elementwise, loss, packing, update, batch_norm)
+NAME: Final = "compile"
+"""Of the second process, where the program is a folder without Python (`app.processes.entry`)."""
+MODULES: Final = (
+    "tiled", "photo", "depthwise_row", "pooling", "elementwise", "loss", "packing", "update", "batch_norm",
+)  # fmt: skip
+WALKERS: Final = {
+    "walk.walk_photos": photo_walker, "walk.walk_groups": group_walker, "walk.walk_alone": lone_walker,
+}  # fmt: skip
+"""Compiled each by a function of its own."""
+COSTLY: Final = ("tiled.run_tiled", "photo.run_photo", "elementwise.run_map_gradient", "walk.walk_groups",
+                "walk.walk_photos")  # fmt: skip
+"""Begun first, by the second process: 4, 6, 2, 1 and 1 seconds."""
+TURN: Final = 0.2
+"""Seconds between two reports while the second process alone is at work."""
+OF_EVERY_PREDICTION: Final = (
+    "photo.run_plain_photo", "elementwise.run_border", "elementwise.run_emit", "walk.walk_alone",
+)  # fmt: skip
+OF_OP: Final = {
+    "conv2d": ("tiled.run_tiled", "packing.run_pack"),
+    "dense": ("tiled.run_tiled", "packing.run_pack"),
+    "depthwise_conv2d": ("depthwise_row.run_depthwise", "packing.run_pack"),
+    "max_pool": ("pooling.run_max_pool",),
+    "avg_pool": ("pooling.run_avg_pool",),
+    "global_avg_pool": ("pooling.run_avg_pool",),
+    "add": ("elementwise.run_add",),
+}
 
 
-def compile_kernels(report: Callable[[int, int], None]) -> None:
-    """Compile every kernel, or load it from the cache; `report(done, total)` before the first and after each.
+def all_kernels() -> tuple[str, ...]:
+    """Names of everything that a training may run."""
+    named = (f"{m}.{name}" for m in MODULES for name in vars(import_module(f"core.cpu.{m}")) if name[:4] == "run_")
+    return (*WALKERS, *named)
 
-    Cold 16 s on one core (Zen 5), from the cache 0.5 s. May run in a thread beside other work.
+
+def prediction_kernels(graph: Graph) -> tuple[str, ...]:
+    """Names of what predictions of one photo on one thread run."""
+    of_ops = (name for node in graph.nodes for name in OF_OP.get(node.op, ()))
+    return tuple(dict.fromkeys((*OF_EVERY_PREDICTION, *of_ops)))
+
+
+def are_compiled(names: Sequence[str]) -> bool:
+    """True if an earlier process left all of these in the cache."""
+    return all(any(cache_folder().glob(f"*/{name}-*.nbi")) for name in names)
+
+
+def compile_kernels(names: Sequence[str], report: Callable[[int, int], None]) -> None:
+    """Compile kernels, or load them from the cache; `report(done, total)` before the first and after each.
+
+    May run in a thread beside other work. What `report` raises ends it.
     """
-    kernels = [f for m in MODULES for f in vars(m).values() if getattr(f, "__name__", "").startswith("run_")]
-    work: list[Callable[[], object]] = [photo_walker, group_walker, *(partial(entry, k) for k in kernels)]
-    report(0, len(work))
-    for done, compile_one in enumerate(work, 1):
-        compile_one()
-        report(done, len(work))
+    waiting = deque(sorted(names, key=lambda name: COSTLY.index(name) if name in COSTLY else len(COSTLY)))
+    given, answered, total = list[str](), list[str](), len(waiting)
+    report(0, total)
+    helper = threading.Thread(target=_let_compile, args=(waiting, given, answered), daemon=True)
+    if usable_cores() > 1 and kernel_home() is not None and not are_compiled(names):
+        helper.start()
+    try:
+        done = 0
+        while (name := _take_last(waiting)) is not None:
+            compile_kernel(name)
+            done += 1
+            report(done + len(answered), total)
+        while helper.is_alive():
+            helper.join(TURN)
+            report(done + len(answered), total)
+    finally:
+        waiting.clear()
+    for name in given:
+        compile_kernel(name)
+    report(total, total)
+
+
+def _take_last(waiting: deque[str]) -> str | None:
+    with contextlib.suppress(IndexError):
+        return waiting.pop()
+    return None
+
+
+def compile_kernel(name: str) -> None:
+    """Compile one kernel by its name ``module.function``, or load it from the cache."""
+    if name in WALKERS:
+        WALKERS[name]()
+        return
+    module, function = name.split(".")
+    entry(getattr(import_module(f"core.cpu.{module}"), function))
+
+
+def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> None:
+    """Have a second process compile from the front of `waiting`; `given`: what it was given, `answered`: what it did.
+    A process that ends early costs time only: this one compiles what it finds missing."""
+    frozen = getattr(sys, "frozen", False)
+    command = [sys.executable, "--process", NAME] if frozen else module_command("core.cpu.warm")
+    with contextlib.suppress(OSError, IndexError), subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment(),
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while True:
+            given.append(waiting.popleft())
+            process.stdin.write(given[-1] + "\n")
+            process.stdin.flush()
+            if not process.stdout.readline():
+                return
+            answered.append(given[-1])
+
+
+def main() -> int:
+    """Be the second process: compile what is named on the standard input, one answer a line, until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the affair of who started it
+    for line in sys.stdin:
+        compile_kernel(line.strip())
+        sys.stdout.write("done\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

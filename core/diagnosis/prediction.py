@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -170,3 +170,12 @@ def choose_device(wanted: str) -> str:
     if wanted != "auto":
         return wanted
     return "cuda" if cuda_problem() is None else "cpu"
+
+
+def compile_ahead(model: ModelFile, report: Callable[[int, int], None]) -> None:
+    """Compile the CPU kernels that predictions of this model run; `report(done, total)` where that takes seconds: the
+    first time on a computer. From the cache they are loaded without a report."""
+    from core.cpu.warm import are_compiled, compile_kernels, prediction_kernels  # imports Numba: only where it is used
+
+    names = prediction_kernels(fold_batch_norm(model.graph))
+    compile_kernels(names, (lambda done, total: None) if are_compiled(names) else report)

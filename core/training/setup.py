@@ -199,14 +199,14 @@ def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
 
 def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
     """Compile all CPU kernels, or load them from the cache: done while the photos are looked at."""
-    from core.cpu.warm import compile_kernels  # Numba takes a second to import: only where it is used
+    from core.cpu.warm import all_kernels, compile_kernels  # Numba takes a second to import: only where it is used
 
     def tell(done: int, total: int) -> None:
         if cancelled():
             raise Cancelled("Compiling the kernels was stopped.")
         report("compile", done, total)
 
-    compile_kernels(tell)
+    compile_kernels(all_kernels(), tell)
 
 
 def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from core.config import RunConfig
-from core.cpu.warm import compile_kernels
+from core.cpu.warm import all_kernels, compile_kernels
 from core.diagnosis.model_file import ModelFile, write_model
 from core.models.init import initial_weights
 from core.models.table import build
@@ -28,7 +28,7 @@ ARRAYS = tracemalloc.DomainFilter(inclusive=True, domain=np.lib.tracemalloc_doma
 
 @pytest.fixture
 def traced() -> Iterator[None]:
-    compile_kernels(lambda done, total: None)
+    compile_kernels(all_kernels(), lambda done, total: None)
     tracemalloc.start()
     yield
     tracemalloc.stop()

@@ -1,0 +1,82 @@
+"""Compiling ahead: what a prediction needs and no more, in two processes, and nothing is left for the plan."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from core.cpu import entry, level, walk, warm
+from core.cpu.plan import CpuPlan
+from core.data.augment import evaluation_rows
+from core.device import PhotoBatch
+from core.models.init import initial_weights
+from core.models.table import build
+from core.program import fold_batch_norm, fold_weights
+
+NETWORKS = (("squeezenet1_0", 1), ("squeezenet1_1", 2), ("mobilenetv2", 2), ("cnn", 1))
+"""With the number of views: a photo and its mirror image are two."""
+
+
+@pytest.mark.parametrize(("network", "views"), NETWORKS)
+def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monkeypatch):
+    graph = fold_batch_norm(build(network, 3, 64))
+    asked = []
+    monkeypatch.setattr(entry, "cached", lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or _Compiled)
+    monkeypatch.setattr(walk, "cached", lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or (lambda *a: None))
+    entry.entry.cache_clear()
+    walk.lone_walker.cache_clear()
+    try:
+        plan = CpuPlan(graph, batch=views, training=False, threads=1)
+        plan.load(fold_weights(build(network, 3, 64), initial_weights(build(network, 3, 64), 0)))
+        rows = evaluation_rows(views, 64, 64)
+        plan.predict(PhotoBatch(np.zeros((views, 64, 64, 3), np.uint8), rows, np.full(views, -1, np.int32)))
+    finally:
+        entry.entry.cache_clear()
+        walk.lone_walker.cache_clear()
+    assert set(asked) == set(warm.prediction_kernels(graph))
+
+
+def test_two_processes_leave_every_kernel_in_the_cache(tmp_path):
+    code = ("from core.cpu import warm\n"
+            "names = ('packing.run_pack', 'elementwise.run_border', 'tiled.run_tiled', 'walk.walk_alone')\n"
+            "seen = []\n"
+            "print(warm.are_compiled(names))\n"
+            "warm.usable_cores = lambda: 2\n"
+            "warm.compile_kernels(names, lambda done, total: seen.append((done, total)))\n"
+            "print(warm.are_compiled(names), seen[0], seen[-1], sorted(seen) == seen)\n")  # fmt: skip
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), level.VARIABLE: "portable"}
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["False", "True (0, 4) (4, 4) True"]
+    assert len(list(tmp_path.rglob("tiled.run_tiled-*.nbc"))) == 1
+
+
+def test_a_second_process_that_ends_at_once_costs_nothing_but_time(monkeypatch):
+    monkeypatch.setattr(warm, "module_command", lambda name: [sys.executable, "-c", ""])
+    monkeypatch.setattr(warm, "are_compiled", lambda names: False)
+    monkeypatch.setattr(warm, "usable_cores", lambda: 2)
+    done = []
+    monkeypatch.setattr(warm, "compile_kernel", done.append)
+    warm.compile_kernels(["tiled.run_tiled", "packing.run_pack"], lambda done, total: None)
+    assert sorted(done) == ["packing.run_pack", "tiled.run_tiled"]
+
+
+def test_what_stops_the_report_stops_the_compiling(monkeypatch):
+    monkeypatch.setattr(warm, "are_compiled", lambda names: True)
+    monkeypatch.setattr(warm, "compile_kernel", lambda name: None)
+
+    def stop(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        warm.compile_kernels(warm.all_kernels(), stop)
+
+
+class _Compiled:
+    address = 0
+
+
+def _name(kernel):
+    return f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}"
