@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMarginsF, QRectF, QSizeF, Qt
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMarginsF, QRectF, QSizeF, Qt, QUrl
 from PySide6.QtGui import QColor, QFont, QImage, QPageLayout, QPageSize, QPainter, QPdfWriter, QTextDocument
 from PySide6.QtSvg import QSvgRenderer
 
@@ -23,6 +23,8 @@ SHARPNESS: Final = 3
 FOOT: Final = 30.0
 FONT_PIXELS: Final = 12
 DRAWING: Final = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
+PICTURE: Final = re.compile(r'src="data:image/jpeg;base64,([^"]+)"')
+"""Qt reads such an address again whenever it lays out or draws the picture."""
 BROWSER_ONLY: Final = re.compile(r"<style media=.*?</style>", re.DOTALL)
 """What Qt's rich text does not understand and would garble."""
 
@@ -87,8 +89,8 @@ def _document(html: str, sheet: QSizeF) -> QTextDocument:
     font = QFont()
     font.setPixelSize(FONT_PIXELS)
     document.setDefaultFont(font)
-    document.setHtml(DRAWING.sub(lambda found: _draw(found.group(), document, sheet.width()),
-                                 BROWSER_ONLY.sub("", html)))  # fmt: skip
+    drawn = DRAWING.sub(lambda found: _draw(found.group(), document, sheet.width()), BROWSER_ONLY.sub("", html))
+    document.setHtml(PICTURE.sub(lambda found: f'src="{_add(document, _decode(found[1]))}"', drawn))
     document.setTextWidth(sheet.width())
     return document
 
@@ -106,10 +108,19 @@ def _draw(svg: str, document: QTextDocument, widest: float) -> str:
     painter = QPainter(image)
     renderer.render(painter)
     painter.end()
-    name = f"drawing-{hash(svg) & 0xFFFFFFFFFFFF:x}"
-    document.addResource(QTextDocument.ResourceType.ImageResource, name, image)
-    picture = f'<img src="{name}" width="{size.width():.0f}" height="{size.height():.0f}">'
+    picture = f'<img src="{_add(document, image)}" width="{size.width():.0f}" height="{size.height():.0f}">'
     return f"<div>{picture}</div>"  # as in a browser: else it stands within the last line of a list before it
+
+
+def _decode(encoded: str) -> QImage:
+    return QImage.fromData(QByteArray.fromBase64(QByteArray(encoded.encode())))
+
+
+def _add(document: QTextDocument, image: QImage) -> str:
+    """The name by which the page shows the image."""
+    name = f"image-{image.cacheKey():x}"
+    document.addResource(QTextDocument.ResourceType.ImageResource, QUrl(name), image)
+    return name
 
 
 def _number(painter: QPainter, sheet: QSizeF, text: str) -> None:

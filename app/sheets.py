@@ -5,9 +5,11 @@ Qt's own pages cut a row wherever its lines allow it, and leave its pictures on 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 from typing import Final, TypeAlias, final
 
 from PySide6.QtCore import QRectF
@@ -63,9 +65,10 @@ def cut_sheets(document: QTextDocument, height: float) -> list[Sheet]:
 
 
 def _end(spans: Sequence[Span], top: float, room: float) -> float:
-    """The lowest place at which nothing is cut that fits on a sheet."""
+    """The lowest place at which nothing is cut that fits on a sheet; `spans` are sorted."""
     end = top + room
-    whole = [s for s in spans if s[0] > top + NARROW and s[1] - s[0] <= room]
+    near = spans[bisect_left(spans, (top + NARROW, inf)) : bisect_left(spans, (end, 0.0))]
+    whole = [s for s in near if s[1] - s[0] <= room]
     while crossed := [s[0] for s in whole if s[0] < end - NARROW and s[1] > end + NARROW]:
         end = min(crossed)
     return end
@@ -99,7 +102,7 @@ def _measure(document: QTextDocument) -> tuple[list[Span], list[Head]]:
         if 0 < count < len(edges):
             heads.append(Head(edges[0][0], edges[count - 1][1], edges[-1][1]))
             spans.append((edges[0][0], edges[count][1]))
-    return spans, heads
+    return sorted(spans), heads
 
 
 def _tables_around(block: QTextBlock) -> Iterator[QTextTable]:

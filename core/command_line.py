@@ -33,7 +33,7 @@ WITHOUT_TRAINING: Final = {"device": "where to compute"}
 
 CHANGEABLE: Final = frozenset({
     "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
-    "field", "leaf_tests", "teacher",
+    "field", "leaf_tests", "teacher", "name",
 })
 """What a resumed run may do otherwise than the run began; anything else would be another run."""
 

@@ -141,6 +141,8 @@ class RunConfig:
     )
     verify: bool = _row(False, "device", "Verify", "run the reference beside every kernel and compare (slow)")
 
+    name: str = _row("", "run", "Model name", "name of the model (default: the photos' folder and the date)",
+                     expert=False)
     out: str = _row("", "run", "Run folder", "folder to write (default: runs/<time>-<model>)")
     leaf_tests: bool = _row(
         True, "run", "Test the leaf", "test at the end whether the leaf is read: border, other backgrounds, class maps"

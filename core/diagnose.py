@@ -7,8 +7,9 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from core.command_line import (
@@ -22,9 +23,13 @@ from core.command_line import (
     tell_json,
 )
 from core.data.endings import NAMED
-from core.diagnosis.batch_report import Entry, make_entry, render_batch
+from core.diagnosis import page
+from core.diagnosis.batch_report import Entry, picture_side, render_batch
 from core.diagnosis.examination import Examination, Examiner
+from core.diagnosis.examined_entry import make_entry, remarks
+from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import ModelIdentity, as_fields, read_identity
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
 from core.diagnosis.verdict import COVERAGE, SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
@@ -48,7 +53,7 @@ def diagnose(argv: Sequence[str]) -> int:
         found.append(Problem("csv", "does not go with --json: choose one of them."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
-    model = read_model(Path(arguments.model_file))
+    model, identity = read_model(Path(arguments.model_file)), read_identity(Path(arguments.model_file))
     if arguments.coverage:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
     device = choose_device(config.device)
@@ -57,24 +62,27 @@ def diagnose(argv: Sequence[str]) -> int:
     if arguments.examine or arguments.report:
         with closing(Examiner(model, device=device, threads=config.threads)) as examiner:
             examined = (examiner.examine_file(path, crop=not arguments.whole, coverage=coverage) for path in paths)
-            read = show(keep_entries(examined, entries if arguments.report else None))
+            make = partial(make_entry, model=identity, side=picture_side(len(paths)))
+            read = show(keep_entries(examined, make, entries if arguments.report else None), identity)
         if arguments.report:
-            write_file(Path(arguments.report), render_batch(entries, model, Path(arguments.model_file).name))
+            card = page.heading("Model card") + render_card_html(model)
+            write_file(Path(arguments.report), render_batch(entries, remarks(model), card))
             sys.stderr.write(f"Report: {arguments.report}\n")
     else:
         predictor = Predictor(model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
         with closing(predictor):
-            read = show(predictor.diagnose(paths, coverage=coverage))
+            read = show(predictor.diagnose(paths, coverage=coverage), identity)
     return EXIT_DONE if read else EXIT_WRONG_INPUT
 
 
 def keep_entries(
-    found: Iterable[tuple[Diagnosis, Examination | None]], entries: list[Entry] | None
+    found: Iterable[tuple[Diagnosis, Examination | None]], make: Callable[[Diagnosis, Examination | None], Entry],
+    entries: list[Entry] | None,
 ) -> Iterator[Diagnosis]:
     """The diagnoses as they come; their entries of the report are kept where one is wanted."""
     for diagnosis, examination in found:
         if entries is not None:
-            entries.append(make_entry(diagnosis, examination))
+            entries.append(make(diagnosis, examination))
         yield diagnosis
 
 
@@ -103,7 +111,7 @@ def find_photos(named: Iterable[str]) -> Iterator[str]:
         yield from inside
 
 
-def show_json(diagnoses: Iterable[Diagnosis]) -> int:
+def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     """One object per photo and line; the number of photos that could be read."""
     read = 0
     answer: dict[str, object]
@@ -114,21 +122,24 @@ def show_json(diagnoses: Iterable[Diagnosis]) -> int:
             answer["reason"] = d.reason
         more = {"diseased": d.diseased, "grade": d.grade, "off_leaf": d.off_leaf, "notes": list(d.notes) or None}
         answer |= {name: value for name, value in more.items() if value is not None}
+        answer |= as_fields(model)
         print(json.dumps({"path": d.path, "error": d.error} if d.error else answer, ensure_ascii=False), flush=True)
         read += not d.error
     return read
 
 
-def show_csv(diagnoses: Iterable[Diagnosis]) -> int:
+def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     out = csv.writer(sys.stdout, lineterminator="\n")
     names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
-    out.writerow(["path", "verdict", *names, "milliseconds", "error", "diseased", "grade", "off_leaf"])
+    out.writerow(["path", "verdict", *names, "milliseconds", "error", "diseased", "grade", "off_leaf",
+                  *as_fields(model)])
     read = 0
     for d in diagnoses:
         guesses = [cell for g in d.top for cell in (g.label, f"{g.probability:.6f}")]
         guesses += [""] * (2 * TOP - len(guesses))
         more = ["" if v is None else f"{v:.4g}" for v in (d.diseased, d.grade, d.off_leaf)]
-        out.writerow([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error, *more])
+        out.writerow([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error, *more,
+                      *as_fields(model).values()])
         read += not d.error
     return read
 
@@ -138,7 +149,7 @@ def printable(path: str) -> str:
     return "".join(c if c.isprintable() or "\ud800" <= c <= "\udfff" else f"\\x{ord(c):02x}" for c in path)
 
 
-def show_text(diagnoses: Iterable[Diagnosis]) -> int:
+def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     read = 0
     for d in diagnoses:
         guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in d.top)

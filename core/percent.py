@@ -36,4 +36,4 @@ def percents(low: float, high: float, digits: int = 1) -> str:
 
 def keep_percents(text: str) -> str:
     """Sentences for a terminal have plain spaces before their signs; where lines are broken they get no-break ones."""
-    return re.sub(r"(?<=\d) %", f"{SPACE}%", text)
+    return re.sub(r" %(?<=\d %)", f"{SPACE}%", text)  # the literal first: base64 pictures are passed over

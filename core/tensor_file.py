@@ -1,8 +1,8 @@
 """Arrays with a JSON header in one ``.safetensors`` file that proves itself whole when it is read.
 
 The metadata holds ``kind``, ``version``, ``header`` (JSON) and ``checksum``, the SHA-256 over header,
-names, shapes and values. Nothing is allocated on the word of a header: safetensors checks all
-offsets against the file's length first.
+names, shapes and values; beside them labels such as ``name``, which may change and are no part of the checksum.
+Nothing is allocated on the word of a header: safetensors checks all offsets against the file's length first.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, final
 
 import numpy as np
@@ -24,31 +25,41 @@ from core.storage import write_file
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
+METADATA: Final = "__metadata__"
+PROVEN: Final = ("kind", "version", "header", "checksum")
+"""Metadata that a file cannot do without; all other metadata are labels."""
+NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+
 WORDS: Final = {"model": "a LeafClinic model", "checkpoint": "a LeafClinic checkpoint"}
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TensorFile:
-    """What stood in a file: the header's JSON object and the arrays, in file order."""
+    """The header's JSON object, the arrays in file order, and the labels."""
 
     header: dict[str, Any]
     tensors: dict[str, npt.NDArray[Any]]
+    labels: dict[str, str]
 
 
-def write_tensor_file(path: Path, kind: str, version: int, header: Mapping[str, Any], tensors: Tensors) -> None:
+def write_tensor_file(
+    path: Path, kind: str, version: int, header: Mapping[str, Any], tensors: Tensors,
+    labels: Mapping[str, str] = NO_LABELS,
+) -> None:  # fmt: skip
     """Write atomically. Raises StorageError."""
     dense = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     text = json.dumps(header, ensure_ascii=False, sort_keys=True)
-    metadata = {"kind": kind, "version": str(version), "header": text, "checksum": _checksum(text, dense)}
+    metadata = {"kind": kind, "version": str(version), **labels, "header": text, "checksum": _checksum(text, dense)}
     write_file(path, _with_metadata(save(dense), metadata))
 
 
 def _with_metadata(file: bytes, metadata: Mapping[str, str]) -> bytes:
-    """The file with metadata in the order given; safetensors itself writes them in another order every time, and two
-    equal runs would leave files of different hashes."""
+    """The file with sorted metadata; safetensors itself writes them in another order every time, and two equal runs
+    would leave files of different hashes."""
     end = 8 + int.from_bytes(file[:8], "little")
-    head = json.dumps({"__metadata__": metadata, **json.loads(file[8:end])}, ensure_ascii=False).encode()
+    arrays = {name: place for name, place in json.loads(file[8:end]).items() if name != METADATA}
+    head = json.dumps({METADATA: dict(sorted(metadata.items())), **arrays}, ensure_ascii=False).encode()
     head += b" " * (-len(head) % 8)  # the arrays begin at a multiple of 8
     return b"".join((len(head).to_bytes(8, "little"), head, memoryview(file)[end:]))
 
@@ -63,17 +74,44 @@ def read_tensor_file(path: Path, kind: str, version: int) -> TensorFile:
             _check_kind(path, metadata, kind, version)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise ModelFileError(
-            f"{path} cannot be read as {WORDS[kind]}: it is cut, altered or of another format. "
-            "Copy it again from where it came from."
-        ) from error
+        raise _unreadable(path, kind) from error
     text = metadata.get("header", "")
     if metadata.get("checksum") != _checksum(text, tensors):
         raise ModelFileError(f"{path} was altered or damaged: its checksum does not fit. Copy it again.")
     header = json.loads(text)
     if not isinstance(header, dict):
         raise ModelFileError(f"{path} has no readable header.")
-    return TensorFile(header, tensors)
+    return TensorFile(header, tensors, _labels(metadata))
+
+
+def read_metadata(path: Path, kind: str, version: int) -> dict[str, str]:
+    """All metadata without the arrays, so that nothing is proven. Raises ModelFileError."""
+    if not path.is_file():
+        raise ModelFileError(f"There is no file {path}.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as error:
+        raise _unreadable(path, kind) from error
+    _check_kind(path, metadata, kind, version)
+    return metadata
+
+
+def write_labels(path: Path, kind: str, version: int, labels: Mapping[str, str]) -> None:
+    """Give a file these labels too; nothing else in it changes. Raises ModelFileError and StorageError."""
+    metadata = read_metadata(path, kind, version)
+    write_file(path, _with_metadata(path.read_bytes(), {**metadata, **labels}))
+
+
+def _labels(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in metadata.items() if name not in PROVEN}
+
+
+def _unreadable(path: Path, kind: str) -> ModelFileError:
+    return ModelFileError(
+        f"{path} cannot be read as {WORDS[kind]}: it is cut, altered or of another format. "
+        "Copy it again from where it came from."
+    )
 
 
 def _check_kind(path: Path, metadata: Mapping[str, str], kind: str, version: int) -> None:

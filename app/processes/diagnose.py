@@ -8,6 +8,7 @@ import queue
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from core.data.header import read_header
 from core.data.photo import PhotoError, decode, decode_square, read_bytes
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.model_identity import read_identity
 from core.diagnosis.prediction import choose_device, compile_ahead
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, SECTION
 from core.ops.contract import Array
@@ -49,7 +51,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     examiners.put(_open_examiner(model, device))
     channel.tell(
         ready=True, classes=list(model.classes), device=device, figures=dict(model.figures),
-        rejection=model.sections.get(SECTION, {}),
+        rejection=model.sections.get(SECTION, {}), model=asdict(read_identity(Path(asked["model"]))),
     )  # fmt: skip
     with ThreadPoolExecutor(count, "examine") as pool:
         for _ in range(count - 1):  # while the first one answers already

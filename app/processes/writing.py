@@ -41,8 +41,8 @@ def _progress(channel: Channel) -> Callable[[int, int], None]:
 
 
 def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
-    """Results as lines after the first, as many as `count` says; `batch`: what is told of all of them."""
-    from app.results_file import WRITERS, Batch
+    """Results as lines after the first, as many as `count` says; `remarks`: sentences on all of them."""
+    from app.results_file import WRITERS
     from app.viewmodels.result_line import from_line
 
     channel.tell(ready=True)
@@ -52,7 +52,7 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
         if line is None:
             raise Cancelled("Writing was given up.")
         rows.append(from_line(line))
-    WRITERS[asked["kind"]](Path(asked["target"]), rows, Batch(**asked["batch"]), _progress(channel))
+    WRITERS[asked["kind"]](Path(asked["target"]), rows, asked["remarks"], _progress(channel))
     return []
 
 

@@ -188,7 +188,7 @@ class DiagnosisModel(QObject):
                 self.model_ready.emit(self.model_path)
             elif answer["id"] in self._flying:
                 self._flying.discard(answer["id"])
-                found = read_result(self.rows.rows[answer["id"]], answer)
+                found = read_result(self.rows.rows[answer["id"]], {**answer, "model": self.ready.get("model", {})})
                 mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if found.hash else None
                 self._show(self._judge(replace(found, mask=mask)))
         self._feed()

@@ -14,6 +14,7 @@ from app.cards import disease_name
 from app.mask import Mask, decode_mask
 from app.translation import sentence, tr
 from app.viewmodels.table import Column
+from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.verdict import Thresholds, is_healthy, judge_photo
 from core.ops.contract import Array
 from core.percent import percent, stated
@@ -28,7 +29,7 @@ class Result:
     leaf's area, or None; maps: class maps uint8 ``(height, width)`` by class, as small as they came; probabilities of
     all classes and familiarity: what the verdict follows from; off_leaf: share of the evidence off the leaf, None
     where no leaf or no map is; hash: of the photo file's bytes; measured: leaf and diseased area as they came; mask:
-    as a person corrected them.
+    as a person corrected them; model: which gave the answer.
     """
 
     id: int
@@ -50,6 +51,7 @@ class Result:
     measured: Mapping[str, Any] | None = None
     mask: Mask | None = None
     given_up: bool = False
+    model: ModelIdentity = ModelIdentity()
 
     @property
     def probability(self) -> float:
@@ -90,6 +92,7 @@ def read_result(row: Result, answer: Mapping[str, Any]) -> Result:
         off_leaf=answer.get("off_leaf"),
         hash=answer.get("hash", ""),
         measured=answer.get("mask"),
+        model=ModelIdentity(**answer.get("model", {})),
     )
 
 

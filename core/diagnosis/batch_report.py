@@ -1,139 +1,144 @@
-"""The report of a batch of diagnoses: one HTML page that needs nothing else, with pictures and the model card."""
+"""The report of a batch of diagnoses, for window and command line: one HTML page that needs nothing else.
+
+A table of what was found comes first, then every photo with its picture.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-from typing import Final, final
+from statistics import median
+from typing import Final, TypeAlias, final
 
 import cv2
 import numpy as np
 
+from core.data.photo import square
 from core.data.synthetic import encode_jpeg
 from core.diagnosis import page
-from core.diagnosis.examination import Examination
-from core.diagnosis.model_card import TEST, render_card_html
-from core.diagnosis.model_file import ModelFile
-from core.diagnosis.prediction import Diagnosis, Guess
-from core.diagnosis.severity import SCALE
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, is_healthy
+from core.diagnosis.model_identity import ModelIdentity
 from core.ops.contract import Array
-from core.percent import stated
+from core.percent import percent, stated
 
-PICTURE: Final = 256
-SHOWN: Final = 150
-"""Side of a picture in the file and on the page, pixels; two of them take about 40 KB."""
-WIDTHS: Final = ("24%", "24%", "30%", "22%")
-QUALITY: Final = 82
-LESION: Final = (220, 40, 30)
+SIDES: Final = ((200, 336), (10**9, 192))
+"""Most photos of a report, and the side of their pictures in the file, pixels: 800 photos stay under 10 MB."""
+SHOWN: Final = {336: 168, 192: 120}
+"""Side of such a picture on the page, pixels."""
+QUALITY: Final = 78
 LEAF: Final = (40, 170, 90)
-WARM: Final = (255, 190, 0)
-BAR: Final = 14
-"""Characters of the longest bar of a probability."""
+LESION: Final = (220, 40, 30)
+WIDTHS: Final = ("25%", "45%", "30%")
+SUMMARY_WIDTHS: Final = ("42%", "10%", "10%", "19%", "19%")
 LEAST: Final = 0.005
 """Probability below which a further class says nothing."""
+
+Say: TypeAlias = Callable[[str], str]
+"""English text to the reader's language."""
+Box: TypeAlias = tuple[float, float, float, float]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A diagnosed photo and its pictures as JPEG files: as it was looked at, and with what was found marked on it."""
+    """One photo in the reader's words.
 
-    diagnosis: Diagnosis
-    photo: bytes = b""
-    marked: bytes = b""
+    answer: the diagnosis, or why there is none; kind: "sick", "well", or "muted" where there is no answer; sentences:
+    what else is said of it; guesses: likeliest classes with their probabilities; diseased: percent of the leaf's area
+    where it means something; picture: a JPEG file.
+    """
 
-
-def make_entry(diagnosis: Diagnosis, found: Examination | None) -> Entry:
-    """The entry of an examined photo, or of one that could not be read."""
-    if found is None:
-        return Entry(diagnosis)
-    return Entry(diagnosis, _jpeg(found.photo), _jpeg(mark(found)))
-
-
-def mark(found: Examination) -> Array:
-    """The photo with the class map laid over it, its leaf and lesions outlined; uint8 RGB ``(side, side, 3)``."""
-    photo: Array = found.photo.astype(np.float32)
-    if found.heat is not None:
-        weight = 0.55 * np.clip(found.heat, 0, 1)[..., None]
-        photo = photo * (1 - weight) + np.array(WARM, np.float32) * weight
-    marked = np.ascontiguousarray(photo.astype(np.uint8))
-    for mask, colour in ((found.severity.leaf, LEAF), (found.severity.lesions, LESION)):
-        outlines, _ = cv2.findContours(mask.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
-        cv2.drawContours(marked, outlines, -1, colour, 1, cv2.LINE_AA)
-    return marked
+    name: str
+    answer: str
+    kind: str = "muted"
+    sentences: tuple[str, ...] = ()
+    guesses: tuple[tuple[str, float], ...] = ()
+    diseased: float | None = None
+    picture: bytes = b""
+    model: ModelIdentity = ModelIdentity()
 
 
-def render_batch(entries: Sequence[Entry], model: ModelFile, name: str) -> str:
-    """The whole page; `name` is the model's."""
-    title = "LeafClinic: diagnoses"
-    when = time.strftime("%Y-%m-%d %H:%M")
-    told = [f"{len(entries)} photos, {when}, model {name}."]
-    marks = ("In the second picture of a photo the leaf's outline is green, diseased area red, and what speaks for the "
-             f"likeliest answer is yellow. Grades are of the {SCALE} scale, 0 to 11.")  # fmt: skip
+def picture_side(photos: int) -> int:
+    """Side of the pictures of a report of so many photos, pixels."""
+    return next(side for most, side in SIDES if photos <= most)
+
+
+def draw_picture(photo: Array, leaf: Array, lesions: Array | None, side: int, box: Box = (0.0, 0.0, 1.0, 1.0)) -> bytes:
+    """A photo as JPEG with outlines of its leaf and, where they are given, of its lesions.
+
+    photo: uint8 RGB ``(height, width, 3)``; leaf and lesions: masks bool of the part `box` (y0, x0, y1, x1, shares).
+    """
+    marked = square(photo, side).copy()
+    for mask, colour in ((leaf, LEAF), (lesions, LESION)):
+        if mask is not None and mask.any():
+            outlines, _ = cv2.findContours(_placed(mask, box, side), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+            cv2.drawContours(marked, outlines, -1, colour, 1 + side // 256, cv2.LINE_AA)
+    return encode_jpeg(marked, QUALITY)
+
+
+def _placed(mask: Array, box: Box, side: int) -> Array:
+    """A mask of a part of the photo in its place in the whole, uint8 ``(side, side)``."""
+    y0, x0, y1, x1 = (round(side * share) for share in box)
+    whole = np.zeros((side, side), np.uint8)
+    size = (max(x1 - x0, 1), max(y1 - y0, 1))
+    part = cv2.resize(mask.astype(np.uint8), size, interpolation=cv2.INTER_NEAREST)
+    whole[y0 : y0 + size[1], x0 : x0 + size[0]] = part[: side - y0, : side - x0]
+    return whole
+
+
+def render_batch(entries: Sequence[Entry], remarks: Iterable[str] = (), appendix: str = "", say: Say = str) -> str:
+    """The page. remarks: sentences on all photos; appendix: HTML for its end."""
+    title = say("Diagnoses")
+    marks = say("The leaf is outlined in green; on diseased leaves, diseased areas are outlined in red.")
+    pictures = any(entry.picture for entry in entries)
+    models = Counter(entry.model for entry in entries)
+    about = say("{time}. Photos: {n}.").format(time=time.strftime("%Y-%m-%d %H:%M"), n=len(entries))
+    used = [_describe(model, many, say) for model, many in models.most_common() if model.name]
+    caution = say("This is a machine's opinion on a photo; where much depends on it, ask somebody who sees the plant.")
+    head = [say("Photo"), say("Diagnosis"), say("Likeliest classes")]
+    shown = SHOWN[picture_side(len(entries))]
+    rows = [_row(entry, shown, len(models) > 1) for entry in entries]
     return page.render_page(title, [
-        f"<h1>{escape(title)}</h1>", page.paragraphs(told, "muted"),
-        *_summary(entries), *_caution(model),
-        page.heading("Photo by photo"), page.paragraphs([marks], "muted") if any(e.marked for e in entries) else "",
-        page.table(("photo", "", "diagnosis", "likeliest"), [_row(entry) for entry in entries], (), WIDTHS),
-        page.heading("Model card"), render_card_html(model),
+        f"<h1>{escape(title)}</h1>", page.paragraphs([about, *used], "muted"), _summary(entries, say),
+        page.note(caution), page.paragraphs(remarks, "muted"),
+        page.heading(say("Photo by photo")), page.paragraphs([marks], "muted") if pictures else "",
+        page.table([escape(text) for text in head], rows, (), WIDTHS),
+        appendix,
     ])  # fmt: skip
 
 
-def _summary(entries: Sequence[Entry]) -> list[str]:
-    words = Counter("not readable" if e.diagnosis.error else e.diagnosis.verdict for e in entries)
-    doubtful = [word for word in (NOT_SURE, NO_LEAF, "not readable") if words[word]]
-    named = sum(count for word, count in words.items() if word not in doubtful)
-    shown = [(str(named), "named", f"of {len(entries)} photos")]
-    shown += [(str(words[word]), word, "") for word in doubtful]
-    classes = ", ".join(f"{readable(word)}: {count}" for word, count in words.most_common() if word not in doubtful)
-    return [page.tiles(shown), page.paragraphs([f"{classes}."], "lead") if classes else ""]
+def _summary(entries: Sequence[Entry], say: Say) -> str:
+    """One row per diagnosis, the most frequent first; what has no diagnosis comes last."""
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        found.setdefault((entry.answer, entry.kind), []).append(entry)
+    rows = []
+    for (answer, kind), those in sorted(found.items(), key=lambda pair: (pair[0][1] == "muted", -len(pair[1]))):
+        surest = [entry.guesses[0][1] for entry in those if entry.guesses and kind != "muted"]
+        diseased = [entry.diseased for entry in those if entry.diseased is not None]
+        rows.append([
+            f'<span class="{kind}">{escape(answer)}</span>', f"{len(those):,}", percent(len(those) / len(entries)),
+            escape(stated(median(surest))) if surest else "", percent(median(diseased) / 100, 0) if diseased else "",
+        ])  # fmt: skip
+    head = [say("Diagnosis"), say("Photos"), say("Share"), say("Probability (median)"), say("Leaf diseased (median)")]
+    return page.table([escape(text) for text in head], rows, (1, 2, 3, 4), SUMMARY_WIDTHS)
 
 
-def _caution(model: ModelFile) -> list[str]:
-    """How good the model was on photos never seen, lab beside field."""
-    parts = model.sections.get(TEST, {}).get("parts", ())
-    told = [f"{row['name']} {100 * row['right']:.1f} % ({page.interval(tuple(row['interval']))})" for row in parts
-            if row["name"] == "all" or "photos" in row["name"]]  # fmt: skip
-    caution = "This is a machine's opinion on a photo; where much depends on it, ask somebody who sees the plant."
-    known = f"On photos never seen this model named right: {'; '.join(told)}. " if told else ""
-    return [page.note(known + caution)]
+def _describe(model: ModelIdentity, photos: int, say: Say) -> str:
+    more = ", ".join(text for text in (model.date, model.short_hash) if text)
+    return say("Model: {name} ({more}). Photos: {n}.").format(name=model.name, more=more, n=photos)
 
 
-def _row(entry: Entry) -> list[str]:
-    found = entry.diagnosis
-    name = escape(Path(found.path).name)
-    photo = page.picture(entry.photo, SHOWN, name) if entry.photo else ""
-    marked = page.picture(entry.marked, SHOWN, f"{name}, marked") if entry.marked else ""
-    said = [f'<p><b class="{_kind(found)}">{escape(readable(found.verdict) or "not readable")}</b></p>']
-    said += [f"<p>{escape(text)}</p>" for text in (found.error, found.reason) if text]
-    said += [f'<p class="sick">{escape(text)}</p>' for text in found.notes]
-    if found.diseased is not None:
-        said.append(f"<p>{page.percent(found.diseased / 100)} of the leaf diseased<br>(grade {found.grade} of 11)</p>")
-    return [f'{photo}<br><small class="muted">{name}</small>', marked, "".join(said),
-            "".join(_guess(g) for i, g in enumerate(found.top) if not i or g.probability >= LEAST)]  # fmt: skip
+def _row(entry: Entry, shown: int, several: bool) -> list[str]:
+    """Its cells; shown: side of its picture, pixels; the model is named where there are several."""
+    name = f'<small class="muted">{escape(entry.name)}</small>'
+    photo = f"{page.picture(entry.picture, shown, entry.name)}<br>{name}" if entry.picture else name
+    said = [f'<p><b class="{entry.kind}">{escape(entry.answer)}</b></p>']
+    said += [f"<p>{escape(text)}</p>" for text in entry.sentences if text]
+    if several and entry.model.name:
+        said.append(f'<p><small class="muted">{escape(entry.model.name)} ({entry.model.short_hash})</small></p>')
+    guesses = [guess for at, guess in enumerate(entry.guesses) if not at or guess[1] >= LEAST]
+    return [photo, "".join(said), "".join(f"<p>{escape(label)} <b>{escape(stated(p))}</b></p>" for label, p in guesses)]
 
-
-def _guess(guess: Guess) -> str:
-    bar = "\u2588" * round(BAR * guess.probability) or "\u258f"
-    return (f'<p>{escape(readable(guess.label))} <b>{escape(stated(guess.probability))}</b><br>'
-            f'<small style="color:{page.GREEN}">{bar}</small></p>')  # fmt: skip
-
-
-def _kind(found: Diagnosis) -> str:
-    if found.error or found.verdict in (NOT_SURE, NO_LEAF):
-        return "muted"
-    return "well" if is_healthy(found.verdict) else "sick"
-
-
-def readable(label: str) -> str:
-    """A class name as a person reads it: ``tomato/late_blight`` is "tomato: late blight"."""
-    return label.replace("/", ": ").replace("_", " ")
-
-
-def _jpeg(rgb: Array) -> bytes:
-    return encode_jpeg(cv2.resize(rgb, (PICTURE, PICTURE), interpolation=cv2.INTER_AREA), QUALITY)

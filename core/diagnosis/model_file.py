@@ -24,6 +24,7 @@ from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
 from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 
+KIND: Final = "model"
 VERSION: Final = 1
 BEST: Final = "best.safetensors"
 """The model file's name in a run folder."""
@@ -56,6 +57,8 @@ class ModelFile:
     learned: the photos that the weights were made by, None where the file does not say.
     views: with 2 an answer is the mean over photo and mirror image (`core.diagnosis.views`), and all that the file
     tells of itself is of such answers.
+    name, date: what the model is called and the day its weights were made (`core.diagnosis.model_identity`), "" where
+    the file does not say.
     """
 
     graph: Graph
@@ -73,6 +76,8 @@ class ModelFile:
     steps: Mapping[str, Array] = field(default_factory=dict)
     learned: LearnedPhotos | None = None
     class_temperatures: tuple[float, ...] = ()
+    name: str = ""
+    date: str = ""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -145,7 +150,8 @@ def write_model(path: Path, model: ModelFile) -> None:
     if model.learned is not None:
         header[LEARNED] = {"whole": model.learned.whole}
     arrays = {**to_tensors(model.stored), **{EXTRA + name: array for name, array in _other_arrays(model).items()}}
-    write_tensor_file(path, "model", VERSION, header, arrays)
+    labels = {"name": model.name, "date": model.date}
+    write_tensor_file(path, KIND, VERSION, header, arrays, {label: text for label, text in labels.items() if text})
 
 
 def _other_arrays(model: ModelFile) -> dict[str, Array]:
@@ -166,7 +172,7 @@ def model_name(path: Path) -> str:
 def read_model(path: Path) -> ModelFile:
     """Read and check a model file or the best model of a run folder. Raises ModelFileError."""
     path = find_model(path)
-    file = read_tensor_file(path, "model", VERSION)
+    file = read_tensor_file(path, KIND, VERSION)
     try:
         return _checked(file)
     except ModelFileError as error:
@@ -211,6 +217,7 @@ def _checked(file: TensorFile) -> ModelFile:
         graph, stored.weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
         {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra,
         stored.half, views, stored.steps, learned, _read_class_temperatures(header, len(classes)),
+        file.labels.get("name", ""), file.labels.get("date", ""),
     )
 
 

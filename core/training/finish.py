@@ -13,6 +13,7 @@ from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.diagnosis import model_card
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST, ModelFile, model_name, read_model, write_model
+from core.diagnosis.model_identity import today
 from core.ops.contract import Array
 from core.percent import percent
 from core.training.events import Progress, RunJudged
@@ -44,6 +45,8 @@ def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], fig
         classes=setup.classes,
         source_side=setup.photos.cache.side,
         data_hash=setup.fingerprint,
+        name=setup.config.name,
+        date=today(),
         learned=setup.learned,
         figures={
             "epoch": float(epoch + 1), "validation_photos": float(figures.photos),

@@ -23,6 +23,7 @@ from core.data.dataset import Cancelled
 from core.device import PhotoBatch
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_file import BEST
+from core.diagnosis.model_identity import default_name
 from core.errors import LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.schedule import learning_rate
@@ -64,7 +65,9 @@ class Trainer:
     def __init__(
         self, config: RunConfig, *, resume: bool = False, overwrite: bool = False, profiled: bool = False
     ) -> None:
-        self.config = config if config.out else replace(config, out=default_folder(config))
+        self.config = replace(
+            config, out=config.out or default_folder(config), name=config.name or default_name(config.data)
+        )
         self._resume, self._overwrite, self._profiled = resume, overwrite, profiled
         self._path = Path(self.config.out)
         self._started = False

@@ -1,21 +1,28 @@
 """Settings, theme, resources, tables, results on file, the desktop entry: the small parts."""
 
+import base64
 import csv
 import json
 import re
+from dataclasses import replace
 
+import cv2
+import numpy as np
 import pytest
 from PySide6.QtCore import QByteArray, QSettings, Qt
 from PySide6.QtGui import QColor
 
 from app import desktop_entry, resources, system
 from app.cards import card_html, find_card
-from app.results_file import Batch, write_csv, write_html
+from app.mask import encode_mask
+from app.results_file import write_csv, write_html
 from app.settings import RECENT, Settings
 from app.theme import DARK, LIGHT, Theme, stylesheet
 from app.viewmodels.confusion import ConfusionModel
 from app.viewmodels.diagnosis import photo_files
 from app.viewmodels.result import Result, read_result
+from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.severity import Severity
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -116,24 +123,83 @@ def test_the_confusion_matrix_names_classes_as_the_diagnosis_does(qapp):
     assert "mango · leaf spot" in model.index(0, 1).data(tip)
 
 
+MODEL = ModelIdentity("tomato 2026-11-22", "0123456789abcdef", "2026-11-22")
+OTHER = ModelIdentity("citrus", "fedcba9876543210")
 RESULTS = [
-    Result(0, "/photos/a.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), diseased=12.0),
-    Result(1, "=cmd.jpg", True, error="The file is empty."),
-]
+    Result(0, "/photos/a.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), diseased=12.0,
+           model=MODEL),
+    Result(1, "=cmd.jpg", True, error="The file is empty.", model=OTHER),
+]  # fmt: skip
+CANCELLED = (Result(2, "/photos/cancelled.jpg", given_up=True), Result(3, "/photos/waiting.jpg"))
 
 
 def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
-    write_csv(tmp_path / "out.csv", RESULTS, Batch())
+    write_csv(tmp_path / "out.csv", RESULTS)
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text("utf-8").splitlines()))
     assert rows[0]["class1"] == "tomato/rust"
     assert float(rows[0]["probability2"]) == pytest.approx(0.1)
     assert rows[1]["path"] == "'=cmd.jpg"
     assert rows[1]["error"] == "The file is empty."
+    names = [(row["model"], row["model_hash"], row["model_date"]) for row in rows]
+    assert names == [("tomato 2026-11-22", "0123456789abcdef", "2026-11-22"), ("citrus", "fedcba9876543210", "")]
+
+
+def test_the_report_begins_with_a_table_of_what_was_found(tmp_path):
+    write_html(tmp_path / "out.html", [*RESULTS, *CANCELLED])
+    text = (tmp_path / "out.html").read_text("utf-8")
+    head, details = text.split("Photo by photo")
+    cells = re.findall(r"<td[^>]*>(?:<span[^>]*>)?([^<]*)", head)
+    assert cells[:5] == ["Tomato · rust", "1", "50.0\u00a0%", "90.0\u00a0%", "12\u00a0%"]
+    assert cells[5:7] == ["Not readable", "1"]
+    assert "a.jpg" in details
+    assert "cancelled.jpg" not in text
+    assert "waiting.jpg" not in text
+
+
+def test_a_report_names_the_model_of_every_photo(tmp_path):
+    write_html(tmp_path / "out.html", RESULTS)
+    head, details = (tmp_path / "out.html").read_text("utf-8").split("Photo by photo")
+    assert "Model: tomato 2026-11-22 (2026-11-22, 0123456789ab). Photos: 1." in head
+    assert "Model: citrus (fedcba987654). Photos: 1." in head
+    assert details.count("tomato 2026-11-22 (0123456789ab)") == details.count("citrus (fedcba987654)") == 1
+    write_html(tmp_path / "one.html", RESULTS[:1])
+    assert "tomato 2026" not in (tmp_path / "one.html").read_text("utf-8").split("Photo by photo")[1]
+
+
+def red_pixels(jpeg):
+    pixels = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR).astype(int)
+    return int(((pixels[..., 2] > 150) & (pixels[..., 1] < 110) & (pixels[..., 0] < 110)).sum())
+
+
+@pytest.mark.parametrize(("verdict", "sure", "red"), [
+    ("tomato/rust", True, True), ("tomato/healthy", True, False), ("not sure", False, False),
+])  # fmt: skip
+def test_only_diseased_leaves_have_red_outlines(tmp_path, verdict, sure, red):
+    photo = tmp_path / "grey.png"
+    photo.write_bytes(cv2.imencode(".png", np.full((64, 64, 3), 120, np.uint8))[1].tobytes())
+    leaf, lesions = np.zeros((2, 64, 64), bool)
+    leaf[8:56, 8:56] = lesions[20:40, 20:40] = True
+    whole = encode_mask(Severity(leaf, lesions), (0.0, 0.0, 1.0, 1.0))
+    result = Result(0, str(photo), True, verdict, (("tomato/rust", 0.9),), sure=sure, diseased=17.0, measured=whole)
+    write_html(tmp_path / "out.html", [result])
+    pictures = re.findall(r"base64,([^\"]+)", (tmp_path / "out.html").read_text("utf-8"))
+    assert [red_pixels(base64.b64decode(jpeg)) > 20 for jpeg in pictures] == [red]
+
+
+def test_a_report_of_many_photos_has_small_pictures(tmp_path):
+    photos = sorted(write_folder(tmp_path / "x", {"a": 1}).rglob("*.png"))
+    few, many = ([replace(RESULTS[0], path=str(photos[0]))] * n for n in (200, 201))
+    sides = []
+    for results in (few, many):
+        write_html(tmp_path / "out.html", results)
+        jpeg = re.search(r"base64,([^\"]+)", (tmp_path / "out.html").read_text("utf-8"))[1]
+        sides.append(cv2.imdecode(np.frombuffer(base64.b64decode(jpeg), np.uint8), cv2.IMREAD_COLOR).shape[0])
+    assert sides == [336, 192]
 
 
 def test_the_report_stands_alone_with_its_pictures(tmp_path):
     photo = next(write_folder(tmp_path / "x", {"a": 1}).rglob("*.png"))
-    write_html(tmp_path / "out.html", [Result(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))], Batch())
+    write_html(tmp_path / "out.html", [Result(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))])
     text = (tmp_path / "out.html").read_text("utf-8")
     assert "data:image/jpeg;base64," in text
     assert "<b>rust" not in text

@@ -17,6 +17,7 @@ from app.panels.diagnose.model_export import ModelExportDialog, photos_for
 from app.viewmodels.result import Result
 from app.viewmodels.result_line import from_line, to_line
 from app.viewmodels.writing import Writing
+from core.diagnosis.model_identity import ModelIdentity
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.gui
 SICK = Result(
     3, "/photos/leaf.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), notes=("n",),
     diseased=4.0, off_leaf=0.4, hash="0" * 64,
+    model=ModelIdentity("tomato", "0" * 64, "2026-11-22"),
 )  # fmt: skip
 
 
@@ -65,7 +67,7 @@ def test_a_line_holds_what_a_file_tells_of_a_photo():
 def test_results_are_written_by_a_process_of_their_own(kind, writing, results, qtbot, tmp_path):
     target = tmp_path / f"out.{kind}"
     said = wait_for(qtbot, writing, kind=kind, target=str(target), rows=results,
-                    batch={"model": "/m/leaves.safetensors", "judged": "Answers 97 % of the photos."})  # fmt: skip
+                    remarks=["Answers 97 % of the photos."])  # fmt: skip
     assert said == {"written": str(target), "said": []}
     data = target.read_bytes()
     if kind == "csv":
@@ -73,7 +75,7 @@ def test_results_are_written_by_a_process_of_their_own(kind, writing, results, q
         assert b",0.4000," in data
     if kind == "html":
         assert b"Answers 97" in data
-        assert data.count(b"data:image/jpeg") == 3, "no second picture where there is no leaf to outline"
+        assert data.count(b"data:image/jpeg") == 3
         assert b"lies off the leaf" in data
     if kind == "pdf":
         assert data.startswith(b"%PDF")
@@ -87,7 +89,7 @@ def test_a_report_is_printed_by_a_process_too(writing, qtbot, tmp_path):
 
 
 def test_a_folder_that_has_gone_is_told_in_a_sentence(writing, results, qtbot, tmp_path):
-    said = wait_for(qtbot, writing, kind="csv", target=str(tmp_path / "gone" / "out.csv"), rows=results, batch={})
+    said = wait_for(qtbot, writing, kind="csv", target=str(tmp_path / "gone" / "out.csv"), rows=results, remarks=[])
     assert "could not be written" in said
 
 
@@ -101,7 +103,7 @@ def test_what_was_there_stays_when_it_is_given_up(writing, results, qtbot, tmp_p
     target.write_text("before")
     told = []
     writing.progress.connect(lambda done, total: told.append(done))
-    writing.start("pdf", str(target), results * 50, batch={})
+    writing.start("pdf", str(target), results * 50, remarks=[])
     qtbot.waitUntil(lambda: bool(told), timeout=60_000)
     writing.cancel()
     assert not writing.working

@@ -19,6 +19,7 @@ import pytest
 
 from core.diagnose import find_photos
 from core.diagnosis.model_file import read_model, write_model
+from core.diagnosis.model_identity import read_identity
 from core.errors import EXIT_WRONG_INPUT, DataError
 from core.training.checkpoint import read_checkpoint
 from tests.helpers.commands import ROOT, SMALL, call, environment
@@ -100,6 +101,12 @@ def test_evaluate_takes_one_split_of_a_manifest_and_filters_rows(trained, photos
     assert [c["photos"] for c in json.loads(green.stdout)["per_class"]] == [0, 12, 0], green.stderr
 
 
+def read_name(run):
+    """Name and hash of the run's model."""
+    found = read_identity(run)
+    return found.name, found.hash
+
+
 def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, photos, cache, tmp_path):
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"")
@@ -112,6 +119,9 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
     assert len(good["top"]) == 3
     assert sum(g["probability"] for g in good["top"]) == pytest.approx(1)
     assert good["milliseconds"] > 0
+    name, digest = read_name(trained[0])
+    assert (good["model"], good["model_hash"]) == (name, digest)
+    assert name.endswith(good["model_date"])
     assert bad == {"path": str(broken), "error": "The file is empty."}
 
 
@@ -120,6 +130,7 @@ def test_diagnose_walks_folders_and_writes_tables_and_text(trained, photos, cach
     rows = list(csv.DictReader(io.StringIO(table.stdout)))
     assert len(rows) == 36
     assert sum(row["verdict"] == Path(row["path"]).parent.name for row in rows) > 33
+    assert {(row["model"], row["model_hash"]) for row in rows} == {read_name(trained[0])}
     text = call("core.diagnose", trained[0], photos / "grey" / "001.png", cache=cache)
     assert "001.png: grey " in text.stdout
 
@@ -170,7 +181,7 @@ def test_diagnose_writes_a_page_of_its_own(trained, photos, cache, tmp_path):
     done = call("core.diagnose", trained[0], photos / "green" / "000.png", "--report", page, "--json", cache=cache)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "green"
-    assert page.read_text("utf-8").count("data:image/jpeg;base64") == 2
+    assert page.read_text("utf-8").count("data:image/jpeg;base64") == 1
 
 
 def test_diagnose_answers_for_photos_of_formats_it_does_not_read(trained, photos, cache, tmp_path):

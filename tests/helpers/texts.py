@@ -6,15 +6,15 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FUNCTIONS = {"tr": 1, "count": 3}
+FUNCTIONS = {"tr": 1, "count": 3, "say": 1}
 """Functions whose literal arguments are texts, and how many of them."""
 ERRORS = {"DataError", "PhotoError", "StorageError", "ModelFileError", "InputError", "Finding"}
 
 
 def written_texts() -> set[str]:
-    """Literal arguments of `tr` and `count` in app/."""
+    """Literal arguments of `tr` and `count` in app/, and of `say`, by which core asks for a text of the window."""
     found = set()
-    for path in (ROOT / "app").rglob("*.py"):
+    for path in (*(ROOT / "app").rglob("*.py"), *(ROOT / "core").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
                 for argument in node.args[: FUNCTIONS[node.func.id]]:

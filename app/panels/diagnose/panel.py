@@ -246,8 +246,7 @@ class DiagnosePanel(QWidget):
     def _export(self, kind: str, title: str, kinds: str) -> None:
         chosen, _ = QFileDialog.getSaveFileName(self, title, f"diagnoses.{kind}", kinds)
         if chosen:
-            batch = {"model": self._model.model_path, "judged": self.coverage.said.text()}
-            self._writing.start(kind, chosen, self.shown_results(), batch=batch)
+            self._writing.start(kind, chosen, self.shown_results(), remarks=[self.coverage.said.text()])
 
     def _on_export_csv(self) -> None:
         self._export("csv", tr("Export results"), "CSV (*.csv)")

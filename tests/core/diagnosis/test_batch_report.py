@@ -9,15 +9,19 @@ import cv2
 import numpy as np
 import pytest
 
-from core.data.synthetic import encode_jpeg
-from core.diagnosis.batch_report import Entry, make_entry, mark, render_batch
+from core.diagnosis.batch_report import draw_picture, render_batch
 from core.diagnosis.examination import Examination
+from core.diagnosis.examined_entry import make_entry, remarks
+from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import Diagnosis, Guess
 from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import NOT_SURE, Verdict
 from core.models import build, initial_weights
 from tests.helpers.browser import look_at
+
+NAMED = ModelIdentity("beans", "0123456789abcdef", "2026-11-22")
 
 
 @pytest.fixture(scope="module")
@@ -49,43 +53,54 @@ def found():
 def entries(found):
     sure = Diagnosis("a/<one>.jpg", "bean/bean_rust", found.top, diseased=6.25, grade=3, notes=("60% lies off.",))
     unsure = replace(sure, path="two.jpg", verdict=NOT_SURE, reason="It may be either.", diseased=None, grade=None)
-    return [make_entry(sure, found), make_entry(unsure, found), Entry(Diagnosis("bad.jpg", error="It is empty."))]
+    cases = ((sure, found), (unsure, found), (Diagnosis("bad.jpg", error="It is empty."), None))
+    return [make_entry(diagnosis, examined, NAMED, 336) for diagnosis, examined in cases]
 
 
 def test_the_page_says_all_of_every_photo(entries, model):
-    page = render_batch(entries, model, "leaves.safetensors")
-    assert re.search(r"bean rust.{0,40}: 1\.", page), "photos without a name are not counted among the classes"
-    for words in ("3 photos", "leaves.safetensors", "bean: bean rust", "90.0", "6.2", "grade 3 of 11", "60% lies off.",
-                  "It may be either.", "not readable", "It is empty.", "&lt;one&gt;.jpg", "field photos 70.0\u00a0%",
-                  "Model card"):
+    page = render_batch(entries, remarks(model), render_card_html(model))
+    for words in ("Photos: 3.", "Model: beans (2026-11-22, 0123456789ab). Photos: 3.", "bean: bean rust", "90.0", "6.2",
+                  "Grade 3 of 11", "60% lies off.", "It may be either.", "not readable", "It is empty.",
+                  "&lt;one&gt;.jpg", "field photos 70.0\u00a0%", "How good it is"):
         assert words in page
     assert "bean 95.0 %" not in page  # crops stand in the card; beside the whole only lab and field
     assert "bean: healthy" not in page  # a thousandth says nothing
 
 
-def test_what_was_found_is_marked_on_the_photo(found):
-    marked = mark(found).astype(int)
-    assert marked[5, 30].tolist() == [90, 90, 90]
-    assert marked[20, 25, 0] > marked[20, 25, 1] + 100  # lesions are outlined red
-    assert marked[10, 30, 1] > marked[10, 30, 0] + 60  # the leaf green
-    assert marked[60, 60, 0] > marked[60, 60, 2] + 60  # and what speaks for the answer is yellow
+def test_the_page_begins_with_a_table(entries):
+    page = render_batch(entries)
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page.split("Photo by photo")[0])
+    cells = [re.sub(r"<[^>]+>", " ", row).split() for row in rows[:4]]
+    assert [row[0] for row in cells] == ["Diagnosis", "bean:", "not", "not"], "without a diagnosis at the end"
+    assert cells[1] == ["bean:", "bean", "rust", "1", "33.3", "%", "90.0", "%", "6", "%"]
+
+
+def test_what_was_found_is_outlined_on_the_photo(found):
+    leaf, lesions = found.severity.leaf, found.severity.lesions
+    for shown in (lesions, None):
+        picture = draw_picture(found.photo, leaf, shown, 64)
+        pixels = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR).astype(int)  # BGR
+        assert abs(pixels[4, 30] - 90).max() < 12
+        assert pixels[10, 30, 1] > pixels[10, 30, 2] + 20  # the leaf green
+        assert (pixels[20, 25, 2] > pixels[20, 25, 1] + 40) == (shown is not None)  # lesions red
+
+
+def test_a_mask_of_a_part_lies_in_its_place(found):
+    picture = draw_picture(found.photo, np.ones((8, 8), bool), None, 64, (0.5, 0.5, 1.0, 1.0))
+    pixels = cv2.imdecode(np.frombuffer(picture, np.uint8), cv2.IMREAD_COLOR).astype(int)
+    green = (pixels[..., 1] - pixels[..., 2] > 20).nonzero()
+    assert (green[0].min(), green[1].min()) == pytest.approx((32, 32), abs=2)
 
 
 @pytest.mark.thorough
-def test_a_browser_without_network_shows_it_whole(entries, model, tmp_path):
+def test_a_browser_without_network_shows_it_whole(entries, tmp_path):
     page = tmp_path / "page.html"
-    page.write_text(render_batch(entries, model, "leaves.safetensors"), "utf-8")
+    page.write_text(render_batch(entries), "utf-8")
     dom, shot = look_at(page, tmp_path)
     assert "It may be either." in dom
-    assert dom.count("<img") == 4
+    assert dom.count("<img") == 2
     outside = re.findall(r"""(?:src|href)=["'](?!data:)|url\(|@import|<script""", dom)
     assert outside == []
     pixels = cv2.imread(str(shot))
     assert pixels.shape == (1600, 1100, 3)
     assert (np.abs(pixels.astype(int) - 90).max(axis=2) < 12).sum() > 5000  # the photos are there
-
-
-def test_pictures_are_jpeg_files(found):
-    entry = make_entry(Diagnosis("x"), found)
-    assert entry.photo[:2] == encode_jpeg(found.photo, 80)[:2] == b"\xff\xd8"
-    assert entry.photo != entry.marked

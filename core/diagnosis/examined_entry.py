@@ -1,0 +1,51 @@
+"""What a report says of an examined photo, in English; the window words its entries itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.diagnosis import page
+from core.diagnosis.batch_report import Entry, draw_picture
+from core.diagnosis.examination import Examination
+from core.diagnosis.model_card import TEST
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.prediction import Diagnosis
+from core.diagnosis.severity import SCALE
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, is_healthy
+from core.percent import percent
+
+
+def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdentity, side: int) -> Entry:
+    """The entry of an examined photo, or of one that could not be read; `side` of its picture in pixels."""
+    name = Path(found.path).name
+    if examined is None:
+        return Entry(name, "not readable", sentences=(found.error,), model=model)
+    kind = "muted" if found.verdict in (NOT_SURE, NO_LEAF) else "well" if is_healthy(found.verdict) else "sick"
+    severity = examined.severity
+    picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side)
+    guesses = tuple((readable(guess.label), guess.probability) for guess in found.top)
+    sentences = (found.reason, *found.notes, *_amount(found, kind))
+    return Entry(name, readable(found.verdict), kind, sentences, guesses,
+                 found.diseased if kind == "sick" else None, picture, model)  # fmt: skip
+
+
+def _amount(found: Diagnosis, kind: str) -> Iterator[str]:
+    if kind == "sick" and found.diseased is not None:
+        share = percent(found.diseased / 100)
+        yield f"About {share} of the leaf's area looks diseased. Grade {found.grade} of 11 ({SCALE})."
+
+
+def remarks(model: ModelFile) -> Iterator[str]:
+    """How good the model was on photos never seen, lab beside field."""
+    parts = model.sections.get(TEST, {}).get("parts", ())
+    told = [f"{row['name']} {percent(row['right'])} ({page.interval(tuple(row['interval']))})" for row in parts
+            if row["name"] == "all" or "photos" in row["name"]]  # fmt: skip
+    if told:
+        yield f"On photos it had never seen, this model was right on: {'; '.join(told)}."
+
+
+def readable(label: str) -> str:
+    """A class name as a person reads it: ``tomato/late_blight`` is "tomato: late blight"."""
+    return label.replace("/", ": ").replace("_", " ")

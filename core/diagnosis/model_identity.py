@@ -1,0 +1,78 @@
+"""Which model gave an answer: its name, the hash of its contents and the day it was made.
+
+The hash is the checksum of the model file (`core.tensor_file`): it changes with every weight, class and threshold, and
+stays when the model is renamed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from core.diagnosis.model_file import BEST, KIND, VERSION, find_model
+from core.errors import InputError
+from core.tensor_file import read_metadata, write_labels
+
+LONGEST_NAME: Final = 80
+"""Characters of a model's name."""
+SHOWN: Final = 12
+"""Hexadecimal digits of a hash that are shown: two of a million models share them with a probability of 0.2 %."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """name: as the file says, else that of the file or its run; hash: SHA-256 as 64 hexadecimal digits; date: the day
+    the weights were made, as 2026-11-22, "" where the file does not say."""
+
+    name: str = ""
+    hash: str = ""
+    date: str = ""
+
+    @property
+    def short_hash(self) -> str:
+        return self.hash[:SHOWN]
+
+
+def read_identity(path: Path) -> ModelIdentity:
+    """Of a model file, or of the best model of a run folder. Raises ModelFileError."""
+    path = find_model(path)
+    metadata = read_metadata(path, KIND, VERSION)
+    name, date = (_printable(metadata.get(label, "")) for label in ("name", "date"))
+    return ModelIdentity(name or unnamed(path), metadata.get("checksum", ""), date)
+
+
+def unnamed(path: Path) -> str:
+    """What a model is called whose file does not say: as its run, or as the file."""
+    return path.absolute().parent.name if path.name == BEST else path.stem
+
+
+def rename_model(path: Path, name: str) -> None:
+    """Write a name into a model file. Raises InputError, ModelFileError and StorageError."""
+    if not name.strip():
+        raise InputError("A model needs a name.")
+    write_labels(path, KIND, VERSION, {"name": _printable(name.strip())})
+
+
+def default_name(data: str) -> str:
+    """The name of a model that was given none: its photos' folder and the day."""
+    path = Path(data)
+    folder = path.parent.name if path.is_file() else path.name
+    return _printable(f"{folder[: LONGEST_NAME - 11]} {today()}").strip()
+
+
+def _printable(text: str) -> str:
+    """What may stand on one line of a terminal or a table; a file from elsewhere may hold anything."""
+    return "".join(c for c in text[:LONGEST_NAME] if c.isprintable())
+
+
+def today() -> str:
+    return time.strftime("%Y-%m-%d")
+
+
+def as_fields(model: ModelIdentity) -> Mapping[str, str]:
+    """The columns of a table and the fields of JSON that name a model."""
+    return {"model": model.name, "model_hash": model.hash, "model_date": model.date}

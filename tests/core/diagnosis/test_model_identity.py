@@ -1,0 +1,85 @@
+"""A model has a name, a hash and a date; a new name changes nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_identity import LONGEST_NAME, default_name, read_identity, rename_model
+from core.errors import InputError, ModelFileError
+from core.models import build, initial_weights
+
+
+@pytest.fixture(scope="module")
+def model():
+    graph = build("cnn", 2, 32)
+    return ModelFile(graph, initial_weights(graph, 0), ("a", "b"), 32, name="leaves", date="2026-11-22")
+
+
+@pytest.fixture
+def path(model, tmp_path):
+    write_model(tmp_path / "model.safetensors", model)
+    return tmp_path / "model.safetensors"
+
+
+def test_a_file_says_name_hash_and_date(path):
+    found = read_identity(path)
+    assert (found.name, found.date, len(found.hash)) == ("leaves", "2026-11-22", 64)
+    assert found.hash.startswith(found.short_hash)
+    assert (read_model(path).name, read_model(path).date) == ("leaves", "2026-11-22")
+
+
+def test_a_model_is_renamed_and_nothing_else_changes(path):
+    before, weights = read_identity(path), read_model(path).weights
+    rename_model(path, "  Lá cà chua  ")
+    assert read_identity(path) == replace(before, name="Lá cà chua")
+    assert all(np.array_equal(array, weights[name]) for name, array in read_model(path).weights.items())
+    once = hashlib.sha256(path.read_bytes()).hexdigest()
+    rename_model(path, "Lá cà chua")
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == once
+
+
+def test_other_weights_have_another_hash(path, model):
+    first = read_identity(path).hash
+    write_model(path, replace(model, temperature=1.5))
+    assert read_identity(path).hash != first
+
+
+def test_a_file_without_a_name_is_called_as_its_run_or_itself(model, tmp_path):
+    run = tmp_path / "20261122-tomato"
+    run.mkdir()
+    for file in (tmp_path / "mine.safetensors", run / "best.safetensors"):
+        write_model(file, replace(model, name="", date=""))
+    assert read_identity(tmp_path / "mine.safetensors").name == "mine"
+    assert read_identity(run).name == "20261122-tomato"
+    assert read_identity(run).date == ""
+
+
+def test_a_name_from_elsewhere_stays_on_one_line(path, model):
+    write_model(path, replace(model, name="a\x1b[2J\nb" + "c" * 500))
+    assert read_identity(path).name == ("a[2Jb" + "c" * 500)[: LONGEST_NAME - 2]
+
+
+def test_no_name_is_refused(path):
+    with pytest.raises(InputError):
+        rename_model(path, "  ")
+    assert read_identity(path).name == "leaves"
+
+
+def test_what_is_no_model_has_no_identity(tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ModelFileError):
+        read_identity(tmp_path / "x.safetensors")
+
+
+def test_the_default_name_is_that_of_the_photos_and_the_day(tmp_path):
+    (tmp_path / "tomato").mkdir()
+    manifest = tmp_path / "tomato" / "manifest.csv"
+    manifest.write_text("path,label\n")
+    day = time.strftime("%Y-%m-%d")
+    assert default_name(str(tmp_path / "tomato")) == default_name(str(manifest)) == f"tomato {day}"
