@@ -13,9 +13,9 @@ from typing import Any
 
 from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.lowering import convolution, packing
-from core.gpu.lowering.hopper import point_launches
-from core.gpu.lowering.launch import Launch, Tensor, blocks_of
+from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.writers import convolution, packing
+from core.gpu.writers.hopper import point_launches
 from core.models.table import build
 from core.ops.window import POINT
 
@@ -142,7 +142,7 @@ def merged(
 ) -> list[dict[str, Any]]:
     """The table with these rows; each comes with what the common kernels took in the same run, in microseconds.
 
-    `core.gpu.lowering.tiles` compares rows that were measured in different runs. Where that would decide otherwise
+    `core.gpu.writers.tiles` compares rows that were measured in different runs. Where that would decide otherwise
     than this run, the common kernels' rows are scaled to what this run measured.
     """
     found = {_key(row): dict(row) for row in table}

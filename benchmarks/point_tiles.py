@@ -4,7 +4,7 @@
 
 A candidate's results are held against float64 at the layer's own size, then it is timed by turns with the kernels that
 the plan takes without the copy engine. Arrays of large batches are three sets in turn, so that none is found in the
-cache. With --write the best enter the table of tiles (`core/gpu/lowering/tiles.json`), which alone decides what a
+cache. With --write the best enter the table of tiles (`core/gpu/writers/tiles.json`), which alone decides what a
 plan takes.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-import core.gpu.lowering
+import core.gpu.writers
 from benchmarks.clock import Clock
 from benchmarks.point_cases import (
     DIRECTIONS,
@@ -40,10 +40,10 @@ from core.gpu.driver.device import Device, open_device
 from core.gpu.driver.hosted import stream_address
 from core.gpu.kernels.hopper import point_boxes, point_gradients
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.lowering.hopper import point_launches
-from core.gpu.lowering.launch import Launch
+from core.gpu.launch import Launch
+from core.gpu.writers.hopper import point_launches
 
-TABLE = Path(core.gpu.lowering.__file__).with_name("tiles.json")
+TABLE = Path(core.gpu.writers.__file__).with_name("tiles.json")
 COPY_RATE = 4.3e12
 """Bytes a second of a copy on an H200."""
 CACHE = 50 << 20

@@ -6,6 +6,7 @@
     leafclinic lab ladder [--ops batch_norm adam]       every kernel of an op, held against float64 and timed
     leafclinic lab roofline --model squeezenet1_1       where the time of a training step goes
     leafclinic lab sweep                                photos per second over batch and photo sizes
+    leafclinic lab explain --model squeezenet1_1        which kernel each step runs on a GPU, and why
     leafclinic lab mnist learn | predict | unpack       digits by presets, photographed ones, and as photo folders
 """
 
@@ -30,6 +31,7 @@ from core.laboratory import studies, yardstick
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
+from core.laboratory.explained import explain_plan
 from core.laboratory.ladder import CASES, UPDATES, climb, rungs
 from core.laboratory.mnist import RECIPES, certainty, learn, predict
 from core.laboratory.options import make_parser
@@ -262,6 +264,17 @@ def _save(arguments: argparse.Namespace, figures: Any, draw: Any) -> None:
         save_png(draw(), arguments.png)
 
 
+def run_explain(arguments: argparse.Namespace) -> None:
+    explained, seconds = explain_plan(arguments), 0.0
+    for one in explained:
+        print(f"\n{' + '.join(one.steps)}, {one.direction}")
+        for row in one.considered:
+            cost = row.reason or f"{row.microseconds:10.1f} us, {row.source}"
+            print(f"  {'->' if row.candidate.name == one.chosen else '  '} {row.candidate.name:16} {cost}")
+            seconds += row.microseconds if row.candidate.name == one.chosen else 0.0
+    print(f"\n{seconds:.1f} us in all")
+
+
 COMMANDS: Final = {
     "conv": run_conv,
     "matmul": run_matmul,
@@ -269,6 +282,7 @@ COMMANDS: Final = {
     "ladder": run_ladder,
     "roofline": run_roofline,
     "sweep": run_sweep,
+    "explain": run_explain,
     "mnist": run_mnist,
 }
 

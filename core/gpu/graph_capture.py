@@ -11,7 +11,7 @@ from typing import Any, final
 
 from core.gpu.compilation.cuda import driver
 from core.gpu.driver.device import check
-from core.gpu.lowering.launch import Launch, windows_of
+from core.gpu.launch import Launch, windows_of
 
 
 @final

@@ -18,25 +18,24 @@ from core.gpu.compilation.hopper import CAPABILITY as HOPPER
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned, copy_out
 from core.gpu.fitting import fits, require_room
+from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Event, Graph, record_lanes
-from core.gpu.lowering.control import GROUNDS
-from core.gpu.lowering.frame import Frame, Places
-from core.gpu.lowering.launch import Launch
-from core.gpu.lowering.launch_lists import write_lists
-from core.gpu.lowering.update_steps import roles_of
-from core.gpu.lowering.walk import keep_all, walk
+from core.gpu.launch import Launch
+from core.gpu.launch_lists import write_lists
+from core.gpu.lowering import keep_all, walk
+from core.gpu.select import LEVELS
 from core.gpu.sizes import block_sizes, count_memory
 from core.gpu.staging import Staging
 from core.gpu.timing import time_launches
 from core.gpu.verify import verify_program
+from core.gpu.writers.control import GROUNDS
+from core.gpu.writers.update_steps import roles_of
 from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode
 from core.ops.photo import Backgrounds
 from core.ops.update import moments, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
-
-ALGORITHMS = ("auto", "tensor_core", "fused")
 
 
 @final
@@ -48,11 +47,9 @@ class CudaPlan(Plan):
         optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (), seed: int = 0,
         verify: bool = False,
     ) -> None:  # fmt: skip
-        if algorithm not in ALGORITHMS:
-            raise KernelUnavailable(
-                f"A whole network runs with the fast kernels only, not {algorithm!r}: use --algorithm auto. "
-                "The other kernels can be run and timed in the laboratory."
-            )
+        if algorithm not in LEVELS:
+            raise KernelUnavailable(f"There is no algorithm {algorithm!r}. Choose one of {', '.join(LEVELS)}.")
+        self._algorithm = algorithm
         self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
         self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
         self.program = lower(graph, training, outputs)
@@ -99,7 +96,7 @@ class CudaPlan(Plan):
         d = self._device
         return Frame(
             self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared, self._verify,
-            d.capability == HOPPER, frozenset(self._kept_buffers()), d.capability < turing.FIRST_AFTER,
+            d.capability == HOPPER, frozenset(self._kept_buffers()), d.capability < turing.FIRST_AFTER, self._algorithm,
         )  # fmt: skip
 
     def _kept_buffers(self) -> list[str]:

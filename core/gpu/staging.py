@@ -14,7 +14,7 @@ from core.device import STREAM_BUFFERS, PhotoBatch
 from core.errors import InputError
 from core.gpu.driver.memory import Block, Pinned, copy_in
 from core.gpu.graph_capture import Event
-from core.gpu.lowering.control import Control
+from core.gpu.writers.control import Control
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds, background_problem
 

@@ -19,19 +19,19 @@ from core.gpu.kernels.ladder import (
     dense_warp,
     depthwise,
     depthwise_filters,
-    dropout,
-    elementwise,
     matmul,
     matmul_copy_engine,
     matmul_hopper,
     matmul_narrow,
     matmul_tensor_core,
     matmul_warp,
-    pool,
     softmax,
     update,
 )
 from core.gpu.kernels.ladder.conv2d import refuse_fused
+from core.gpu.ops.elementwise import naive as elementwise
+from core.gpu.ops.elementwise import naive_dropout as dropout
+from core.gpu.ops.pool import naive as pool
 from core.gpu.rows import cublas, fast_rows
 from core.ops.registry import Kernel, Refusal, Table, Tolerance
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from core.device import KernelTime
 from core.gpu.driver.device import Device
 from core.gpu.graph_capture import Event
-from core.gpu.lowering.launch import Launch
+from core.gpu.launch import Launch
 
 MATRIX_RATE: Final = {8: 2048, 9: 4096, 10: 8192, 12: 2048}
 """bf16 operations a clock and multiprocessor on the tensor cores, by major compute capability (vendor's tables)."""

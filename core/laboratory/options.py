@@ -12,7 +12,7 @@ from core.errors import EXIT_CODES
 from core.laboratory.ladder import CASES, UPDATES
 from core.laboratory.mnist import RECIPES
 from core.models.table import MODELS
-from core.plan import DEVICES
+from core.plan import DEVICES, PRECISIONS
 
 AddCommand: TypeAlias = Callable[..., argparse.ArgumentParser]
 
@@ -104,7 +104,30 @@ def add_networks(command: AddCommand) -> None:
         made.add_argument("--batch", type=read_whole, default=batches, metavar="N",
                           help=f"photos at a time; default: {' '.join(map(str, batches))}", **several)
         made.add_argument("--image-size", type=read_whole, default=[224], metavar="PX", help="default: 224", **several)
+    add_explain(command("explain", "why each step of a plan runs the kernel that it runs",
+                        "Every candidate, the reason against it or its cost in microseconds; needs no GPU.",
+                        "cuda", figures=False))
     sweep.add_argument("--training", action="store_true", help="training steps instead of predictions")
+
+
+def add_explain(explain: argparse.ArgumentParser) -> None:
+    explain.add_argument("--model", default="squeezenet1_1", choices=sorted(MODELS), metavar="NAME",
+                         help=f"one of {', '.join(MODELS)}")
+    explain.add_argument("--batch", type=read_whole, default=32, metavar="N", help="photos at a time; default: 32")
+    explain.add_argument("--image-size", type=read_whole, default=224, metavar="PX", help="default: 224")
+    explain.add_argument("--precision", choices=PRECISIONS, default="mixed", help="default: mixed")
+    explain.add_argument("--capability", type=read_capability, metavar="MAJOR.MINOR", default=(9, 0),
+                         help="compute capability of the GPU: 7.5, 8.0, 8.6, 9.0 ...; default: 9.0")
+    explain.add_argument("--algorithm", default="auto", metavar="LEVEL", help="as that of core.train; default: auto")
+    explain.add_argument("--training", action="store_true", help="a training step instead of a prediction")
+
+
+def read_capability(text: str) -> tuple[int, int]:
+    """A compute capability such as "8.6". Raises ArgumentTypeError."""
+    major, dot, minor = text.partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a compute capability such as 8.6")
+    return int(major), int(minor)
 
 
 def add_digits(command: AddCommand) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import core.gpu.lowering
+import core.gpu.writers
 from benchmarks import point_cases
 from benchmarks.point_cases import Layer, by_boxes, by_common, candidates, layers, merged, row_of
 from core.gpu.kernels.parts.tile import Tile
 
 BATCHES = (1, 32, 256)
-TABLE = json.loads(Path(core.gpu.lowering.__file__).with_name("tiles.json").read_text(encoding="utf-8"))
+TABLE = json.loads(Path(core.gpu.writers.__file__).with_name("tiles.json").read_text(encoding="utf-8"))
 NOWHERE = dict.fromkeys(("x", "y", "dx", "weight", "bias", "partial"), 0)
 
 

@@ -37,7 +37,7 @@ def test_kernels_of_both_devices_lie_in_it(tmp_path):
     code = """
 from core.cpu.level import cache_folder
 from core.gpu.compilation.compiler import Recipe, _path
-print(cache_folder(), _path(Recipe("passes.pool_fast", "make", (), (), 32), (9, 0)), sep="\\n")
+print(cache_folder(), _path(Recipe("ops.pool.max_pool", "make", (), (), 32), (9, 0)), sep="\\n")
 """
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={"XDG_CACHE_HOME": str(tmp_path), "PATH": ""},

@@ -198,7 +198,7 @@ class Machine:
         )  # fmt: skip
 
     def run(self, launch):
-        """Everything of one `core.gpu.lowering.launch.Launch`."""
+        """Everything of one `core.gpu.launch.Launch`."""
         kernel = self._adapt(launch.recipe.function())
         kinds = [_caster(getattr(numba_types, k)) for k in launch.recipe.kinds]
         values = [cast(v) for cast, v in zip(kinds, launch.values, strict=True)]

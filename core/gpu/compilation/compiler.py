@@ -31,14 +31,18 @@ ALONE: Final = 3
 """So few kernels are compiled in this process: starting another costs a second."""
 
 
+FAMILIES: Final = ("ops", "sm90", "latency", "ptx")
+"""Folders of `core.gpu` with device code, beside `kernels`."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How to make one kernel: ``getattr(module, factory)(*arguments)``, or the function itself without arguments.
 
-    `module` counts from `core.gpu.kernels`: "passes.pool_fast"; `kinds` are the kernel's argument types by name;
-    bounds are threads a block and blocks a multiprocessor. `early`: the kernel may start before the one in front of it
-    has ended (`core.gpu.compilation.early`).
+    `module` counts from `core.gpu` ("ops.pool.max_pool") or from `core.gpu.kernels`; `kinds` are the kernel's argument
+    types by name; bounds are threads a block and blocks a multiprocessor. `early`: the kernel may start before the one
+    in front of it has ended (`core.gpu.compilation.early`).
     """
 
     module: str
@@ -50,7 +54,8 @@ class Recipe:
     early: bool = False
 
     def function(self) -> Any:
-        made = getattr(importlib.import_module(f"core.gpu.kernels.{self.module}"), self.factory)
+        folder = "core.gpu" if self.module.split(".")[0] in FAMILIES else "core.gpu.kernels"
+        made = getattr(importlib.import_module(f"{folder}.{self.module}"), self.factory)
         return made(*self.arguments) if self.arguments else made
 
 
@@ -125,7 +130,8 @@ def _path(recipe: Recipe, capability: Capability) -> Path:
 def _source_hash() -> str:
     """Of all that the PTX of kernels follows from: they use each other's device functions."""
     here = Path(__file__).parent
-    files = [*sorted(here.glob("*.py")), *sorted((here.parent / "kernels").rglob("*.py"))]
+    folders = [here.parent / name for name in ("kernels", *FAMILIES)]
+    files = [*sorted(here.glob("*.py")), *(f for folder in folders for f in sorted(folder.rglob("*.py")))]
     text = b"".join(f.read_bytes() for f in files)
     return hashlib.sha256(text + version("numba-cuda").encode()).hexdigest()
 

@@ -6,11 +6,11 @@ from typing import Final
 
 from core.errors import KernelUnavailable
 from core.gpu.driver.hosted import hosted
-from core.gpu.lowering import convolution
-from core.gpu.lowering.forward_steps import halo_forward, plain_forward, window_of
-from core.gpu.lowering.frame import Frame
+from core.gpu.frame import Frame
 from core.gpu.rows import single_step, update_row
 from core.gpu.rows.single_step import Write
+from core.gpu.writers import convolution
+from core.gpu.writers.forward_steps import halo_forward, plain_forward, window_of
 from core.ops.registry import Kernel, Tolerance
 from core.ops.update import OPTIMIZERS
 from core.ops.window import read_window

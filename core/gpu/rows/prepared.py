@@ -11,7 +11,7 @@ from core.gpu.compilation.cuda import driver
 from core.gpu.driver.device import Device, check, open_device
 from core.gpu.driver.hosted import stream_address
 from core.gpu.driver.memory import Block
-from core.gpu.lowering.launch import Launch
+from core.gpu.launch import Launch
 from core.ops.contract import Array
 
 Allocate: TypeAlias = Callable[[Mapping[str, int], Mapping[str, Array]], dict[str, int]]

@@ -16,17 +16,16 @@ from core.errors import KernelUnavailable
 from core.gpu.compilation import turing
 from core.gpu.driver.device import Device
 from core.gpu.driver.hosted import Arrays, Launcher
+from core.gpu.frame import Frame, Places
+from core.gpu.gradients import Backward
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.kernels.passes import layout_fast
-from core.gpu.lowering import control, norm_steps
-from core.gpu.lowering.backward_steps import write_backward
-from core.gpu.lowering.forward_steps import write_forward
-from core.gpu.lowering.frame import Frame, Places
-from core.gpu.lowering.gradient_walk import Backward
-from core.gpu.lowering.launch import Launch, blocks_of
-from core.gpu.lowering.plain_launches import THREADS, head_launch, simple_launch
-from core.gpu.lowering.update_steps import pack_launch
+from core.gpu.launch import THREADS, Launch, blocks_of
+from core.gpu.lowering import write_step, write_step_gradients
 from core.gpu.rows.prepared import Allocate, Copy, Prepared, Work, address_of
+from core.gpu.writers import control, norm_steps
+from core.gpu.writers.plain_launches import head_launch, simple_launch
+from core.gpu.writers.update_steps import pack_launch
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Array, Mode, volume
 from core.ops.registry import Case, Refusal
@@ -71,20 +70,20 @@ def lower_case(case: Case, mode: Mode) -> tuple[Program, ParameterLayout]:
 
 def forward(frame: Frame, step: Step) -> None:
     """As the plan does it."""
-    write_forward(frame, step, None)
+    write_step(frame, step)
 
 
 def backward_input(frame: Frame, step: Step) -> None:
     """Gradients of the inputs; a max pool runs forward first, which leaves the winners' places."""
     if step.op == "max_pool":
-        write_forward(frame, step, None)
+        write_step(frame, step)
     elif step.op == "batch_norm":
         _keep_statistics(frame, step)
-    walk = Backward(frame, False)
-    walk.wanted = frozenset(value.buffer for value in step.inputs)
-    frozen, frame.frozen = frame.frozen, frozenset(f"{NODE}.{p.role}" for p in step.parameters)
-    write_backward(walk, step)
-    frame.frozen = frozen
+    before = frame.wanted, frame.frozen
+    frame.wanted = frozenset(value.buffer for value in step.inputs)
+    frame.frozen = frozenset(f"{NODE}.{p.role}" for p in step.parameters)
+    write_step_gradients(Backward(frame, False), step)
+    frame.wanted, frame.frozen = before
 
 
 def backward_weight(frame: Frame, step: Step) -> None:
@@ -93,7 +92,7 @@ def backward_weight(frame: Frame, step: Step) -> None:
         if step.attributes["frozen"]:
             raise KernelUnavailable("A frozen batch norm learns nothing.")
         _keep_statistics(frame, step)
-    write_backward(Backward(frame, False), step)
+    write_step_gradients(Backward(frame, False), step)
 
 
 def _keep_statistics(frame: Frame, step: Step) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.gpu.lowering import pointwise_steps
-from core.gpu.lowering.frame import Frame, Places
-from core.gpu.lowering.walk import keep_all, walk
+from core.gpu.frame import Frame, Places
+from core.gpu.lowering import keep_all, walk
+from core.gpu.writers import pointwise_steps
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.table import OPS

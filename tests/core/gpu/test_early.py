@@ -9,7 +9,7 @@ import pytest
 
 from core.gpu.compilation import early
 from core.gpu.compilation.compiler import compile_kernel
-from core.gpu.lowering.launch_lists import early_launches
+from core.gpu.launch_lists import early_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.resources import assemble
 

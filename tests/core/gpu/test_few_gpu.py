@@ -46,15 +46,14 @@ def logits(name, side, count, precision="mixed"):
 
 
 def take_the_common_kernels(monkeypatch):
-    from core.gpu.lowering import forward_steps, launch_lists, tiles
-    from core.gpu.lowering.few import ends
+    from core.gpu import launch_lists
+    from core.gpu.writers import tiles
+    from core.gpu.writers.few import ends
 
     for chosen in ("few", "few_fire", "few_expand"):
         monkeypatch.setattr(tiles, chosen, lambda *shape: None)
     monkeypatch.setattr(tiles, "few_depthwise", lambda *shape: False)
     monkeypatch.setattr(ends, "ends_in_classifier", lambda *steps: False)
-    kept = tuple(p for p in forward_steps.PAIRS if p[1] is not ends.classify)
-    monkeypatch.setattr(forward_steps, "PAIRS", kept)
     monkeypatch.setattr(launch_lists, "EARLY_PHOTOS", 0)
 
 
@@ -68,7 +67,7 @@ def test_few_photos_are_no_further_from_float32_than_by_the_common_kernels(name,
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_launches_that_start_early_give_the_bits_of_those_that_wait(name, monkeypatch):
-    from core.gpu.lowering import launch_lists
+    from core.gpu import launch_lists
 
     early, graph = plan_of(name, 224, 1)
     assert any(launch.early for launch in early._lists["predict"])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from core.arena import lay_out
+from core.gpu.frame import Frame, Places
 from core.gpu.kernels.convolution.few_pixels import Few
-from core.gpu.lowering import tiles
-from core.gpu.lowering.frame import Frame, Places
-from core.gpu.lowering.walk import walk
+from core.gpu.lowering import walk
+from core.gpu.writers import tiles
 from core.graph import PHOTO
 from core.ops.builder import Builder
 from core.ops.window import Window

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from core.gpu.kernels.convolution.few_pixels import Few
-from core.gpu.lowering import packing
-from core.gpu.lowering.convolution import Half
-from core.gpu.lowering.few import convolutions, halos
-from core.gpu.lowering.launch import Tensor
-from core.gpu.lowering.packing import Taps
+from core.gpu.launch import Tensor
+from core.gpu.writers import packing
+from core.gpu.writers.convolution import Half
+from core.gpu.writers.few import convolutions, halos
+from core.gpu.writers.packing import Taps
 from core.ops.window import Window
 from tests.helpers.emulated_gpu import Machine, Memory
 

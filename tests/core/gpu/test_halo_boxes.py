@@ -8,9 +8,9 @@ import pytest
 from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.kernels.hopper import halo_boxes
 from core.gpu.kernels.hopper.halo_boxes import HaloBoxes
-from core.gpu.lowering import tiles
-from core.gpu.lowering.hopper import row_launches, window_launches
-from core.gpu.lowering.launch import Tensor
+from core.gpu.launch import Tensor
+from core.gpu.writers import tiles
+from core.gpu.writers.hopper import row_launches, window_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory

@@ -9,14 +9,13 @@ from core.arena import lay_out
 from core.errors import DeviceError, KernelUnavailable
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.driver.device import problem
+from core.gpu.frame import Frame
 from core.gpu.kernels.parts.fragments import fast_divisor
-from core.gpu.lowering import packing
-from core.gpu.lowering.backward_steps import backward_launches
-from core.gpu.lowering.forward_steps import forward_launches
-from core.gpu.lowering.frame import Frame
-from core.gpu.lowering.hopper import window_launches
-from core.gpu.lowering.launch import Tensor, windows_of
-from core.gpu.lowering.plain_launches import head_launch
+from core.gpu.launch import Tensor, windows_of
+from core.gpu.lowering import write_backward, write_forward
+from core.gpu.writers import packing
+from core.gpu.writers.hopper import window_launches
+from core.gpu.writers.plain_launches import head_launch
 from core.models.table import MODELS, build
 from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
@@ -36,9 +35,9 @@ def lowered(base, precision="mixed", training=True, batch=2, processors=132, **m
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
     program, layout = lower(graph, training), lay_out_parameters(graph)
     frame = Frame(program, layout, batch, precision, processors, frozenset(), **more)
-    forward_launches(frame)
+    write_forward(frame)
     if training:
-        backward_launches(frame, False)
+        write_backward(frame, False)
     else:
         frame.add(head_launch(frame, None, ""))
     return frame
@@ -80,7 +79,7 @@ def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_t
         program = lower(fold_batch_norm(network), False)
         assert between in program.buffers
         frame = Frame(program, lay_out_parameters(network), 2, "mixed", 132, frozenset(), hopper=True, kept=kept)
-        forward_launches(frame)
+        write_forward(frame)
         assert (between in frame.lifetimes()) == bool(kept)
         assert bool(frame.launches[1].recipe.factory == "make_photo_pool")
 
@@ -207,14 +206,19 @@ def test_a_pool_of_the_photo_itself_is_refused_with_a_sentence():
     graph = b.graph(b.add("dense", "logits", b.add("flatten", "flat", x), units=3))
     frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", 132, frozenset())
     with pytest.raises(KernelUnavailable, match=r"photo itself, not avg_pool \(first\)"):
-        forward_launches(frame)
+        write_forward(frame)
 
 
-def test_a_ladder_rung_is_not_a_plan():
+def test_an_algorithm_that_does_not_exist_is_refused():
     from core.gpu.plan import CudaPlan
 
-    with pytest.raises(KernelUnavailable, match="laboratory"):
-        CudaPlan(build("cnn", 5, 28), batch=1, training=False, algorithm="naive")
+    with pytest.raises(KernelUnavailable, match="no algorithm 'quick'. Choose one of naive"):
+        CudaPlan(build("cnn", 5, 28), batch=1, training=False, algorithm="quick")
+
+
+def test_an_algorithm_without_a_kernel_for_a_step_names_the_step():
+    with pytest.raises(KernelUnavailable, match=r"conv2d forward \(conv1\).* --algorithm naive excludes it"):
+        frame_of("cnn", size=28, algorithm="naive")
 
 
 def test_without_a_gpu_the_device_is_refused_with_one_sentence():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from core.gpu.driver.memory import BEHIND
-from core.gpu.lowering import control
-from core.gpu.lowering.frame import Frame, Places
-from core.gpu.lowering.plain_launches import photo_launch
+from core.gpu.frame import Frame, Places
+from core.gpu.writers import control
+from core.gpu.writers.plain_launches import photo_launch
 from core.ops import photo
 from core.ops.builder import Builder
 from core.program import lay_out_parameters, lower

@@ -11,9 +11,9 @@ import pytest
 from core.gpu.compilation.compiler import Recipe, compile_kernel
 from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.lowering import tiles
-from core.gpu.lowering.hopper import point_launches
-from core.gpu.lowering.launch import Tensor
+from core.gpu.launch import Tensor
+from core.gpu.writers import tiles
+from core.gpu.writers.hopper import point_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.core.gpu.test_point_boxes_gpu import launches
 from tests.helpers.emulated_boxes import Boxes

@@ -9,8 +9,8 @@ import pytest
 
 from core.gpu.kernels.hopper import point_boxes, point_gradients
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.lowering.hopper import point_launches
-from core.gpu.lowering.launch import Tensor
+from core.gpu.launch import Tensor
+from core.gpu.writers.hopper import point_launches
 from tests.helpers.gpu_network import relative
 
 pytestmark = pytest.mark.gpu

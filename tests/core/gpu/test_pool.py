@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.gpu.kernels.parts.fragments import fast_divisor
-from core.gpu.kernels.passes import pool_fast
-from core.gpu.lowering.launch import RELU
-from core.gpu.lowering.plain_launches import simple_launch
+from core.gpu.kernels.parts.winners import STOPPED
+from core.gpu.launch import RELU, make_launch
+from core.gpu.ops.pool import max_pool
 from tests.helpers.emulated_gpu import Machine, Memory
 
 PHOTOS, CHANNELS = 2, 16
@@ -20,14 +19,17 @@ SIDES = {(3, 3, 2, 2): (6, 3), (2, 3, 2, 1): (5, 3), (2, 2, 2, 2): (4, 2)}
 def run(memory, factory, arguments, shape, grid, addresses, activation=0, accumulate=0):
     side, out = SIDES[shape]
     lanes = PHOTOS * grid * grid * LANES
-    values = (
-        *addresses, lanes, LANES, *fast_divisor(LANES), *fast_divisor(grid * grid), *fast_divisor(grid), grid * grid,
-        grid, side, side, out, out, CHANNELS, CHANNELS, CHANNELS, 0, 0, activation, accumulate,
-    )
+    signature = max_pool.GRADIENT if "gradient" in factory else max_pool.FORWARD
+    names = [argument.name for argument in signature.arguments]
+    values = dict(zip(names[:3], addresses, strict=True)) | {
+        "total": lanes, "lanes": LANES, "by_lanes": LANES, "by_area": grid * grid, "by_columns": grid,
+        "area": grid * grid, "columns": grid, "height": side, "width": side, "ho": out, "wo": out, "ldx": CHANNELS,
+        "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, "activation": activation, "accumulate": accumulate,
+    }
     Machine(memory).run(
-        simple_launch(
-            "pool", "forward", "fused", "passes.pool_fast", factory, arguments, pool_fast.ARGUMENTS, (1, 1, 1),
-            (-(-lanes // 32) * 32, 1, 1), values,
+        make_launch(
+            "pool", "forward", "fused", ("ops.pool.max_pool", factory, arguments), signature, values, (1, 1, 1),
+            (-(-lanes // 32) * 32, 1, 1),
         )
     )
 
@@ -52,7 +54,7 @@ def test_value_and_place_found_by_one_maximum_are_those_of_comparisons(shape, ac
     (wanted, marks), (got, same) = found
     assert np.array_equal(got, wanted)
     assert np.array_equal(same, marks)
-    assert set(np.unique(marks)) >= {0, 1, pool_fast.STOPPED}
+    assert set(np.unique(marks)) >= {0, 1, STOPPED}
 
 
 @pytest.mark.parametrize("accumulate", [0, 1])
@@ -61,7 +63,7 @@ def test_the_gradient_in_pairs_is_that_of_single_numbers(shape, accumulate):
     draw, memory, found, (side, out) = np.random.default_rng(5), Memory(1 << 16), [], SIDES[shape]
     dy = put_bf16(memory, draw.integers(-9, 10, (PHOTOS, out, out, CHANNELS)))  # small: sums are exact
     marks = draw.integers(0, shape[0] * shape[1], (PHOTOS, out, out, CHANNELS), dtype=np.uint8)
-    marks[draw.random(marks.shape) < 0.2] = pool_fast.STOPPED
+    marks[draw.random(marks.shape) < 0.2] = STOPPED
     places = memory.reserve(marks.size)
     memory.put(places, marks)
     before = draw.integers(-9, 10, (PHOTOS, side, side, CHANNELS))

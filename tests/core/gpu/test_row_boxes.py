@@ -11,9 +11,9 @@ from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.kernels.hopper import row_gradient_boxes
 from core.gpu.kernels.hopper.row_gradient_boxes import RowBoxes
 from core.gpu.kernels.parts.box_lines import SHARED
-from core.gpu.lowering import tiles
-from core.gpu.lowering.hopper import row_launches
-from core.gpu.lowering.launch import Tensor
+from core.gpu.launch import Tensor
+from core.gpu.writers import tiles
+from core.gpu.writers.hopper import row_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_boxes import Boxes

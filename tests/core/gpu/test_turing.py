@@ -12,7 +12,7 @@ import pytest
 from core.errors import KernelUnavailable
 from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import compile_kernel
-from core.gpu.lowering import tiles
+from core.gpu.writers import tiles
 from core.graph import PHOTO
 from core.models.table import MODELS, build
 from core.ops import network as references

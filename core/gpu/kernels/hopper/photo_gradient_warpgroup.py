@@ -1,7 +1,7 @@
 """Weight gradient of a photo's convolution straight from the gradient behind the max pool after it, for Hopper.
 
 The gradient between the two is never in memory: a block gathers two rows of it from the pool's windows and winners
-(`pool_fast.make_sharing`) into shared memory while `wgmma` multiplies the two rows before. Both factors run across
+(`winners.make_sharing`) into shared memory while `wgmma` multiplies the two rows before. Both factors run across
 the sum over pixels: 8 windows of a photo row lie as `wgmma` wants them (`photo_pool_warpgroup`), and a product's 64
 rows are 8 photo rows of 8 elements, one beyond a window of 7 and ignored. A block walks over its share of all rows and
 keeps its sums in registers; `conv_weight_gradient.reduction` adds the blocks' in order. The bias gradient is the sum of
@@ -32,7 +32,7 @@ from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import in_turn
 from core.gpu.kernels.parts.warpgroup import high_word, low_word, make_products, make_wait
 from core.gpu.kernels.parts.wgmma import show_to_tensor_cores
-from core.gpu.kernels.passes.pool_fast import EVERY, STOPPED, make_sharing
+from core.gpu.kernels.parts.winners import EVERY, STOPPED, make_sharing
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -35,7 +35,7 @@ from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import in_turn, passes
 from core.gpu.kernels.parts.warpgroup import TILE, high_word, low_word, make_products, make_wait
 from core.gpu.kernels.parts.wgmma import show_to_tensor_cores
-from core.gpu.kernels.passes.pool_fast import STOPPED, write_places
+from core.gpu.kernels.parts.winners import STOPPED, write_places
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -1,6 +1,6 @@
 """The optimizer on the flat buffers, and what frames it: the gradient's norm, the packed filters.
 
-Settings that change from step to step lie in the control block on the device (`core.gpu.lowering.control`), so that a
+Settings that change from step to step lie in the control block on the device (`core.gpu.writers.control`), so that a
 captured graph replays with new ones. The reference is `core.ops.update`.
 """
 

@@ -1,0 +1,79 @@
+"""Why each step runs the kernel that it runs: every candidate, the reason against it or its cost, and the choice.
+
+Needs no GPU: a compute capability is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from core.errors import DeviceError
+from core.gpu.candidates import CANDIDATES
+from core.gpu.frame import Frame
+from core.gpu.lowering import choose_backward, choose_forward
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, Considered, Segment
+from core.program import Program, Step, lay_out_parameters
+
+GPUS: Final = {(7, 5): (40, 64 << 10), (8, 0): (108, 163 << 10), (8, 6): (82, 99 << 10), (9, 0): (132, 227 << 10)}
+"""Multiprocessors and bytes of shared memory a block, of a typical GPU of each compute capability."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One or several neighbouring steps in one direction: what was considered, and the name of what was chosen."""
+
+    steps: tuple[str, ...]
+    direction: str
+    considered: tuple[Considered, ...]
+    chosen: str
+
+
+def frame_for(
+    program: Program, batch: int, precision: str, capability: tuple[int, int], algorithm: str = "auto"
+) -> Frame:
+    """A frame for a GPU that need not be there. Raises DeviceError for a capability without kernels."""
+    known = [c for c in GPUS if c <= capability]
+    if not known:
+        raise DeviceError(f"Compute capability {capability[0]}.{capability[1]} is too old: 7.5 is the first.")
+    processors, shared = GPUS[max(known)]
+    return Frame(
+        program, lay_out_parameters(program.graph), batch, precision, processors, frozenset(), shared,
+        hopper=capability == (9, 0), turing=capability < (8, 0), algorithm=algorithm,
+    )  # fmt: skip
+
+
+def explain(frame: Frame) -> list[Explained]:
+    """Every choice of a plan, in the order in which it runs."""
+    found = _explain(frame, choose_forward(frame), (FORWARD,))
+    if frame.program.training:
+        found += _explain(frame, list(reversed(choose_backward(frame))), (BACKWARD, WEIGHT, INPUT))
+    return found
+
+
+def _explain(frame: Frame, segments: Sequence[Segment], directions: Sequence[str]) -> list[Explained]:
+    """Patterns of several steps that begin at a step and were not chosen are listed there, too."""
+    chosen = {_key(c.case.steps, c.case.direction): c for s in segments for c in s.choices}
+    order = [step for segment in segments for step in segment.steps]
+    found = []
+    with frame.comparing():
+        for step in order:
+            at = next(i for i, other in enumerate(frame.program.steps) if other is step)
+            for length in range(1, CANDIDATES.longest + 1):
+                steps = frame.program.steps[at : at + length]
+                for direction in directions if len(steps) == length else ():
+                    rows = tuple(CANDIDATES.consider(Case(frame, steps, direction)))
+                    choice = chosen.get(_key(steps, direction))
+                    if choice or (length == 1 and rows) or any(not row.reason for row in rows):
+                        found.append(Explained(tuple(s.node for s in steps), direction, rows, _name(choice)))
+    return found
+
+
+def _key(steps: Sequence[Step], direction: str) -> tuple[tuple[str, ...], str]:
+    return tuple(step.node for step in steps), direction
+
+
+def _name(choice: Choice | None) -> str:
+    return choice.candidate.name if choice else ""

@@ -1,0 +1,290 @@
+"""Where everything of a plan lies: activations, gradients, packed filters, tables.
+
+A program is lowered to launches twice: a first walk notes which arrays each launch uses and how large they are,
+then the arena is laid out and allocated, and a second walk writes the launches with real addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final, final
+
+import numpy as np
+
+from core.arena import Lifetime
+from core.errors import KernelUnavailable
+from core.gpu.kernels.parts.fragments import ELEMENT
+from core.gpu.launch import Launch, Tensor, windows_of
+from core.graph import PHOTO
+from core.ops.contract import Array, volume
+from core.ops.window import Window, read_window
+from core.program import ParameterLayout, Program, Step, Value, wanted_buffers
+
+ARITHMETIC: Final = {"mixed": "bf16", "tf32": "tf32", "float32": "float32"}
+"""Arithmetic of the matrix kernels by the plan's precision."""
+
+SLACK: Final = 256
+"""Bytes behind an array that a row's last 16-byte loads may touch."""
+
+
+@final
+@dataclass(slots=True)
+class Places:
+    """Addresses, all zero during the first walk."""
+
+    weights: int = 0
+    gradient: int = 0
+    control: int = 0
+    packed: int = 0
+    pack_places: int = 0
+    tables: int = 0
+    logits: int = 0
+    results: int = 0
+    arena: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+
+
+@final
+class Frame:
+    """What the lowering of one program knows and writes."""
+
+    def __init__(
+        self, program: Program, layout: ParameterLayout, batch: int, precision: str, processors: int,
+        frozen: frozenset[str], shared: int = 227 << 10, whole: bool = False, hopper: bool = False,
+        kept: frozenset[str] = frozenset(), turing: bool = False, algorithm: str = "auto",
+    ) -> None:  # fmt: skip
+        self.program, self.layout, self.batch, self.processors, self.frozen = program, layout, batch, processors, frozen
+        self.shared = shared
+        """Bytes of shared memory that a block may take."""
+        self.whole = whole
+        """Whether values and gradients are stored too that no kernel of the step reads, to be looked at."""
+        self.hopper, self.kept = hopper, kept
+        """Whether kernels for compute capability 9.0 alone may be used; buffers that are read after the walk."""
+        self.algorithm = algorithm
+        """The highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
+        self.capability = (9, 0) if hopper else (7, 5) if turing else (8, 0)
+        """The compute capability whose kernels may be used."""
+        self.partials: dict[str, int] = {}
+        """How many partial sums a launch wrote of the array so named."""
+        self._comparing = False
+        if turing and precision != "float32":
+            raise KernelUnavailable(
+                f"This GPU is older than Ampere and computes in float32 only, not in {precision}: use "
+                "--precision float32."
+            )
+        self.arithmetic = "fma" if turing else ARITHMETIC[precision]
+        self.element = ELEMENT[self.arithmetic]
+        self.vector = 16 // self.element
+        self.places = Places()
+        self.launches: list[Launch] = []
+        self._joins = 0
+        self.border = _photo_border(program)
+        self.photo_pixel = _photo_pixel(program, self.element)
+        self.wanted = wanted_buffers(program, self.trains)
+        """Buffers whose gradient some trained parameter needs."""
+        self._sizes: dict[str, int] = {}
+        self._first: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+        self._uses: dict[str, set[int]] = {}
+        self._packs: dict[str, tuple[int, Array]] = {}
+        self._tables: dict[str, tuple[int, Array]] = {}
+        self._packed_size = self._tables_size = 0
+
+    def restart(self, places: Places) -> None:
+        """Begin the second walk."""
+        self.places = places
+        self.launches = []
+        self.partials = {}
+        self._joins = 0
+
+    def add(self, launch: Launch) -> None:
+        if self._joins == 1 and launch.lane == 0:
+            launch = replace(launch, join=True)
+        self._joins = max(0, self._joins - (launch.lane == 0))
+        self.launches.append(launch)
+
+    def join_after_next(self) -> None:
+        """The lane-0 launch after the next one waits for lane 1."""
+        self._joins = 2
+
+    def use(self, name: str, size: int) -> int:
+        """Address of an array of the arena; it lives from the first launch that uses it to the last."""
+        if self._comparing:
+            return 0
+        now = len(self.launches)
+        self._sizes[name] = max(size + SLACK, self._sizes.get(name, 0))
+        self._first.setdefault(name, now)
+        self._last[name] = max(now, self._last.get(name, 0))
+        self._uses.setdefault(name, set()).add(now)
+        return self.places.arena + self.places.offsets.get(name, 0)
+
+    @contextmanager
+    def comparing(self) -> Iterator[None]:
+        """Inside, arrays may be looked at without being used: candidates are compared before anything is written."""
+        self._comparing = True
+        try:
+            yield
+        finally:
+            self._comparing = False
+
+    def lifetimes(self, keep: Sequence[str] = ()) -> dict[str, Lifetime]:
+        """Of every array used so far; those in `keep` hold their values to the end.
+
+        What a launch of lane 1 uses lives on through the window after its own (`core.gpu.launch.windows_of`).
+        """
+        end, windows = len(self.launches), windows_of(self.launches)
+        last_of = {window: i for i, window in enumerate(windows)}
+        found = {}
+        for name, size in self._sizes.items():
+            last = self._last[name]
+            for use in self._uses[name]:
+                if use < end and self.launches[use].lane:
+                    last = max(last, last_of.get(windows[use] + 1, end))
+            first = 0 if name == PHOTO else self._first[name]
+            found[name] = Lifetime(size, first, end if name in keep or name == PHOTO else last)
+        return found
+
+    def packed(self, name: str, make: Callable[[], Array]) -> int:
+        """Address of a packed copy of weights; `make` gives, per element, its place in the flat weights or -1."""
+        if name not in self._packs:
+            places = np.ascontiguousarray(make(), np.int32).reshape(-1)
+            self._packs[name] = (self._packed_size, places)
+            self._packed_size += -(-places.size // 64) * 64
+        return self.places.packed + self._packs[name][0] * self.element
+
+    @property
+    def packed_count(self) -> int:
+        """Elements of all packed copies."""
+        return self._packed_size
+
+    def all_packs(self) -> Array:
+        """Places of all packed copies, one after another."""
+        joined = np.full(self._packed_size, -1, np.int32)
+        for start, places in self._packs.values():
+            joined[start : start + places.size] = places
+        return joined
+
+    def table(self, name: str, make: Callable[[], Array]) -> int:
+        """Address of a constant int32 table."""
+        if name not in self._tables:
+            values = np.ascontiguousarray(make(), np.int32).reshape(-1)
+            self._tables[name] = (self._tables_size, values)
+            self._tables_size += -(-values.size // 64) * 64
+        return self.places.tables + 4 * self._tables[name][0]
+
+    def all_tables(self) -> Array:
+        joined = np.zeros(self._tables_size, np.int32)
+        for start, values in self._tables.values():
+            joined[start : start + values.size] = values
+        return joined
+
+    def image(self, value: Value, gradient: bool = False) -> Tensor:
+        """A value, or its gradient, as pixels of channels; a flat value is one pixel, unless its buffer is an image."""
+        shape = self.program.buffers[value.buffer]
+        if value.buffer == PHOTO:
+            return self._photo()
+        if value.channel % self.vector:
+            raise KernelUnavailable(
+                f"On the GPU the parts of a concatenation start at multiples of {self.vector} channels, "
+                f"not at {value.channel} ({value.buffer})."
+            )
+        height, width, channels = shape if len(shape) == 3 else (1, 1, shape[0])
+        pitch = -(-channels // self.vector) * self.vector
+        name = f"d:{value.buffer}" if gradient else value.buffer
+        address = self.use(name, self.batch * height * width * pitch * self.element)
+        mine = value.shape[2] if len(value.shape) == 3 else channels if len(shape) == 3 else value.shape[0]
+        return Tensor(address + value.channel * self.element, height, width, mine, pitch, self.element)
+
+    def flat(self, value: Value, gradient: bool = False) -> tuple[Tensor, Array]:
+        """A value as one pixel of all its buffer's elements, and the place of each of its features in it."""
+        x = self.image(value, gradient)
+        whole = Tensor(x.address, 1, 1, x.photo_pitch, x.photo_pitch, self.element)
+        if value.buffer == PHOTO:
+            h, w, c = self.program.buffers[PHOTO]
+            start = self.border[0] * x.row_pitch + self.border[1] * x.pitch
+        else:
+            h, w, c, start = x.height, x.width, x.channels, 0
+        if value.channel:
+            raise KernelUnavailable("A dense layer cannot read a part of a concatenation on the GPU.")
+        i, j, k = np.meshgrid(np.arange(h), np.arange(w), np.arange(c), indexing="ij")
+        return whole, (start + i * x.row_pitch + j * x.pitch + k).reshape(-1)
+
+    def _photo(self) -> Tensor:
+        """The photo with its border of zeros; convolutions of it need no padding."""
+        height, width, channels = self.program.buffers[PHOTO]
+        top, left, bottom, right = self.border
+        tall, wide = height + top + bottom, width + left + right
+        wide += wide % 2  # rows of pairs of pixels: 16 bytes in bf16
+        size = self.batch * tall * wide * self.photo_pixel * self.element
+        address = self.use(PHOTO, size)
+        return Tensor(address, tall, wide, channels, self.photo_pixel, self.element)
+
+    def weight(self, name: str) -> int:
+        """Address of a parameter in the flat weights."""
+        return self.places.weights + 4 * self.layout.offsets[name][0]
+
+    def gradient_of(self, name: str) -> int:
+        """Address of a trained parameter's gradient."""
+        return self.places.gradient + 4 * self.layout.offsets[name][0]
+
+    def indices(self, name: str) -> Array:
+        """Places of a parameter's floats in the flat weights, in its shape."""
+        start, shape = self.layout.offsets[name]
+        return (start + np.arange(volume(shape), dtype=np.int32)).reshape(shape)
+
+    def filters(self, step: Step) -> Array:
+        """Places of a convolution's filters OHWI over all channels of its input, -1 for those of other groups.
+
+        Packed so, a convolution in groups is one without them whose other filters are zero: as many times
+        the work as there are groups, and every fast kernel computes it.
+        """
+        own, groups = self.indices(f"{step.node}.weight"), int(step.attributes["groups"])  # type: ignore[arg-type]
+        filters, channels = len(own) // groups, own.shape[3]
+        wide = np.full((*own.shape[:3], groups * channels), -1, np.int32)
+        for g in range(groups):
+            mine = slice(g * filters, (g + 1) * filters)
+            wide[mine, ..., g * channels : (g + 1) * channels] = own[mine]
+        return wide
+
+    def following(self, step: Step) -> Step | None:
+        """The next step of the program."""
+        steps = self.program.steps
+        at = next(i for i, other in enumerate(steps) if other is step)
+        return steps[at + 1] if at + 1 < len(steps) else None
+
+    def readers(self, value: Value) -> list[Step]:
+        """The steps that read a value's buffer, other channels of it too."""
+        return [s for s in self.program.steps if any(v.buffer == value.buffer for v in s.inputs)]
+
+    def wants(self, value: Value) -> bool:
+        """Whether some trained parameter needs the gradient of a value."""
+        return value.buffer in self.wanted and value.buffer != PHOTO
+
+    def trains_any(self, step: Step) -> bool:
+        """Whether a parameter of the step learns."""
+        return any(self.trains(step, parameter.role) for parameter in step.parameters)
+
+    def trains(self, step: Step, role: str) -> bool:
+        wanted = any(p.role == role and p.trained for p in step.parameters)
+        return wanted and f"{step.node}.{role}" not in self.frozen
+
+
+def _photo_windows(program: Program) -> list[Window]:
+    readers = [s for s in program.steps if s.op == "conv2d" and s.inputs[0].buffer == PHOTO]
+    return [read_window(s.attributes) for s in readers]
+
+
+def _photo_border(program: Program) -> tuple[int, int, int, int]:
+    """Largest padding of a convolution of the photo, by side."""
+    paddings = [w.padding for w in _photo_windows(program)] or [(0, 0, 0, 0)]
+    top, left, bottom, right = (max(sides) for sides in zip(*paddings, strict=True))
+    return top, left, bottom, right
+
+
+def _photo_pixel(program: Program, element: int) -> int:
+    """Elements of a photo's pixel: 4, or 8 where a bf16 window may start at an odd pixel."""
+    left = _photo_border(program)[1]
+    odd = any(w.stride[1] % 2 or (left - w.padding[1]) % 2 for w in _photo_windows(program))
+    return 8 if odd and element == 2 else 4

@@ -1,0 +1,69 @@
+"""What the reverse walk knows: which channels of which gradient are written, and which still lack their mask."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from core.errors import KernelUnavailable
+from core.gpu.frame import Frame
+from core.gpu.launch import Tensor
+from core.program import Step, Value
+
+
+@final
+class Backward:
+    """The walk's state: which channels of which gradient are written, and which still lack their mask."""
+
+    def __init__(self, frame: Frame, accumulate: bool) -> None:
+        self.frame, self.accumulate = frame, accumulate
+        channels = {name: shape[-1] for name, shape in frame.program.buffers.items()}
+        self._written = {name: np.zeros(count, bool) for name, count in channels.items()}
+        self._unmasked: set[str] = set()
+
+    def reached(self, step: Step) -> bool:
+        return bool(self._written[step.output.buffer][self._span(step.output)].all())
+
+    def wants(self, value: Value) -> bool:
+        return self.frame.wants(value)
+
+    def _span(self, value: Value) -> slice:
+        if len(value.shape) != len(self.frame.program.buffers[value.buffer]):
+            return slice(None)
+        return slice(value.channel, value.channel + value.shape[-1])
+
+    def target(self, value: Value, reads: bool = True) -> tuple[Tensor | None, str, bool]:
+        """(mask, its activation, whether to add) for a contribution to a value's gradient.
+
+        No mask where the kernel does not read it (`reads`): the value's memory is free then.
+        """
+        part = self._written[value.buffer][self._span(value)]
+        accumulate = bool(part.any())
+        if accumulate and not part.all():
+            raise KernelUnavailable(f"The GPU cannot add gradients of overlapping parts of {value.buffer}.")
+        part[:] = True
+        activation = shared_activation(self.frame, value)
+        if activation is None:
+            self._unmasked.add(value.buffer)
+            return None, "", accumulate
+        return (self.frame.image(value) if activation and reads else None), activation, accumulate
+
+    def claim(self, value: Value) -> None:
+        """Note that a kernel writes the whole gradient of a value, mask and all."""
+        self._written[value.buffer][self._span(value)] = True
+
+    def lacks_mask(self, step: Step) -> bool:
+        """Whether the mask of a step's activation could not be applied to its gradient so far."""
+        return step.output.buffer in self._unmasked and bool(step.activation)
+
+
+def shared_activation(frame: Frame, value: Value) -> str | None:
+    """The fused activation of all the steps that write a value's channels; None where they differ."""
+    found = set()
+    end = value.channel + (value.shape[-1] if len(value.shape) == len(frame.program.buffers[value.buffer]) else 1 << 30)
+    for step in frame.program.steps:
+        out = step.output
+        if out.buffer == value.buffer and out.channel < end and value.channel < out.channel + out.shape[-1]:
+            found.add(step.activation)
+    return found.pop() if len(found) == 1 else "" if not found else None

@@ -1,0 +1,71 @@
+"""Winners of max pooling windows: their places as bytes, and the gradient shared out by them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import fma_bf16, permute, store1, store2
+from core.gpu.kernels.parts.lanes import in_turn
+
+u32: Any = types.uint32
+
+STOPPED: Final = 127
+"""Place of a winner whose gradient the ReLU before the pool stops; windows have fewer places."""
+
+ONES: Final = 0x3F803F80
+"""A pair of bf16 ones."""
+
+EVERY: Final = 0x01010101
+"""A byte four times."""
+
+Shape: TypeAlias = tuple[int, int, int, int]
+"""Kernel and stride (rows, columns): constants of a kernel, so that its loads are all under way at once."""
+
+
+@device_function
+def write_places(target, marks, wide):
+    words = cuda.local.array(2, dtype=types.uint32)
+    words[0], words[1] = u32(0), u32(0)
+    for i in range(len(marks)):
+        words[i // 4] = u32(words[i // 4] | u32(marks[i] << u32(8 * (i % 4))))
+    if wide:
+        store2(target, words[0], words[1])
+    else:
+        store1(target, words[0])
+
+
+def make_sharing(shape: Shape) -> tuple[list[Any], list[tuple[int, int]]]:
+    """(device functions, windows): each shares a window's gradients out to a stride x stride block of pixels.
+
+    Of 8 channels in bf16, by the winners' places. `windows` see the block, so many rows and columns before its own.
+
+    A byte of ``(places ^ place) + 127`` has its sign set where the places differ (neither is above 127, so that
+    nothing is carried); `permute` makes masks of the signs. At most four windows see a pixel where the kernel is
+    not larger than twice the stride, so that a sum is rounded three times at most.
+    """
+    KH, KW, SY, SX = shape
+    windows = [(da, db) for da in range((KH - 1) // SY + 1) for db in range((KW - 1) // SX + 1)]
+
+    def make_share(k: int, da: int, db: int, i: int, j: int) -> Any:
+        MINE, AT = ((i + da * SY) * KW + j + db * SX) * EVERY, (i * SX + j) * 4
+
+        @device_function
+        def share(v, found, sums):
+            for half in range(2):
+                other = u32(u32(found[k * 2 + half] ^ u32(MINE)) + u32(127 * EVERY))
+                o, q = AT + half * 2, k * 4 + half * 2
+                one = u32(v[q] & ~permute(other, u32(0), u32(0x9988)))
+                two = u32(v[q + 1] & ~permute(other, u32(0), u32(0xBBAA)))
+                sums[o], sums[o + 1] = fma_bf16(one, u32(ONES), sums[o]), fma_bf16(two, u32(ONES), sums[o + 1])
+
+        return share
+
+    return [
+        in_turn([
+            make_share(k, da, db, i, j)
+            for i in range(min(SY, KH - da * SY))
+            for j in range(min(SX, KW - db * SX))
+        ])
+        for k, (da, db) in enumerate(windows)
+    ], windows

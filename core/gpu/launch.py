@@ -1,0 +1,169 @@
+"""One kernel launch as data, the arrays it works on, and a kernel's arguments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from core.gpu.compilation.compiler import Argument as Constant
+from core.gpu.compilation.compiler import Recipe
+from core.gpu.kernels.parts.fragments import fast_divisor
+
+RELU: Final = {"": 0, "relu": 1, "relu6": 2}
+"""An activation as the kernels' arguments say it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes."""
+
+    address: int
+    height: int
+    width: int
+    channels: int
+    pitch: int
+    element: int
+    row: int = 0
+    photo: int = 0
+
+    @property
+    def row_pitch(self) -> int:
+        return self.row or self.width * self.pitch
+
+    @property
+    def photo_pitch(self) -> int:
+        return self.photo or self.height * self.row_pitch
+
+    @property
+    def vector(self) -> int:
+        """Elements in 16 bytes."""
+        return 16 // self.element
+
+    @property
+    def padded(self) -> int:
+        """Channels up to the next multiple of 16 bytes."""
+        return -(-self.channels // self.vector) * self.vector
+
+
+POINTER: Final = "uint64"
+INTEGER: Final = "int32"
+DIVISOR: Final = "divisor"
+"""A divisor prepared by `fast_divisor`: the kernel takes it as two arguments, `NAME_mul` and `NAME_shift`."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a kernel: a type of `core.gpu.compilation.cuda.types` or `DIVISOR`, and its meaning."""
+
+    name: str
+    type: str
+    meaning: str
+
+    @property
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """(name, type) of each parameter of the kernel function."""
+        if self.type == DIVISOR:
+            return (f"{self.name}_mul", "uint32"), (f"{self.name}_shift", "uint32")
+        return ((self.name, self.type),)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KernelSignature:
+    """A kernel's arguments, declared once: types for the compiler, packing by name, and their documentation."""
+
+    arguments: tuple[Argument, ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Types of the kernel function's parameters, for `Recipe.kinds`."""
+        return tuple(kind for argument in self.arguments for _, kind in argument.parameters)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the kernel function's parameters; a test compares them with the function."""
+        return tuple(name for argument in self.arguments for name, _ in argument.parameters)
+
+    def pack(self, **values: Any) -> tuple[Any, ...]:
+        """Values in the order of the parameters; a `DIVISOR` is given as a number. Raises TypeError on a wrong name."""
+        names = {argument.name for argument in self.arguments}
+        if set(values) != names:
+            raise TypeError(f"missing {sorted(names - set(values))}, unknown {sorted(set(values) - names)}")
+        packed: list[Any] = []
+        for argument in self.arguments:
+            value = values[argument.name]
+            packed.extend(fast_divisor(value) if argument.type == DIVISOR else (value,))
+        return tuple(packed)
+
+    def describe(self) -> str:
+        """One line for each argument."""
+        return "\n".join(f"{a.name:12} {a.type:8} {a.meaning}" for a in self.arguments)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What to run: kernel, grid, block, dynamic shared memory and arguments; and what it is called in timings.
+
+    `lane` 1 may run beside lane 0; it starts after every lane-0 launch before it. `join` waits for all of lane 1.
+    """
+
+    layer: str
+    direction: str
+    kernel: str
+    recipe: Recipe
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    values: tuple[Any, ...]
+    flops: int = 0
+    bytes: int = 0
+    lane: int = 0
+    join: bool = False
+    early: bool = False
+    """Whether it may start before the launch in front of it has ended (`core.gpu.compilation.early`)."""
+
+
+WINDOW: Final = 6
+"""Lane 0 waits for lane 1's work of two windows ago; a window is so many launches of lane 0."""
+
+
+def windows_of(launches: Sequence[Launch]) -> list[int]:
+    """The window of each launch: what lane 1 does in window w is done before lane 0 begins window w + 2."""
+    found, count = [], 0
+    for launch in launches:
+        count += launch.lane == 0
+        found.append(count // WINDOW)
+    return found
+
+
+def blocks_of(count: int, size: int) -> int:
+    """Blocks of `size` that cover `count`."""
+    return -(-count // size)
+
+
+THREADS: Final = 256
+"""Threads a block of a kernel with one thread a vector."""
+RESIDENT: Final = 3
+"""Blocks of these that must fit on a multiprocessor: loads under way hide the memory's latency."""
+
+
+def make_launch(
+    layer: str, direction: str, kernel: str, made: tuple[str, str, tuple[Constant, ...]], signature: KernelSignature,
+    values: Mapping[str, Any], grid: tuple[int, int, int], block: tuple[int, int, int] = (THREADS, 1, 1),
+    shared: int = 0, moved: int = 0, resident: int = RESIDENT, **more: Any,
+) -> Launch:  # fmt: skip
+    """A launch with arguments by name. `made`: module, factory and its constants; `moved`: the fewest bytes moved."""
+    module, factory, constants = made
+    recipe = Recipe(module, factory, constants, signature.kinds, block[0] * block[1] * block[2], resident)
+    return Launch(
+        layer, direction, kernel, recipe, grid, block, shared, signature.pack(**values), bytes=moved, **more
+    )
+
+
+def lanes_of(t: Tensor) -> int:
+    """16-byte vectors a pixel."""
+    return t.padded // t.vector

@@ -1,0 +1,95 @@
+"""Writes all launches of a program into a frame: the cheapest candidates forward, then backward, last step first."""
+
+from __future__ import annotations
+
+from core.errors import KernelUnavailable
+from core.gpu.candidates import CANDIDATES
+from core.gpu.frame import Frame
+from core.gpu.gradients import Backward
+from core.gpu.ops.elementwise.launches import apply_mask
+from core.gpu.ops.loss.ends import image_launch, is_computed_with_loss, write_logits, write_loss
+from core.gpu.select import FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
+from core.graph import PHOTO
+from core.program import Step
+
+READS_IMAGE = ("conv2d", "dense")
+"""Ops that read the image itself: its pixels are padded for them."""
+
+
+def walk(frame: Frame, training: bool, accumulate: bool) -> None:
+    """Write all launches of a program into the frame."""
+    write_forward(frame)
+    if training:
+        write_backward(frame, accumulate)
+    else:
+        write_logits(frame)
+
+
+def choose_forward(frame: Frame) -> list[Segment]:
+    """The candidates of every step's forward pass, before anything is written."""
+    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
+    for step in steps:
+        if step.op not in READS_IMAGE and any(value.buffer == PHOTO for value in step.inputs):
+            raise KernelUnavailable(
+                f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): "
+                "its pixels are framed and padded for them. Run this network with --device cpu."
+            )
+    with frame.comparing():
+        return cheapest(CANDIDATES, frame, steps, forward_segment)
+
+
+def choose_backward(frame: Frame) -> list[Segment]:
+    """The candidates of every step's gradients, in the program's order."""
+    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
+    with frame.comparing():
+        return cheapest(CANDIDATES, frame, steps, backward_segment)
+
+
+def write_forward(frame: Frame) -> None:
+    """The image's launch and those of every step."""
+    frame.add(image_launch(frame))
+    for segment in choose_forward(frame):
+        for choice in segment.choices:
+            choice.write()
+
+
+def write_backward(frame: Frame, accumulate: bool) -> None:
+    """The loss and its gradient, then every step's."""
+    walk = Backward(frame, accumulate)
+    write_loss(walk)
+    for segment in reversed(choose_backward(frame)):
+        inside = {value for step in segment.steps[1:] for value in step.inputs}
+        if all(walk.reached(step) for step in segment.steps if step.output not in inside):
+            _write_gradients(walk, segment)
+            continue
+        for step in reversed(segment.steps):  # a part of the pattern does not lead to the loss
+            if walk.reached(step):
+                write_step_gradients(walk, step)
+
+
+def _write_gradients(walk: Backward, segment: Segment) -> None:
+    for step in reversed(segment.steps):
+        if walk.lacks_mask(step):
+            apply_mask(walk.frame, step)
+    for choice in segment.choices:
+        choice.write(walk)
+
+
+def write_step(frame: Frame, step: Step) -> None:
+    """One step's forward pass, by itself."""
+    with frame.comparing():
+        choice = CANDIDATES.require(Case(frame, (step,), FORWARD))
+    choice.write()
+
+
+def write_step_gradients(walk: Backward, step: Step) -> None:
+    """One step's gradients, of those that are wanted, by itself."""
+    with walk.frame.comparing():
+        segment = backward_segment(CANDIDATES, walk.frame, (step,))
+    assert segment is not None
+    _write_gradients(walk, segment)
+
+
+def keep_all(frame: Frame) -> list[str]:
+    """Every array, for looking at after the step."""
+    return list(frame.lifetimes())

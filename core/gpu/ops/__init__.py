@@ -1,0 +1,1 @@
+"""Kernels by op family: everything about a family, from the naive kernel to the fastest, and its candidates."""

@@ -1,0 +1,1 @@
+"""Sums, copies, activations and dropout."""

@@ -1,0 +1,137 @@
+"""Elementwise work on channel slices, 16 bytes a lane: sums, copies, activations, masks, dropout, sigmoid."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import load1, load4_ordered
+from core.gpu.kernels.parts.fragments import divide
+from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_lane, make_deliver
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+_WHERE: Final = (
+    Argument("total", INTEGER, "vectors (of 16 bytes) in all, one a thread"),
+    Argument("lanes", INTEGER, "vectors a pixel"),
+)  # fmt: skip
+_BY_LANES: Final = Argument("by_lanes", DIVISOR, "division by `lanes`")
+_LDA: Final = Argument("lda", INTEGER, "elements from a pixel of a to the next")
+_PITCHES: Final = (
+    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
+    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+)  # fmt: skip
+_MASKING: Final = (
+    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
+)  # fmt: skip
+
+COMBINE: Final = KernelSignature((
+    Argument("a", POINTER, "activations (pixels, C)"),
+    Argument("b", POINTER, "activations (pixels, C); 0 for none"),
+    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    Argument("out", POINTER, "activations (pixels, C)"),
+    *_WHERE, _BY_LANES, _LDA,
+    Argument("ldb", INTEGER, "elements from a pixel of b to the next"),
+    *_PITCHES,
+    Argument("activation", INTEGER, "applied to the sum (`core.gpu.launch.RELU`)"),
+    *_MASKING,
+))  # fmt: skip
+
+
+def make_combine(element: int, kind: str) -> Any:
+    """``out = activation(a + b)`` kept where the mask lets the gradient pass; "sigmoid" maps a, and
+    "sigmoid_gradient" gives ``a b (1 - b)``."""
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
+    FORWARD, GRADIENT = kind == "sigmoid", kind == "sigmoid_gradient"
+
+    def combine(
+        a, b, mask, out, total, lanes, by_lanes_mul, by_lanes_shift, lda, ldb, ldm, ldo,
+        activation, masking, accumulate,
+    ):
+        at = i32(cuda.grid(1))
+        if at >= total:
+            return
+        pixel, part = find_lane(at, lanes, by_lanes_mul, by_lanes_shift)
+        row = i64(pixel)
+        x = cuda.local.array(VEC, dtype=types.float32)
+        y = cuda.local.array(VEC, dtype=types.float32)
+        unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
+        if b != u64(0):
+            unpack(load4_ordered(u64(b + u64((row * ldb + part * VEC) * element))), y)
+        else:
+            for i in range(VEC):
+                y[i] = f32(0.0)
+        for i in range(VEC):
+            if FORWARD:
+                x[i] = f32(f32(1.0) / f32(f32(1.0) + cuda.libdevice.expf(f32(-x[i]))))
+            elif GRADIENT:
+                x[i] = f32(x[i] * y[i] * f32(f32(1.0) - y[i]))
+            else:
+                x[i] = activate(f32(x[i] + y[i]), activation)
+        deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
+
+    return combine
+
+
+@device_function
+def mix(x):
+    """`core.ops.random.mix`: one word to another."""
+    x = u32(x ^ u32(x >> u32(16)))
+    x = u32(u64(x) * u64(0x7FEB352D))
+    x = u32(x ^ u32(x >> u32(15)))
+    x = u32(u64(x) * u64(0x846CA68B))
+    return u32(x ^ u32(x >> u32(16)))
+
+
+DROPOUT: Final = KernelSignature((
+    Argument("a", POINTER, "activations (pixels, C), or their gradient"),
+    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    Argument("out", POINTER, "activations (pixels, C)"),
+    Argument("control", POINTER, "control block of the step (`core.gpu.writers.control`)"),
+    *_WHERE,
+    Argument("channels", INTEGER, "C"),
+    _BY_LANES,
+    Argument("by_area", DIVISOR, "division by `area`"),
+    Argument("area", INTEGER, "pixels of an image"),
+    _LDA, *_PITCHES, *_MASKING,
+    Argument("key", "uint32", "of the layer, so that two layers draw different bits"),
+    Argument("threshold", "uint32", "a draw below it makes a zero"),
+    Argument("scale", "float32", "1 / (1 - rate)"),
+))  # fmt: skip
+
+
+def make_dropout(element: int) -> Any:
+    """``out = a`` where the counter's bits reach the threshold, scaled, else 0: forward and gradient alike."""
+    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
+
+    def dropout(
+        a, mask, out, control, total, lanes, channels, by_lanes_mul, by_lanes_shift, by_area_mul, by_area_shift,
+        area, lda, ldm, ldo,
+        masking, accumulate, key, threshold, scale,
+    ):
+        at = i32(cuda.grid(1))
+        if at >= total:
+            return
+        pixel, part = find_lane(at, lanes, by_lanes_mul, by_lanes_shift)
+        row = i64(pixel)
+        n = divide(pixel, by_area_mul, by_area_shift)
+        place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(part * VEC))
+        first = u32(0)
+        words = cuda.local.array(4, dtype=types.uint32)
+        words[0] = load1(u64(control + u64(8)))
+        words[1] = load1(u64(control + u64(4)))
+        words[2] = key
+        words[3] = u32(load1(u64(control + u64(12))) + n)
+        for i in range(4):
+            first = mix(u32(u32(first + u32(0x9E3779B9)) + words[i]))
+        second = mix(u32(first + u32(0x9E3779B9)))
+        x = cuda.local.array(VEC, dtype=types.float32)
+        unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
+        for i in range(VEC):
+            drawn = mix(u32(mix(u32(u32(place + u32(i)) ^ first)) + second))
+            x[i] = f32(x[i] * scale) if drawn >= threshold else f32(0.0)
+        deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
+
+    return dropout

@@ -1,0 +1,120 @@
+"""Launches of elementwise work, forward and backward: sums, activations, concatenations, dropout."""
+
+from __future__ import annotations
+
+from core.errors import KernelUnavailable
+from core.gpu.frame import Frame
+from core.gpu.launch import RELU, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.ops.elementwise import combine
+from core.gpu.select import Case
+from core.ops.random import threshold
+from core.program import Step, Value
+
+MODULE = "ops.elementwise.combine"
+
+
+def combine_launch(
+    frame: Frame, layer: str, direction: str, kind: str, a: Tensor, b: Tensor | None, out: Tensor,
+    activation: str = "", mask: Tensor | None = None, masking: str = "", accumulate: bool = False,
+) -> Launch:  # fmt: skip
+    """``out = activation(a + b)``, masked."""
+    lanes = lanes_of(a)
+    total = frame.batch * a.height * a.width * lanes
+    values = {
+        "a": a.address, "b": b.address if b else 0, "mask": mask.address if mask else 0, "out": out.address,
+        "total": total, "lanes": lanes, "by_lanes": lanes, "lda": a.pitch, "ldb": b.pitch if b else 0,
+        "ldm": mask.pitch if mask else 0, "ldo": out.pitch, "activation": RELU[activation],
+        "masking": RELU[masking] if mask else 0, "accumulate": int(accumulate),
+    }  # fmt: skip
+    return make_launch(
+        layer, direction, "fused", (MODULE, "make_combine", (frame.element, kind)), combine.COMBINE, values,
+        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (2 + bool(b) + bool(mask) + int(accumulate)),
+    )  # fmt: skip
+
+
+def forward(case: Case) -> None:
+    """A sum, an activation of its own, or the sigmoid."""
+    frame, step = case.frame, case.step
+    kind = "sigmoid" if step.op == "sigmoid" else "sum"
+    activation = step.op if step.op in RELU else step.activation
+    a = frame.image(step.inputs[0])
+    b = frame.image(step.inputs[1]) if len(step.inputs) > 1 else None
+    frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), activation))
+
+
+def backward(case: Case) -> None:
+    """The gradient of each input that wants one."""
+    step, walk = case.step, case.backward
+    for value in step.inputs:
+        if walk.wants(value):
+            case.frame.add(_input_gradient(case, value, step.output))
+
+
+def concat_forward(case: Case) -> None:
+    """A copy of each input."""
+    frame, step, channel = case.frame, case.step, 0
+    for value in step.inputs:
+        part = Value(step.output.buffer, value.shape, step.output.channel + channel)
+        frame.add(combine_launch(frame, step.node, "forward", "sum", frame.image(value), None, frame.image(part)))
+        channel += value.shape[-1]
+
+
+def concat_backward(case: Case) -> None:
+    """A copy of each input's part of the gradient."""
+    step, channel = case.step, 0
+    for value in step.inputs:
+        source = Value(step.output.buffer, value.shape, step.output.channel + channel)
+        channel += value.shape[-1]
+        if case.backward.wants(value):
+            case.frame.add(_input_gradient(case, value, source))
+
+
+def _input_gradient(case: Case, value: Value, source: Value) -> Launch:
+    frame, step = case.frame, case.step
+    mask, activation, add = case.backward.target(value)
+    dy, dx = frame.image(source, True), frame.image(value, True)
+    made = (frame, step.node, "backward_input")
+    if step.op == "sigmoid":
+        return combine_launch(*made, "sigmoid_gradient", dy, frame.image(step.output), dx, "", mask, activation, add)
+    if step.op not in RELU:
+        return combine_launch(*made, "sum", dy, None, dx, "", mask, activation, add)
+    if mask is not None:
+        raise KernelUnavailable(f"The GPU cannot take two activations in a row ({step.node}).")
+    return combine_launch(*made, "sum", dy, None, dx, "", frame.image(step.output), step.op, add)
+
+
+def apply_mask(frame: Frame, step: Step) -> None:
+    """Apply the gradient of a step's own activation to the gradient of its output, in place."""
+    dy, y = frame.image(step.output, True), frame.image(step.output)
+    frame.add(combine_launch(frame, step.node, "backward_input", "sum", dy, None, dy, "", y, step.activation))
+
+
+def dropout_forward(case: Case) -> None:
+    frame, step = case.frame, case.step
+    frame.add(_dropout(case, "forward", frame.image(step.inputs[0]), frame.image(step.output), None, "", False))
+
+
+def dropout_backward(case: Case) -> None:
+    """The same draw as forward."""
+    frame, step = case.frame, case.step
+    mask, activation, add = case.backward.target(step.inputs[0])
+    dy, dx = frame.image(step.output, True), frame.image(step.inputs[0], True)
+    frame.add(_dropout(case, "backward_input", dy, dx, mask, activation, add))
+
+
+def _dropout(
+    case: Case, direction: str, a: Tensor, out: Tensor, mask: Tensor | None, masking: str, accumulate: bool
+) -> Launch:
+    frame, step, lanes, area = case.frame, case.step, lanes_of(a), a.height * a.width
+    total, rate = frame.batch * area * lanes, float(step.attributes["rate"])  # type: ignore[arg-type]
+    values = {
+        "a": a.address, "mask": mask.address if mask else 0, "out": out.address, "control": frame.places.control,
+        "total": total, "lanes": lanes, "channels": a.channels, "by_lanes": lanes, "by_area": area, "area": area,
+        "lda": a.pitch, "ldm": mask.pitch if mask else 0, "ldo": out.pitch, "masking": RELU[masking] if mask else 0,
+        "accumulate": int(accumulate), "key": step.attributes["key"], "threshold": threshold(rate),
+        "scale": 1 / (1 - rate),
+    }  # fmt: skip
+    return make_launch(
+        step.node, direction, "fused", (MODULE, "make_dropout", (frame.element,)), combine.DROPOUT, values,
+        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (2 + bool(mask) + int(accumulate)),
+    )  # fmt: skip

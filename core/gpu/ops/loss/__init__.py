@@ -1,0 +1,1 @@
+"""Softmax, loss, and the end of a network."""

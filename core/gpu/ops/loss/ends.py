@@ -1,0 +1,25 @@
+"""Both ends of a network: the image before its steps, the logits and the loss behind them."""
+
+from __future__ import annotations
+
+from core.gpu.frame import Frame
+from core.gpu.writers.backward_steps import loss
+from core.gpu.writers.few import ends
+from core.gpu.writers.forward_steps import ends_in_head
+from core.gpu.writers.plain_launches import head_launch, photo_launch
+from core.program import Step
+
+image_launch = photo_launch
+write_loss = loss
+
+
+def is_computed_with_loss(frame: Frame, step: Step) -> bool:
+    """Whether the launch of the logits computes the step: the loss, and a global average whose output they are."""
+    return step.op == "softmax_cross_entropy" or (step.op == "global_avg_pool" and ends_in_head(frame, step))
+
+
+def write_logits(frame: Frame) -> None:
+    """The logits of a prediction, where the last steps' launch has not written them."""
+    steps = frame.program.steps
+    if not (len(steps) > 1 and ends.ends_in_classifier(frame, steps[-2], steps[-1])):
+        frame.add(head_launch(frame, None, ""))

@@ -1,0 +1,228 @@
+"""Which kernel computes a step: candidates as rows, why they refuse, what they cost, and the cheapest sequence.
+
+A candidate replaces a pattern of one to a few neighbouring steps. Choosing between single and fused candidates is a
+shortest path over the steps. Nothing here knows a kernel's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final, final
+
+from core.errors import KernelUnavailable
+from core.gpu.frame import Frame
+from core.gpu.gradients import Backward
+from core.gpu.tuning import estimate
+from core.program import Step
+
+FORWARD: Final = "forward"
+BACKWARD: Final = "backward"
+"""All gradients of the pattern in one go; the alternative is `WEIGHT` for each step, then `INPUT` for the pattern."""
+INPUT: Final = "backward_input"
+WEIGHT: Final = "backward_weight"
+
+LEVELS: Final = ("naive", "vectorised", "shared", "im2col", "tensor_core", "auto")
+"""Implementation levels, simplest first. ``--algorithm NAME`` gives each step its highest level up to NAME; "auto"
+takes the cheapest candidate of all, and it alone replaces several steps by one launch or uses what one GPU has."""
+
+EVERY: Final = frozenset(("bf16", "tf32", "float32", "fma"))
+"""All arithmetics of `Frame.arithmetic`."""
+FLOATS: Final = frozenset(("tf32", "float32", "fma"))
+"""Arithmetics whose elements are float32."""
+BF16: Final = frozenset(("bf16",))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Neighbouring steps in one direction, in one plan: everything a candidate may look at.
+
+    `walk` has the state of the backward traversal; it is None while candidates are compared.
+    """
+
+    frame: Frame
+    steps: tuple[Step, ...]
+    direction: str
+    walk: Backward | None = None
+
+    @property
+    def step(self) -> Step:
+        """The first step, for candidates of one step the only one."""
+        return self.steps[0]
+
+    @property
+    def backward(self) -> Backward:
+        """The state of the backward traversal, while launches are written."""
+        assert self.walk is not None
+        return self.walk
+
+    @property
+    def pattern(self) -> tuple[str, ...]:
+        return tuple(step.op for step in self.steps)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to compute a pattern of steps in one direction.
+
+    `write` adds the launches to the frame; `refuses` gives the reason against a case as a sentence, or nothing.
+    `efficiency` is the share of the roofline it reaches where nothing was measured (`core.gpu.tuning`).
+    """
+
+    name: str
+    pattern: tuple[str, ...]
+    direction: str
+    write: Callable[[Case], None]
+    idea: str
+    level: str = "tensor_core"
+    efficiency: float = 0.4
+    refuses: Callable[[Case], str] = lambda case: ""
+    capability: tuple[int, int] = (7, 5)
+    arithmetics: frozenset[str] = EVERY
+
+    def reason_against(self, case: Case) -> str:
+        """Why it cannot compute the case, or nothing."""
+        frame = case.frame
+        if frame.arithmetic not in self.arithmetics:
+            return f"It does not compute in {frame.arithmetic}."
+        if frame.capability < self.capability:
+            return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
+        if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):
+            return f"--algorithm {frame.algorithm} excludes it."
+        try:
+            return self.refuses(case)
+        except KernelUnavailable as error:
+            return str(error)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """One candidate of a case: the reason against it, or its cost in microseconds and where that is from."""
+
+    candidate: Candidate
+    reason: str
+    microseconds: float
+    source: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A case and the candidate that writes it."""
+
+    case: Case
+    candidate: Candidate
+    microseconds: float
+
+    def write(self, walk: Backward | None = None) -> None:
+        self.candidate.write(Case(self.case.frame, self.case.steps, self.case.direction, walk))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Steps that are written together, and the choices that write them, in order."""
+
+    steps: tuple[Step, ...]
+    choices: tuple[Choice, ...]
+
+    @property
+    def microseconds(self) -> float:
+        return sum(choice.microseconds for choice in self.choices)
+
+
+@final
+class Candidates:
+    """The one table: what the plan, the laboratory, the window and the tests read."""
+
+    def __init__(self, rows: Iterable[Candidate]) -> None:
+        self.rows = tuple(rows)
+        self._by_pattern: dict[tuple[tuple[str, ...], str], list[Candidate]] = {}
+        for row in self.rows:
+            self._by_pattern.setdefault((row.pattern, row.direction), []).append(row)
+        keys = [(row.pattern, row.direction, row.name) for row in self.rows]
+        if len(set(keys)) != len(keys):
+            raise ValueError(f"candidates listed twice: {sorted({k for k in keys if keys.count(k) > 1})}")
+        self.longest = max(len(row.pattern) for row in self.rows)
+
+    def of(self, pattern: tuple[str, ...], direction: str) -> Sequence[Candidate]:
+        return self._by_pattern.get((pattern, direction), ())
+
+    def consider(self, case: Case) -> list[Considered]:
+        """Every candidate of the case's pattern."""
+        found = []
+        for candidate in self.of(case.pattern, case.direction):
+            reason = candidate.reason_against(case)
+            cost = inf if reason else estimate(case.frame, case.steps, case.direction, candidate.efficiency)
+            found.append(Considered(candidate, reason, cost, "" if reason else "estimated"))
+        return found
+
+    def choose(self, case: Case) -> Choice | None:
+        """The cheapest candidate that does not refuse, of the highest level where a level was asked for."""
+        usable = [c for c in self.consider(case) if not c.reason]
+        if case.frame.algorithm != "auto" and usable:
+            highest = max(LEVELS.index(c.candidate.level) for c in usable)
+            usable = [c for c in usable if LEVELS.index(c.candidate.level) == highest]
+        best = min(usable, key=lambda c: c.microseconds, default=None)
+        return best and Choice(case, best.candidate, best.microseconds)
+
+    def require(self, case: Case) -> Choice:
+        """As `choose`. Raises KernelUnavailable with every candidate's reason."""
+        choice = self.choose(case)
+        if choice is None:
+            reasons = " ".join(f"{c.candidate.name}: {c.reason}" for c in self.consider(case))
+            names = ", ".join(step.node for step in case.steps)
+            raise KernelUnavailable(
+                f"The GPU has no kernel for {' and '.join(case.pattern)} {case.direction} ({names}). {reasons}".strip()
+            )
+        return choice
+
+
+def forward_segment(table: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
+    """The choice for a pattern of steps; None where a pattern of several has no candidate."""
+    case = Case(frame, steps, FORWARD)
+    choice = table.require(case) if len(steps) == 1 else table.choose(case)
+    return Segment(steps, (choice,)) if choice else None
+
+
+def backward_segment(table: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
+    """One candidate for all gradients, or the steps' weight gradients, last step first, then the input's gradient."""
+    wants = any(frame.wants(value) for value in steps[0].inputs)
+    trained = [step for step in reversed(steps) if frame.trains_any(step)]
+    if not wants and not trained:
+        return Segment(steps, ()) if len(steps) == 1 else None
+    whole = table.choose(Case(frame, steps, BACKWARD))
+    together = Segment(steps, (whole,)) if whole else None
+    last = Case(frame, steps, INPUT)
+    if len(steps) > 1 and table.choose(last) is None:
+        return together
+    cases = [*(Case(frame, (step,), WEIGHT) for step in trained), *([last] if wants else [])]
+    parts = [table.choose(case) for case in cases]
+    if together is None and len(steps) == 1:
+        parts = [table.require(case) for case in cases]
+    if None in parts:
+        return together
+    apart = Segment(steps, tuple(part for part in parts if part is not None))
+    return together if together is not None and together.microseconds <= apart.microseconds else apart
+
+
+def cheapest(
+    table: Candidates, frame: Frame, steps: Sequence[Step],
+    segment: Callable[[Candidates, Frame, tuple[Step, ...]], Segment | None],
+) -> list[Segment]:  # fmt: skip
+    """The cheapest sequence of segments that covers the steps: a shortest path."""
+    best: list[tuple[float, list[Segment]]] = [(0.0, [])]
+    for end in range(1, len(steps) + 1):
+        found = []
+        for first in range(end - 1, max(-1, end - 1 - table.longest), -1):
+            one = segment(table, frame, tuple(steps[first:end]))
+            if one is not None:
+                found.append((best[first][0] + one.microseconds, [*best[first][1], one]))
+        best.append(min(found, key=lambda path: path[0]))
+    return best[-1][1]
+
+

@@ -1,0 +1,137 @@
+"""Convolutions of few pixels, as one photo has them: alone, with the sum behind them, with the max pool in
+front.
+
+`kernels.convolution.few_pixels` computes them where the table of tiles says that it is the fastest, in predictions in
+bf16.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.gpu.compilation.compiler import Recipe
+from core.gpu.frame import Frame
+from core.gpu.gradients import shared_activation
+from core.gpu.kernels.convolution import few_pixels
+from core.gpu.kernels.convolution.few_pixels import PART, Few
+from core.gpu.kernels.parts.fragments import fast_divisor
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
+from core.gpu.writers import packing, tiles
+from core.gpu.writers.packing import Taps
+from core.gpu.writers.plain_launches import bias_of
+from core.graph import PHOTO
+from core.ops.window import Window, read_window
+from core.program import Step
+
+POINT: Final = Window((1, 1), (1, 1), (0, 0, 0, 0))
+
+
+def few(
+    layer: str, batch: int, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, bias: int,
+    activation: str, shape: Few, other: Tensor | None = None, pooled: bool = False,
+) -> Launch:  # fmt: skip
+    """The launch of ``activation(conv(x) + bias + other)``; `pooled`: a 1x1 one of x's max pool over `window`."""
+    rows, columns, parts, within = batch * out.height * out.width, out.padded, taps.total // PART, taps.channels // PART
+    values = (
+        x.address, weight, bias, out.address, other.address if other else 0, rows, columns,
+        packing.padded_depth(taps.total, 2), parts, *fast_divisor(out.height * out.width), *fast_divisor(out.width),
+        *fast_divisor(within), out.height * out.width, out.width, within, x.height, x.width, x.pitch, x.row_pitch,
+        x.photo_pitch, *window.stride, *window.padding[:2], out.pitch, other.pitch if other else 0, RELU[activation],
+    )  # fmt: skip
+    made = (shape.numbers, shape.turns(parts), taps.kernel[1], other is not None, *((True,) if pooled else ()))
+    kinds = tuple(str(a) for a in few_pixels.ARGUMENTS)
+    recipe = Recipe("convolution.few_pixels", "make_few_pixels", made, kinds, shape.threads)
+    tall, wide = shape.size
+    return Launch(
+        layer, "forward", "tensor_core", recipe, (blocks_of(rows, tall), blocks_of(columns, wide), 1),
+        (shape.threads, 1, 1), shape.shared, values, flops=2 * rows * columns * taps.total,
+        bytes=2 * (batch * x.height * x.width * x.padded + rows * columns * (2 if other else 1)),
+    )  # fmt: skip
+
+
+def shape_of(frame: Frame, kind: str, out: Tensor, taps: Taps) -> Few | None:
+    """The block that was measured fastest, if it is of this kernel; kinds are those of `tiles.few`."""
+    if frame.arithmetic != "bf16" or frame.program.training:
+        return None
+    return tiles.few(kind, frame.batch * out.height * out.width, out.padded, taps.total)
+
+
+def forward(frame: Frame, step: Step, x: Tensor, out: Tensor, window: Window) -> Launch | None:
+    """The launch of a convolution; None where another kernel is faster."""
+    taps = packing.taps_of(x, window, False)
+    shape = shape_of(frame, "forward", out, taps)
+    if shape is None:
+        return None
+    return few(
+        step.node, frame.batch, x, out, window, taps, packed(frame, step, taps), bias_of(frame, step),
+        step.activation, shape,
+    )  # fmt: skip
+
+
+def adds(frame: Frame, step: Step, following: Step) -> bool:
+    """Whether the next step is a sum that this convolution can make while it writes, since nobody else reads it."""
+    if step.op != "conv2d" or following.op != "add" or step.activation or not reads_alone(frame, step, following):
+        return False
+    if PHOTO in read_by(step) + read_by(following) or len(following.inputs) != 2:
+        return False
+    x, out = frame.image(step.inputs[0]), frame.image(following.output)
+    return shape_of(frame, "added", out, packing.taps_of(x, read_window(step.attributes), False)) is not None
+
+
+def forward_added(frame: Frame, step: Step, following: Step) -> Launch:
+    """The launch of a convolution and the sum behind it."""
+    other = next(value for value in following.inputs if value != step.output)
+    x, out, window = frame.image(step.inputs[0]), frame.image(following.output), read_window(step.attributes)
+    taps = packing.taps_of(x, window, False)
+    shape = shape_of(frame, "added", out, taps)
+    assert shape is not None
+    return few(
+        step.node, frame.batch, x, out, window, taps, packed(frame, step, taps), bias_of(frame, step),
+        following.activation, shape, frame.image(other),
+    )  # fmt: skip
+
+
+def pools_first(frame: Frame, step: Step, following: Step) -> bool:
+    """Whether a max pool's only reader is a 1x1 convolution whose kernel can do it while it loads."""
+    if step.op != "max_pool" or following.op != "conv2d" or not reads_alone(frame, step, following):
+        return False
+    if PHOTO in read_by(step) or read_window(step.attributes).kernel != (3, 3) or following.attributes["groups"] != 1:
+        return False
+    positive = shared_activation(frame, step.inputs[0]) in ("relu", "relu6")
+    if not positive or read_window(following.attributes) != POINT:
+        return False
+    out, taps = frame.image(following.output), Taps((1, 1), frame.image(step.inputs[0]).padded)
+    return shape_of(frame, "pooled", out, taps) is not None
+
+
+def pooled_forward(frame: Frame, step: Step, following: Step) -> Launch:
+    """The launch of a max pool and the 1x1 convolution behind it."""
+    x, out, window = frame.image(step.inputs[0]), frame.image(following.output), read_window(step.attributes)
+    taps = Taps((1, 1), x.padded)
+    shape = shape_of(frame, "pooled", out, taps)
+    assert shape is not None
+    return few(
+        following.node, frame.batch, x, out, window, taps, packed(frame, following, taps), bias_of(frame, following),
+        following.activation, shape, None, True,
+    )  # fmt: skip
+
+
+def packed(frame: Frame, step: Step, taps: Taps) -> int:
+    """Address of a convolution's filters, row by row."""
+    return frame.packed(
+        f"{step.node}.weight", lambda: packing.pack_forward(frame.filters(step), taps, frame.element)
+    )
+
+
+def read_by(step: Step) -> list[str]:
+    """Buffers that a step reads."""
+    return [value.buffer for value in step.inputs]
+
+
+def reads_alone(frame: Frame, step: Step, following: Step) -> bool:
+    """Whether what a step writes need not be in memory if the next step, its only reader, is in the same launch."""
+    buffer, program = step.output.buffer, frame.program
+    readers = [s for s in program.steps if buffer in read_by(s)]
+    alone = readers == [following] and read_by(following).count(buffer) == 1 and buffer not in frame.kept
+    whole = program.buffers[buffer] == step.output.shape == following.inputs[read_by(following).index(buffer)].shape
+    return alone and whole and not frame.whole and not program.training and program.output != step.output

@@ -1,0 +1,47 @@
+"""3x3 convolutions of few pixels, as one photo has them: both halves of a fire's expand in one launch."""
+
+from __future__ import annotations
+
+from core.gpu.compilation.compiler import Recipe
+from core.gpu.frame import Frame
+from core.gpu.kernels.convolution import few_halo
+from core.gpu.kernels.convolution.few_pixels import PART, Few
+from core.gpu.kernels.parts.fragments import fast_divisor
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of
+from core.gpu.writers import packing, tiles
+from core.gpu.writers.convolution import Half
+from core.gpu.writers.packing import Taps
+
+
+def shape_of(frame: Frame, x: Tensor, out: Tensor, half: int) -> Few | None:
+    """The block that was measured fastest, if it is of this kernel; `half`: the fire's 1x1 filters."""
+    if frame.arithmetic != "bf16" or frame.program.training:
+        return None
+    shape = tiles.few_fire(frame.batch * x.height * x.width, out.padded, x.padded, half)
+    if shape is None or few_halo.shared_bytes(shape, x.width, x.padded // PART) > frame.shared:
+        return None
+    return shape
+
+
+def halo(
+    layer: str, batch: int, x: Tensor, out: Tensor, taps: Taps, weight: int, bias: int, activation: str, shape: Few,
+    half: Half | None = None,
+) -> Launch:  # fmt: skip
+    """The launch of a 3x3 convolution of stride 1 in bf16; with `half`, out's first channels are the 1x1's."""
+    limit, columns = batch * (x.height + 1) * (x.width + 1), out.padded
+    parts, within = taps.total // PART, x.padded // PART
+    first = (half.weight, half.bias, half.filters, half.depth) if half else (0, 0, 0, 0)
+    values = (
+        x.address, weight, bias, out.address, *first, limit, columns, packing.padded_depth(taps.total, 2), parts,
+        *fast_divisor((x.height + 1) * (x.width + 1)), *fast_divisor(x.width + 1), *fast_divisor(within), x.height,
+        x.width, within, few_halo.room_for(shape, x.width), x.pitch, out.pitch, RELU[activation],
+    )  # fmt: skip
+    kinds = tuple(str(a) for a in few_halo.ARGUMENTS)
+    made = (shape.numbers, shape.turns(parts))
+    recipe = Recipe("convolution.few_halo", "make_few_halo", made, kinds, shape.threads)
+    (tall, wide), ones, rows = shape.size, half.filters if half else 0, batch * x.height * x.width
+    return Launch(
+        layer, "forward", "tensor_core", recipe, (blocks_of(limit, tall), blocks_of(columns, wide), 1),
+        (shape.threads, 1, 1), few_halo.shared_bytes(shape, x.width, within), values,
+        flops=2 * rows * ((columns - ones) * taps.total + ones * taps.channels), bytes=2 * rows * (x.padded + columns),
+    )  # fmt: skip

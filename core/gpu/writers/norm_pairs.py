@@ -1,0 +1,119 @@
+"""Which convolutions are computed in one pass with the batch norms beside them.
+
+A depthwise 3x3 between two; a 1x1 from few channels to many before one; a 1x1 from many channels to few between two.
+The normalised input of such a convolution, or the gradient of its output, is then never stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from core.gpu.frame import Frame
+from core.gpu.gradients import shared_activation
+from core.gpu.kernels.convolution.pointwise_tiles import MAX_FILTERS, shape_to_narrow, shape_to_wide
+from core.graph import PHOTO
+from core.ops.window import POINT, read_window
+from core.program import Step, Value
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A depthwise 3x3, the batch norm that makes its input and the one that reads its output."""
+
+    before: Step
+    convolution: Step
+    after: Step
+
+
+def is_walkable(step: Step) -> bool:
+    """Whether the kernels that walk down the columns compute this depthwise convolution."""
+    window = read_window(step.attributes)
+    return window.kernel == (3, 3) and window.stride in ((1, 1), (2, 2)) and window.padding[:2] == (1, 1)
+
+
+def between_norms(frame: Frame, step: Step) -> Between | None:
+    """The neighbours of a depthwise convolution in training, where it can be computed with them."""
+    if step.op != "depthwise_conv2d" or not frame.program.training or not is_walkable(step):
+        return None
+    before, after = norm_before(frame, step), norm_behind(frame, step)
+    plain = not step.activation and all(p.role == "weight" for p in step.parameters)
+    if before is None or after is None or not plain or not frame.trains(step, "weight"):
+        return None
+    return Between(before, step, after)
+
+
+def norm_before(frame: Frame, step: Step) -> Step | None:
+    """The learning batch norm that makes a step's input for nobody else."""
+    maker = _only(s for s in frame.program.steps if s.output.buffer == step.inputs[0].buffer)
+    if maker is None or _only(frame.readers(maker.output)) is not step:
+        return None
+    return maker if _is_moving(frame, maker) and _is_whole(frame, maker.output) else None
+
+
+def norm_behind(frame: Frame, step: Step) -> Step | None:
+    """The learning batch norm that alone reads a step's output."""
+    reader = _only(frame.readers(step.output))
+    return reader if reader is not None and _is_moving(frame, reader) and _is_whole(frame, step.output) else None
+
+
+def expands(frame: Frame, step: Step) -> bool:
+    """Whether a 1x1 convolution to many channels is computed in one pass with the batch norm behind it."""
+    return (
+        _is_pointwise(frame, step) and norm_behind(frame, step) is not None and step.inputs[0].buffer in frame.wanted
+        and shared_activation(frame, step.inputs[0]) == ""
+        and _suits(frame, step.output, step.inputs[0])
+    )  # fmt: skip
+
+
+def projects(frame: Frame, step: Step) -> bool:
+    """Whether a 1x1 convolution to few channels is computed in one pass with the batch norms around it."""
+    return (
+        _is_pointwise(frame, step) and norm_behind(frame, step) is not None and norm_before(frame, step) is not None
+        and _suits(frame, step.inputs[0], step.output)
+    )  # fmt: skip
+
+
+def is_read_raw(frame: Frame, norm: Step) -> bool:
+    """Whether the only reader of a batch norm's output computes it itself."""
+    reader = _only(frame.readers(norm.output))
+    return reader is not None and (between_norms(frame, reader) is not None or projects(frame, reader))
+
+
+def is_undone_behind(frame: Frame, norm: Step) -> bool:
+    """Whether the gradient of a batch norm's input is computed by the convolution that made that input."""
+    maker = _only(s for s in frame.program.steps if s.output == norm.inputs[0])
+    return maker is not None and (between_norms(frame, maker) is not None or expands(frame, maker))
+
+
+def _is_moving(frame: Frame, step: Step) -> bool:
+    return step.op == "batch_norm" and not step.attributes["frozen"] and frame.trains(step, "weight")
+
+
+def _is_whole(frame: Frame, value: Value) -> bool:
+    """Whether a value is all channels of its buffer."""
+    return value.channel == 0 and frame.program.buffers[value.buffer] == value.shape
+
+
+def _is_pointwise(frame: Frame, step: Step) -> bool:
+    """A learning 1x1 convolution in bf16 without bias or activation."""
+    if step.op != "conv2d" or not frame.program.training or frame.element != 2 or step.inputs[0].buffer == PHOTO:
+        return False
+    plain = not step.activation and all(p.role == "weight" for p in step.parameters)
+    window = read_window(step.attributes)
+    simple = window == POINT and step.attributes["groups"] == 1
+    return plain and simple and frame.trains(step, "weight")
+
+
+def _suits(frame: Frame, wide: Value, narrow: Value) -> bool:
+    """Whether there are kernels for so many channels on both sides."""
+    channels = [-(-value.shape[-1] // frame.vector) * frame.vector for value in (wide, narrow)]
+    one, other = shape_to_wide(*channels), shape_to_narrow(*channels)
+    known = one is not None and other is not None
+    return known and channels[0] * channels[1] <= MAX_FILTERS and len(narrow.shape) == 3
+
+
+def _only(steps: object) -> Step | None:
+    found = list(steps)  # type: ignore[call-overload]
+    return found[0] if len(found) == 1 else None

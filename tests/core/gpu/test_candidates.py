@@ -1,0 +1,91 @@
+"""The table of candidates: choices, refusals, arguments by name, and the explanation of a plan."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+
+import pytest
+
+from core.errors import KernelUnavailable
+from core.gpu.candidates import CANDIDATES
+from core.gpu.explain import explain, frame_for
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.lowering import choose_forward, write_backward, write_forward
+from core.gpu.ops.elementwise import combine
+from core.gpu.ops.pool import average_pool, max_pool
+from core.gpu.select import FORWARD, INPUT, Case
+from core.models.table import build
+from core.ops.builder import with_loss
+from core.program import fold_batch_norm, lower
+
+SHAPE = (3, 3, 2, 2)
+KERNELS = (
+    (max_pool.FORWARD, max_pool.make_max_pool(4, SHAPE)),
+    (max_pool.FORWARD, max_pool.make_positive_max_pool(SHAPE)),
+    (max_pool.GRADIENT, max_pool.make_max_pool_gradient(4, SHAPE)),
+    (max_pool.GRADIENT, max_pool.make_packed_max_pool_gradient(SHAPE)),
+    (average_pool.FORWARD, average_pool.make_average_pool(2, SHAPE, True)),
+    (average_pool.GRADIENT, average_pool.make_average_pool_gradient(2, SHAPE, True)),
+    (combine.COMBINE, combine.make_combine(2, "sum")),
+    (combine.DROPOUT, combine.make_dropout(2)),
+)
+
+
+def frame_of(name, training=False, batch=2, capability=(9, 0), precision="mixed", **more):
+    base = build(name, 5, 64)
+    graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
+    return frame_for(lower(graph, training), batch, precision, capability, **more)
+
+
+@pytest.mark.parametrize(("signature", "kernel"), KERNELS, ids=lambda k: getattr(k, "__qualname__", "").split(".")[0])
+def test_a_kernel_has_the_parameters_that_its_signature_declares(signature, kernel):
+    assert tuple(inspect.signature(kernel).parameters) == signature.parameters
+    assert len(signature.kinds) == len(signature.parameters)
+    assert all(argument.meaning for argument in signature.arguments)
+
+
+def test_arguments_are_packed_by_name_and_wrong_names_raise():
+    arguments = Argument("x", POINTER, "input"), Argument("by_n", DIVISOR, "division by n"), Argument("n", INTEGER, "n")
+    signature = KernelSignature(arguments)
+    assert signature.parameters == ("x", "by_n_mul", "by_n_shift", "n")
+    packed = signature.pack(n=8, x=64, by_n=8)
+    assert (packed[0], packed[3]) == (64, 8)
+    assert len(packed) == 4
+    with pytest.raises(TypeError, match=r"missing \['n'\], unknown \['m'\]"):
+        signature.pack(x=1, by_n=2, m=3)
+
+
+@pytest.mark.parametrize("direction", [FORWARD, "backward"])
+def test_an_unknown_op_raises_forward_and_backward_and_names_the_step(direction):
+    frame = frame_of("squeezenet1_1", training=True)
+    steps = frame.program.steps
+    at = next(i for i, step in enumerate(steps) if step.op == "max_pool")
+    unknown = replace(steps[at], op="hard_swish")
+    frame.program = replace(frame.program, steps=(*steps[:at], unknown, *steps[at + 1 :]))
+    with pytest.raises(KernelUnavailable, match=rf"no kernel for hard_swish .*\({unknown.node}\)"):
+        write_forward(frame) if direction == FORWARD else write_backward(frame, False)
+
+
+def test_candidates_that_need_hopper_say_so_elsewhere():
+    frame = frame_of("squeezenet1_1", training=True, capability=(8, 6))
+    rows = CANDIDATES.consider(Case(frame, frame.program.steps[:2], FORWARD))
+    assert {row.candidate.name: row.reason for row in rows}["image_pool"] == "It needs compute capability 9.0."
+
+
+def test_the_image_and_its_pool_are_one_segment_on_hopper_alone():
+    for capability, length in (((9, 0), 2), ((8, 6), 1)):
+        first = choose_forward(frame_of("squeezenet1_1", training=True, capability=capability))[0]
+        assert len(first.steps) == length
+
+
+def test_every_step_of_a_training_plan_is_explained_with_one_choice():
+    frame = frame_of("squeezenet1_1", training=True)
+    explained = explain(frame)
+    chosen = [node for one in explained if one.chosen and one.direction == FORWARD for node in one.steps]
+    assert sorted(chosen) == sorted(s.node for s in frame.program.steps if s.op not in (
+        "softmax_cross_entropy", "global_avg_pool"))  # fmt: skip
+    for one in explained:
+        assert all(row.reason or row.microseconds > 0 for row in one.considered)
+    assert any(one.direction == INPUT and one.chosen == "fire_expand" for one in explained)
+    assert not frame.launches
