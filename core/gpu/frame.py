@@ -64,8 +64,6 @@ class Frame:
         """Whether kernels for compute capability 9.0 alone may be used; buffers that are read after the walk."""
         self.algorithm = algorithm
         """The highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
-        self.capability = (9, 0) if hopper else (7, 5) if turing else (8, 0)
-        """The compute capability whose kernels may be used."""
         self.partials: dict[str, int] = {}
         """How many partial sums a launch wrote of the array so named."""
         self._comparing = False
@@ -91,6 +89,11 @@ class Frame:
         self._packs: dict[str, tuple[int, Array]] = {}
         self._tables: dict[str, tuple[int, Array]] = {}
         self._packed_size = self._tables_size = 0
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability whose kernels may be used."""
+        return (9, 0) if self.hopper else (7, 5) if self.arithmetic == "fma" else (8, 0)
 
     def restart(self, places: Places) -> None:
         """Begin the second walk."""
