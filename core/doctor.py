@@ -19,6 +19,7 @@ from typing import Any, Final, final
 
 from core.command_line import run_command
 from core.cores import usable_cores
+from core.errors import InputError
 from core.user_cache import REMEDY, kept, user_kernel_folder
 
 NEWEST_NUMPY: Final = (2, 5)
@@ -100,7 +101,10 @@ def _processor() -> Finding:
 
 
 def _kernels() -> Finding:
-    folder = kept(user_kernel_folder)
+    try:
+        folder = kept(user_kernel_folder)
+    except InputError as error:  # another user could change them
+        return Finding("kernels", False, str(error).replace("\n", " "))
     if folder is None:
         sentence = "There is no folder in which compiled kernels can be kept: every start compiles them anew."
         return Finding("kernels", False, sentence, REMEDY)

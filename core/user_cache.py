@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from core.errors import StorageError
+from core.errors import InputError, StorageError
+from core.private_folder import make_private_folder
 
 REMEDY: Final = "Set XDG_CACHE_HOME to a folder that may be written."
 
@@ -35,10 +36,9 @@ def _home() -> Path:
 
 
 def kept(find: Callable[[], Path]) -> Path | None:
-    """The folder found, made if need be; None where there is none, or nothing can be written there."""
+    """The folder found; None where there is none, or nothing can be written there."""
     try:
         folder = find()
-        folder.mkdir(parents=True, exist_ok=True)
         return folder if os.access(folder, os.W_OK | os.X_OK) else None
     except (OSError, StorageError):
         return None
@@ -53,5 +53,20 @@ def passing() -> Path:
 
 
 def user_kernel_folder() -> Path:
-    """Within it, the folder of compiled kernels, those of the CPU and those of the GPU."""
-    return user_cache_folder() / "kernels"
+    """Within it, the folder of compiled kernels, those of the CPU and those of the GPU: made where it is missing.
+
+    Kernels are run as they are found. Raises InputError where other users can write there, StorageError where it cannot
+    be made.
+    """
+    return make_kernel_folder(user_cache_folder() / "kernels")
+
+
+def make_kernel_folder(folder: Path) -> Path:
+    """The folder, made where it is missing. Raises as `user_kernel_folder`."""
+    try:
+        return make_private_folder(folder)
+    except InputError as error:
+        raise InputError(f"{error}\nCompiled kernels are kept there and run as they are found, so no other user may be "
+                         "able to change them. Another folder: set XDG_CACHE_HOME.") from error
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be made: {error.strerror}. {REMEDY}") from error

@@ -91,7 +91,6 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
 def _compile(recipe: Recipe, capability: Capability) -> None:
     ptx, entry = compile_kernel(recipe, capability)
     path = _path(recipe, capability)
-    path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_suffix(f".{os.getpid()}")
     written.write_text(f"// {entry}\n{ptx}", encoding="utf-8")
     written.replace(path)

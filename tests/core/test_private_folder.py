@@ -1,0 +1,113 @@
+"""Folders that are trusted: no other user can have put anything there, nor can do so later."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.diagnosis.model_file import ModelFile, write_model
+from core.errors import InputError
+from core.gpu.compilation.compiler import Recipe, _path, compile_recipes
+from core.models import build, initial_weights
+from core.private_folder import make_private_folder
+from tests.helpers.tiny_photos import write_photos
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="folders of a Windows profile are the user's by inheritance")
+
+ROOT = Path(__file__).parents[2]
+STRANGER = 65534
+as_root = pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give files to another user")
+
+
+def test_it_is_made_for_its_user_alone_and_so_are_those_above_it(tmp_path):
+    before = os.umask(0o002)
+    try:
+        made = make_private_folder(tmp_path / "cache" / "leafclinic" / "kernels")
+    finally:
+        os.umask(before)
+    for folder in (made, made.parent, made.parent.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert make_private_folder(made) == made
+    assert make_private_folder(made / ".." / "kernels") == made
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o702])
+@pytest.mark.parametrize("which", ["kernels", "leafclinic"])
+def test_where_others_may_write_it_is_refused_with_the_remedy(tmp_path, which, mode):
+    folder = make_private_folder(tmp_path / "leafclinic" / "kernels")
+    open_to_all = tmp_path / "leafclinic" if which == "leafclinic" else folder
+    open_to_all.chmod(mode)
+    with pytest.raises(InputError, match=f"other users may write to {open_to_all}.*chmod go-w {open_to_all}"):
+        make_private_folder(folder)
+
+
+def test_a_group_may_not_write_unless_it_is_the_users_own(tmp_path, monkeypatch):
+    folder = make_private_folder(tmp_path / "kernels")
+    folder.chmod(0o770)
+    for private in (False, True):
+        monkeypatch.setattr("core.private_folder._is_private_group", lambda gid, answer=private: answer)
+        if private:
+            assert make_private_folder(folder) == folder
+        else:
+            with pytest.raises(InputError, match="other users may write"):
+                make_private_folder(folder)
+
+
+def test_a_folder_where_all_write_but_only_owners_rename_may_lie_above_it_and_no_more(tmp_path):
+    common = tmp_path / "tmp"
+    common.mkdir()
+    common.chmod(0o1777)
+    assert make_private_folder(common / "kernels").is_dir()
+    with pytest.raises(InputError, match="other users may write"):
+        make_private_folder(common)
+
+
+def test_where_a_link_leads_is_looked_at_too(tmp_path):
+    (tmp_path / "open").mkdir()
+    make_private_folder(tmp_path / "open" / "kernels")
+    (tmp_path / "link").symlink_to(tmp_path / "open" / "kernels")
+    assert make_private_folder(tmp_path / "link")
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(InputError, match="other users may write to .*open"):
+        make_private_folder(tmp_path / "link")
+
+
+@as_root
+@pytest.mark.parametrize("which", ["kernels", "leafclinic", "link"])
+def test_what_belongs_to_another_user_is_refused(tmp_path, which):
+    folder = make_private_folder(tmp_path / "leafclinic" / "kernels")
+    (tmp_path / "link").symlink_to(folder)
+    given = {"kernels": folder, "leafclinic": folder.parent, "link": tmp_path / "link"}[which]
+    os.chown(given, STRANGER, STRANGER, follow_symlinks=False)
+    with pytest.raises(InputError, match=f"{given} belongs to"):
+        make_private_folder(tmp_path / "link" if which == "link" else folder)
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+def test_compiled_kernels_in_a_folder_that_others_may_write_are_not_run(tmp_path, variable):
+    """Numba's cache is pickles: whoever can write there has their code run."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    here = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), variable: str(tmp_path / "cache")}
+    graph = build("cnn", 2, 16)
+    write_model(tmp_path / "m.safetensors", ModelFile(graph, initial_weights(graph, 0), ("a", "b"), 16))
+    photos = write_photos(tmp_path / "photos")
+    command = [sys.executable, "-m", "core.diagnose", str(tmp_path / "m.safetensors"), str(photos)]
+    done = subprocess.run(command, cwd=ROOT, env=here, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 2, done.stderr
+    assert "other users may write to" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [*tmp_path.rglob("*.nb?")]
+
+
+def test_ptx_in_such_a_folder_is_not_read_either(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    recipe = Recipe("passes.pool_fast", "make", (), (), 32)
+    _path(recipe, (9, 0)).write_text("// entry\n.version 8.0", encoding="utf-8")
+    assert compile_recipes([recipe], (9, 0)) == {recipe: (".version 8.0", "entry")}
+    (tmp_path / "leafclinic").chmod(0o777)
+    with pytest.raises(InputError, match="Compiled kernels are kept there and run as they are found"):
+        compile_recipes([recipe], (9, 0))
