@@ -1,40 +1,96 @@
-"""One window per user: a second start hands its paths to the first and ends."""
+"""One window per user: a second start hands its paths to the first and ends.
+
+They meet at a Unix socket in a folder that no other user can write to, and each checks that the other belongs to
+the same user. Where there is no such folder a second start opens a window of its own.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import struct
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QLockFile, QObject, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from app import paths
+from core.errors import InputError
+from core.private_folder import make_private_folder
+
+if sys.platform != "win32":
+    import socket
 
 LONGEST: Final = 1_000_000
 """Bytes a second start may hand over; more is not ours."""
 WAIT_MS: Final = 1000
 
 
+LONGEST_NAME: Final = 103
+"""Bytes of a Unix socket's path: macOS has room for so many, Linux for 107."""
+
+
 def server_name() -> str:
-    """One name per user and data folder."""
-    return "leafclinic-" + hashlib.sha256(str(paths.home()).encode()).hexdigest()[:16]
+    """One name per user and data folder: a pipe's on Windows, elsewhere a socket's path, "" where no folder will do."""
+    name = "leafclinic-" + hashlib.sha256(str(paths.home()).encode()).hexdigest()[:16]
+    if sys.platform == "win32":
+        return name
+    found = (_socket_path(folder, name) for folder in _folders())
+    return next(filter(None, found), "")
+
+
+def _folders() -> list[Path]:
+    """Where the socket may be, the best first: the session's own folder, the program's, and one among passing files."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    session = [Path(runtime)] if os.path.isabs(runtime) else []
+    return [*session, paths.home() / "socket", Path(tempfile.gettempdir()) / f"leafclinic-{os.geteuid()}"]
+
+
+def _socket_path(folder: Path, name: str) -> str:
+    """The socket's path; "" where it is too long, or where others can write."""
+    path = folder / name
+    if len(os.fsencode(path)) > LONGEST_NAME:
+        return ""
+    try:
+        make_private_folder(folder)
+    except (InputError, OSError):
+        return ""
+    return str(path)
+
+
+def is_same_user(peer: QLocalSocket) -> bool:
+    """Whether the process at the other end runs under this user. Windows lets no other user connect."""
+    if sys.platform == "win32":
+        return True
+    with socket.socket(fileno=os.dup(peer.socketDescriptor())) as end:
+        if sys.platform == "darwin":  # struct xucred: version, uid ... (sys/ucred.h); SOL_LOCAL 0, LOCAL_PEERCRED 1
+            return struct.unpack("=II", end.getsockopt(0, 1, 76)[:8])[1] == os.geteuid()
+        return struct.unpack("=iII", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1] == os.geteuid()
 
 
 def hand_over(given: Sequence[str], patience: float = 0.0) -> bool:
     """Give the paths to a window that is open already; False if there is none, nor one within `patience` seconds."""
-    socket, begin = QLocalSocket(), time.monotonic()
-    socket.connectToServer(server_name())
-    while not socket.waitForConnected(WAIT_MS):
+    name, peer, begin = server_name(), QLocalSocket(), time.monotonic()
+    if not name:
+        return False
+    peer.connectToServer(name)
+    while not peer.waitForConnected(WAIT_MS):
         if time.monotonic() - begin >= patience:
             return False
         time.sleep(0.05)
-        socket.connectToServer(server_name())
-    socket.write(json.dumps(list(given)).encode() + b"\n")
-    socket.waitForBytesWritten(WAIT_MS)
-    socket.disconnectFromServer()
+        peer.connectToServer(name)
+    if not is_same_user(peer):
+        peer.abort()
+        return False
+    peer.write(json.dumps(list(given)).encode() + b"\n")
+    peer.waitForBytesWritten(WAIT_MS)
+    peer.disconnectFromServer()
     return True
 
 
@@ -54,31 +110,35 @@ class FirstInstance(QObject):
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._on_connection)
-        if self.alone and not self._server.listen(server_name()):
-            QLocalServer.removeServer(server_name())  # left behind by a crash: nobody answered `hand_over`
-            self._server.listen(server_name())
+        name = server_name() if self.alone else ""
+        if name and not self._server.listen(name):
+            QLocalServer.removeServer(name)  # left behind by a crash: nobody answered `hand_over`
+            self._server.listen(name)
 
     def close(self) -> None:
         self._server.close()
         self._lock.unlock()
 
     def _on_connection(self) -> None:
-        socket = self._server.nextPendingConnection()
-        socket.readyRead.connect(self._on_data)
-        socket.disconnected.connect(socket.deleteLater)
-        if socket.bytesAvailable():
-            self._read(socket)
+        peer = self._server.nextPendingConnection()
+        peer.disconnected.connect(peer.deleteLater)
+        if not is_same_user(peer):
+            peer.abort()
+            return
+        peer.readyRead.connect(self._on_data)
+        if peer.bytesAvailable():
+            self._read(peer)
 
     def _on_data(self) -> None:
         sender = self.sender()
         if isinstance(sender, QLocalSocket):
             self._read(sender)
 
-    def _read(self, socket: QLocalSocket) -> None:
-        if socket.bytesAvailable() > LONGEST:
-            socket.abort()
-        elif socket.canReadLine():
-            self.asked.emit(_paths(bytes(socket.readLine().data())))
+    def _read(self, peer: QLocalSocket) -> None:
+        if peer.bytesAvailable() > LONGEST:
+            peer.abort()
+        elif peer.canReadLine():
+            self.asked.emit(_paths(bytes(peer.readLine().data())))
 
 
 def _paths(line: bytes) -> list[str]:

@@ -20,6 +20,8 @@ FUNCTION_LINES, KERNEL_LINES = 40, 80
 KERNELS = tuple(ROOT / "core" / "gpu" / name for name in ("kernels", "ops"))
 
 NETWORK = {"http", "urllib", "requests", "ftplib", "smtplib", "socket", "socketserver", "xmlrpc", "aiohttp"}
+UNIX_SOCKETS = {"app/instance.py": {"socket"}}
+"""It asks a Unix socket which user is at the other end. What is really opened, `tests/e2e/test_no_network.py` sees."""
 DOORS = {"onnxruntime": "core/onnx/runtime.py"}
 """Packages that only one module may import: it switches off their network access first."""
 UNSAFE = {"pickle", "shelve", "marshal", "dill", "joblib", "cloudpickle"}
@@ -68,7 +70,7 @@ def test_no_function_is_longer_than_the_limit(path):
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
 def test_nothing_reaches_for_the_network_or_unpickles(path):
-    names = imported(ast.parse(path.read_text("utf-8")))
+    names = imported(ast.parse(path.read_text("utf-8"))) - UNIX_SOCKETS.get(relative(path), set())
     assert not names & NETWORK, names & NETWORK
     assert not names & UNSAFE, names & UNSAFE
     assert "allow_pickle=True" not in path.read_text("utf-8")
