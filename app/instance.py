@@ -70,8 +70,10 @@ def is_same_user(peer: QLocalSocket) -> bool:
         return True
     with socket.socket(fileno=os.dup(peer.socketDescriptor())) as end:
         if sys.platform == "darwin":  # struct xucred: version, uid ... (sys/ucred.h); SOL_LOCAL 0, LOCAL_PEERCRED 1
-            return struct.unpack("=II", end.getsockopt(0, 1, 76)[:8])[1] == os.geteuid()
-        return struct.unpack("=iII", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1] == os.geteuid()
+            _, user = struct.unpack("=II", end.getsockopt(0, 1, 76)[:8])
+        else:  # struct ucred: pid, uid, gid
+            _, user, _ = struct.unpack("=iII", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(user == os.geteuid())
 
 
 def hand_over(given: Sequence[str], patience: float = 0.0) -> bool:

@@ -15,7 +15,7 @@ import numba
 
 from core.errors import DeviceError
 from core.storage import NO_ROOM
-from core.user_cache import kept, make_kernel_folder, passing, user_cache_folder
+from core.user_cache import kept, make_kernel_folder, passing, user_kernel_folder
 
 VARIABLE: Final = "LEAFCLINIC_CPU"
 
@@ -107,9 +107,10 @@ KERNEL_SOURCES: Final = (
 
 @functools.cache
 def kernel_home() -> Path | None:
-    """Where compiled kernels are kept for the next start, or None where nothing can be."""
+    """Where compiled kernels are kept for the next start, or None where nothing can be. Raises InputError where other
+    users can write there: Numba's cache is pickles, so they could have their code run."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    return kept(lambda: Path(chosen) / "leafclinic" if chosen else user_kernel_folder())
+    return kept(lambda: make_kernel_folder(Path(chosen) / "leafclinic") if chosen else user_kernel_folder())
 
 
 @functools.cache
@@ -117,21 +118,15 @@ def cache_folder() -> Path:
     """Where compiled kernels are kept: one folder per level and state of the sources.
 
     Numba keys its cache by the source file of a function and the processor, not by the modules the
-    function uses nor by variables; with their text in the folder's name a stale kernel cannot run. Numba's cache is
-    pickles: whoever can write there has their code run. Raises InputError where another user can.
+    function uses nor by variables; with their text in the folder's name a stale kernel cannot run.
     """
     digest = hashlib.sha256(numba.__version__.encode())
     for name in KERNEL_SOURCES:
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
-<<<<<<< HEAD
-    home = kernel_home() or passing()
-    return home / f"{current_level().name}-{digest.hexdigest()[:16]}"
-=======
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
     name = f"{current_level().name}-{digest.hexdigest()[:16]}"
-    folder = kept(lambda: make_kernel_folder((Path(chosen) if chosen else user_cache_folder()) / "kernels" / name))
+    home = kernel_home()
+    folder = kept(lambda: make_kernel_folder(home / name)) if home else None
     return folder or passing() / name
->>>>>>> 4cd5ef1 (Compiled kernels are run only from folders that no other user can write to)
 
 
 def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:
