@@ -32,6 +32,7 @@ from core.training.commands import Commands
 from core.training.dry_run import count_memory, describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
 from core.training.presets import PRESETS
+from core.training.recipe_fitting import fit_recipe
 from core.training.run_folder import default_folder, read_config
 from core.training.setup import VALIDATION_BATCH, choose_device, compile_fitting, graph_in_use
 from core.training.teacher import Teachers, read_teachers
@@ -131,6 +132,7 @@ def dry_run(config: RunConfig) -> str:
     graph = network.graph
     weights = () if config.class_weights == "none" else (1.0,) * len(classes)
     photos = round(len(dataset) * (1 - config.validation - config.test))
+    config, _ = fit_recipe(config, photos)
     training, batch = compile_fitting(config, graph, device, weights, photos)
     lessons = read_teachers(config)
     teachers = Teachers(lessons, config, classes, device, training.batch) if lessons else None

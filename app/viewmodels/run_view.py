@@ -51,6 +51,8 @@ class RunView:
         self.epoch: EpochDone | None = None
         self.kernels: tuple[KernelTime, ...] = ()
         self.warnings: list[str] = []
+        self.urgent = ""
+        """What must be acted on while the run goes on."""
         self.checkpoint = ""
         self.dirty = True
         self._steps = Series(6)
@@ -80,6 +82,7 @@ class RunView:
                 self.progress = event
             case RunStarted():
                 self.started, self.progress, self.finished, self.judged = event, None, None, None
+                self.urgent = ""
                 self._steps.cut(STEP, event.step)
                 self._epochs.cut(EPOCH_STEP, event.step)
             case CheckpointSaved():
@@ -90,6 +93,7 @@ class RunView:
                 self.finished = event
             case Warned():
                 self.warnings.append(event.message)
+                self.urgent = event.message if event.urgent else self.urgent
             case _:
                 return
 

@@ -99,9 +99,10 @@ class CheckpointSaved:
 @final
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something the user should know, as a sentence (skipped photos, a leak, a slow loader)."""
+    """Something the user should know, as a sentence (skipped photos, a leak). urgent: to be acted on while it runs."""
 
     message: str
+    urgent: bool = False
 
 
 @final

@@ -67,14 +67,15 @@ def finish_run(setup: Setup, folder: RunFolder, state: RunState) -> Generator[Pr
     folder.write_confusion(judgement.figures)
     yield judgement.to_event()
     folder.sync()
+    history = read_history(folder.path / EVENTS)
     data = ReportData(
         config=setup.config,
-        history=read_history(folder.path / EVENTS),
+        history=history,
         judgement=judgement,
         model=model,
         conditions=setup.conditions,
         seconds=state.seconds,
-        warnings=setup.warnings,
+        warnings=tuple(history.warnings),
     )
     return Ended(judgement, path, folder.write(REPORT, render_report(data)))
 

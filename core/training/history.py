@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-from core.training.events import EpochDone, Event, KernelTimes, RunFinished, RunStarted, StepDone, from_line
+from core.training.events import EpochDone, Event, KernelTimes, RunFinished, RunStarted, StepDone, Warned, from_line
 
 
 @final
@@ -18,6 +18,8 @@ class History:
     steps: list[StepDone] = field(default_factory=list)
     epochs: list[EpochDone] = field(default_factory=list)
     kernels: KernelTimes | None = None
+    warnings: dict[str, None] = field(default_factory=dict)
+    """In order, each once: a resumed run says them again."""
     finished: RunFinished | None = None
 
     def add(self, event: Event) -> None:
@@ -30,6 +32,8 @@ class History:
                 self.epochs.append(event)
             case KernelTimes():
                 self.kernels = event
+            case Warned():
+                self.warnings[event.message] = None
             case RunFinished():
                 self.finished = event
 

@@ -30,6 +30,7 @@ from core.training.commands import Commands
 from core.training.conditions import Conditions, present_conditions
 from core.training.events import Progress
 from core.training.photo_checks import classes_check, judging_contents, spared_leak
+from core.training.recipe_fitting import fit_recipe
 from core.training.relay import Relay
 from core.training.teacher import Teachers, describe_teachers, read_teachers
 from core.training.transfer import adopt, describe_origin, first_network, frozen_parameters, read_origin
@@ -97,13 +98,13 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     scanned = scan_field(config.field, config.label) if config.field else None  # its mistakes are told at once
     photos = yield from _prepare(config, device, commands, classes_check(scanned, lessons))
     precision, told = choose_precision(config.precision, device)
-    config = replace(config, precision=precision)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.dataset.classes
     network = first_network(config, origin, classes)
     graph, used = network.graph, graph_in_use(config, network.graph)
     if device == "cuda":
         yield Progress("compile", 0, 0)
+    config, fitted = fit_recipe(replace(config, precision=precision), len(photos.rows(TRAIN)))
     plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
     teachers = Teachers(lessons, config, classes, device, plan.batch) if lessons else None
     validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), classes)
@@ -114,7 +115,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     if teachers is not None:
         teachers.borrow_photos(plan)
     identity, judging = fingerprint(photos), judging_contents(photos, field)
-    told = (*told, *describe_teachers(lessons, config.teacher_share, identity, judging), *spared_leak(photos))
+    told = (*told, *fitted, *describe_teachers(lessons, config.teacher_share, identity, judging), *spared_leak(photos))
     origin_words = describe_origin(origin, judging)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,

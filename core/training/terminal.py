@@ -96,7 +96,7 @@ class TerminalReader:
                     self._line(self._kernels.describe())
                 self._line(describe_end(event, self._judged.words if self._judged else ()))
             case Warned():
-                self._line(f"Note: {event.message}")
+                self._line(f"{'Warning' if event.urgent else 'Note'}: {event.message}")
             case RunFailed():
                 self._line(event.message)
             case CheckpointSaved():

@@ -48,6 +48,7 @@ from core.training.run_folder import RunFolder, check_new_run, default_folder
 from core.training.run_state import RunState
 from core.training.sampling import Sampling
 from core.training.setup import Setup, set_up
+from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run
 from core.training.step import cut_batch, diverged, find_broken_layer, pair_with_next, take_step
 from core.training.validation import weights_to_judge
@@ -130,6 +131,7 @@ class _Run:
         self._per_epoch = setup.train.steps
         self._saved_at = time.monotonic()
         self._sampling = Sampling(self._config.time_every, profiled)
+        self._stall = watch_for_stall(setup)
 
     def events(self) -> Generator[Event, None, None]:
         yield self._started()
@@ -202,6 +204,8 @@ class _Run:
         yield StepDone(
             self.state.step, before.epoch, result.loss, accuracy, rate, result.photos, seconds, waited
         )
+        if told := self._stall.look(self.state.step, result.loss):
+            yield Warned(told, urgent=True)
         if self._sampling.is_due(before.step, seconds):
             yield self._time_kernels(batch)
 
@@ -282,3 +286,10 @@ class _Run:
             field_accuracy=judged.field.accuracy if judged and judged.field else None,
         )
 
+
+def watch_for_stall(setup: Setup) -> StallWatch:
+    """Watches the loss of this run from the end of its warm-up on."""
+    config, train = setup.config, setup.train
+    guessing = guessing_loss(train.labels, len(setup.classes), config.sampling, config.class_weights,
+                             config.label_smoothing)  # fmt: skip
+    return StallWatch(guessing, round(config.warmup * config.epochs * train.steps))

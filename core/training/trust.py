@@ -10,7 +10,7 @@ import numpy as np
 from core.data.baseline import Baseline, measure_baseline
 from core.data.dataset import TRAIN, VALIDATION, IsCancelled
 from core.data.preparation import PhotoSet, ReportStage
-from core.diagnosis.completion import Labelled, complete_model, some_per_class
+from core.diagnosis.completion import PER_CLASS, Labelled, complete_model, some_per_class
 from core.diagnosis.model_file import ModelFile
 from core.training.commands import Commands
 from core.training.events import Progress
@@ -39,8 +39,8 @@ def complete(setup: Setup, model: ModelFile, baseline: Baseline | None) -> Gener
     """The model with temperature, thresholds and the tests of the background, where there are photos enough."""
     if len(setup.validation.labels) < LEAST_PHOTOS:
         return model
-    train, validation = _take(setup.photos, TRAIN), _take(setup.photos, VALIDATION)
     seed, threads, device = setup.config.seed, setup.config.threads, setup.device
+    train, validation = _take_some(setup.photos, seed), _take(setup.photos, VALIDATION)
 
     def work(report: ReportStage, cancelled: IsCancelled) -> ModelFile:
         return complete_model(
@@ -52,6 +52,13 @@ def complete(setup: Setup, model: ModelFile, baseline: Baseline | None) -> Gener
         yield Progress("calibration", 0, 0)
         return work(lambda stage, done, total: None, lambda: False)
     return (yield from Relay(work, Commands()).wait())
+
+
+def _take_some(photos: PhotoSet, seed: int) -> Labelled:
+    """Squares and labels of the training photos that the feature statistics rest on."""
+    rows = photos.rows(TRAIN)
+    rows = rows[some_per_class(photos.dataset.labels[rows], PER_CLASS, seed)]
+    return Labelled(photos.cache.gather(rows), np.asarray(photos.dataset.labels[rows]))
 
 
 def _take(photos: PhotoSet, split: int) -> Labelled:

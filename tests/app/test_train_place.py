@@ -4,10 +4,11 @@ import pytest
 
 from app.panels.train.outcome import figures, headline
 from app.panels.train.start_choice import shipped_model
+from app.training.session import State
 from app.viewmodels.run_view import RunView
 from app.wording import stage_text
 from core.config import from_dict
-from core.training.events import RunFinished, RunJudged
+from core.training.events import RunFinished, RunJudged, Warned
 
 pytestmark = pytest.mark.gui
 
@@ -98,6 +99,25 @@ def test_what_a_resumed_run_warns_of_again_is_said_once(start):
     view.warnings += ["Training on the CPU.", "1 photo is left out.", "Training on the CPU."]
     outcome.show_run(view)
     assert outcome.words.text().count("Training on the CPU.") == 1
+
+
+def test_a_loss_that_does_not_fall_is_told_while_the_run_goes_on(start):
+    program = start()
+    panel = program.window.go("train")
+    model = panel._model
+    model.session.state = State.RUNNING
+    model.view.read([Warned("1 photo is left out: too small.")])
+    panel.redraw()
+    assert not panel.notice.isVisible()
+    for message in ("The loss does not fall.", "The loss does not fall."):
+        model.view.read([Warned(message, urgent=True)])
+        panel.redraw()
+        assert panel.notice.isVisible() == (panel.notice.text.text() == message)
+    assert panel.notice.isVisible()
+    panel.notice.hide()
+    panel.redraw()
+    assert not panel.notice.isVisible(), "closed by the user, it stays closed"
+    model.session.state = State.IDLE
 
 
 def test_figures_say_what_they_mean_to_those_who_never_trained_a_network(start):

@@ -58,6 +58,7 @@ class TrainPanel(QWidget):
         self._buttons(actions, theme)
         self._lay_out()
         self._parts = 0
+        self._urgent = ""
         self._earlier: RunView | None = None
         self._timer = QTimer(self, interval=REDRAW_MS)
         self._timer.timeout.connect(self._on_tick)
@@ -177,6 +178,9 @@ class TrainPanel(QWidget):
         self.stage.setText(self._stage())
         self.stage.setVisible(bool(self.stage.text()))
         self.progress.setVisible(running)
+        if running and view.urgent and view.urgent != self._urgent:
+            self.notice.alarm(view.urgent)
+        self._urgent = view.urgent
 
     def _stage(self) -> str:
         view, state = self._model.view, self._model.session.state

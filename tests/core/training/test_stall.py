@@ -1,0 +1,69 @@
+"""A run whose loss does not fall says so while it runs, and what to do; a run that learns does not."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from core.config import RunConfig
+from core.training import stall, trainer
+from core.training.events import EpochDone, Warned
+from core.training.run_folder import REPORT
+from core.training.stall import WINDOW, StallWatch, guessing_loss
+from tests.helpers.runs import only, train
+
+LABELS = np.array([0, 0, 0, 1])
+
+
+def test_guessing_is_the_entropy_of_the_classes_as_they_are_drawn():
+    natural = -(0.75 * log(0.75) + 0.25 * log(0.25))
+    assert guessing_loss(LABELS, 2, "natural", "none", 0.0) == pytest.approx(natural)
+    for sampling, weights in (("balanced", "none"), ("natural", "balanced"), ("sqrt", "sqrt")):
+        assert guessing_loss(LABELS, 2, sampling, weights, 0.0) == pytest.approx(log(2))
+    assert guessing_loss(LABELS, 4, "natural", "none", 0.1) > natural
+
+
+def test_it_looks_after_the_warm_up_and_says_it_once():
+    watch = StallWatch(log(4), after=2 * WINDOW)
+    told = [watch.look(step, log(4)) for step in range(1, 4 * WINDOW)]
+    assert [bool(text) for text in told].index(True) == 2 * WINDOW - 1
+    assert sum(map(bool, told)) == 1
+
+
+@pytest.mark.parametrize("loss", [0.1, 0.97 * log(4)])
+def test_a_loss_that_falls_is_no_stall(loss):
+    watch = StallWatch(log(4), after=0)
+    assert not any(watch.look(step, loss) for step in range(1, 3 * WINDOW))
+
+
+@pytest.mark.usefixtures("reference_plans")
+def test_a_run_that_learns_nothing_says_so_in_its_events_and_its_report(tiny, monkeypatch):
+    monkeypatch.setattr(stall, "WINDOW", 5)
+    config = tiny(epochs=4, learning_rate=1e-8, schedule="constant", warmup=0.0, leaf_tests=False)
+    events = train(config)
+    told = [event for event in only(events, Warned) if event.urgent]
+    assert len(told) == 1
+    assert told[0].message.startswith("The loss does not fall: after 5 steps it is ")
+    assert events.index(told[0]) < events.index(only(events, EpochDone)[-1])
+    assert "The loss does not fall" in (Path(config.out) / REPORT).read_text("utf-8")
+
+
+@pytest.mark.usefixtures("reference_plans")
+def test_a_run_that_learns_says_nothing(tiny, monkeypatch):
+    monkeypatch.setattr(stall, "WINDOW", 10)
+    assert not [event for event in only(train(tiny(epochs=5)), Warned) if event.urgent]
+
+
+def test_the_watch_begins_where_the_warm_up_ends(monkeypatch):
+    made = []
+    monkeypatch.setattr(trainer, "StallWatch", lambda guessing, after: made.append(after))
+
+    setup = SimpleNamespace(
+        config=RunConfig(warmup=0.2, epochs=10), train=SimpleNamespace(labels=LABELS, steps=50), classes=("a", "b")
+    )
+    trainer.watch_for_stall(setup)
+    assert made == [100]
