@@ -74,7 +74,7 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "diagnose_folder": (tr("Diagnose a &folder…"), "Ctrl+Shift+F", tr("All photos of a folder")),
         "paste": (tr("P&aste a picture"), Keys.Paste, tr("Diagnose the picture in the clipboard")),
         "camera": (tr("Take a photo with the &camera…"), "Ctrl+K", tr("Diagnose a leaf held to the camera")),
-        "choose_model": (tr("Choose the &model…"), "Ctrl+M", tr("The model file to diagnose with")),
+        "choose_model": (tr("&Models…"), "Ctrl+M", tr("The list of models to diagnose with")),
         "export_model": (tr("Export the m&odel as ONNX…"), "Ctrl+Shift+M", tr("The model in use, for other programs")),
         "export_csv": (tr("Export &CSV…"), "Ctrl+E", tr("All results as a table")),
         "export_html": (tr("Export &report…"), "Ctrl+Shift+E", tr("All results with pictures, as one HTML page")),

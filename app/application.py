@@ -109,7 +109,7 @@ class Program:
         self.first = FirstInstance(application)
         self.window = MainWindow(self.theme)
         self.photo_commands = PhotoCommands(
-            self.window, self.settings, self.diagnosis, self.document, self.exports
+            self.window, self.settings, self.theme, self.diagnosis, self.document, self.exports
         )
         pictures = (self.thumbnails, self.photos)
         self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures, self.prints)

@@ -9,13 +9,14 @@ from typing import Final, final
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QApplication, QFileDialog
 
-from app import paths, resources
+from app import paths
 from app.main_window import MainWindow
 from app.settings import Settings
+from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
-from app.viewmodels.run_list import list_runs
+from app.viewmodels.model_list import keep_import, list_models
 from app.viewmodels.writing import Writing
 from core.data.endings import ENDINGS
 from core.storage import unused
@@ -32,10 +33,11 @@ class PhotoCommands(QObject):
     """Connected to the actions once; every method is one thing a person can do."""
 
     def __init__(
-        self, window: MainWindow, settings: Settings, diagnosis: DiagnosisModel, document: Document, exports: Writing
-    ) -> None:
+        self, window: MainWindow, settings: Settings, theme: Theme, diagnosis: DiagnosisModel, document: Document,
+        exports: Writing,
+    ) -> None:  # fmt: skip
         super().__init__(window)
-        self._window, self._settings, self._diagnosis = window, settings, diagnosis
+        self._window, self._settings, self._theme, self._diagnosis = window, settings, theme, diagnosis
         self._document, self._exports = document, exports
         actions = window.actions_
         for action, act in (
@@ -60,7 +62,8 @@ class PhotoCommands(QObject):
         self._diagnosis.add(found)
 
     def use_model(self, path: str) -> None:
-        """Diagnose with this model from now on."""
+        """Diagnose with this model from now on; a file from elsewhere is kept in the list."""
+        keep_import(self._settings, path)
         self._diagnosis.load(path)
         self._window.go("diagnose")
 
@@ -68,17 +71,18 @@ class PhotoCommands(QObject):
         """The model used last, or the one that came with the program, or the newest one trained here."""
         if self._diagnosis.model_path:
             return
-        trained = [run.model_path for run in list_runs(paths.folder("runs")) if run.model_path]
-        shipped = sorted(Path(resources.place("models")).glob("*.safetensors"))
-        known = [p for p in (self._settings.text("model"), *map(str, shipped), *trained) if p and Path(p).is_file()]
+        last = self._settings.text("model")
+        known = [last] if Path(last).is_file() else [model.path for model in list_models(self._settings)]
         if known:
             self._diagnosis.load(known[0])
 
     def _on_choose_model(self) -> None:
-        kinds = tr("Models (*.safetensors)")
-        found, _ = QFileDialog.getOpenFileName(self._window, tr("Choose a model"), str(paths.folder("runs")), kinds)
-        if found:
-            self.use_model(found)
+        from app.panels.diagnose.models import ModelsDialog
+
+        dialog = ModelsDialog(self._window, self._settings, self._theme, self._diagnosis.model_path)
+        dialog.chosen.connect(self.use_model)
+        dialog.renamed.connect(self._diagnosis.rename_model)
+        dialog.open()
 
     def _on_export_model(self) -> None:
         """The model in use as a file for other programs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
@@ -19,6 +20,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel, new_run_folder
 from app.viewmodels.writing import Writing
+from core.diagnosis.model_identity import default_name
 from core.errors import InputError
 
 STATUS_MS: Final = 500
@@ -130,7 +132,8 @@ class RunCommands(QObject):
             panel.notice.alarm(tr("Some settings are not possible: their fields say why, in red."))
             return
         panel.notice.hide()
-        self._training.start(start_request(config))
+        name = config.name or default_name(self._document.source)  # `data` may be the project's manifest
+        self._training.start(start_request(replace(config, name=name)))
 
     def _on_not_written(self, message: str, details: str) -> None:
         self._on_state(self._training.session.state)

@@ -42,14 +42,21 @@ class Settings(QObject):
 
     def recent(self) -> list[str]:
         """Folders opened before that still exist, the newest first."""
-        value: Any = self._store.value("recent", [])
-        known = [value] if isinstance(value, str) else list(value or [])
-        return [p for p in known if Path(p).exists()]
+        return self.paths("recent")
 
     def add_recent(self, path: str) -> None:
         rest = [p for p in self.recent() if p != path]
-        self._store.setValue("recent", [path, *rest][:RECENT])
-        self.changed.emit("recent")
+        self.set_paths("recent", [path, *rest][:RECENT])
+
+    def paths(self, name: str) -> list[str]:
+        """A list of files and folders, those that still exist."""
+        value: Any = self._store.value(name, [])
+        known = [value] if isinstance(value, str) else list(value or [])
+        return [p for p in known if Path(p).exists()]
+
+    def set_paths(self, name: str, paths: list[str]) -> None:
+        self._store.setValue(name, paths)
+        self.changed.emit(name)
 
     def sync(self) -> None:
         self._store.sync()

@@ -1,5 +1,7 @@
 """English source texts and their translations, one readable JSON file per language.
 
+English has one too: sentences of core name options of the command line, and the window names its fields instead.
+
 A `QTranslator` fed from JSON instead of compiled catalogues: a translation is one line in a diff, texts that
 come from core (labels of settings, names of kernels) are found like any other, and Qt's own buttons too.
 """
@@ -91,7 +93,7 @@ def install(application: QCoreApplication, language: str) -> str:
     """Speak `language` ("system", "en", "vi"); gives the language now spoken."""
     if language not in LANGUAGES:
         language = QLocale.system().name().split("_")[0]
-    if language in LANGUAGES and language != "en":
+    if language in LANGUAGES:
         catalogue = Catalogue(language, resources.table(f"translations/{language}.json"), application)
         application.installTranslator(catalogue)
         _active.append(catalogue)

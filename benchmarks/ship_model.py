@@ -23,6 +23,7 @@ from core.diagnosis.completion import CALIBRATION, Labelled, complete_model
 from core.diagnosis.crop import crop_of
 from core.diagnosis.model_card import DATA
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
+from core.diagnosis.model_identity import today
 from core.diagnosis.photo_size import with_photo_side
 from core.diagnosis.views import VIEWS
 from core.training.presets import PRESETS
@@ -50,6 +51,7 @@ WEAKNESSES = (
     "86 late blight photos are cut out on black, and no other class has any.",
     "Scenes without a leaf are streets, landscapes and pets; close-ups of cloth or soil were not tried.",
 )
+NAME = "LeafClinic leaves"
 LICENCE = "MIT for the weights as a work of this project; the photos' licences are unsettled, see the sources"
 
 
@@ -136,7 +138,7 @@ def main() -> None:
     model = prepared(trained, options.side, options.views, options.bits)
     model = ship(model, options.photos, made, options.device)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_model(options.out, model)
+    write_model(options.out, replace(model, name=NAME, date=model.date or today()))
     print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB, temperature {model.temperature:.3f} "
           f"({by_crop(model) or 'of all crops'}), "
           f"{100 * model.figures['validation_accuracy']:.2f} % of validation photos right")

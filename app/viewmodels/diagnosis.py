@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -22,6 +22,7 @@ from app.viewmodels.result import Result, columns, judge, read_result
 from app.viewmodels.sorted_rows import SortedRows
 from app.viewmodels.table import RowsModel
 from core.data.endings import NAMED
+from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.verdict import COVERAGE, Thresholds
 
 IN_FLIGHT: Final = 24
@@ -77,6 +78,19 @@ class DiagnosisModel(QObject):
         thread.send(json.dumps({"model": model_path, "device": "auto"}))
         self._thread = thread
         thread.start()
+
+    @property
+    def model_name(self) -> str:
+        """Of the model in use, as soon as it was read."""
+        return str(self.ready.get("model", {}).get("name", ""))
+
+    def rename_model(self, model: ModelIdentity) -> None:
+        """Follow a model's new name in use and in the rows that it diagnosed."""
+        if self.ready.get("model", {}).get("hash") == model.hash:
+            self.ready["model"] = asdict(model)
+            self.model_ready.emit(self.model_path)
+        rows = [replace(row, model=model) if row.model.hash == model.hash else row for row in self.rows.rows]
+        self.rows.replace_all(rows)
 
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""

@@ -158,6 +158,7 @@ def columns() -> list[Column]:
         Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
         Column(tr("Probability"), lambda r: stated(r.probability) if r.top else "", lambda r: r.probability, True),
         Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True),
+        Column(tr("Model"), lambda r: r.model.name, tip=lambda r: f"{r.model.date} {r.model.short_hash}"),
         Column(tr("Time"), lambda r: f"{r.milliseconds:.0f} ms" if r.top else "", lambda r: r.milliseconds, True),
     ]
 

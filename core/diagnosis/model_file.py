@@ -15,6 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.diagnosis.learned_photos import LearnedPhotos, checked_marks
+from core.diagnosis.model_identity import KIND, VERSION, find_model
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
 from core.diagnosis.views import VIEWS
 from core.errors import DataError, ModelFileError
@@ -23,11 +24,6 @@ from core.ops.builder import check
 from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
 from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
-
-KIND: Final = "model"
-VERSION: Final = 1
-BEST: Final = "best.safetensors"
-"""The model file's name in a run folder."""
 
 MAX_SIDE: Final = 4096
 MAX_VALUES: Final = 1 << 27
@@ -157,16 +153,6 @@ def write_model(path: Path, model: ModelFile) -> None:
 def _other_arrays(model: ModelFile) -> dict[str, Array]:
     """All that are not weights."""
     return {**model.extra, **({} if model.learned is None else {LEARNED: model.learned.marks})}
-
-
-def find_model(path: Path) -> Path:
-    """The model file itself, also where a run folder was named."""
-    return path / BEST if path.is_dir() else path
-
-
-def model_name(path: Path) -> str:
-    """Of the file, or of the run whose best model it is."""
-    return path.parent.name if path.name == BEST else path.name
 
 
 def read_model(path: Path) -> ModelFile:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from core.diagnosis.model_file import BEST, KIND, VERSION, find_model
 from core.errors import InputError
 from core.tensor_file import read_metadata, write_labels
 
+KIND: Final = "model"
+VERSION: Final = 1
+BEST: Final = "best.safetensors"
+"""The model file's name in a run folder."""
 LONGEST_NAME: Final = 80
 """Characters of a model's name."""
 SHOWN: Final = 12
@@ -35,6 +38,16 @@ class ModelIdentity:
     @property
     def short_hash(self) -> str:
         return self.hash[:SHOWN]
+
+
+def find_model(path: Path) -> Path:
+    """The model file itself, also where a run folder was named."""
+    return path / BEST if path.is_dir() else path
+
+
+def model_name(path: Path) -> str:
+    """Of the file, or of the run whose best model it is."""
+    return path.parent.name if path.name == BEST else path.name
 
 
 def read_identity(path: Path) -> ModelIdentity:

@@ -12,8 +12,8 @@ import numpy as np
 from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.diagnosis import model_card
 from core.diagnosis.figures import Figures
-from core.diagnosis.model_file import BEST, ModelFile, model_name, read_model, write_model
-from core.diagnosis.model_identity import today
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_identity import BEST, model_name, today
 from core.ops.contract import Array
 from core.percent import percent
 from core.training.events import Progress, RunJudged

@@ -16,7 +16,7 @@ from core import __version__
 from core.config import RunConfig, from_dict, to_dict
 from core.data.file_lock import locked
 from core.diagnosis.figures import Figures
-from core.diagnosis.model_file import BEST
+from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.storage import TEMPORARY, storage_error, unused, write_file
 from core.training.checkpoint import LAST, PREVIOUS

@@ -21,7 +21,8 @@ from core.data.mixing import smoothed
 from core.device import PhotoBatch, Plan
 from core.diagnosis.figures import softmax
 from core.diagnosis.learned_photos import describe_overlap, measure_overlap
-from core.diagnosis.model_file import ModelFile, find_model, model_name, read_model
+from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.model_identity import find_model, model_name
 from core.diagnosis.photo_size import with_photo_side
 from core.errors import ModelFileError
 from core.graph import Graph

@@ -22,8 +22,7 @@ from core.config import RunConfig, to_dict
 from core.data.dataset import Cancelled
 from core.device import PhotoBatch
 from core.diagnosis.figures import Figures
-from core.diagnosis.model_file import BEST
-from core.diagnosis.model_identity import default_name
+from core.diagnosis.model_identity import BEST, default_name
 from core.errors import LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.schedule import learning_rate

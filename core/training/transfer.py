@@ -17,7 +17,8 @@ import numpy as np
 from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
 from core.diagnosis.learned_photos import LearnedPhotos, describe_overlap
-from core.diagnosis.model_file import find_model, model_name, read_model
+from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import find_model, model_name
 from core.errors import ConfigError, ModelFileError, Problem
 from core.graph import PHOTO, Attribute, Graph, Node
 from core.models import build, initial_weights

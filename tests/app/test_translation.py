@@ -16,6 +16,7 @@ from tests.helpers.texts import code_texts, core_texts, error_texts, help_texts,
 pytestmark = pytest.mark.gui
 
 CATALOGUE = json.loads(resources.data("translations/vi.json"))
+ENGLISH = json.loads(resources.data("translations/en.json"))
 NOT_IN_ONE_PIECE = {
     "&No", "&Yes", "Close window", "OK",  # Qt's own buttons
     "1 field photo is left out: {reasons}.", "{n} field photos are left out: {reasons}.",
@@ -117,10 +118,26 @@ def test_every_error_that_a_person_may_meet_has_a_translation(vietnamese):
     assert not sorted(text for text in error_texts() if sentence(text) == text)
 
 
-def test_english_needs_no_catalogue(qapp):
+def test_no_text_of_the_window_names_an_option_of_the_command_line(qapp):
+    of_a_terminal = {source for source in CATALOGUE if re.search(r"--[a-z]", source)}
+    assert of_a_terminal == set(ENGLISH)
+    assert not [text for text in (*CATALOGUE.values(), *ENGLISH.values()) if re.search(r"--[a-z]", text)]
+    assert translation.install(qapp, "en") == "en"
+    said = sentence("/runs/a is not empty. Choose a new folder with --out.")
+    translation.remove(qapp)
+    assert said == "/runs/a is not empty. Choose a new folder."
+
+
+@pytest.mark.parametrize("source", sorted(ENGLISH))
+def test_an_english_text_of_the_window_has_the_places_of_its_source(source):
+    assert sorted(re.findall(r"\{\w+\}", ENGLISH[source])) == sorted(re.findall(r"\{\w+\}", source))
+
+
+def test_english_is_spoken_as_it_is_written(qapp):
     assert translation.install(qapp, "en") == "en"
     assert count(1, "{n} photo", "{n} photos") == "1 photo"
     assert sentence("The file is empty.") == "The file is empty."
+    translation.remove(qapp)
 
 
 def test_every_card_speaks_both_languages_and_names_its_source():

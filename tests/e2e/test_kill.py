@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from core.diagnosis.model_file import BEST, read_model
+from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import BEST
 from core.training.checkpoint import load_checkpoint
 from core.training.run_folder import CONFIG
 from tests.helpers.commands import ROOT, SMALL, call, environment

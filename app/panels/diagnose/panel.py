@@ -36,6 +36,7 @@ from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, he
 from app.widgets.photo_view import PhotoDialog
 from app.widgets.table_view import sorted_view
 from app.widgets.written import follow_writing
+from core.diagnosis.model_identity import unnamed
 from core.errors import LeafClinicError
 
 SETTLE_MS: Final = 60
@@ -160,7 +161,7 @@ class DiagnosePanel(QWidget):
         if self._unready and self._model.ready:  # what was told was wrong with the model before
             self._unready = False
             self.notice.hide()
-        name = Path(path).parent.name if Path(path).stem == "best" else Path(path).stem
+        name = self._model.model_name or unnamed(Path(path))
         self.model_button.setText(tr("Model: {name}", name=name) if path else tr("Choose the model"))
         figures = self._model.ready.get("figures", {})
         self.model_button.setToolTip("\n".join([path, *(f"{k}: {v:.3g}" for k, v in figures.items())]))

@@ -14,7 +14,8 @@ from core.data.mixing import Mixing
 from core.device import PhotoBatch
 from core.diagnosis.figures import softmax
 from core.diagnosis.model_card import render_card
-from core.diagnosis.model_file import BEST, ModelFile, read_model, write_model
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.model_identity import BEST
 from core.errors import ModelFileError
 from core.models import build, initial_weights
 from core.ops.network import forward

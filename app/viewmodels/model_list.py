@@ -1,0 +1,86 @@
+"""The models there are: the one that came with the program, those of the runs, and files that were imported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from app import paths, resources
+from app.settings import Settings
+from app.translation import tr
+from app.viewmodels.table import Column
+from core.diagnosis.model_identity import BEST, KIND, VERSION, ModelIdentity, read_identity
+from core.errors import ModelFileError
+from core.percent import percent
+from core.tensor_file import read_metadata
+
+SHIPPED, OWN, IMPORTED = "shipped", "own", "imported"
+IMPORTS: Final = "models"
+"""Where the settings keep the imported files."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """One row of the list. accuracy: on test photos, else on validation photos, None where the file does not say."""
+
+    path: str
+    origin: str
+    identity: ModelIdentity
+    classes: int
+    accuracy: float | None
+
+
+def list_models(settings: Settings) -> list[KnownModel]:
+    """Shipped, own and imported models, the newest run first; files that cannot be read are left out."""
+    return [model for path, origin in _places(settings) if (model := _read(path, origin)) is not None]
+
+
+def keep_import(settings: Settings, path: str) -> None:
+    """Remember a model file from elsewhere."""
+    if path not in {known for known, _ in _places(settings)}:
+        settings.set_paths(IMPORTS, [path, *settings.paths(IMPORTS)])
+
+
+def forget_import(settings: Settings, path: str) -> None:
+    """Take an imported file off the list; the file stays where it is."""
+    settings.set_paths(IMPORTS, [known for known in settings.paths(IMPORTS) if known != path])
+
+
+def _places(settings: Settings) -> Iterator[tuple[str, str]]:
+    for path in sorted(Path(resources.place("models")).glob("*.safetensors")):
+        yield str(path), SHIPPED
+    for path in _by_age(paths.folder("runs").glob(f"*/{BEST}")):
+        yield str(path), OWN
+    for known in settings.paths(IMPORTS):
+        yield known, IMPORTED
+
+
+def _by_age(found: Iterable[Path]) -> list[Path]:
+    return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _read(path: str, origin: str) -> KnownModel | None:
+    try:
+        identity = read_identity(Path(path))
+        header = json.loads(read_metadata(Path(path), KIND, VERSION)["header"])
+        figures = header["figures"]
+        accuracy = figures.get("test_accuracy", figures.get("validation_accuracy"))
+        return KnownModel(path, origin, identity, len(header["classes"]), None if accuracy is None else float(accuracy))
+    except (ModelFileError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def columns() -> list[Column]:
+    origins = {SHIPPED: tr("came with the program"), OWN: tr("own run"), IMPORTED: tr("imported")}
+    return [
+        Column(tr("Name"), lambda m: m.identity.name, tip=lambda m: f"{m.path}\n{m.identity.hash}"),
+        Column(tr("Origin"), lambda m: origins[m.origin]),
+        Column(tr("Classes"), lambda m: str(m.classes), lambda m: m.classes, right=True),
+        Column(tr("Accuracy"), lambda m: "–" if m.accuracy is None else percent(m.accuracy),
+               lambda m: m.accuracy or 0.0, right=True),
+        Column(tr("Date"), lambda m: m.identity.date or "–"),
+    ]  # fmt: skip

@@ -1,0 +1,125 @@
+"""One list of models: shipped, own runs, imported; names can be set, and the shipped model is always there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QSettings
+from PySide6.QtWidgets import QFileDialog, QInputDialog
+
+from app import paths
+from app.panels.diagnose.models import ModelsDialog
+from app.panels.train.start_choice import shipped_model
+from app.settings import Settings
+from app.viewmodels.diagnosis import DiagnosisModel
+from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models
+from app.viewmodels.result import Result
+from core.diagnosis.model_file import ModelFile, write_model
+from core.diagnosis.model_identity import ModelIdentity, read_identity
+from core.models import build, initial_weights
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def settings(tmp_path, qapp, home):
+    return Settings(QSettings(str(tmp_path / "s.ini"), QSettings.Format.IniFormat))
+
+
+@pytest.fixture
+def own(settings):
+    return write_small(paths.folder("runs") / "20261122-cnn" / "best.safetensors", "tomato 2026-11-22")
+
+
+@pytest.fixture
+def given(tmp_path):
+    return write_small(tmp_path / "given" / "friend.safetensors", "")
+
+
+@pytest.fixture
+def dialog(settings, own, given, start):
+    """The dialog over the program's window, with all three kinds of models."""
+    program = start()
+    keep_import(program.settings, given)
+    made = ModelsDialog(program.window, program.settings, program.theme, own)
+    yield made
+    made.close()
+
+
+def write_small(path: Path, name: str, seed: int = 0) -> str:
+    path.parent.mkdir(parents=True)
+    graph = build("cnn", 2, 32)
+    figures = {"validation_accuracy": 0.75}
+    write_model(path, ModelFile(graph, initial_weights(graph, seed), ("a", "b"), 32, figures=figures, name=name))
+    return str(path)
+
+
+def names(dialog):
+    return {dialog.shown.index(row, 0).data() for row in range(dialog.shown.rowCount())}
+
+
+def test_shipped_own_and_imported_models_are_one_list(settings, own, given):
+    keep_import(settings, given)
+    keep_import(settings, own)  # no import: it is a run's
+    Path(given).with_name("broken.safetensors").write_bytes(b"no model")
+    keep_import(settings, str(Path(given).with_name("broken.safetensors")))
+    found = list_models(settings)
+    assert [(model.path, model.origin) for model in found] == [
+        (shipped_model(), SHIPPED), (own, OWN), (given, IMPORTED),
+    ]  # fmt: skip
+    assert [model.identity.name for model in found] == ["LeafClinic leaves", "tomato 2026-11-22", "friend"]
+    assert (found[0].classes, found[1].classes, found[1].accuracy) == (34, 2, 0.75)
+    Path(given).unlink()
+    assert [model.origin for model in list_models(settings)] == [SHIPPED, OWN]
+
+
+def test_the_shipped_model_can_be_chosen_again(dialog, qtbot):
+    dialog._refresh(shipped_model())
+    assert not dialog._rename.isEnabled()
+    assert not dialog._forget.isEnabled()
+    with qtbot.waitSignal(dialog.chosen) as signal:
+        dialog._use.click()
+    assert signal.args == [shipped_model()]
+
+
+def test_a_model_is_renamed_in_the_list(dialog, own, qtbot, monkeypatch):
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: ("Farm tomatoes", True))
+    with qtbot.waitSignal(dialog.renamed) as signal:
+        dialog._rename.click()
+    assert signal.args == [read_identity(Path(own))]
+    assert "Farm tomatoes" in names(dialog)
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: (" ", True))
+    dialog._rename.click()
+    assert "needs a name" in dialog.notice.text.text()
+
+
+def test_a_file_is_imported_and_taken_off_the_list(dialog, tmp_path, monkeypatch):
+    other = write_small(tmp_path / "other" / "mango.safetensors", "")
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_: (other, ""))
+    dialog._on_import()
+    assert "mango" in names(dialog)
+    dialog._forget.click()
+    assert "mango" not in names(dialog)
+    assert Path(other).is_file()
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_: (__file__, ""))
+    dialog._on_import()
+    assert "cannot be read" in dialog.notice.text.text()
+
+
+def test_rows_keep_the_model_that_diagnosed_them(qapp):
+    model = DiagnosisModel()
+    first, second = ModelIdentity("first", "1" * 64, "2026-11-21"), ModelIdentity("second", "2" * 64, "2026-11-22")
+    model.rows.append([Result(0, "a.jpg", True, "rust", (("rust", 0.9),), model=first), Result(1, "b.jpg")])
+    model.ready = {"classes": ("rust",), "model": {"name": "second", "hash": "2" * 64, "date": "2026-11-22"}}
+    model._flying.add(1)
+    model._thread = sender = object()
+    model.sender = lambda: sender
+    model._on_bundle([{"id": 1, "verdict": "rust", "top": [["rust", 0.8]], "probabilities": [0.8]}])
+    model._thread = None
+    assert [row.model for row in model.rows.rows] == [first, second]
+    renamed = ModelIdentity("third", "2" * 64, "2026-11-22")
+    model.rename_model(renamed)
+    assert model.model_name == "third"
+    assert [row.model for row in model.rows.rows] == [first, renamed]
+    model.close()
