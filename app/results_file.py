@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +21,10 @@ from core.diagnosis.batch_report import Entry, draw_picture, picture_side, rende
 from core.diagnosis.model_identity import ModelIdentity, as_fields
 from core.diagnosis.severity import grade
 from core.storage import write_file
+from core.text import csv_text
 
 TOLD: Final = 1000
 """Rows of the table between two tellings of how far it is."""
-DANGEROUS: Final = ("=", "+", "-", "@", "\t", "\r")
-"""A cell that begins so is run as a formula by spreadsheets; an apostrophe makes it a text."""
 HEAD: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "evidence_off_leaf", "reason", "error")
 Progress: TypeAlias = Callable[[int, int], None]
 Remarks: TypeAlias = Sequence[str]
@@ -42,27 +39,24 @@ def write_csv(path: Path, results: Sequence[Result], remarks: Remarks = (), prog
     """One row per photo: path, diagnosis, the three likeliest with probabilities, how much of the leaf is diseased
     with its Horsfall-Barratt grade, the share of the evidence off the leaf, why there is no answer, the error, and
     which model it was diagnosed with. Raises StorageError."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
-    writer.writerow(["path", "diagnosis", *places, *HEAD, *as_fields(ModelIdentity())])
+    rows: list[list[object]] = [["path", "diagnosis", *places, *HEAD, *as_fields(ModelIdentity())]]
     done = answered(results)
     for at, result in enumerate(done):
         if at % TOLD == 0:
             progress(at, len(done))
-        writer.writerow(_cells(result))
-    write_file(path, text.getvalue())
+        rows.append(_cells(result))
+    write_file(path, csv_text(rows))
 
 
 def _cells(result: Result) -> list[object]:
-    top = [value for name, share in result.top for value in (_safe(name), f"{share:.6f}")]
+    top = [value for name, share in result.top for value in (name, f"{share:.6f}")]
     percent = result.shown_percent
     amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
     hand = "yes" if result.mask is not None else "" if result.error else "no"
     beside = "" if result.off_leaf is None else f"{result.off_leaf:.4f}"
-    model = (_safe(text) for text in as_fields(result.model).values())
-    return [_safe(result.path), _safe(result.verdict), *(top + [""] * 6)[:6], *amount, hand, beside,
-            _safe(doubts(result)), result.error, *model]  # fmt: skip
+    return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, beside, doubts(result), result.error,
+            *as_fields(result.model).values()]  # fmt: skip
 
 
 def answered(results: Iterable[Result]) -> list[Result]:
@@ -116,7 +110,3 @@ def _picture(result: Result, side: int) -> bytes:
     area = result.area() or Mask(np.zeros((1, 1), np.uint8))
     lesions = None if result.shown_percent is None else area.labels == DISEASED
     return draw_picture(photo, area.labels > GROUND, lesions, side, area.box)
-
-
-def _safe(text: str) -> str:
-    return "'" + text if text.startswith(DANGEROUS) else text

@@ -26,6 +26,7 @@ from core.errors import (
     Problem,
 )
 from core.storage import NO_ROOM
+from core.text import printable
 from core.training.presets import PRESETS
 
 WITHOUT_TRAINING: Final = {"device": "where to compute"}
@@ -207,7 +208,7 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
 
 
 def _fail(message: str, exit_code: int, tell: Callable[[str, int], None] | None) -> int:
-    sys.stderr.write(message + "\n")
+    sys.stderr.write(printable(message, "\n") + "\n")
     try:
         if tell is not None:
             tell(message, exit_code)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +33,7 @@ from core.diagnosis.verdict import COVERAGE, SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
 from core.percent import SPACE, stated
 from core.storage import write_file
+from core.text import csv_text, json_line, printable
 
 BATCH = 16
 
@@ -123,30 +122,28 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
         more = {"diseased": d.diseased, "grade": d.grade, "off_leaf": d.off_leaf, "notes": list(d.notes) or None}
         answer |= {name: value for name, value in more.items() if value is not None}
         answer |= as_fields(model)
-        print(json.dumps({"path": d.path, "error": d.error} if d.error else answer, ensure_ascii=False), flush=True)
+        print(json_line({"path": d.path, "error": d.error} if d.error else answer), flush=True)
         read += not d.error
     return read
 
 
 def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    out = csv.writer(sys.stdout, lineterminator="\n")
     names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
-    out.writerow(["path", "verdict", *names, "milliseconds", "error", "diseased", "grade", "off_leaf",
-                  *as_fields(model)])
+    _print_row(["path", "verdict", *names, "milliseconds", "error", "diseased", "grade", "off_leaf", *as_fields(model)])
     read = 0
     for d in diagnoses:
         guesses = [cell for g in d.top for cell in (g.label, f"{g.probability:.6f}")]
         guesses += [""] * (2 * TOP - len(guesses))
         more = ["" if v is None else f"{v:.4g}" for v in (d.diseased, d.grade, d.off_leaf)]
-        out.writerow([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error, *more,
-                      *as_fields(model).values()])
+        _print_row([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error, *more,
+                    *as_fields(model).values()])
         read += not d.error
     return read
 
 
-def printable(path: str) -> str:
-    """The path on one line: a name may hold a line's end, or signs that tell a terminal what to do."""
-    return "".join(c if c.isprintable() or "\ud800" <= c <= "\udfff" else f"\\x{ord(c):02x}" for c in path)
+def _print_row(row: Sequence[str]) -> None:
+    """A row of the table; on a terminal names show their control characters, in a file they keep them."""
+    sys.stdout.write(csv_text([map(printable, row) if sys.stdout.isatty() else row]))
 
 
 def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
@@ -157,7 +154,7 @@ def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
         area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
         notes = "".join(f" {note}" for note in d.notes)
         stop = "." if notes and not d.error else ""
-        print(f"{printable(d.path)}: {d.error or verdict + guesses + area}{stop}{notes}", flush=True)
+        print(printable(f"{d.path}: {d.error or verdict + guesses + area}{stop}{notes}"), flush=True)
         read += not d.error
     return read
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -22,7 +19,6 @@ from core.command_line import (
     tell_json,
 )
 from core.data.dataset import SPLIT_NAMES
-from core.data.texts import ENCODING, ERRORS
 from core.diagnosis.evaluation import Judged, Mistake, judge_model
 from core.diagnosis.figures import describe_accuracy, wilson_interval
 from core.diagnosis.model_file import read_model
@@ -30,6 +26,7 @@ from core.diagnosis.parts import describe_places
 from core.diagnosis.verdict import SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
+from core.text import csv_text, json_line, printable
 from core.training.dry_run import align_columns
 from core.training.run_folder import CONFIG, SPLIT, read_config
 
@@ -63,18 +60,15 @@ def evaluate(argv: Sequence[str]) -> int:
     if arguments.mistakes:
         write_mistakes(Path(arguments.mistakes), judged.mistakes)
     for sentence in skipped:
-        sys.stderr.write(sentence + "\n")
-    print(json.dumps(describe_json(judged), ensure_ascii=False) if arguments.json else describe_text(judged, split))
+        sys.stderr.write(printable(sentence) + "\n")
+    print(json_line(describe_json(judged)) if arguments.json else printable(describe_text(judged, split), "\n"))
     return EXIT_DONE
 
 
 def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
     """A CSV file with a line for each photo that was named wrong, the surest first. Raises StorageError."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("path", "label", "said", "probability"))
-    rows.writerows((m.path, m.label, m.said, f"{m.probability:.4f}") for m in mistakes)
-    write_file(path, text.getvalue().encode(ENCODING, ERRORS))
+    rows = [(m.path, m.label, m.said, f"{m.probability:.4f}") for m in mistakes]
+    write_file(path, csv_text([("path", "label", "said", "probability"), *rows]))
 
 
 def describe_json(judged: Judged) -> dict[str, object]:

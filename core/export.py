@@ -21,6 +21,7 @@ from core.diagnosis.portable import Check, check_onnx, metadata_of, to_onnx
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
+from core.text import printable
 from core.training.run_folder import CONFIG, SPLIT, read_config
 
 COMPARED = 32
@@ -61,7 +62,7 @@ def make_int8(model: ModelFile, config: RunConfig) -> bytes:
     """The file in eight bits; its loss of accuracy is printed and stands in its metadata."""
     photos = prepare_photos(replace(config, image_size=model.source_side))
     for warning in photos.warnings:
-        sys.stderr.write(warning + "\n")
+        sys.stderr.write(printable(warning) + "\n")
     train, validation = (labelled(photos, split, model) for split in (TRAIN, VALIDATION))
     quantised = quantise_model(model, train, seed=config.seed, threads=config.threads, report=teller("ranges"))
     loss = measure_loss(quantised, model, validation, threads=config.threads, report=teller("loss"))

@@ -39,6 +39,7 @@ from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.plan import cuda_problem
 from core.storage import write_file
+from core.text import printable
 
 PROGRESS_WIDTH: Final = 79
 SHOWN: Final = 25
@@ -221,7 +222,7 @@ def run_mnist(arguments: argparse.Namespace) -> None:
         for path in arguments.photos:
             logits = predict(model.graph, model.weights, read_digit(_read_photo(path))[None], device)
             digit, share = certainty(logits[0])
-            print(f"{path}: {model.classes[digit]} ({100 * share:.0f} %)")
+            print(printable(f"{path}: {model.classes[digit]} ({100 * share:.0f} %)"))
         return
     if arguments.data is None:
         raise DataError("Name the folder of MNIST's four files with --data.")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from core.errors import StorageError
 
@@ -26,9 +27,9 @@ def write_file(path: Path, content: bytes | str) -> None:
     same instant. Text is UTF-8; file names in it that are none keep their bytes. Raises StorageError.
     """
     raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    temporary = path.with_name(f"{path.name[:PREFIX]}.{os.getpid()}{TEMPORARY}")
+    temporary = temporary_path(path)
     try:
-        with temporary.open("wb") as file:
+        with open_new(temporary) as file:
             file.write(raw)
             file.flush()
             os.fsync(file.fileno())
@@ -38,6 +39,18 @@ def write_file(path: Path, content: bytes | str) -> None:
         with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed either
             temporary.unlink(missing_ok=True)
         raise storage_error(path, error) from error
+
+
+def temporary_path(path: Path) -> Path:
+    """Where a file is written until it is whole: beside it, under a name that nobody can foresee."""
+    return path.with_name(f"{path.name[:PREFIX]}.{os.getpid()}.{secrets.token_hex(4)}{TEMPORARY}")
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A file to write that is not there yet, as the umask allows. A link that someone put there is not followed: in a
+    folder that others may write, too, it would lead to another file of this user. Raises FileExistsError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags, 0o666), "wb")
 
 
 def sync_folder(folder: Path) -> None:

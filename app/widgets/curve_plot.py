@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,8 @@ from app.viewmodels.series import Floats
 from app.widgets.chart import make_chart
 from app.widgets.flow import Flow
 from app.widgets.parts import label
+from core.storage import write_file
+from core.text import csv_text
 
 STYLES: Final = (
     Qt.PenStyle.SolidLine,
@@ -144,13 +145,9 @@ class CurvePlot(QWidget):
         return self._boxes[name]
 
     def _export_csv(self, path: Path) -> None:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["curve", "epoch", self._title])
-            for curve in self.curves:
-                if self.is_shown(curve.name):
-                    rows = np.column_stack([curve.x, curve.y]).tolist()
-                    writer.writerows([curve.name, *values] for values in rows)
+        shown = [curve for curve in self.curves if self.is_shown(curve.name)]
+        rows = [[curve.name, *values] for curve in shown for values in np.column_stack([curve.x, curve.y]).tolist()]
+        write_file(path, csv_text([["curve", "epoch", self._title], *rows]))
 
     def _add(self, name: str) -> None:
         line = self.plot.plot([], [], name=name, connect="finite")

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Final, TypeAlias, final, get_args, get_type_hints
 
 from core.device import KernelTime
+from core.text import json_line
 
 
 @final
@@ -178,7 +179,7 @@ EVENTS: Final[Mapping[str, Any]] = {
 
 def to_line(event: Event) -> str:
     """The event as one line of JSON without the newline."""
-    return json.dumps({"event": type(event).__name__, **asdict(event)}, ensure_ascii=False)
+    return json_line({"event": type(event).__name__, **asdict(event)})
 
 
 def from_line(line: str) -> Event:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import time
@@ -19,6 +17,7 @@ from core.diagnosis.figures import Figures
 from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.storage import TEMPORARY, storage_error, unused, write_file
+from core.text import csv_text
 from core.training.checkpoint import LAST, PREVIOUS
 from core.training.events import EpochDone, Event, to_line
 
@@ -65,7 +64,7 @@ class RunFolder:
         """Append the event to events.jsonl, and an epoch's row to metrics.csv."""
         self._append(EVENTS, to_line(event) + "\n")
         if isinstance(event, EpochDone):
-            self._append(METRICS, _csv([[getattr(event, name) for name in COLUMNS]]))
+            self._append(METRICS, csv_text([[getattr(event, name) for name in COLUMNS]]))
 
     def sync(self) -> dict[str, int]:
         """Bytes of each log, all of them on the disk."""
@@ -97,7 +96,7 @@ class RunFolder:
         """confusion.csv: one row per true class, one column per class said."""
         rows: list[list[Any]] = [["true \\ said", *figures.classes]]
         rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=True)]
-        self.write(CONFUSION, _csv(rows))
+        self.write(CONFUSION, csv_text(rows))
 
     def close(self) -> None:
         for file in self._logs.values():
@@ -125,7 +124,7 @@ class RunFolder:
             try:
                 self._logs[name] = path.open("ab")
                 if name == METRICS and self._logs[name].tell() == 0:
-                    self._logs[name].write(_csv([COLUMNS]).encode())
+                    self._logs[name].write(csv_text([COLUMNS]).encode())
             except OSError as error:
                 raise storage_error(path, error) from error
         return self._logs[name]
@@ -205,9 +204,3 @@ def read_config(path: Path) -> RunConfig:
     except (OSError, ValueError, AttributeError, LeafClinicError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{file} cannot be read ({reason}). The run cannot be continued.") from error
-
-
-def _csv(rows: Any) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()

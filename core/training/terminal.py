@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, TextIO, final
 
+from core.text import printable
 from core.training.events import (
     CheckpointSaved,
     EpochDone,
@@ -130,7 +131,7 @@ class TerminalReader:
         self._last = now
         if self._moving:
             width = shutil.get_terminal_size().columns - 1
-            self._stream.write("\r\x1b[2K" + text[:width])
+            self._stream.write("\r\x1b[2K" + printable(text)[:width])
             self._stream.flush()
             self._drawn = True
         else:
@@ -140,7 +141,7 @@ class TerminalReader:
         if self._drawn:
             self._stream.write("\r\x1b[2K")
             self._drawn = False
-        self._stream.write(text + "\n")
+        self._stream.write(printable(text, "\n") + "\n")
         self._stream.flush()
 
 

@@ -7,6 +7,7 @@ validation, checkpoints), its steps, and the steps whose kernels were timed (ste
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -18,7 +19,7 @@ from typing import Any, Final, final
 
 from core.device import KernelTime
 from core.errors import StorageError
-from core.storage import TEMPORARY, storage_error
+from core.storage import open_new, storage_error, temporary_path
 from core.training.events import CheckpointSaved, EpochDone, Event, KernelTimes, RunStarted, StepDone
 from core.training.kernel_table import rates_of
 
@@ -34,12 +35,12 @@ class TraceWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._written = path, path.with_name(path.name + TEMPORARY)
+        self._path, self._written = path, temporary_path(path)
         self._origin = time.perf_counter()
         self._epoch_begin = self._steps_end = 0.0
         self._epoch = -1
         try:
-            self._file = self._written.open("w", encoding="utf-8")
+            self._file = io.TextIOWrapper(open_new(self._written), "utf-8")
         except OSError as error:
             raise storage_error(path, error) from error
         first = _named("process_name", RUN, "LeafClinic")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
-from core.storage import unused, write_file
+from core.storage import open_new, unused, write_file
 
 
 def test_names_that_are_no_text_keep_their_bytes(tmp_path):
@@ -54,7 +54,22 @@ def test_a_file_system_that_is_read_only_is_told(tmp_path, monkeypatch):
     def refuse(path, *of, **named):
         raise OSError(errno.EROFS, "Read-only file system", str(path))
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)  # so does the system, even where there is nothing to remove
     with pytest.raises(StorageError, match="Read-only"):
         write_file(tmp_path / "a.txt", "text")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
+def test_a_link_at_the_temporary_name_is_not_followed(tmp_path, monkeypatch):
+    """In a folder that others may write, too, it would lead to another file of this user."""
+    monkeypatch.setattr("core.storage.secrets.token_hex", lambda count: "0" * 2 * count)
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    for name in (f"table.csv.{os.getpid()}.writing", f"table.csv.{os.getpid()}.00000000.writing"):
+        (tmp_path / name).symlink_to(mine)
+    with pytest.raises(StorageError, match="File exists"):
+        write_file(tmp_path / "table.csv", "other")
+    assert mine.read_text() == "precious"
+    with pytest.raises(FileExistsError):
+        open_new(mine)

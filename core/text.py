@@ -1,0 +1,54 @@
+"""Names from outside as text: safe for a terminal, for a JSON line and for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+"""Spreadsheets run a cell that begins so as a formula; an apostrophe in front makes it text (OWASP, CSV injection)."""
+CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters, line separators, and marks that reverse the direction of the text around them."""
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text without control characters: they would move a terminal's cursor or hide other text.
+
+    keep: control characters to leave in, such as the ends of lines of a message.
+    """
+    return CONTROL.sub(lambda found: found[0] if found[0] in keep else f"\\x{ord(found[0]):02x}", text)
+
+
+def json_line(value: Any) -> str:
+    """The value as JSON on one line, readable in any script, control characters as ``\\uXXXX``."""
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as CSV for spreadsheets: no text in it is run as a formula."""
+    return "".join(map(_line, rows))
+
+
+def _line(row: Iterable[object]) -> str:
+    """Python's writer puts a cell with a carriage return in quotes only if that is part of its own line end."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow([_cell(value) for value in row])
+    return text.getvalue()[:-2] + "\n"
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value):
+        return "'" + value
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
