@@ -22,6 +22,7 @@ from app import resources
 from app.actions import Actions, build_actions, build_menus
 from app.theme import Theme
 from app.translation import tr
+from app.widgets.places import PlacesArea
 from app.widgets.status import StatusLine
 
 PLACES: Final = ("dataset", "train", "diagnose", "kernels")
@@ -30,7 +31,10 @@ FOLDED_WIDTH: Final = 60
 FOLDED_BELOW: Final = 1150
 """Width of the window below which the side bar shows icons only, so that the places have room."""
 FIRST_SIZE: Final = QSize(1280, 820)
-LEAST_SIZE: Final = QSize(960, 620)
+LEAST_SIZE: Final = QSize(640, 400)
+"""Fits a screen of 1920 x 1080 at 250 %; places that need more room scroll."""
+FRAME: Final = QSize(16, 48)
+"""Room for the title and the borders that a desktop draws around a window."""
 
 
 @final
@@ -48,7 +52,7 @@ class MainWindow(QMainWindow):
         self.setWindowTitle("LeafClinic")
         self.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
         self.setMinimumSize(LEAST_SIZE)
-        self.resize(FIRST_SIZE)
+        self.resize(first_size(self.screen().availableSize()))
         self.setAcceptDrops(True)
         self._theme = theme
         self._make: Mapping[str, Callable[[], QWidget]] = {}
@@ -67,7 +71,7 @@ class MainWindow(QMainWindow):
         layout.setSpacing(0)
         self._side = self._side_bar(self.actions_)
         layout.addWidget(self._side)
-        layout.addWidget(self.stack, 1)
+        layout.addWidget(PlacesArea(self.stack), 1)
         self.setCentralWidget(centre)
         theme.changed.connect(self._draw_icons)
         self._draw_icons()
@@ -205,6 +209,11 @@ class MainWindow(QMainWindow):
             event.accept()
         else:
             event.ignore()
+
+
+def first_size(screen: QSize) -> QSize:
+    """The size of the first start on a screen of this size, without the desktop's bars."""
+    return FIRST_SIZE.boundedTo(screen - FRAME).expandedTo(LEAST_SIZE)
 
 
 def dropped_paths(data: QMimeData) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -86,6 +87,16 @@ def read_edits(folder: Path) -> Edits:
 def write_edits(folder: Path, source: str, edits: Edits) -> None:
     """Raises StorageError."""
     write_file(folder / FILE, json.dumps({"source": source, **asdict(edits)}, indent=1, ensure_ascii=True))
+
+
+def dataset_name(data: str) -> str:
+    """What a person calls the photos of a folder or manifest: the folder's name; of a project's manifest, that of the
+    photos it was made from."""
+    path = Path(data)
+    if path.name == MANIFEST:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            path = Path(json.loads((path.parent / FILE).read_text("utf-8"))["source"])
+    return path.parent.name if path.suffix.lower() == ".csv" else path.name
 
 
 def apply_edits(dataset: Dataset, edits: Edits) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from app.translation import tr
+from app.viewmodels.run_view import RunView
 
 
 def number(value: float, form: str) -> str:
@@ -19,6 +20,14 @@ def duration(seconds: float) -> str:
         return tr("{n} s", n=round(seconds))
     minutes = round(seconds / 60)
     return tr("{n} min", n=minutes) if minutes < 90 else tr("{h} h {m} min", h=minutes // 60, m=minutes % 60)
+
+
+def epoch_text(view: RunView, running: bool) -> str:
+    """The epoch that is learned, or how many there were, of how many."""
+    if view.started is None:
+        return "–"
+    done = view.epoch.epoch + 1 if view.epoch else 0
+    return f"{min(done + running, view.started.epochs)} / {view.started.epochs}"
 
 
 def stage_text(stage: str, done: int, total: int) -> str:

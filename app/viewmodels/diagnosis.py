@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -32,13 +33,15 @@ IN_FLIGHT: Final = 24
 @final
 class DiagnosisModel(QObject):
     """Signals: `model_ready(name)`, `failed(sentence, details)`, `result(Result)`, `busy(waiting, total)`, `judged()`
-    when all results follow another coverage."""
+    when all results follow another coverage, `brought(row, known)` when photos were added: the row of the first of
+    them, and how many were answered before and stay as they are."""
 
     model_ready = Signal(str)
     judged = Signal()
     failed = Signal(str, str)
     result = Signal(object)
     busy = Signal(int, int)
+    brought = Signal(int, int)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -56,6 +59,7 @@ class DiagnosisModel(QObject):
         self._flying: set[int] = set()
         self._total = 0
         self._listing: list[Task] = []
+        self._cleared: list[Result] = []
 
     @property
     def working(self) -> bool:
@@ -71,6 +75,7 @@ class DiagnosisModel(QObject):
         self._end()
         if model_path != self.model_path:  # another model's thresholds say nothing about these
             self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
+            self._cleared = [replace(row, probabilities=()) for row in self._cleared]
         self.model_path, self.ready = model_path, {}
         thread = ProcessThread(command("diagnose"), json.loads, self)
         thread.bundle.connect(self._on_bundle)
@@ -95,21 +100,49 @@ class DiagnosisModel(QObject):
     def add(self, paths: Sequence[str]) -> None:
         """Diagnose photos and all photos in folders, which are listed in the background."""
         if not any(Path(path).is_dir() for path in paths):
-            self._add(list(paths))
+            self._add(paths)
             return
-        task = Task(lambda report, cancelled: list(photo_files(paths)), self)
-        task.done.connect(self._add)
+        task = Task(lambda report, cancelled: photo_files(paths), self)
+        task.done.connect(self._on_listed)
         self._listing.append(task)
         task.start()
 
-    def _add(self, found: list[str]) -> None:
-        if not found:
+    def _on_listed(self, listed: tuple[list[str], list[str]]) -> None:
+        found, refused = listed
+        if found:
+            self._add(found)
+        if refused:
+            text = tr("{folder} cannot be read. Give yourself the right to read it, then add it again.",
+                      folder=refused[0])  # fmt: skip
+            self.failed.emit(text, "\n".join(refused))
+        elif not found:
             self.failed.emit(tr("There are no photos in this folder."), "")
+
+    def _add(self, found: Sequence[str]) -> None:
+        """Photos that the list holds already get no second row: they are diagnosed again where they have no answer."""
+        if not found:
+            return
+        places = {row.path: row.id for row in self.rows.rows}
+        known = [places[path] for path in found if path in places]
+        fresh = [path for path in dict.fromkeys(found) if path not in places]
+        again = [at for at in known if lacks_answer(self.rows.rows[at])]
         first = len(self.rows.rows)
-        self.rows.append([Result(first + at, path) for at, path in enumerate(found)])
-        self._waiting += range(first, first + len(found))
+        self.rows.append([Result(first + at, path) for at, path in enumerate(fresh)])
+        self._wait([*again, *range(first, first + len(fresh))])
+        self.brought.emit(places.get(found[0], first), len(known) - len(again))
+
+    def _wait(self, rows: Sequence[int]) -> None:
+        """These rows are to be diagnosed."""
+        again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].given_up}
+        if again:  # at once: one by one, a sorted table is sorted again for each
+            self.rows.replace_all([Result(r.id, r.path) if r.id in again else r for r in self.rows.rows])
+        self._waiting += rows
         self._total = len(self._waiting) + len(self._flying)
         self._feed()
+
+    def diagnose_cancelled(self) -> None:
+        """Diagnose the photos that were given up before."""
+        self._wait([row.id for row in self.rows.rows if row.given_up])
 
     def cancel(self) -> None:
         """Give up the photos that still wait."""
@@ -121,13 +154,23 @@ class DiagnosisModel(QObject):
         self.busy.emit(len(self._flying), self._total)
 
     def clear(self) -> None:
-        """Forget all results."""
+        """Empty the list; `restore` takes it back."""
+        self._cleared = self.rows.rows
         self._waiting.clear()
         self._flying.clear()
         self.rows.show_rows([])
         self.busy.emit(0, 0)
         if self._thread is not None:
             self.load(self.model_path)  # answers on their way must not land in new rows
+
+    def restore(self) -> None:
+        """The cleared results once more, below what came since; photos that had no answer yet count as cancelled."""
+        cleared, self._cleared = self._cleared, []
+        first = len(self.rows.rows)
+        self.rows.append([
+            self._judge(replace(row, id=first + at, given_up=not row.done)) for at, row in enumerate(cleared)
+        ])
+        self.busy.emit(*self.progress)
 
     def close(self) -> None:
         """Leave no process and no thread behind."""
@@ -218,13 +261,26 @@ class DiagnosisModel(QObject):
             self.failed.emit(text, errors)
 
 
-def photo_files(paths: Iterable[str]) -> Iterator[str]:
+def lacks_answer(row: Result) -> bool:
+    """Whether a photo that is brought again is diagnosed again: cancelled, not readable, or of another model."""
+    return row.given_up or (row.done and not row.probabilities)
+
+
+def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
     """Files as they are (also wrong ones: their error is the answer), folders as the photos within, by name; those of
-    a format that is not read get an answer too, which says so."""
-    for name in paths:
-        path = Path(name)
-        if path.is_dir():
-            found = (p for p in sorted(path.rglob("*")) if p.suffix.lower() in NAMED and not p.name.startswith("."))
-            yield from (str(p) for p in found if p.is_file())
-        else:
-            yield name
+    a format that is not read get an answer too, which says so. And the folders that cannot be read."""
+    found: list[str] = []
+    refused: list[str] = []
+    for path in paths:
+        if not os.path.isdir(path):
+            found.append(path)
+            continue
+        for folder, folders, names in os.walk(path, onerror=lambda error: refused.append(str(error.filename))):
+            folders.sort()
+            photos = (os.path.join(folder, name) for name in sorted(names) if is_photo_name(name))
+            found += (photo for photo in photos if os.path.isfile(photo))
+    return found, refused
+
+
+def is_photo_name(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in NAMED and not name.startswith(".")

@@ -41,7 +41,7 @@ class Examination(QObject):
         self.found: list[Found] = []
         self.split: dict[str, Any] = {}
         self.kinds: dict[str, str] = {}
-        document.opening.connect(lambda _: self.forget())
+        document.opened.connect(self.forget)
 
     @property
     def busy(self) -> bool:

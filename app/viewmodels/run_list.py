@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
+from app.project import dataset_name
 from app.viewmodels.run_view import RunView
+from core.storage import storage_error, write_file
 from core.training import events
 
 CONFIG: Final = "config.json"
 LOG: Final = "events.jsonl"
+NAME: Final = "name.txt"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One row of the list. `accuracy` is the best validation accuracy, None before the first epoch."""
+    """One row of the list. `name`: the folder's, or the one that a person gave; `dataset`: what it learned from;
+    `accuracy`: on the validation photos after the best epoch, `test`: on the test photos; None where not known."""
 
     folder: str
     name: str
     model: str
     epochs_done: int
     epochs: int
+    dataset: str
     accuracy: float | None
+    test: float | None
     finished: bool
     model_path: str
 
@@ -41,6 +48,19 @@ def list_runs(place: Path) -> list[RunSummary]:
     return [summary for _, summary in sorted(found, key=lambda pair: -pair[0])]
 
 
+def rename_run(folder: Path, name: str) -> None:
+    """Call a run by another name; its folder, which files name, stays as it is. Raises StorageError."""
+    write_file(folder / NAME, name.strip())
+
+
+def delete_run(folder: Path) -> None:
+    """Remove a run with everything in its folder. Raises StorageError."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise storage_error(folder, error) from error
+
+
 def read_run(folder: Path) -> RunView:
     """A run's history from its log; lines cut short by a crash are left out."""
     view = RunView()
@@ -54,14 +74,23 @@ def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
     best = folder / "best.safetensors"
     return RunSummary(
         folder=str(folder),
-        name=folder.name,
+        name=_name(folder),
         model=str(config.get("model", "")),
         epochs_done=max((e.epoch + 1 for e in epochs), default=0),
         epochs=int(config.get("epochs", 0)),
+        dataset=dataset_name(str(config.get("data", ""))),
+        test=ended[-1].test_accuracy if ended else None,
         accuracy=max((e.validation_accuracy for e in epochs), default=None),
         finished=bool(ended) and ended[-1].reason != "stopped",
         model_path=str(best) if best.is_file() else "",
     )
+
+
+def _name(folder: Path) -> str:
+    try:
+        return (folder / NAME).read_text("utf-8").strip() or folder.name
+    except (OSError, ValueError):
+        return folder.name
 
 
 def _rows(path: Path, kind: str) -> list[events.Event]:

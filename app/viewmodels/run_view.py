@@ -41,7 +41,8 @@ class Curve:
 
 @final
 class RunView:
-    """The history of one run. `dirty` is set by every event and cleared by whoever draws."""
+    """The history of one run. `dirty` is set by every event and cleared by whoever draws; `best_epoch` is the one whose
+    weights are kept as the model."""
 
     def __init__(self) -> None:
         self.started: RunStarted | None = None
@@ -49,6 +50,7 @@ class RunView:
         self.judged: RunJudged | None = None
         self.progress: Progress | None = None
         self.epoch: EpochDone | None = None
+        self.best_epoch: EpochDone | None = None
         self.kernels: tuple[KernelTime, ...] = ()
         self.warnings: list[str] = []
         self.urgent = ""
@@ -67,11 +69,14 @@ class RunView:
     def _read(self, event: Any) -> None:
         match event:
             case StepDone():
+                self.progress = None  # what was done between two epochs is over
                 self._steps.add(
                     event.step, event.loss, event.accuracy, event.learning_rate, event.seconds, event.photos
                 )
             case EpochDone():
-                self.epoch = event
+                self.epoch, self.progress = event, None
+                if event.best or self.best_epoch is None:
+                    self.best_epoch = event
                 self._epochs.add(
                     event.step, event.train_loss, event.train_accuracy, event.validation_loss,
                     event.validation_accuracy, event.seconds,
@@ -90,7 +95,7 @@ class RunView:
             case RunJudged():
                 self.judged = event
             case RunFinished():
-                self.finished = event
+                self.finished, self.progress = event, None
             case Warned():
                 self.warnings.append(event.message)
                 self.urgent = event.message if event.urgent else self.urgent
@@ -142,10 +147,14 @@ class RunView:
         return left * a_step + beyond * left / max(self.started.steps_per_epoch, 1)
 
     @property
+    def finishing(self) -> bool:
+        """Whether all steps are done: what is left is to evaluate the model and to write its report."""
+        return bool(self.total_steps) and self.step >= self.total_steps
+
+    @property
     def best(self) -> float:
-        """Best validation accuracy so far, NaN before the first epoch."""
-        column = self._epochs.column(VALIDATION_ACCURACY)
-        return float(column.max()) if len(column) else float("nan")
+        """Validation accuracy of the best epoch so far, NaN before the first epoch."""
+        return self.best_epoch.validation_accuracy if self.best_epoch else float("nan")
 
     def _scale(self, steps: Floats) -> Floats:
         return steps / max(self.started.steps_per_epoch, 1) if self.started else steps

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any, final
 
 from PySide6.QtCore import QObject, Signal
 
+from app.project import dataset_name
 from app.training.session import TrainingSession
 from app.viewmodels.run_list import read_run
 from app.viewmodels.run_view import RunView
@@ -16,7 +18,8 @@ from core.storage import unused
 
 @final
 class TrainingModel(QObject):
-    """Owns the view of the present run. `changed` says that something arrived; drawing waits for its own timer."""
+    """Owns the view of the present run; `dataset` names the photos it learns from. `changed` says that something
+    arrived; drawing waits for its own timer."""
 
     changed = Signal()
 
@@ -24,20 +27,24 @@ class TrainingModel(QObject):
         super().__init__(parent)
         self.session = session
         self.view = RunView()
+        self.dataset = ""
         session.events.connect(self._on_events)
 
     def start(self, request: str) -> None:
         """A new run, as the training process's first line asks for it."""
         self.view = RunView()
-        self.changed.emit()
-        self.session.start(request)
+        self._begin(request)
 
     def resume(self, folder: Path, request: str) -> None:
         """Go on with an earlier run; its curves so far come from its log."""
         self.view = read_run(folder)
         self.view.finished = None
+        self._begin(request, str(folder))
+
+    def _begin(self, request: str, folder: str = "") -> None:
+        self.dataset = dataset_name(json.loads(request)["config"]["data"])
         self.changed.emit()
-        self.session.start(request, str(folder))
+        self.session.start(request, folder)
 
     def _on_events(self, bundle: list[Any]) -> None:
         self.view.read(bundle)

@@ -197,11 +197,12 @@ class EmptyPlace(QWidget):
         layout.setSpacing(10)
         self._drawing = QLabel()
         layout.addWidget(self._drawing, 0, Qt.AlignmentFlag.AlignHCenter)
-        layout.addWidget(label(title, "heading"), 0, Qt.AlignmentFlag.AlignHCenter)
-        self.text = label(text, "muted", wrap=True)
+        self._title = label("", "heading")
+        layout.addWidget(self._title, 0, Qt.AlignmentFlag.AlignHCenter)
+        self.text = label("", "muted", wrap=True)
         self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.text.setFixedWidth(440)
-        self.text.setMinimumHeight(self.text.heightForWidth(440))
+        self.show_text(title, text)
         layout.addWidget(self.text, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(4)
         holder = row(None, *widgets, None)
@@ -209,6 +210,11 @@ class EmptyPlace(QWidget):
         self.column = layout
         theme.changed.connect(self._draw)
         self._draw()
+
+    def show_text(self, title: str, text: str) -> None:
+        self._title.setText(title)
+        self.text.setText(text)
+        self.text.setMinimumHeight(max(self.text.heightForWidth(440), 0))  # no text has no height
 
     def _draw(self) -> None:
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

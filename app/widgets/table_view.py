@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, final
 
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSizePolicy, QTableView
 
 from app.viewmodels.sorted_rows import SortedRows
 from app.viewmodels.table import ROW, RowsModel
@@ -25,6 +25,9 @@ def sorted_view(rows: RowsModel | SortedRows, name: str, stretch: int = 0) -> QT
     view.horizontalHeader().setSortIndicatorClearable(True)
     view.horizontalHeader().setSortIndicatorShown(False)  # room for an arrow in each heading; ours stands in the text
     view.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
+    # The height that is left: beside texts that wrap Qt's layouts give a table the 192 pixels of its wish, and squeeze
+    # what lies above it.
+    view.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
     view.setAlternatingRowColors(True)
     view.setShowGrid(False)
     view.setWordWrap(False)  # a text too long ends where the room does, not at its last word that fits

@@ -48,3 +48,18 @@ def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qt
 def test_drawings_are_sharp_on_screens_of_twice_the_pixels(qapp):
     found = resources.pixmap("dataset", "#000000", 56, 2.0)
     assert (found.width(), found.deviceIndependentSize().width()) == (112, 56)
+
+
+def test_an_empty_folder_leaves_the_open_photos_and_their_report(start, qtbot, tmp_path):
+    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
+    qtbot.waitUntil(lambda: program.document.table is not None)
+    program.examination.split = {"classes": ["healthy", "rust"]}
+    panel = program.window.place("dataset")
+    panel.show_rows([0, 1], "blurred")
+    (tmp_path / "empty").mkdir()
+    program.commands.open([str(tmp_path / "empty")])
+    qtbot.waitUntil(panel.notice.isVisible)
+    assert "no photos" in panel.notice.text.text()
+    assert program.document.source == str(tmp_path / "photos")
+    assert program.examination.split, "the report is of the photos that are open"
+    assert panel.shown.text() == "blurred: 2 photos"

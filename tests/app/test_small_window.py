@@ -1,17 +1,21 @@
 """At 1024 x 640, which is also 1280 x 720 at 125 %, what matters is in sight, in both languages."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
-from PySide6.QtCore import QPoint, QRect
+from PySide6.QtCore import QPoint, QRect, QSize
+from PySide6.QtWidgets import QWidget
 
 from app import translation
+from app.main_window import PLACES, first_size
 from app.theme import Theme
 from app.viewmodels.ladder import Rung
 from app.viewmodels.result import Result, read_result
 from app.widgets.chart import TICK_HEIGHT, power_ticks
 from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
 from app.widgets.names import place_names
+from app.widgets.places import PlacesArea
 from core.device import KernelTime
 from core.diagnosis.verdict import UNLIKE
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
@@ -120,3 +124,65 @@ def test_names_stand_where_they_are_wanted_if_there_is_room():
 def test_axes_show_the_powers_they_have_room_for():
     assert [p for p, _ in power_ticks(range(-3, 3), 200)] == [-3, -2, -1, 0, 1, 2]
     assert [text for _, text in power_ticks(range(-3, 3), 60)] == ["0.01", "1", "100"]
+
+
+def overlaps(widget):
+    """Pairs of shown widgets side by side in one parent of which one covers a part of the other."""
+    found = []
+    for parent in [widget, *widget.findChildren(QWidget)]:
+        children = [w for w in parent.children() if isinstance(w, QWidget) and w.isVisible() and not w.isWindow()]
+        if parent.layout() is not None and parent.isVisible():
+            laid = [w for w in children if parent.layout().indexOf(w) >= 0]
+            found += [(a, b) for a, b in combinations(laid, 2) if a.geometry().intersects(b.geometry())]
+    return found
+
+
+@pytest.mark.parametrize("size", [(1024, 640), (1280, 752)])
+@pytest.mark.parametrize("language", ["en", "vi"])
+def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qapp, qtbot, tmp_path):
+    translation.install(qapp, language)
+    try:
+        program = start()
+        window = program.window
+        window.resize(*size)
+        program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+        program.diagnosis.rows.append([read_result(Result(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
+        for place in ("dataset", "train", "diagnose"):
+            panel = window.go(place)
+            if place == "diagnose":
+                panel.coverage._on_model()
+                panel._show_selected()
+            panel.notice.alarm("A message that is so long that it needs more than one line. " * 3, "x", "Resume", print)
+            qtbot.wait(50)
+            assert (window.width(), window.height()) == size
+            assert not overlaps(panel), place
+            if place == "diagnose":
+                top = panel.coverage.mapTo(panel, QPoint(0, 0)).y()
+                assert panel.detail.mapTo(panel, QPoint(0, panel.detail.height())).y() <= top
+    finally:
+        translation.remove(qapp)
+
+
+@pytest.mark.parametrize("language", ["en", "vi"])
+def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, start, qapp, qtbot):
+    """960 x 540 is a screen of 1920 x 1080 at 200 %."""
+    assert first_size(QSize(1280, 770)).height() <= 770 - 40
+    assert first_size(QSize(1280, 770)).width() <= 1280
+    translation.install(qapp, language)
+    try:
+        program = start()
+        window = program.window
+        for place in PLACES:
+            window.go(place)
+        window.resize(*first_size(QSize(960, 510)).toTuple())
+        qtbot.wait(50)
+        assert window.height() <= 510
+        assert window.width() <= 960
+        area = window.findChild(PlacesArea)
+        for place in PLACES:
+            panel = window.go(place)
+            qtbot.wait(50)
+            assert panel.height() >= panel.minimumSizeHint().height(), place
+            assert panel.width() <= area.viewport().width(), f"{place} needs no sideways scrolling"
+    finally:
+        translation.remove(qapp)

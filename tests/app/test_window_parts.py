@@ -210,7 +210,8 @@ def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
     folder = write_folder(tmp_path / "x", {"a": 2, "b": 1})
     for other in ("notes.txt", "phone.HEIC", "._0.png"):  # the last is what macOS leaves beside photos
         (folder / other).write_text("no photo")
-    found = list(photo_files([str(folder), "/not/there.jpg"]))
+    found, refused = photo_files([str(folder), "/not/there.jpg"])
+    assert not refused
     assert len(found) == 5, "a format that is not read gets an answer, which says so"
     assert str(folder / "phone.HEIC") in found
     assert found[-1] == "/not/there.jpg"

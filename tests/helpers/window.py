@@ -85,6 +85,7 @@ def _ticks(timer: QTimer) -> bool:
 def start(qapp, qtbot, home, nothing_left, monkeypatch):
     """`start(*paths)`: the program as `main` starts it, closed after the test. Errors in slots fail the test."""
     from app import application
+    from app.main_window import FIRST_SIZE
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     programs, errors = [], []
@@ -92,6 +93,7 @@ def start(qapp, qtbot, home, nothing_left, monkeypatch):
     def make(*paths):
         program = application.start(qapp, list(paths))
         if program is not None:
+            program.window.resize(FIRST_SIZE)  # the screen of an offscreen run has 800 x 800 pixels
             program.crash.reported.connect(lambda sentence, details: errors.append(details))
             programs.append(program)
         return program

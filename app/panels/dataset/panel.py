@@ -161,6 +161,7 @@ class DatasetPanel(QWidget):
     def _connect(self) -> None:
         document = self._document
         document.opening.connect(self._on_opening)
+        document.opened.connect(self._on_opened)
         document.progress.connect(self._on_progress)
         document.drawing.connect(self._on_drawing)
         document.failed.connect(self._on_failed)
@@ -245,10 +246,12 @@ class DatasetPanel(QWidget):
 
     def _on_opening(self, source: str) -> None:
         self.notice.hide()
-        self._listed = None
         self.busy.setText(tr("Looking through {name}…", name=Path(source).name))
         self.bar.setRange(0, 0)
         self.stack.setCurrentIndex(1)
+
+    def _on_opened(self) -> None:
+        self._listed = None  # rows of the photos that were open before
 
     def _on_progress(self, done: int, total: int) -> None:
         self.bar.setRange(0, total)

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import QModelIndex, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -69,6 +69,7 @@ class DiagnosePanel(QWidget):
         self.bar.setAccessibleName(tr("Progress of the diagnoses"))
         self.state = label("", "muted")
         self.cancel = button(tr("Cancel"), model.cancel)
+        self.rest = button(tr("Diagnose the rest"), model.diagnose_cancelled, tip=tr("The photos that were cancelled"))
         self.model_button = QPushButton()
         self.model_button.clicked.connect(actions.choose_model.trigger)
         self._settle = QTimer(self, singleShot=True, interval=SETTLE_MS)
@@ -80,9 +81,10 @@ class DiagnosePanel(QWidget):
 
     def _lay_out(self, theme: Theme) -> None:
         actions = self._actions
+        exports = (actions.export_csv, actions.export_html, actions.export_pdf)
         tools = row(
-            self.search, self.state, self.bar, self.cancel, None, action_button(actions.export_csv, theme, "export"),
-            action_button(actions.export_html, theme, "export"), action_button(actions.export_pdf, theme, "export"),
+            self.search, self.state, self.bar, self.cancel, self.rest, None,
+            *(action_button(action, theme, "export") for action in exports),
             button(tr("Clear"), self._on_clear, "flat", tr("Empty this list; the photos stay where they are")),
         )  # fmt: skip
         tools.setStretch(0, 9)  # the search takes what is free before the gap does, up to its greatest width
@@ -138,8 +140,11 @@ class DiagnosePanel(QWidget):
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
         self.table.activated.connect(lambda _: self._on_large())
-        model.rows.rowsInserted.connect(self._on_inserted)
+        model.rows.rowsInserted.connect(self._on_rows)
         model.rows.modelReset.connect(self._on_rows)
+        model.brought.connect(self._on_brought)
+        for counted in (model.shown.narrowed, model.shown.modelReset):
+            counted.connect(self._on_counted)
         for shown_anew in (model.shown.rowsInserted, model.shown.narrowed, model.shown.layoutChanged):
             shown_anew.connect(lambda *_: self._show_newest())  # after the table has put its own place right
         self.search.textChanged.connect(model.shown.set_filter)
@@ -175,11 +180,13 @@ class DiagnosePanel(QWidget):
         if some and not self.table.currentIndex().isValid():
             self.table.selectRow(0)
 
-    def _on_inserted(self, parent: QModelIndex, first: int, last: int) -> None:
+    def _on_brought(self, first: int, known: int) -> None:
         """Who brings a photo wants to see that one, and not another of before."""
         self._newest = first
-        self._on_rows()
         self._show_newest()
+        if known:
+            self.notice.tell(count(known, "{n} of these photos was diagnosed before and stays as it is.",
+                                   "{n} of these photos were diagnosed before and stay as they are."))  # fmt: skip
 
     def _show_newest(self) -> None:
         row = self._model.shown.row_of(self._newest) if self._newest >= 0 else -1
@@ -221,6 +228,7 @@ class DiagnosePanel(QWidget):
     def _on_busy(self, waiting: int, total: int) -> None:
         self.bar.setVisible(waiting > 0)
         self.cancel.setVisible(waiting > 0)
+        self.rest.hide()
         self.bar.setMaximum(max(total, 1))
         self.bar.setValue(total - waiting)
         if waiting:  # told with every photo: the rows are counted once, at the end
@@ -233,18 +241,45 @@ class DiagnosePanel(QWidget):
         done = count(len(rows), "{n} photo", "{n} photos")
         rest = ((unsure, tr("{n} not answered", n=f"{unsure:,}")), (failed, tr("{n} not readable", n=f"{failed:,}")),
                 (given_up, tr("{n} cancelled", n=f"{given_up:,}")))  # fmt: skip
+        self.rest.setVisible(given_up > 0)
         self.state.setText(", ".join([done, *(text for many, text in rest if many)]))
+        self._on_scope()
+
+    def _on_counted(self) -> None:
+        self._on_busy(*self._model.progress)
+
+    def _on_scope(self) -> None:
+        """Say which results are shown, and so exported."""
+        text = self._scope()
+        if self.search.text().strip() and not self._model.working:
+            self.state.setText(text)
+        for action, form in (
+            (self._actions.export_csv, tr("{results} as a table")),
+            (self._actions.export_html, tr("{results} with pictures, as one HTML page")),
+            (self._actions.export_pdf, tr("{results} with pictures, to print or to send")),
+        ):  # fmt: skip
+            action.setToolTip(form.format(results=text))
+
+    def _scope(self) -> str:
+        """How many results the filter leaves, of how many."""
+        shown, total = self._model.shown.rowCount(), len(self._model.rows.rows)
+        if not self.search.text().strip():  # rows just brought are shown a moment later
+            return count(total, "{n} result", "{n} results")
+        return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
         index = self.table.currentIndex()
         self.detail.show_result(index.data(ROW) if index.isValid() else None)
 
     def _on_clear(self) -> None:
+        many = len(self._model.rows.rows)
         self._newest = -1
         self.detail.show_result(None)
         self._model.clear()
+        self.notice.tell(count(many, "{n} result removed.", "{n} results removed."), tr("Undo"), self._model.restore)
 
     def _export(self, kind: str, title: str, kinds: str) -> None:
+        title = f"{title}: {self._scope()}"
         chosen, _ = QFileDialog.getSaveFileName(self, title, f"diagnoses.{kind}", kinds)
         if chosen:
             self._writing.start(kind, chosen, self.shown_results(), remarks=[self.coverage.said.text()])

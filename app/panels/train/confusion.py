@@ -1,4 +1,4 @@
-"""What the network takes for what: the matrix of the last epoch; a cell opens its photos."""
+"""What the network takes for what: the matrix of the best epoch, whose model is kept; a cell opens its photos."""
 
 from __future__ import annotations
 
@@ -53,13 +53,14 @@ class ConfusionPane(QWidget):
         theme.changed.connect(self.table.viewport().update)
 
     def show_run(self, view: RunView) -> None:
-        if view.epoch is None or view.started is None:
+        best = view.best_epoch
+        if best is None or view.started is None:
             self._stack.setCurrentIndex(0)
             return
-        if view.epoch.confusion != self.model.counts:
-            self.model.show_matrix(view.started.classes, view.epoch.confusion)
-        text = tr("Validation photos after epoch {epoch}: {share} right")
-        self._title.setText(text.format(epoch=view.epoch.epoch + 1, share=percent(view.epoch.validation_accuracy)))
+        if best.confusion != self.model.counts:
+            self.model.show_matrix(view.started.classes, best.confusion)
+        self._title.setText(tr("Validation photos, best epoch ({epoch}): {share} right. This epoch's model is kept.",
+                               epoch=best.epoch + 1, share=percent(best.validation_accuracy)))  # fmt: skip
         self._stack.setCurrentIndex(1)
 
     def _on_activated(self, index: QModelIndex) -> None:

@@ -31,9 +31,9 @@ class CurvesPane(QWidget):
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 8, 0, 0)
         self._stack = QStackedWidget()
-        self._stack.addWidget(EmptyPlace(theme, "train", tr("Nothing is trained yet"),
-                                         tr("Choose the settings on the left and press “Start training”. "
-                                            "Loss and accuracy are drawn here while the network learns.")))  # fmt: skip
+        self._empty = EmptyPlace(theme, "train", "", "")
+        self.show_stage("")
+        self._stack.addWidget(self._empty)
         self._stack.addWidget(self._page())
         outer.addWidget(self._stack)
 
@@ -59,6 +59,17 @@ class CurvesPane(QWidget):
         layout.addWidget(frame, 2)
         layout.addLayout(row(hint, None, reset, export))
         return page
+
+    def show_stage(self, stage: str) -> None:
+        """What stands here before the first step: what the run does now, or how to start one."""
+        if stage:
+            self._empty.show_text(tr("The training is being prepared"), stage)
+            return
+        self._empty.show_text(
+            tr("Nothing is trained yet"),
+            tr("Choose the settings on the left and press “Start training”. Loss and accuracy are drawn here while the "
+               "network learns."),
+        )  # fmt: skip
 
     def show_next(self, view: RunView) -> None:
         """Bring one plot up to date, another at each call: three at once would hold the window up for 10 ms."""

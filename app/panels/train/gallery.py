@@ -55,6 +55,7 @@ class GalleryDialog(QDialog):
         self._results: dict[int, Result] = {}
         self._asked = held_out(folder, truth)
         self._model = DiagnosisModel(self)
+        self._model.crop = False  # the matrix counts answers on whole photos
         self.photos = PhotoModel()
         self.grid = PhotoGrid(theme, pictures[0], tr("Photos of this cell"))
         self.grid.setModel(self.photos)

@@ -79,8 +79,19 @@ class OutcomePane(QWidget):
         self.tiles = [_tile(name, value) for name, value in figures(end, judged)[:TILES]]
         for tile in self.tiles:
             self._places.addWidget(tile)
+        chosen = choice_text(view)
         warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run says them again
-        self.words.setText("\n\n".join([*(sentence(text) for text in (judged.words if judged else ())), *warned]))
+        said = [sentence(text) for text in (judged.words if judged else ())]
+        self.words.setText("\n\n".join([*said, *chosen, *warned]))
+
+
+def choice_text(view: RunView) -> list[str]:
+    """Why the test figure is another one than that of the best epoch; nothing where there is no test."""
+    if view.judged is None or view.judged.judged_on != "test" or view.best_epoch is None:
+        return []
+    return [tr("On the validation photos {share} were right after epoch {epoch}, the best one. These photos chose that "
+               "epoch, so their figure is a little too kind; the test photos chose nothing.",
+               share=percent(view.best), epoch=view.best_epoch.epoch + 1)]  # fmt: skip
 
 
 def headline(end: RunFinished, judged: RunJudged | None) -> str:

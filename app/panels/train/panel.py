@@ -26,7 +26,7 @@ from app.viewmodels.training import TrainingModel
 from app.widgets.naming import named
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, Figure, action_button, header, label, row, side_width
-from app.wording import duration, number, stage_text
+from app.wording import duration, epoch_text, number, stage_text
 from core.percent import percent
 
 REDRAW_MS: Final = 500
@@ -51,7 +51,7 @@ class TrainPanel(QWidget):
         self.curves = CurvesPane(theme)
         self.kernels = KernelTimesPane(theme)
         self.confusion = ConfusionPane(theme)
-        self.runs = RunsPane(theme, runs)
+        self.runs = RunsPane(theme, runs, lambda: model.session.folder if model.session.busy else "")
         self.outcome = OutcomePane(theme, actions)
         self.notice = Notice(theme)
         self._make_figures()
@@ -72,7 +72,9 @@ class TrainPanel(QWidget):
             "epoch": Figure(tr("epoch"), tr("An epoch is over when every photo was learned from once.")),
             "loss": Figure(tr("loss of this step"),
                            tr("How far off the answers are; it falls while the network learns.")),
-            "best": Figure(tr("best validation"), tr("Right answers on photos that are not learned from.")),
+            "best": Figure(tr("best validation"), tr(
+                "Right answers on photos that are not learned from, after the epoch that is best on them. Its model is "
+                "kept; when the run has ended, “Result” says how many test photos that model gets right.")),
             "speed": Figure(tr("photos per second")),
             "left": Figure(tr("time left")),
         }  # fmt: skip
@@ -88,6 +90,7 @@ class TrainPanel(QWidget):
         model.session.failed.connect(self._on_failed)
         self.runs.resume_asked.connect(self.resume_asked)
         self.runs.diagnose_asked.connect(self.diagnose_asked)
+        self.runs.refused.connect(self.notice.alarm)
         self.outcome.diagnose_asked.connect(self.diagnose_asked)
         self.runs.chosen_over.connect(self._on_lay_over)
         self.runs.result_asked.connect(self._on_result_asked)
@@ -164,15 +167,13 @@ class TrainPanel(QWidget):
 
     def _show_figures(self) -> None:
         view = self._model.view
-        started = view.started
-        if started is not None:
-            at = view.epoch.epoch + 2 if view.epoch else 1
-            self.figures["epoch"].show_value(f"{min(at, started.epochs)} / {started.epochs}")
+        started, running = view.started, self._model.session.busy
+        self.figures["epoch"].show_value(epoch_text(view, running))
         self.figures["loss"].show_value(number(view.loss, "{:.3f}"))
         self.figures["best"].show_value(percent(view.best))
         self.figures["speed"].show_value(number(view.photos_per_second, "{:,.1f}"))
-        running = self._model.session.busy
-        self.figures["left"].show_value(duration(view.seconds_left) if running else "–")
+        left = tr("finishing…") if view.finishing else duration(view.seconds_left)
+        self.figures["left"].show_value(left if running else "–")
         self.progress.setMaximum(max(view.total_steps, 1))
         self.progress.setValue(view.step if started else 0)
         self.stage.setText(self._stage())
@@ -181,6 +182,7 @@ class TrainPanel(QWidget):
         if running and view.urgent and view.urgent != self._urgent:
             self.notice.alarm(view.urgent)
         self._urgent = view.urgent
+        self.curves.show_stage(self.stage.text() if running else "")
 
     def _stage(self) -> str:
         view, state = self._model.view, self._model.session.state
@@ -207,6 +209,7 @@ class TrainPanel(QWidget):
 
     def _on_state(self, state: State) -> None:
         self.setup.form.setEnabled(state is State.IDLE)
+        self.setup.show_running(self._model.dataset if state is not State.IDLE else "")
         if state is State.IDLE:
             self.runs.refresh()
             self._tell_end()

@@ -1,4 +1,4 @@
-"""Earlier runs: continue one, lay its curves over the present ones, diagnose with it."""
+"""Earlier runs: continue one, lay its curves over the present ones, diagnose with it, rename or delete it."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from typing import final
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QAbstractItemView, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QMessageBox, QStackedWidget, QVBoxLayout, QWidget
 
 from app.theme import Theme
-from app.translation import tr
-from app.viewmodels.run_list import RunSummary, list_runs
+from app.translation import count, tr
+from app.viewmodels.run_list import RunSummary, delete_run, list_runs, rename_run
 from app.viewmodels.table import ROW, Column, RowsModel
 from app.widgets.flow import Flow
 from app.widgets.parts import EmptyPlace, button
 from app.widgets.table_view import sorted_view
+from core.errors import StorageError
 from core.percent import percent
 
 
 @final
 class RunsPane(QWidget):
     """`chosen_over(list)` the runs to lay over; `resume_asked` and `result_asked` a folder; `diagnose_asked` a model
-    file."""
+    file; `refused` a sentence. `going` names the folder of the run that goes on, which is not deleted."""
 
     chosen_over = Signal(list)
     resume_asked = Signal(str)
     result_asked = Signal(str)
     diagnose_asked = Signal(str)
+    refused = Signal(str)
 
-    def __init__(self, theme: Theme, place: Callable[[], Path]) -> None:
+    def __init__(self, theme: Theme, place: Callable[[], Path], going: Callable[[], str]) -> None:
         super().__init__()
-        self._place = place
+        self._place, self._going = place, going
         self.model = RowsModel(_columns(), self)
         self.table = sorted_view(self.model, tr("Runs"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
@@ -41,12 +43,16 @@ class RunsPane(QWidget):
         self._diagnose = button(tr("Diagnose with it"), lambda: self.diagnose_asked.emit(self._one().model_path))
         self._result = button(tr("Show its result"), lambda: self.result_asked.emit(self._one().folder))
         self._over = button(tr("Lay curves over"), lambda: self.chosen_over.emit(self.selected_runs()))
+        self._rename = button(tr("Rename…"), self._on_rename)
+        self._delete = button(tr("Delete…"), self._on_delete)
         self._show = button(tr("Open folder"), self._on_show, "flat")
         inside = QWidget()
         inner = QVBoxLayout(inside)
         inner.setContentsMargins(0, 0, 0, 0)
         inner.addWidget(self.table, 1)
-        inner.addLayout(Flow(self._resume, self._result, self._diagnose, self._over, self._show))
+        inner.addLayout(Flow(
+            self._resume, self._result, self._diagnose, self._over, self._rename, self._delete, self._show,
+        ))
         self._stack = QStackedWidget()
         self._stack.addWidget(EmptyPlace(theme, "train", tr("No runs yet"),
                                          tr("Every training is kept as a run. It can be continued, compared and "
@@ -76,18 +82,52 @@ class RunsPane(QWidget):
         self._diagnose.setEnabled(len(runs) == 1 and bool(runs[0].model_path))
         self._result.setEnabled(len(runs) == 1 and runs[0].finished)
         self._over.setEnabled(bool(runs))
+        self._rename.setEnabled(len(runs) == 1)
+        self._delete.setEnabled(bool(runs) and self._going() not in {run.folder for run in runs})
         self._show.setEnabled(len(runs) == 1)
 
     def _on_show(self) -> None:
         QDesktopServices.openUrl(QUrl.fromLocalFile(self._one().folder))
 
+    def _on_rename(self) -> None:
+        run = self._one()
+        name, fine = QInputDialog.getText(self, tr("Rename the run"), tr("Name of the run:"), text=run.name)
+        if fine and name.strip():
+            try:
+                rename_run(Path(run.folder), name)
+            except StorageError as error:
+                self.refused.emit(str(error))
+            self.refresh()
+
+    def _on_delete(self) -> None:
+        runs = self.selected_runs()
+        many = count(len(runs), "Delete {n} run?", "Delete {n} runs?")
+        box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", many, parent=self)
+        lost = tr("The model, the report and the curves are lost for good. Your photos stay.")
+        box.setInformativeText(", ".join(run.name for run in runs) + "\n\n" + lost)
+        box.setStandardButtons(QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel)
+        box.button(QMessageBox.StandardButton.Yes).setText(tr("Delete"))
+        if box.exec() != QMessageBox.StandardButton.Yes:
+            return
+        try:
+            for run in runs:
+                delete_run(Path(run.folder))
+        except StorageError as error:
+            self.refused.emit(str(error))
+        self.refresh()
+
 
 def _columns() -> list[Column]:
     return [
-        Column(tr("Run"), lambda r: r.name),
+        Column(tr("Run"), lambda r: r.name, tip=lambda r: r.folder),
+        Column(tr("Dataset"), lambda r: r.dataset),
         Column(tr("Network"), lambda r: r.model),
         Column(tr("Epochs"), lambda r: f"{r.epochs_done} / {r.epochs}", lambda r: r.epochs_done, right=True),
-        Column(tr("Best validation"), lambda r: "–" if r.accuracy is None else percent(r.accuracy),
-               lambda r: r.accuracy or 0.0, right=True),
+        Column(tr("Best validation"), lambda r: _share(r.accuracy), lambda r: r.accuracy or 0.0, right=True),
+        Column(tr("Test"), lambda r: _share(r.test), lambda r: r.test or 0.0, right=True),
         Column(tr("State"), lambda r: tr("finished") if r.finished else tr("can be continued")),
     ]  # fmt: skip
+
+
+def _share(accuracy: float | None) -> str:
+    return "–" if accuracy is None else percent(accuracy)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from app.panels.train.start_choice import DEMO, TRANSFER, StartChoice, presets, shipped_model
+from app.project import dataset_name
 from app.settings import Settings
 from app.translation import sentence, tr
 from app.widgets.parts import label, row
@@ -39,6 +39,7 @@ class SetupPane(QFrame):
             self.form.choose_preset(TRANSFER)
         self.form.changed.connect(self._on_edited)
         self.data = label("", "muted", wrap=True)
+        self._data = self._running = ""
         self.others = label("", "problem", wrap=True)
         self.others.hide()
         self.memory = label("", "caption", wrap=True)
@@ -77,9 +78,23 @@ class SetupPane(QFrame):
         layout.addWidget(self.memory)
 
     def show_data(self, data: str) -> None:
-        none = tr("No photos yet: open a folder under Dataset.")
-        self.data.setText(tr("Photos: {name}", name=photos_name(data)) if data else none)
-        self.data.setToolTip(data)
+        """The photos that are open: the next run learns from them."""
+        self._data = data
+        self._show_data()
+
+    def show_running(self, dataset: str) -> None:
+        """The photos that a run learns from now, "" where none runs."""
+        self._running = dataset
+        self._show_data()
+
+    def _show_data(self) -> None:
+        opened = dataset_name(self._data) if self._data else ""
+        text = tr("Photos: {name}", name=opened) if opened else tr("No photos yet: open a folder under Dataset.")
+        if self._running and self._running != opened:
+            text = tr("The running training learns from {name}.", name=self._running)
+            text += " " + tr("Open for the next one: {name}", name=opened) if opened else ""
+        self.data.setText(text)
+        self.data.setToolTip(self._data)
 
     def show_demo(self, demo: bool) -> None:
         """The demo leaves have a recipe of their own; other photos go back to the usual start."""
@@ -136,8 +151,3 @@ class SetupPane(QFrame):
         for name in OF_THE_START:
             self.form.fields[name].editor.setEnabled(not values["start"])
 
-
-def photos_name(source: str) -> str:
-    """A folder's name; a manifest is named after its folder."""
-    path = Path(source)
-    return path.parent.name if path.suffix.lower() == ".csv" else path.name

@@ -1,0 +1,56 @@
+"""The places of the window, one shown at a time; where one needs more room than there is, it scrolls."""
+
+from __future__ import annotations
+
+from typing import final
+
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QStackedWidget, QStyle, QWidget
+
+
+@final
+class PlacesArea(QScrollArea):
+    """Gives the place shown all the room, and never less than it needs: squeezed, its parts would overlap.
+
+    Qt's own resizing of a scroll area asks for the preferred height, and for the largest of all places.
+    """
+
+    def __init__(self, places: QStackedWidget) -> None:
+        super().__init__()
+        self._places = places
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setWidget(places)
+        places.currentChanged.connect(lambda _: self.fit())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 (Qt's names here and below)
+        super().resizeEvent(event)
+        self.fit()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: N802
+        if event.type() == QEvent.Type.LayoutRequest:  # such as a message that appeared
+            self.fit()
+        return super().eventFilter(watched, event)
+
+    def fit(self) -> None:
+        """Size the places anew."""
+        place, room = self._places.currentWidget(), self.maximumViewportSize()
+        if place is None:
+            return
+        needed = least_size(place, room.width())
+        bar = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
+        if needed.height() > room.height():
+            room -= QSize(bar, 0)
+            needed = least_size(place, room.width())
+        if needed.width() > room.width():
+            room -= QSize(0, bar)
+        self._places.resize(room.expandedTo(needed))
+
+
+def least_size(widget: QWidget, width: int) -> QSize:
+    """The least size of a widget that may be `width` pixels wide; texts that wrap need more height in less width."""
+    least, layout = widget.minimumSizeHint(), widget.layout()
+    if layout is not None and layout.hasHeightForWidth():
+        least.setHeight(max(least.height(), layout.totalMinimumHeightForWidth(max(width, least.width()))))
+    return least

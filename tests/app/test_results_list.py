@@ -1,0 +1,107 @@
+"""The list of diagnoses: photos that come again, cancelled ones, the filter's scope, and Clear taken back."""
+
+import os
+from dataclasses import replace
+
+import pytest
+from PySide6.QtWidgets import QFileDialog
+
+from app.viewmodels.diagnosis import photo_files
+from app.viewmodels.result import read_result
+from tests.app.test_diagnose_place import answer, place  # noqa: F401 (a fixture)
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+
+def paths_of(model):
+    return [row.path for row in model.rows.rows]
+
+
+def test_photos_that_are_brought_again_get_no_second_row(place, qtbot):  # noqa: F811
+    panel, model = place
+    before = paths_of(model)
+    model._add([before[1], before[2], "/photos/new.jpg"])
+    assert paths_of(model) == [*before, "/photos/new.jpg"]
+    assert list(model._waiting) == [3], "what has an answer keeps it"
+    assert "2 of these photos" in panel.notice.text.text()
+    qtbot.waitUntil(lambda: panel.table.currentIndex().row() == 1)
+
+
+def test_photos_without_an_answer_are_diagnosed_when_they_come_again(place):  # noqa: F811
+    _, model = place
+    model.rows.replace(0, replace(model.rows.rows[0], given_up=True, done=False))
+    model.rows.replace(1, read_result(model.rows.rows[1], {"error": "The file is empty."}))
+    model._add(paths_of(model))
+    assert list(model._waiting) == [0, 1]
+    assert not model.rows.rows[0].given_up
+
+
+def test_cancelled_photos_are_diagnosed_after_all(place):  # noqa: F811
+    panel, model = place
+    model._add(["/photos/a.jpg", "/photos/b.jpg"])
+    panel.cancel.click()
+    assert [row.given_up for row in model.rows.rows] == [False] * 3 + [True] * 2
+    assert not panel.rest.isHidden()
+    panel.rest.click()
+    assert list(model._waiting) == [3, 4]
+    assert not any(row.given_up for row in model.rows.rows)
+    assert panel.rest.isHidden()
+
+
+def test_the_filter_says_how_many_are_shown_and_so_exported(place, monkeypatch, qtbot):  # noqa: F811
+    panel, model = place
+    actions = panel._actions
+    panel.search.setText("1.png")
+    assert panel.state.text() == "1 of 3 results"
+    assert actions.export_csv.toolTip() == "1 of 3 results as a table"
+    asked = []
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda parent, title, *_: (asked.append(title), ("", ""))[1])
+    actions.export_csv.trigger()
+    assert asked == ["Export results: 1 of 3 results"]
+    panel.search.clear()
+    assert panel.state.text() == "3 photos"
+    assert actions.export_csv.toolTip() == "3 results as a table"
+
+
+def test_clear_is_taken_back(place, qtbot):  # noqa: F811
+    panel, model = place
+    before = list(model.rows.rows)
+    model._add(["/photos/a.jpg"])
+    panel._on_clear()
+    assert not model.rows.rows
+    assert panel.notice.text.text() == "4 results removed."
+    panel.notice.do.click()
+    assert [row.verdict for row in model.rows.rows[:3]] == [row.verdict for row in before]
+    assert model.rows.rows[3].given_up, "what had no answer yet can be diagnosed after all"
+    assert panel.stack.currentIndex() == 2
+
+
+def test_results_come_back_below_those_that_came_since(place):  # noqa: F811
+    panel, model = place
+    panel._on_clear()
+    model._add(["/photos/new.jpg"])
+    model.restore()
+    assert [row.id for row in model.rows.rows] == [0, 1, 2, 3]
+    assert list(model._waiting) == [0]
+    model.rows.replace(1, read_result(model.rows.rows[1], answer(0.9)))
+    assert model.rows.rows[1].done
+
+
+def test_a_folder_without_rights_is_not_called_empty(place, tmp_path, monkeypatch, qtbot):  # noqa: F811
+    """Root may read everything, so the refusal is pretended."""
+    panel, model = place
+    folder = write_folder(tmp_path / "x", {"a": 2, "secret": 1})
+    scan = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("secret"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    found, refused = photo_files([str(folder)])
+    assert len(found) == 2
+    assert refused == [str(folder / "secret")]
+    model.add([str(folder / "secret")])
+    qtbot.waitUntil(lambda: "secret cannot be read" in panel.notice.text.text())

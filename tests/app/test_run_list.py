@@ -1,0 +1,66 @@
+"""The runs on the disk: what they learned from, what they are called, and that they can be deleted."""
+
+import json
+
+import pytest
+from PySide6.QtWidgets import QInputDialog, QMessageBox
+
+from app import paths
+from app.project import MANIFEST, Edits, dataset_name, write_edits
+from app.viewmodels.run_list import list_runs, rename_run
+
+pytestmark = pytest.mark.gui
+
+
+@pytest.fixture
+def runs(home):
+    """A folder of two runs, each of other photos."""
+    place = paths.folder("runs")
+    for name, data in (("one", "/photos/tomatoes"), ("two", "/photos/apples/manifest.csv")):
+        (place / name).mkdir(parents=True)
+        (place / name / "config.json").write_text(json.dumps({"model": "cnn", "epochs": 3, "data": data}))
+        (place / name / "best.safetensors").touch()
+    return place
+
+
+def test_a_run_says_which_photos_it_learned_from(runs):
+    assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
+
+
+def test_photos_that_were_edited_keep_their_name(tmp_path):
+    write_edits(tmp_path, "/photos/tomatoes", Edits())
+    assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
+    assert dataset_name(str(tmp_path / "other" / MANIFEST)) == "other"
+
+
+def test_a_run_is_renamed_and_its_folder_is_not(runs):
+    rename_run(runs / "one", " first try ")
+    assert {run.name for run in list_runs(runs)} == {"first try", "two"}
+    assert (runs / "one").is_dir()
+
+
+def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkeypatch):
+    pane = start().window.go("train").runs
+    table = pane.table
+    names = lambda: [table.model().index(at, 0).data() for at in range(table.model().rowCount())]  # noqa: E731
+    table.selectRow(names().index("one"))
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: ("my run", True))
+    pane._rename.click()
+    assert sorted(names()) == ["my run", "two"]
+    table.selectRow(names().index("my run"))
+    answers.reply = QMessageBox.StandardButton.Cancel
+    pane._delete.click()
+    assert (runs / "one").is_dir()
+    answers.reply = QMessageBox.StandardButton.Yes
+    pane._delete.click()
+    assert names() == ["two"]
+    assert not (runs / "one").exists()
+    assert "my run" in answers[0]
+
+
+def test_the_run_that_goes_on_is_not_deleted(runs, start):
+    program = start()
+    pane = program.window.go("train").runs
+    pane._going = lambda: str(runs / "one")
+    pane.table.selectRow([pane.table.model().index(at, 0).data() for at in (0, 1)].index("one"))
+    assert not pane._delete.isEnabled()

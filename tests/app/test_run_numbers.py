@@ -1,0 +1,104 @@
+"""One thing has one number in every pane of the Train place, and texts follow what the run does."""
+
+import pytest
+
+from app.training.session import State
+from app.viewmodels.run_view import RunView
+from core.training.events import EpochDone, Progress, RunFinished, RunJudged, RunStarted, StepDone
+
+pytestmark = pytest.mark.gui
+
+STARTED = RunStarted("/runs/a", "cnn", "cpu", ("healthy", "rust"), 20, 10, 9, 3, 2, 0, 2**20, ())
+BEST = EpochDone(1, 4, 0.5, 0.8, 0.5, 0.9, True, ((5, 0), (1, 4)), 1.0, 20.0, 2**20)
+LAST = EpochDone(2, 6, 0.4, 0.9, 0.6, 0.8, False, ((5, 0), (2, 3)), 1.0, 20.0, 2**20)
+JUDGED = RunJudged("test", (("test", 9, 6),), None, None, None, None, None, None, ("6 of 9 test photos right.",))
+END = RunFinished("completed", 6, 1, 0.9, 6 / 9, "/runs/a/best.safetensors", "", 3.0)
+
+
+def step(number):
+    return StepDone(number, (number - 1) // 2, 0.5, 0.5, 0.1, 10, 0.5, 0.0)
+
+
+@pytest.fixture
+def train(start, qtbot):
+    """The Train place and the view of its run."""
+    program = start()
+    panel = program.window.go("train")
+    qtbot.wait(20)
+    yield panel, program.training
+    program.training.session._set(State.IDLE)
+
+
+def shown(panel, name):
+    return panel.figures[name].value.text()
+
+
+def test_the_matrix_counts_the_epoch_that_the_best_validation_is_of(train):
+    panel, model = train
+    model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST])
+    panel.tabs.setCurrentWidget(panel.confusion)
+    panel.redraw()
+    assert shown(panel, "best") == "90.0\u00a0%"
+    assert panel.confusion.model.counts == BEST.confusion, "the model behind a cell's photos is that epoch's"
+    assert "best epoch (2): 90.0\u00a0%" in panel.confusion._title.text()
+
+
+def test_the_result_says_why_its_figure_is_another_one(train):
+    panel, model = train
+    model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST, JUDGED, END])
+    panel.tabs.setCurrentWidget(panel.outcome)
+    panel.redraw()
+    assert "6 of 9 test photos right" in panel.outcome.headline.text()
+    assert "On the validation photos 90.0\u00a0% were right after epoch 2" in panel.outcome.words.text()
+
+
+def test_no_time_is_said_to_be_left_while_the_run_finishes(train):
+    panel, model = train
+    model.session._set(State.RUNNING)
+    model.view.read([STARTED, *map(step, range(1, 6))])
+    panel.redraw()
+    assert shown(panel, "left") == "0 s" or shown(panel, "left") == "1 s"
+    model.view.read([step(6), LAST, Progress("test", 1, 2)])
+    panel.redraw()
+    assert shown(panel, "left") == "finishing…"
+    assert "test photos" in panel.stage.text()
+
+
+def test_a_finished_stage_is_not_told_in_the_next_epoch():
+    view = RunView()
+    view.read([STARTED, step(1), step(2), Progress("validate", 1, 1), BEST])
+    assert view.progress is None
+    view.read([Progress("validate", 1, 1), step(3)])
+    assert view.progress is None
+
+
+def test_a_run_that_is_being_prepared_is_not_called_untrained(train):
+    panel, model = train
+    model.session._set(State.RUNNING)
+    model.view.read([Progress("cache", 3, 10)])
+    panel.redraw()
+    assert panel.curves._empty._title.text() == "The training is being prepared"
+    assert panel.curves._empty.text.text() == "Decoding the photos once: 3 / 10"
+    model.session._set(State.IDLE)
+    assert panel.curves._empty._title.text() == "Nothing is trained yet"
+
+
+def test_a_new_run_shows_no_epoch_of_the_one_before(train):
+    panel, model = train
+    model.view.read([STARTED, step(1)])
+    panel.redraw()
+    assert shown(panel, "epoch") == "0 / 3"
+    model.view = RunView()
+    panel.redraw()
+    assert shown(panel, "epoch") == "–"
+
+
+def test_the_photos_of_another_folder_are_not_taken_for_the_running_ones(train):
+    panel, model = train
+    panel.setup.show_data("/photos/apples")
+    model.dataset = "tomatoes"
+    model.session._set(State.RUNNING)
+    assert "learns from tomatoes" in panel.setup.data.text()
+    assert "next one: apples" in panel.setup.data.text()
+    model.session._set(State.IDLE)
+    assert panel.setup.data.text() == "Photos: apples"
