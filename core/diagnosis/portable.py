@@ -44,7 +44,7 @@ def metadata_of(model: ModelFile) -> dict[str, str]:
     """What a file carries besides preprocessing, class names and temperature.
 
     Its graph answers one view; of how many views the mean is to be taken, stands here, and the temperatures by class
-    where the model has such (docs/transfer.md).
+    where the model has such (docs/training.md).
     """
     more = {SQUARE: str(model.source_side), VIEWS: str(model.views)}
     if verdict.SECTION in model.sections:

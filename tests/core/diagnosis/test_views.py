@@ -110,7 +110,7 @@ def test_onnx_answers_one_view_and_says_how_many_make_an_answer():
     data, squares_of_noise = to_onnx(two), squares(1, 17)
     assert check_onnx(data, two).difference < 1e-4
     photo = prepare(two.graph, squares_of_noise)
-    both = np.concatenate((photo, photo[:, :, ::-1]))  # as docs/transfer.md says
+    both = np.concatenate((photo, photo[:, :, ::-1]))  # as docs/training.md says
     logits = compute_output(data, both).mean(axis=0)
     predictor = Predictor(two)
     assert_close(logits, predictor.predict(squares_of_noise)["logits"][0], 1e-4)
