@@ -14,7 +14,8 @@ from typing import Any
 from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of
-from core.gpu.writers import convolution, packing
+from core.gpu.ops.conv import packing
+from core.gpu.writers import convolution
 from core.gpu.writers.hopper import point_launches
 from core.models.table import build
 from core.ops.window import POINT

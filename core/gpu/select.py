@@ -7,9 +7,9 @@ shortest path over the steps. Nothing here knows a kernel's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Final, final
+from typing import Any, Final, final
 
 from core.errors import KernelUnavailable
 from core.gpu.frame import Frame
@@ -39,13 +39,15 @@ BF16: Final = frozenset(("bf16",))
 class Case:
     """Neighbouring steps in one direction, in one plan: everything a candidate may look at.
 
-    `walk` has the state of the backward traversal; it is None while candidates are compared.
+    `walk` has the state of the backward traversal; it is None while candidates are compared. `configuration` is one of
+    the candidate's (a tile); None stands for the one in the tuning table.
     """
 
     frame: Frame
     steps: tuple[Step, ...]
     direction: str
     walk: Backward | None = None
+    configuration: Any = None
 
     @property
     def step(self) -> Step:
@@ -82,6 +84,8 @@ class Candidate:
     refuses: Callable[[Case], str] = lambda case: ""
     capability: tuple[int, int] = (7, 5)
     arithmetics: frozenset[str] = EVERY
+    configurations: Callable[[Case], Sequence[Any]] = lambda case: ()
+    """What tuning may try for a case, such as tiles; `write` reads the chosen one from the case."""
 
     def reason_against(self, case: Case) -> str:
         """Why it cannot compute the case, or nothing."""
@@ -119,7 +123,7 @@ class Choice:
     microseconds: float
 
     def write(self, walk: Backward | None = None) -> None:
-        self.candidate.write(Case(self.case.frame, self.case.steps, self.case.direction, walk))
+        self.candidate.write(replace(self.case, walk=walk))
 
 
 @final
@@ -224,5 +228,3 @@ def cheapest(
                 found.append((best[first][0] + one.microseconds, [*best[first][1], one]))
         best.append(min(found, key=lambda path: path[0]))
     return best[-1][1]
-
-

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from core.errors import KernelUnavailable
+from core.gpu.candidates import CANDIDATES
 from core.gpu.driver.hosted import hosted
 from core.gpu.frame import Frame
 from core.gpu.rows import single_step, update_row
 from core.gpu.rows.single_step import Write
-from core.gpu.writers import convolution
-from core.gpu.writers.forward_steps import halo_forward, plain_forward, window_of
+from core.gpu.select import FORWARD, Case
 from core.ops.registry import Kernel, Tolerance
 from core.ops.update import OPTIMIZERS
-from core.ops.window import read_window
 from core.program import Step
 
 THREE_PRODUCTS: Final = Tolerance(1e-5)
@@ -29,28 +28,23 @@ WRITES: Final = {
 }  # fmt: skip
 
 
-def write_implicit(frame: Frame, step: Step) -> None:
-    """The implicit product, whatever the window."""
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    frame.add(plain_forward(frame, step, None, x, out, window_of(frame, step)))
+def write_named(name: str) -> Write:
+    """The convolution's candidate of this name, or its refusal."""
+    candidate = next(row for row in CANDIDATES.of(("conv2d",), FORWARD) if row.name == name)
+
+    def write(frame: Frame, step: Step) -> None:
+        case = Case(frame, (step,), FORWARD)
+        with frame.comparing():
+            reason = candidate.reason_against(case)
+        if reason:
+            raise KernelUnavailable(reason)
+        candidate.write(case)
+
+    write.__name__ = f"write_{name}"
+    return write
 
 
-def write_halo(frame: Frame, step: Step) -> None:
-    """The kernel with pixels in shared memory, or a refusal."""
-    if not convolution.suits_halo(read_window(step.attributes)):
-        raise KernelUnavailable("The halo kernel computes 3x3 windows of stride 1 with a border of 1.")
-    launch = halo_forward(frame, step, frame.image(step.inputs[0]), frame.image(step.output))
-    if launch is None:
-        raise KernelUnavailable(
-            "The halo kernel takes channels in blocks of 32 bytes, 16 filters or more, and rows that fit into shared "
-            "memory."
-        )
-    frame.add(launch)
-
-
-def fast_row(
-    op: str, direction: str, algorithm: str, write: Write, idea: str, tolerance: Tolerance = EXACT
-) -> Kernel:
+def fast_row(op: str, direction: str, algorithm: str, write: Write, idea: str, tolerance: Tolerance = EXACT) -> Kernel:
     """One row; it refuses what its launches cannot be written for, and gradients of fused activations."""
     run = hosted(single_step.launcher(direction, write), *WRITES[direction])
     return Kernel(op, direction, "cuda", algorithm, run, idea, tolerance, single_step.refuses(write))
@@ -68,7 +62,7 @@ PRODUCTS: Final = tuple(
     row
     for op, idea in (("conv2d", "implicit product"), ("dense", "product"))
     for row in (
-        fast_row(op, "forward", "tensor_core", write_implicit if op == "conv2d" else single_step.forward,
+        fast_row(op, "forward", "tensor_core", write_named("implicit_gemm") if op == "conv2d" else single_step.forward,
                  f"{idea} by mma.sync, pixels through a cp.async ring, bias and ReLU on the way out", THREE_PRODUCTS),
         fast_row(op, "backward_input", "tensor_core", single_step.backward_input,
                  f"the same {idea} with the filters turned around", THREE_PRODUCTS),
@@ -96,7 +90,7 @@ UPDATES: Final = tuple(
 
 ROWS: Final = (
     *PRODUCTS,
-    fast_row("conv2d", "forward", "halo", write_halo,
+    fast_row("conv2d", "forward", "halo", write_named("halo"),
              "3x3: each pixel and its neighbours are loaded once, the nine taps are offsets", THREE_PRODUCTS),
     *both("max_pool", "16 bytes of channels a lane; in training the winner's place is kept as a byte",
           "a lane gathers for a stride x stride block by the winners' places (timed with the pass that keeps them)"),

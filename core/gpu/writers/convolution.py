@@ -14,8 +14,8 @@ from core.gpu.kernels.convolution import conv_weight_gradient as gradient
 from core.gpu.kernels.parts.fragments import ELEMENT, fast_divisor
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of
+from core.gpu.ops.conv.packing import Taps, padded_depth
 from core.gpu.writers import tiles
-from core.gpu.writers.packing import Taps, padded_depth
 from core.ops.window import Window
 
 PHOTO_BLOCK: Final = {2: (6, 2, (3, 2, 1)), 4: (8, 1, (4, 2, 1))}

@@ -87,5 +87,5 @@ def test_every_step_of_a_training_plan_is_explained_with_one_choice():
         "softmax_cross_entropy", "global_avg_pool"))  # fmt: skip
     for one in explained:
         assert all(row.reason or row.microseconds > 0 for row in one.considered)
-    assert any(one.direction == INPUT and one.chosen == "fire_expand" for one in explained)
+    assert any(one.direction == INPUT and one.chosen == "fire" for one in explained)
     assert not frame.launches

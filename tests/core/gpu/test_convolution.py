@@ -6,8 +6,8 @@ import pytest
 
 from core.gpu.kernels.parts.fragments import ELEMENT
 from core.gpu.launch import Tensor
+from core.gpu.ops.conv.packing import taps_of
 from core.gpu.writers.convolution import forward_photo
-from core.gpu.writers.packing import taps_of
 from core.ops.window import Window
 
 FIRST = {"squeezenet1_0": (96, 7, 2), "squeezenet1_1": (64, 3, 2), "mobilenetv2": (32, 3, 2), "odd": (64, 5, 4)}

@@ -13,7 +13,7 @@ from core.gpu.frame import Frame
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import Tensor, windows_of
 from core.gpu.lowering import write_backward, write_forward
-from core.gpu.writers import packing
+from core.gpu.ops.conv import packing
 from core.gpu.writers.hopper import window_launches
 from core.gpu.writers.plain_launches import head_launch
 from core.models.table import MODELS, build

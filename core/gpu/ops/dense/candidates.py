@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
-from core.gpu.writers import backward_steps, forward_steps
+from core.gpu.ops.dense import launches
+from core.gpu.select import BF16, FORWARD, INPUT, WEIGHT, Candidate
+from core.gpu.writers.few import convolutions as few
 
 CANDIDATES: Final = (
-    Candidate("implicit_gemm", ("dense",), FORWARD, lambda c: forward_steps.dense(c.frame, c.step),
+    Candidate("implicit_gemm", ("dense",), FORWARD, launches.forward,
               "product by mma.sync, factors through a cp.async ring, bias and activation on the way out"),
-    Candidate("implicit_gemm", ("dense",), INPUT, lambda c: backward_steps.convolution_input(c.backward, c.step),
+    Candidate("few", ("dense",), FORWARD, few.dense_alone, "all loads of a block at once, for few images", "auto",
+              0.45, few.refuse_dense, arithmetics=BF16),
+    Candidate("implicit_gemm", ("dense",), INPUT, launches.backward_input,
               "the same product with the filters transposed"),
-    Candidate("split_pixels", ("dense",), WEIGHT, lambda c: backward_steps.weights(c.backward, c.step),
+    Candidate("split_pixels", ("dense",), WEIGHT, launches.weights,
               "sum over images split between blocks, parts added in order"),
 )  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.gpu.ops.loss import launches
 from core.gpu.select import BF16, FORWARD, INPUT, Candidate, Case
-from core.gpu.writers import backward_steps, forward_steps
 from core.gpu.writers.few import ends
 from core.gpu.writers.plain_launches import softmax_launch
 
@@ -18,11 +18,11 @@ def _refuse_classifier(case: Case) -> str:
 CANDIDATES: Final = (
     Candidate("warp", ("softmax",), FORWARD, lambda c: c.frame.add(softmax_launch(c.frame, c.step)),
               "a warp a pixel, 16 bytes a thread"),
-    Candidate("warp", ("softmax",), INPUT, lambda c: backward_steps.softmax(c.backward, c.step),
+    Candidate("warp", ("softmax",), INPUT, launches.softmax_backward,
               "a warp a pixel, one sum"),
-    Candidate("vector", ("global_avg_pool",), FORWARD, lambda c: forward_steps.average(c.frame, c.step),
+    Candidate("vector", ("global_avg_pool",), FORWARD, launches.average_forward,
               "eight rows of vectors an image meet in shared memory"),
-    Candidate("vector", ("global_avg_pool",), INPUT, lambda c: backward_steps.average(c.backward, c.step),
+    Candidate("vector", ("global_avg_pool",), INPUT, launches.average_backward,
               "a block an image spreads the gradient evenly"),
     Candidate("classify_few", ("global_avg_pool", "dense"), FORWARD,
               lambda c: c.frame.add(ends.classify(c.frame, *c.steps)),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from core.gpu.frame import Frame
-from core.gpu.writers.backward_steps import loss
+from core.gpu.ops.loss.launches import ends_in_head, loss
 from core.gpu.writers.few import ends
-from core.gpu.writers.forward_steps import ends_in_head
 from core.gpu.writers.plain_launches import head_launch, photo_launch
 from core.program import Step
 

@@ -7,8 +7,6 @@ bf16.
 
 from __future__ import annotations
 
-from typing import Final
-
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
@@ -16,14 +14,17 @@ from core.gpu.kernels.convolution import few_pixels
 from core.gpu.kernels.convolution.few_pixels import PART, Few
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of
-from core.gpu.writers import packing, tiles
-from core.gpu.writers.packing import Taps
+from core.gpu.ops.conv import packing
+from core.gpu.ops.conv.forward import add_forward, pack_rows, sides_of
+from core.gpu.ops.conv.geometry import reads_image
+from core.gpu.ops.conv.packing import Taps
+from core.gpu.ops.dense import launches as dense
+from core.gpu.select import Case
+from core.gpu.writers import tiles
 from core.gpu.writers.plain_launches import bias_of
 from core.graph import PHOTO
-from core.ops.window import Window, read_window
+from core.ops.window import POINT, Window, read_window
 from core.program import Step
-
-POINT: Final = Window((1, 1), (1, 1), (0, 0, 0, 0))
 
 
 def few(
@@ -56,16 +57,48 @@ def shape_of(frame: Frame, kind: str, out: Tensor, taps: Taps) -> Few | None:
     return tiles.few(kind, frame.batch * out.height * out.width, out.padded, taps.total)
 
 
-def forward(frame: Frame, step: Step, x: Tensor, out: Tensor, window: Window) -> Launch | None:
-    """The launch of a convolution; None where another kernel is faster."""
+def _alone(case: Case) -> tuple[Tensor, Tensor, Window, Taps, Few | None]:
+    x, out = sides_of(case)
+    window = read_window(case.step.attributes)
     taps = packing.taps_of(x, window, False)
-    shape = shape_of(frame, "forward", out, taps)
-    if shape is None:
-        return None
-    return few(
-        step.node, frame.batch, x, out, window, taps, packed(frame, step, taps), bias_of(frame, step),
-        step.activation, shape,
-    )  # fmt: skip
+    return x, out, window, taps, case.configuration or shape_of(case.frame, "forward", out, taps)
+
+
+def refuse_alone(case: Case) -> str:
+    if reads_image(case.step) or _alone(case)[4] is None:
+        return "It computes predictions of few pixels, where it was measured the fastest."
+    return ""
+
+
+def alone(case: Case) -> None:
+    """A convolution by itself."""
+    frame, step, (x, out, window, taps, shape) = case.frame, case.step, _alone(case)
+    assert shape is not None
+    add_forward(
+        case,
+        few(
+            step.node, frame.batch, x, out, window, taps, pack_rows(frame, step, taps), bias_of(frame, step),
+            step.activation, shape,
+        ),  # fmt: skip
+    )
+
+
+def _dense(case: Case) -> tuple[Tensor, Tensor, Taps, Few | None]:
+    x, out, taps = dense.sides_of(case)
+    return x, out, taps, case.configuration or shape_of(case.frame, "forward", out, taps)
+
+
+def refuse_dense(case: Case) -> str:
+    few_rows = _dense(case)[3] is not None
+    return "" if few_rows else "It computes predictions of few images, where it was measured the fastest."
+
+
+def dense_alone(case: Case) -> None:
+    """A dense layer."""
+    frame, step, (x, out, taps, shape) = case.frame, case.step, _dense(case)
+    assert shape is not None
+    made = (step.node, frame.batch, x, out, POINT, taps, dense.pack_rows(case), bias_of(frame, step), step.activation)
+    frame.add(few(*made, shape))
 
 
 def adds(frame: Frame, step: Step, following: Step) -> bool:
@@ -86,7 +119,7 @@ def forward_added(frame: Frame, step: Step, following: Step) -> Launch:
     shape = shape_of(frame, "added", out, taps)
     assert shape is not None
     return few(
-        step.node, frame.batch, x, out, window, taps, packed(frame, step, taps), bias_of(frame, step),
+        step.node, frame.batch, x, out, window, taps, pack_rows(frame, step, taps), bias_of(frame, step),
         following.activation, shape, frame.image(other),
     )  # fmt: skip
 
@@ -111,16 +144,9 @@ def pooled_forward(frame: Frame, step: Step, following: Step) -> Launch:
     shape = shape_of(frame, "pooled", out, taps)
     assert shape is not None
     return few(
-        following.node, frame.batch, x, out, window, taps, packed(frame, following, taps), bias_of(frame, following),
+        following.node, frame.batch, x, out, window, taps, pack_rows(frame, following, taps), bias_of(frame, following),
         following.activation, shape, None, True,
     )  # fmt: skip
-
-
-def packed(frame: Frame, step: Step, taps: Taps) -> int:
-    """Address of a convolution's filters, row by row."""
-    return frame.packed(
-        f"{step.node}.weight", lambda: packing.pack_forward(frame.filters(step), taps, frame.element)
-    )
 
 
 def read_by(step: Step) -> list[str]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.frame import Frame
 from core.gpu.kernels.convolution import few_halo
 from core.gpu.kernels.convolution.few_pixels import PART, Few
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of
-from core.gpu.writers import packing, tiles
+from core.gpu.ops.conv import forward, packing
+from core.gpu.ops.conv.packing import Taps
+from core.gpu.select import Case
+from core.gpu.writers import tiles
 from core.gpu.writers.convolution import Half
-from core.gpu.writers.packing import Taps
+from core.gpu.writers.plain_launches import bias_of
 
 
 def shape_of(frame: Frame, x: Tensor, out: Tensor, half: int) -> Few | None:
@@ -45,3 +50,25 @@ def halo(
         (shape.threads, 1, 1), few_halo.shared_bytes(shape, x.width, within), values,
         flops=2 * rows * ((columns - ones) * taps.total + ones * taps.channels), bytes=2 * rows * (x.padded + columns),
     )  # fmt: skip
+
+
+def _fire_shape(case: Case) -> Few | None:
+    frame, (one, three) = case.frame, case.steps
+    x, out = frame.image(one.inputs[0]), frame.image(one.output)
+    out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
+    return case.configuration or shape_of(frame, x, out, one.output.shape[-1])
+
+
+def refuse_fire(case: Case) -> str:
+    if reason := forward.refuse_fire(case):
+        return reason
+    found = _fire_shape(case) is not None
+    return "" if found else "It computes predictions of few pixels, where it was measured the fastest."
+
+
+def fire(case: Case) -> None:
+    """Both expand layers of a fire."""
+    frame, three, shape = case.frame, case.steps[1], _fire_shape(case)
+    assert shape is not None
+    x, out, taps, weight, half = forward.fire_arguments(case)
+    frame.add(halo(three.node, frame.batch, x, out, taps, weight, bias_of(frame, three), three.activation, shape, half))

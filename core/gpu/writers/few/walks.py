@@ -9,13 +9,15 @@ from core.gpu.kernels.convolution import depthwise_few, expand_few
 from core.gpu.kernels.convolution.few_pixels import CHUNK, PART
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of
-from core.gpu.writers import depthwise_steps, packing, tiles
-from core.gpu.writers.few.convolutions import POINT, packed, read_by, reads_alone
+from core.gpu.ops.conv import packing
+from core.gpu.ops.conv.forward import pack_rows
+from core.gpu.ops.conv.packing import Taps
+from core.gpu.writers import depthwise_steps, tiles
+from core.gpu.writers.few.convolutions import read_by, reads_alone
 from core.gpu.writers.norm_pairs import is_walkable
-from core.gpu.writers.packing import Taps
 from core.gpu.writers.plain_launches import bias_of, simple_launch
 from core.graph import PHOTO
-from core.ops.window import read_window
+from core.ops.window import POINT, read_window
 from core.program import Step
 
 
@@ -83,7 +85,7 @@ def expand_launch(
     fragments = expand_few.fragments(tall, stride, x.height, x.width, warps)
     weight2 = frame.packed(f"{following.node}.weight", lambda: depthwise_steps.pack(frame, following, channels))
     values = (
-        x.address, packed(frame, step, taps), bias_of(frame, step), weight2, bias_of(frame, following), out.address,
+        x.address, pack_rows(frame, step, taps), bias_of(frame, step), weight2, bias_of(frame, following), out.address,
         packing.padded_depth(taps.total, 2), parts, channels, tall, x.height, x.width, out.height, out.width,
         *fast_divisor(out.width), x.pitch, out.pitch, RELU[step.activation], RELU[following.activation],
     )  # fmt: skip

@@ -1,72 +1,117 @@
-"""1x1 convolutions that Hopper computes with its copy engine (`point_launches`), where that is faster."""
+"""1x1 convolutions that Hopper computes with TMA (`point_launches`), where that is faster."""
 
 from __future__ import annotations
 
-from core.gpu.frame import Frame
 from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import Launch, Tensor
-from core.gpu.writers import convolution, packing, tiles
+from core.gpu.launch import Tensor
+from core.gpu.ops.conv import backward_weight, forward, packing
+from core.gpu.select import Case
+from core.gpu.writers import convolution, tiles
 from core.gpu.writers.hopper import point_launches
+from core.gpu.writers.hopper.window_steps import partly
 from core.gpu.writers.plain_launches import bias_of
 from core.ops.window import POINT, read_window
-from core.program import Step
+
+SLOWER = "It was not measured the fastest for this shape."
 
 
-def forward(frame: Frame, step: Step, x: Tensor, out: Tensor) -> Launch | None:
-    """The launch of a 1x1 convolution; None where its pixels are no matrix or another kernel is faster."""
-    if not _suits(frame, step, x, out):
-        return None
-    tile = tiles.boxes_forward(frame.batch * out.height * out.width, out.padded, x.padded)
+def _refuse(case: Case, x: Tensor, y: Tensor) -> str:
+    if read_window(case.step.attributes) != POINT:
+        return "It computes 1x1 convolutions of stride 1."
+    suits = point_launches.lies_in_rows(x) and point_launches.lies_in_rows(y)
+    return "" if suits else "Its pixels are not a matrix."
+
+
+def _gradient_sides(case: Case) -> tuple[Tensor, Tensor]:
+    return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+
+
+def _forward_tile(case: Case) -> Tile | None:
+    x, out = forward.sides_of(case)
+    return case.configuration or tiles.boxes_forward(case.frame.batch * out.height * out.width, out.padded, x.padded)
+
+
+def refuse_forward(case: Case) -> str:
+    if reason := _refuse(case, *forward.sides_of(case)):
+        return reason
+    tile = _forward_tile(case)
     if tile is None:
-        return None
+        return SLOWER
+    return "" if point_boxes.shared_bytes(tile) <= case.frame.shared else "Its tile does not fit into shared memory."
+
+
+def forward_points(case: Case) -> None:
+    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), _forward_tile(case)
+    assert tile is not None
     parts = point_boxes.parts_of(tile)
     weight = frame.packed(f"boxes:{step.node}.weight", lambda: point_launches.pack_points(frame.filters(step), parts))
     launch = point_launches.point(
         step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
     )
-    return launch if launch.shared <= frame.shared else None
+    forward.add_forward(case, launch)
 
 
-def _suits(frame: Frame, step: Step, x: Tensor, out: Tensor) -> bool:
-    if not frame.hopper or frame.arithmetic != "bf16" or read_window(step.attributes) != POINT:
-        return False
-    return point_launches.lies_in_rows(x) and point_launches.lies_in_rows(out)
+def _gradients_tile(case: Case) -> Tile | None:
+    x, dy = _gradient_sides(case)
+    return case.configuration or tiles.boxes_gradients(case.frame.batch * x.height * x.width, x.padded, dy.padded)
 
 
-def gradients_tile(frame: Frame, step: Step) -> Tile | None:
-    """The tile for both gradients of a 1x1 convolution in one pass; None where that does not suit or is slower.
+def refuse_gradients(case: Case) -> str:
+    frame, step, (x, dy) = case.frame, case.step, _gradient_sides(case)
+    if not frame.wants(step.inputs[0]) or not frame.trains(step, "weight") or frame.readers(step.inputs[0]) != [step]:
+        return "It computes both gradients of a convolution that alone reads its input."
+    if reason := _refuse(case, x, dy):
+        return reason
+    if dy.padded > point_gradients.CHANNELS:
+        return f"It takes up to {point_gradients.CHANNELS} filters."
+    tile = _gradients_tile(case)
+    if tile is None:
+        return SLOWER
+    fits = point_gradients.shared_bytes(tile) <= frame.shared
+    return "" if fits else "Its tile does not fit into shared memory."
 
-    Nobody else may read the convolution's input: its gradient is written, not added to.
-    """
-    if step.op != "conv2d" or frame.readers(step.inputs[0]) != [step] or not frame.trains(step, "weight"):
-        return None
-    x, dy = frame.image(step.inputs[0]), frame.image(step.output, True)
-    if not _suits(frame, step, x, dy) or dy.padded > point_gradients.CHANNELS:
-        return None
-    tile = tiles.boxes_gradients(frame.batch * x.height * x.width, x.padded, dy.padded)
-    return tile if tile is not None and point_gradients.shared_bytes(tile) <= frame.shared else None
 
-
-def gradients(frame: Frame, step: Step, masking: str, tile: Tile) -> tuple[Launch, int]:
-    """The launch of the input's gradient, masked by the input's own activation, and of the partial weight gradients."""
-    value = step.inputs[0]
-    x, dy, dx = frame.image(value), frame.image(step.output, True), frame.image(value, True)
+def gradients(case: Case) -> None:
+    """One launch for the input's gradient, masked by the input's own activation, and the partial weight gradients."""
+    frame, step, tile, value = case.frame, case.step, _gradients_tile(case), case.step.inputs[0]
+    assert tile is not None
+    mask, activation, _ = case.backward.target(value)
+    (x, dy), dx = _gradient_sides(case), frame.image(value, True)
     parts, columns = point_gradients.parts_of(tile), point_launches.gradient_columns(x.padded, tile)
     weight = frame.packed(
         f"boxes backward:{step.node}",
         lambda: point_launches.pack_point_gradients(frame.filters(step), parts, columns),
     )
     size = convolution.partial_size(dy.padded, packing.taps_of(x, POINT, False))
-    return point_launches.gradients(step.node, frame.batch, x, dy, dx, weight, masking, size, tile, frame.processors)
+    launch, splits = point_launches.gradients(
+        step.node, frame.batch, x, dy, dx, weight, activation if mask else "", size, tile, frame.processors
+    )
+    backward_weight.add_partials(case, backward_weight.read_input(case), dy, splits, partly(launch), lane=0)
 
 
-def filter_gradients(frame: Frame, step: Step, x: Tensor, dy: Tensor) -> tuple[Launch, int] | None:
-    """The partial weight gradients of a 1x1 convolution of few channels; None where another kernel is faster."""
-    if step.op != "conv2d" or not _suits(frame, step, x, dy) or x.padded > point_gradients.CHANNELS:
-        return None
-    tile = tiles.boxes_filters(frame.batch * x.height * x.width, dy.padded, x.padded)
-    if tile is None or point_filters.shared_bytes(tile) > frame.shared:
-        return None
+def _filters_tile(case: Case) -> Tile | None:
+    x, dy = _gradient_sides(case)
+    return case.configuration or tiles.boxes_filters(case.frame.batch * x.height * x.width, dy.padded, x.padded)
+
+
+def refuse_filters(case: Case) -> str:
+    x, dy = _gradient_sides(case)
+    if reason := _refuse(case, x, dy):
+        return reason
+    if x.padded > point_gradients.CHANNELS:
+        return f"It takes up to {point_gradients.CHANNELS} channels."
+    tile = _filters_tile(case)
+    if tile is None:
+        return SLOWER
+    fits = point_filters.shared_bytes(tile) <= case.frame.shared
+    return "" if fits else "Its tile does not fit into shared memory."
+
+
+def filters(case: Case) -> None:
+    """The partial weight gradients of a 1x1 convolution of few channels."""
+    frame, step, tile, (x, dy) = case.frame, case.step, _filters_tile(case), _gradient_sides(case)
+    assert tile is not None
     size = convolution.partial_size(dy.padded, packing.taps_of(x, POINT, False))
-    return point_launches.filter_gradients(step.node, frame.batch, x, dy, size, tile, frame.processors)
+    launch, splits = point_launches.filter_gradients(step.node, frame.batch, x, dy, size, tile, frame.processors)
+    backward_weight.add_partials(case, backward_weight.read_input(case), dy, splits, partly(launch))

@@ -12,8 +12,8 @@ from core.gpu.kernels.hopper import halo_resident, halo_warpgroup, photo_gradien
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of
+from core.gpu.ops.conv.packing import Taps, pack_forward, taps_of
 from core.gpu.writers.convolution import partial_size
-from core.gpu.writers.packing import Taps, pack_forward, taps_of
 from core.graph import Shape
 from core.ops.contract import Array
 from core.ops.window import Window
