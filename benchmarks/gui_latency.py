@@ -1,6 +1,6 @@
 """How the window feels: start, event-loop gaps while a network trains on all cores, 50,000 photos, diagnoses.
 
-    python -m benchmarks.gui_latency [--only start,folder,million,results,train,diagnose] [--seconds 120]
+    python -m benchmarks.gui_latency [--only start,folder,million,results,reports,train,diagnose] [--seconds 120]
 
 With 120 seconds it takes seven minutes and wants the machine for itself. What the window costs the training is measured
 by turns, headless, with the window, headless and so on, with the same priority (the window's process gives way to all
@@ -29,83 +29,36 @@ import numpy as np
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QEventLoop, QObject, Qt, QTimer
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from app import collector
 from app.application import Program, start
+from app.mask import encode_mask
 from app.process_thread import NICE
 from app.training.request import start_request
 from app.viewmodels.result import Result
+from benchmarks.event_loop import Gaps, until, wait
 from benchmarks.record import Row, write_results
+from core.data.endings import ENDINGS
 from core.data.synthetic import write_demo
 from core.diagnosis.coverage import CoveragePoint
+from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import Thresholds
 
-TICK_MS = 5
 FOLDER = 50_000
 MILLION = 1_000_000
 RESULTS = 100_000
-PARTS = "start,folder,million,results,train,diagnose"
+REPORT = 800
+"""Photos of the reports that are timed."""
+PARTS = "start,folder,million,results,reports,train,diagnose"
 TURNS = 4
 """Headless and with the window each; one more headless at the end."""
 TURNS_PART = 5
 """The turns that only compare speeds last so much shorter than the one in which gaps are measured."""
 NAP_MS = 3000
 """Before measuring: what the window does once after it was shown is over."""
-
-
-class Gaps(QObject):
-    """Milliseconds between the ticks of a timer beyond its interval: for so long the window could not react."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[float] = []
-        self._last = time.perf_counter()
-        self._timer = QTimer(self, interval=TICK_MS, timerType=Qt.TimerType.PreciseTimer)
-        self._timer.timeout.connect(self._tick)
-
-    def start(self) -> None:
-        self.found = []
-        self._last = time.perf_counter()
-        self._timer.start()
-
-    def stop(self) -> np.ndarray[Any, Any]:
-        self._timer.stop()
-        return np.array(self.found)
-
-    def until(self, do: Callable[[], object], done: Callable[[], bool]) -> float:
-        """Do it, from the event loop as a click does; the seconds until it is done."""
-        begin = time.perf_counter()
-        QTimer.singleShot(0, do)
-        wait(0)
-        until(done)
-        return time.perf_counter() - begin
-
-    def _tick(self) -> None:
-        now = time.perf_counter()
-        self.found.append(max(1000 * (now - self._last) - TICK_MS, 0.0))
-        self._last = now
-
-
-def wait(milliseconds: int) -> None:
-    loop = QEventLoop()
-    QTimer.singleShot(milliseconds, loop.quit)
-    loop.exec()
-
-
-def until(done: Callable[[], bool], seconds: float = 300, every_ms: int = 1) -> float:
-    """Run the event loop until something holds; the seconds it took. Looking often takes time from what trains."""
-    begin = time.perf_counter()
-    loop = QEventLoop()
-    timer = QTimer(interval=every_ms)
-    timer.timeout.connect(lambda: loop.quit() if done() or time.perf_counter() - begin > seconds else None)
-    timer.start()
-    loop.exec()
-    timer.stop()
-    if not done():
-        raise SystemExit(f"nothing after {seconds:g} s")
-    return time.perf_counter() - begin
 
 
 def at_most(name: str, measured: float, allowed: float, unit: str) -> Row:
@@ -255,6 +208,32 @@ def time_results(program: Program) -> list[Row]:
     return found
 
 
+def time_reports(program: Program, home: Path, folder: Path) -> list[Row]:
+    """Reports of 800 diagnosed photos, from the click to the file; half of the leaves are diseased."""
+    photos = sorted(str(p) for p in folder.rglob("*") if p.suffix.lower() in ENDINGS)
+    leaf, lesions = (np.zeros((224, 224), bool) for _ in range(2))
+    leaf[30:200, 30:200], lesions[60:90, 60:90] = True, True
+    area = encode_mask(Severity(leaf, lesions), (0.0, 0.0, 1.0, 1.0))
+    step = max(len(photos) // REPORT, 1)
+    results = [
+        Result(n, photos[n * step % len(photos)], True, name, ((name, 0.97), ("bean/rust", 0.02)), diseased=3.1,
+               off_leaf=0.2, measured=area, model=ModelIdentity("leaves", "0" * 64, "2026-11-22"))
+        for n, name in enumerate(("tomato/late_blight", "tomato/healthy") * (REPORT // 2))
+    ]  # fmt: skip
+    found, allowed = [], {"html": 5.0, "pdf": 8.0}
+    for kind, seconds in allowed.items():
+        target = home / f"report.{kind}"
+        used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        program.exports.start(kind, str(target), results, remarks=[])
+        took = until(lambda: not program.exports.working)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - used
+        print(f"{kind}: {used:.1f} s of processor time")
+        found.append(at_most(f"report of 800 photos: {kind}", took, seconds, "s"))
+        if kind == "html":
+            found.append(at_most("report of 800 photos: size of html", 1e-6 * target.stat().st_size, 10.0, "MB"))
+    return found
+
+
 def train_settings(data: Path, out: Path, seconds: float) -> dict[str, Any]:
     return {
         "data": str(data), "out": str(out), "model": "squeezenet1_1", "image_size": 128, "batch_size": 32,
@@ -367,6 +346,7 @@ def main() -> None:
     parser.add_argument("--only", default=PARTS)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--model", default="", help="model file for the diagnoses (default: the one just trained)")
+    parser.add_argument("--photos", type=Path, help="folder of photos for the reports (default: synthetic leaves)")
     options = parser.parse_args()
     parts, begun = options.only.split(","), time.perf_counter()
     rows: list[Row] = []
@@ -383,6 +363,8 @@ def main() -> None:
             rows += time_million(program, home)
         if "results" in parts:
             rows += time_results(program)
+        if "reports" in parts:
+            rows += time_reports(program, home, options.photos or write_demo(home / "demo", 60, 160))
         if "train" in parts:
             rows += time_training(program, home, options.seconds)
         if "diagnose" in parts:
