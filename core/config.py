@@ -18,6 +18,8 @@ MODELS: Final = (
     "squeezenet1_1_wide_bn",
     "mobilenetv2",
     "mobilenetv2_wide",
+    "mobilenetv3_small",
+    "mobilenetv3_large",
     "cnn",
     "mlp",
 )

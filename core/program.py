@@ -16,11 +16,12 @@ import numpy as np
 
 from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Attributes, Graph, Node, Parameter, Shape
+from core.ops.activation import ACTIVATIONS
 from core.ops.attributes import read_number
 from core.ops.contract import Array, Cost, volume
 from core.ops.table import OPS
 
-FUSED_ACTIVATIONS: Final = ("relu", "relu6")
+FUSED_ACTIVATIONS: Final = tuple(row.name for row in ACTIVATIONS.values() if row.fuses)
 TAKES_ACTIVATION: Final = ("conv2d", "depthwise_conv2d", "dense", "batch_norm", "add")
 ALIGNMENT: Final = 16
 """Parameters start at multiples of 16 floats (64 bytes): 1.25x on the CPU against 16 bytes."""
@@ -110,7 +111,7 @@ def lower(graph: Graph, training: bool, outputs: Iterable[str] = ()) -> Program:
             values[node.name] = replace(inputs[0], shape=node.shape)
         elif node.op == "concat" and _is_elided(node, places):
             values[node.name] = value_of(node)
-        elif _joins_producer(graph, node, kept):
+        elif _joins_producer(graph, node, kept, training):
             last = steps[-1]
             values[node.name] = value_of(node)
             steps[-1] = replace(last, output=values[node.name], activation=node.op)
@@ -126,9 +127,10 @@ def lower(graph: Graph, training: bool, outputs: Iterable[str] = ()) -> Program:
     return Program(graph, training, tuple(steps), buffers, values, values[graph.output])
 
 
-def _joins_producer(graph: Graph, node: Node, kept: set[str]) -> bool:
-    """An activation joins the step just before it when nobody else reads that step's result."""
-    if node.op not in FUSED_ACTIVATIONS:
+def _joins_producer(graph: Graph, node: Node, kept: set[str], training: bool) -> bool:
+    """An activation joins the step just before it when nobody else, its own gradient included, reads that step's
+    result."""
+    if node.op not in FUSED_ACTIVATIONS or (training and ACTIVATIONS[node.op].needs_input):
         return False
     producer = graph.node(node.inputs[0])
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -10,12 +11,14 @@ import numpy as np
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, pooling
+from core.cpu.activation import number_of
 from core.cpu.backward_products import convolution_backward, depthwise_backward
-from core.cpu.forward import as_image, dropout_settings, pool_fields, pool_shares
+from core.cpu.forward import as_image, dropout_settings, everywhere, pool_fields, pool_shares
 from core.cpu.geometry import View
 from core.cpu.gradients import Ledger, Target, lone_clip
 from core.cpu.lowering import Frame, map_record
 from core.cpu.records import NOWHERE, Address, Record, Space
+from core.ops.activation import ACTIVATIONS
 from core.program import Step, Value
 
 
@@ -30,14 +33,14 @@ def backward_records(frame: Frame, wanted: frozenset[str], given: bool = False) 
     records: list[Record] = []
     for step in reversed(frame.program.steps):
         if step.op == "softmax_cross_entropy":
-            records += _cross_entropy(frame, step, ledger)
+            records += frame.writers[step.node].backward(frame, step, ledger)
         elif step.output.buffer in wanted:
             before, due = ledger.settle(step)
             records += before
             if due:
                 dy, y = frame.d(step.output), frame.x(step.output)
-                records.append(map_record(step.node, "backward_input", ew.COPY, dy, dy, y, clip=due))
-            records += _BACKWARD[step.op](frame, step, ledger)
+                records.append(map_record(step.node, "backward_input", ew.COPY, dy, dy, y, activation=due))
+            records += frame.writers[step.node].backward(frame, step, ledger)
     return records
 
 
@@ -60,31 +63,19 @@ def _pool(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
 def _copy(frame: Frame, step: Step, target: Target, dy: View, **more: object) -> list[Record]:
     record = map_record(
         step.node, "backward_input", more.pop("mode", ew.COPY), target.dx, dy, target.y,  # type: ignore[arg-type]
-        clip=target.clip, accumulate=target.accumulate, **more,  # type: ignore[arg-type]
+        activation=target.clip, accumulate=target.accumulate, **more,  # type: ignore[arg-type]
     )  # fmt: skip
     return [*target.before, record]
 
 
-def _relu(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    """An activation of its own: the mask of its output, then whatever mask its input needs."""
+def _activation(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    """An activation of its own: its gradient in the place of its output's, then whatever mask its input needs."""
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return []
-    dy, y = frame.d(step.output), frame.x(step.output)
-    clip = 1 if step.op == "relu" else 2
-    masked = map_record(step.node, "backward_input", ew.COPY, dy, dy, y, clip=clip)
-    return [masked, *_copy(frame, step, target, dy)]
-
-
-def _sigmoid(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    target = ledger.targets(step, masks=False)[0]
-    if target is None:
-        return []
-    dy, y = frame.d(step.output), frame.x(step.output)
-    record = map_record(
-        step.node, "backward_input", ew.SIGMOID_GRADIENT, target.dx, dy, y, accumulate=target.accumulate
-    )
-    return [*target.before, record]
+    dy, seen = frame.d(step.output), frame.x(step.inputs[0] if ACTIVATIONS[step.op].needs_input else step.output)
+    own = map_record(step.node, "backward_input", ew.COPY, dy, dy, seen, activation=number_of(step.op, step.node))
+    return [own, *_copy(frame, step, target, dy)]
 
 
 def _add(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
@@ -92,6 +83,24 @@ def _add(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     for value in step.inputs:
         if value.buffer in ledger.wanted:
             records += _copy(frame, step, ledger.target(step, value, True), frame.d(step.output))
+    return records
+
+
+def _multiply(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    """Of the image: the factors times dy; of the factors: the sum over all pixels of the image times dy."""
+    image, factor = ledger.targets(step, masks=False)
+    dy, x, scale = frame.d(step.output), frame.x(step.inputs[0]), frame.x(step.inputs[1])
+    records: list[Record] = []
+    if image is not None:
+        own = map_record(
+            step.node, "backward_input", ew.MULTIPLY, image.dx, dy, everywhere(scale, dy), accumulate=image.accumulate
+        )
+        records += [*image.before, own]
+    if factor is not None:
+        summed = map_record(
+            step.node, "backward_input", ew.COPY, everywhere(factor.dx, dy), dy, x, accumulate=factor.accumulate
+        )
+        records += [*factor.before, replace(summed, kernel=ew.run_factor_gradient, tasks=1)]
     return records
 
 
@@ -190,19 +199,19 @@ def _batch_norm(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     return records
 
 
-_BACKWARD: Final[Mapping[str, Callable[[Frame, Step, Ledger], list[Record]]]] = {
+BACKWARD: Final[Mapping[str, Callable[[Frame, Step, Ledger], list[Record]]]] = {
     "conv2d": convolution_backward,
     "dense": convolution_backward,
     "depthwise_conv2d": depthwise_backward,
     "max_pool": _pool,
     "avg_pool": _pool,
     "global_avg_pool": _pool,
-    "relu": _relu,
-    "relu6": _relu,
-    "sigmoid": _sigmoid,
+    **dict.fromkeys(ACTIVATIONS, _activation),
     "softmax": _softmax,
+    "softmax_cross_entropy": _cross_entropy,
     "concat": _concat,
     "add": _add,
+    "multiply": _multiply,
     "batch_norm": _batch_norm,
     "dropout": _dropout,
     "flatten": _flatten,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from core.cpu import depthwise
 from core.cpu import elementwise as ew
 from core.cpu import microkernel as mk
@@ -18,8 +16,6 @@ from core.cpu.records import Address, Record, Space
 from core.cpu.weight_gradient import bias_gradient, weight_gradient
 from core.ops.window import read_window
 from core.program import Step
-
-MASK_FLAGS: Final = {0: 0, 1: mk.MASK, 2: mk.MASK | mk.CAP}
 
 
 def convolution_backward(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
@@ -71,7 +67,7 @@ def depthwise_backward(frame: Frame, step: Step, ledger: Ledger) -> list[Record]
 
 
 def _flags(target: Target) -> int:
-    return MASK_FLAGS[target.clip] | (mk.ACCUMULATE if target.accumulate else 0)
+    return mk.MASK_FLAGS[target.clip] | (mk.ACCUMULATE if target.accumulate else 0)
 
 
 def _fill(
@@ -84,7 +80,7 @@ def _fill(
         if not target.accumulate:
             records.append(zero_record(frame, step.node, dx))
         elif target.clip:
-            records.append(map_record(step.node, "backward_input", ew.COPY, dx, dx, y, clip=target.clip))
+            records.append(map_record(step.node, "backward_input", ew.COPY, dx, dx, y, activation=target.clip))
     return records
 
 

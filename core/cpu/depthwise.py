@@ -11,6 +11,7 @@ from typing import Final
 from core.cpu import depthwise_row as dr
 from core.cpu import microkernel as mk
 from core.cpu import tiled
+from core.cpu.activation import clip_of
 from core.cpu.cutting import Columns, cut
 from core.cpu.geometry import View, phases
 from core.cpu.level import current_level
@@ -20,8 +21,6 @@ from core.ops.window import Window
 
 CHANNELS_AT_ONCE: Final = 64
 """Channels of one task of a 3 x 3 forward pass: as many as a tile of the convolution before is wide."""
-
-CLIPS: Final = {0: 0, mk.RELU: 1, mk.RELU | mk.CAP: 2}
 
 
 def _blocks(channels: int) -> Columns:
@@ -34,12 +33,12 @@ def _channel_steps() -> dict[int, int | Address]:
 
 
 def forward_records(
-    window: Window, x: View, y: View, taps: Address, bias: Address | None, flags: int, layer: str
+    window: Window, x: View, y: View, taps: Address, bias: Address | None, activation: int, layer: str
 ) -> list[Record]:
     """``y = end(bias + x * filter)``; x has a zero border as wide as the window reaches."""
     (kh, kw), blocks, pixel = window.kernel, _blocks(x.channels), 4 * x.channels
     if (kh, kw) == (3, 3):
-        return [_forward_rows(window, x, y, taps, bias, flags, layer)]
+        return [_forward_rows(window, x, y, taps, bias, activation, layer)]
     fields = {
         **cut(y.width, blocks, kh * kw), **_channel_steps(),
         tiled.A: x.at(-window.padding[0], -window.padding[1]), mk.SAM: window.stride[1] * x.pixel,
@@ -47,20 +46,21 @@ def forward_records(
         tiled.B: taps, mk.SBK: pixel, mk.SBY: kw * pixel, mk.KL: kw, tiled.KH: kh, tiled.KH_LAST: kh,
         tiled.C: y.address, mk.LDC: y.pixel, tiled.SCR: y.row, tiled.ROWS: y.height,
         tiled.BY_ROW: int(_is_by_row(x)),
-        tiled.X: bias or NOWHERE, mk.FLAGS: flags | (mk.BIAS if bias else 0),
+        tiled.X: bias or NOWHERE, mk.FLAGS: mk.END_FLAGS[clip_of(activation)] | (mk.BIAS if bias else 0),
+        tiled.ACTIVATION: activation,
     }  # fmt: skip
     return [Record(tiled.run_tiled, fields, blocks.blocks * y.height, layer, "forward", "tiled")]
 
 
 def _forward_rows(
-    window: Window, x: View, y: View, taps: Address, bias: Address | None, flags: int, layer: str
+    window: Window, x: View, y: View, taps: Address, bias: Address | None, activation: int, layer: str
 ) -> Record:
     """`forward_records` of a 3 x 3 window."""
     blocks, (sh, sw) = -(-x.channels // CHANNELS_AT_ONCE), window.stride
     fields: dict[int, int | Address] = {
         dr.X: x.at(-window.padding[0], -window.padding[1]), dr.X_ROW: x.row, dr.X_PIXEL: x.pixel,
         dr.X_STEP: sw * x.pixel, dr.X_DOWN: sh * x.row, dr.TAPS: taps, dr.TAP: 4 * x.channels,
-        dr.BIAS: bias or NOWHERE, dr.CLIP: CLIPS[flags & (mk.RELU | mk.CAP)], dr.OUT: y.address, dr.OUT_ROW: y.row,
+        dr.BIAS: bias or NOWHERE, dr.ACTIVATION: activation, dr.OUT: y.address, dr.OUT_ROW: y.row,
         dr.OUT_PIXEL: y.pixel, dr.ROWS: y.height, dr.COLUMNS: y.width, dr.CHANNELS: x.channels, dr.BLOCKS: blocks,
         dr.AT_ONCE: CHANNELS_AT_ONCE, dr.BY_ROW: int(_is_by_row(x)),
     }  # fmt: skip

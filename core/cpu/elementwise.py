@@ -1,17 +1,17 @@
-"""Everything that looks at one element: copy, add, scale and shift, sigmoid, dropout, activations, and gradients."""
+"""Everything that looks at one element: copy, add, multiply, scale and shift, dropout, activations, and gradients."""
 
 from __future__ import annotations
 
-from math import exp
 from typing import Final
 
 import numpy as np
 from numba import njit, uint32
 
+from core.cpu.activation import CLIP, activate, activate_gradient
 from core.cpu.memory import floats, words
 from core.cpu.pixels import affine_row, norm_gradient_row
 
-# Record: out = clip(f(a, b)); gradients: out (+)= f(a, y) where the mask is open.
+# Record: out = activation(f(a, b)); gradients: out = activation's gradient of f(a) (+ out), given b.
 MODE, HEIGHT, WIDTH, CHANNELS = range(1, 5)
 OUT, OUT_ROW, OUT_PIXEL = range(5, 8)
 A, A_ROW, A_PIXEL = range(8, 11)
@@ -19,12 +19,12 @@ B, B_ROW, B_PIXEL = range(11, 14)
 SCALE, SHIFT = 14, 15
 """Addresses of C floats each (AFFINE); of three times C floats (NORM_GRADIENT); of the float 1 / (1 - rate),
 with the threshold as a number in SHIFT (DROPOUT)."""
-RELU: int = 16
-"""1 clips below at 0, 2 also above at 6; in gradients the same for the mask."""
+ACTIVATION: int = 16
+"""Its number (`core.cpu.activation`)."""
 ACCUMULATE: int = 17
 KEY: int = 18
 
-COPY, ADD, AFFINE, SIGMOID, SIGMOID_GRADIENT, DROPOUT, NORM_GRADIENT = range(7)
+COPY, ADD, MULTIPLY, AFFINE, DROPOUT, NORM_GRADIENT = range(6)
 
 # Context.
 SEED, STEP, PHOTO0 = 8, 9, 10
@@ -37,7 +37,7 @@ def run_copy(record, context, photo, low, high):  # type: ignore[no-untyped-def]
         for x in range(w[WIDTH]):
             out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
             _copy(floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS]), out)
-            _clip(out, w[RELU])
+        _end(w, y)
 
 
 def run_add(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -49,7 +49,16 @@ def run_add(record, context, photo, low, high):  # type: ignore[no-untyped-def] 
             b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
             for c in range(len(out)):
                 out[c] = a[c] + b[c]
-            _clip(out, w[RELU])
+        _end(w, y)
+
+
+def run_multiply(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    w = words(record)
+    for y in range(low, high):
+        for x in range(w[WIDTH]):
+            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
+            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
+            _multiply(a, floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS]), out)
 
 
 def run_affine(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -57,20 +66,10 @@ def run_affine(record, context, photo, low, high):  # type: ignore[no-untyped-de
     for y in range(low, high):
         affine_row(
             w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[A] + y * w[A_ROW], w[A_PIXEL], w[SCALE], w[SHIFT],
-            w[WIDTH], w[CHANNELS], w[RELU],
+            w[WIDTH], w[CHANNELS], w[ACTIVATION] if w[ACTIVATION] <= CLIP else 0,
         )  # fmt: skip
-
-
-def run_sigmoid(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    w = words(record)
-    for y in range(low, high):
-        for x in range(w[WIDTH]):
-            out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
-            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
-            for c in range(len(out)):
-                small = np.float32(exp(-abs(a[c])))
-                out[c] = (np.float32(1) if a[c] >= 0 else small) / (np.float32(1) + small)
-            _clip(out, w[RELU])
+        if w[ACTIVATION] > CLIP:
+            _end(w, y)
 
 
 def run_dropout(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -80,15 +79,15 @@ def run_dropout(record, context, photo, low, high):  # type: ignore[no-untyped-d
             out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
             a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
             _drop(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], out, a)
-            _clip(out, w[RELU])
+        _end(w, y)
 
 
-MAPS: Final = {COPY: run_copy, ADD: run_add, AFFINE: run_affine, SIGMOID: run_sigmoid, DROPOUT: run_dropout}
+MAPS: Final = {COPY: run_copy, ADD: run_add, MULTIPLY: run_multiply, AFFINE: run_affine, DROPOUT: run_dropout}
 """Forward kernel of each mode: a network compiles only those that it uses."""
 
 
 def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Tasks are rows. `b` is the output y that a sigmoid needs, or whose activation is the mask."""
+    """Tasks are rows. `b` is the factor of a product, or what the activation's gradient needs."""
     w = words(record)
     if w[MODE] == NORM_GRADIENT:
         for y in range(low, high):
@@ -107,13 +106,29 @@ def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-unty
             if w[ACCUMULATE]:
                 for c in range(len(line)):
                     line[c] += out[c]
-            if w[RELU]:
-                cap = np.float32(6 if w[RELU] == 2 else np.inf)
-                for c in range(len(line)):
-                    out[c] = line[c] if b[c] > 0 and b[c] < cap else 0
-            else:
-                for c in range(len(line)):
-                    out[c] = line[c]
+            _copy(line, out)
+        if w[ACTIVATION]:
+            activate_gradient(
+                w[ACTIVATION], w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[B] + y * w[B_ROW], w[B_PIXEL], w[WIDTH],
+                w[CHANNELS],
+            )  # fmt: skip
+
+
+def run_factor_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Gradient of a product's factors: for each channel the sum of a times b over all pixels, row by row. One task."""
+    w = words(record)
+    out, row = floats(w[OUT], w[CHANNELS]), np.empty(w[CHANNELS], np.float32)
+    if not w[ACCUMULATE]:
+        out[:] = 0
+    for y in range(w[HEIGHT]):
+        row[:] = 0
+        for x in range(w[WIDTH]):
+            a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
+            b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
+            for c in range(len(row)):
+                row[c] += a[c] * b[c]
+        for c in range(len(row)):
+            out[c] += row[c]
 
 
 @njit(inline="always")
@@ -125,9 +140,8 @@ def _gradient(w, context, photo, element, out, a, b):  # type: ignore[no-untyped
         scale, shift = floats(w[SCALE], len(out)), floats(w[SHIFT], len(out))
         for c in range(len(out)):
             out[c] = a[c] * scale[c] + shift[c]
-    elif mode == SIGMOID_GRADIENT:
-        for c in range(len(out)):
-            out[c] = a[c] * b[c] * (np.float32(1) - b[c])
+    elif mode == MULTIPLY:
+        _multiply(a, b, out)
     else:
         _drop(w, context, photo, element, out, a)
 
@@ -139,13 +153,16 @@ def _copy(a, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @njit(inline="always")
-def _clip(out, clip):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    if clip:
-        cap = np.float32(6 if clip == 2 else np.inf)
-        for c in range(len(out)):
-            v = out[c]
-            v = np.float32(0) if v < 0 else v
-            out[c] = cap if v > cap else v
+def _multiply(a, b, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    for c in range(len(out)):
+        out[c] = a[c] * b[c]
+
+
+@njit(inline="always")
+def _end(w, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """The activation of a row that was just written."""
+    if w[ACTIVATION]:
+        activate(w[ACTIVATION], w[OUT] + y * w[OUT_ROW], w[OUT_PIXEL], w[WIDTH], w[CHANNELS])
 
 
 @njit(inline="always")

@@ -10,21 +10,20 @@ import numpy as np
 from core.cpu import batch_norm as bn
 from core.cpu import depthwise, loss, packing, photo, pooling
 from core.cpu import elementwise as ew
-from core.cpu import microkernel as mk
+from core.cpu.activation import number_of
 from core.cpu.convolution import forward_packs, forward_records
 from core.cpu.cutting import panel_floats
 from core.cpu.dense import for_all_photos
 from core.cpu.geometry import View
 from core.cpu.gradients import lone_clip
-from core.cpu.lowering import CLIPS, Frame, convolution_of, map_record
+from core.cpu.lowering import Frame, convolution_of, map_record
 from core.cpu.records import NOWHERE, Address, Record, Space
 from core.graph import PHOTO
+from core.ops.activation import ACTIVATIONS
 from core.ops.avg_pool import divisors
 from core.ops.random import threshold
 from core.ops.window import Window, read_window
 from core.program import Step, Value
-
-TILE_FLAGS: Final = {0: 0, 1: mk.RELU, 2: mk.RELU | mk.CAP}
 
 
 def photo_record(frame: Frame) -> Record:
@@ -41,11 +40,6 @@ def photo_record(frame: Frame) -> Record:
     return Record(photo.run_plain_photo, fields, out.height, PHOTO, "forward", "fused")
 
 
-def forward_step(frame: Frame, step: Step) -> list[Record]:
-    """Records that compute one step."""
-    return _FORWARD[step.op](frame, step)
-
-
 def _convolve(frame: Frame, step: Step) -> list[Record]:
     x, y = frame.x(step.inputs[0]), frame.x(step.output)
     c = convolution_of(step, frame.image(step.inputs[0]))
@@ -54,8 +48,8 @@ def _convolve(frame: Frame, step: Step) -> list[Record]:
     weight = frame.parameter(step, "weight")
     assert weight is not None
     frame.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
-    flags = TILE_FLAGS[CLIPS[step.activation]]
-    records = forward_records(c, x, y, panel, frame.parameter(step, "bias"), flags, step.node)
+    activation = number_of(step.activation, step.node)
+    records = forward_records(c, x, y, panel, frame.parameter(step, "bias"), activation, step.node)
     if frame.is_together(step):
         return [for_all_photos(record, frame.buffers.slot_bytes, frame.batch) for record in records]
     return records
@@ -79,8 +73,8 @@ def pack_depthwise(frame: Frame, step: Step) -> Address:
 
 def _depthwise(frame: Frame, step: Step) -> list[Record]:
     x, y, taps = frame.x(step.inputs[0]), frame.x(step.output), pack_depthwise(frame, step)
-    flags, window = TILE_FLAGS[CLIPS[step.activation]], read_window(step.attributes)
-    return depthwise.forward_records(window, x, y, taps, frame.parameter(step, "bias"), flags, step.node)
+    activation, window = number_of(step.activation, step.node), read_window(step.attributes)
+    return depthwise.forward_records(window, x, y, taps, frame.parameter(step, "bias"), activation, step.node)
 
 
 def pool_fields(step: Step, x: View, y: View) -> dict[int, int | Address]:
@@ -120,14 +114,24 @@ def _avg_pool(frame: Frame, step: Step) -> list[Record]:
 
 
 def _activation(frame: Frame, step: Step) -> list[Record]:
-    mode = ew.SIGMOID if step.op == "sigmoid" else ew.COPY
     y, x = frame.x(step.output), frame.x(step.inputs[0])
-    return [map_record(step.node, "forward", mode, y, x, clip=CLIPS.get(step.op, 0))]
+    return [map_record(step.node, "forward", ew.COPY, y, x, activation=number_of(step.op, step.node))]
 
 
 def _add(frame: Frame, step: Step) -> list[Record]:
     a, b = (frame.x(v) for v in step.inputs)
-    return [map_record(step.node, "forward", ew.ADD, frame.x(step.output), a, b, clip=CLIPS[step.activation])]
+    activation = number_of(step.activation, step.node)
+    return [map_record(step.node, "forward", ew.ADD, frame.x(step.output), a, b, activation=activation)]
+
+
+def everywhere(factor: View, image: View) -> View:
+    """A view of one pixel seen at every pixel of an image."""
+    return View(factor.address, image.height, image.width, image.channels, 0, 0)
+
+
+def _multiply(frame: Frame, step: Step) -> list[Record]:
+    y, (x, factor) = frame.x(step.output), (frame.x(v) for v in step.inputs)
+    return [map_record(step.node, "forward", ew.MULTIPLY, y, x, everywhere(factor, y))]
 
 
 def _concat(frame: Frame, step: Step) -> list[Record]:
@@ -192,7 +196,7 @@ def _batch_norm(frame: Frame, step: Step) -> list[Record]:
     blocks = -(-channels // bn.BLOCK)
     scaled = map_record(
         step.node, "forward", ew.AFFINE, y, x, scale=saved + 8 * channels, shift=saved + 12 * channels,
-        clip=CLIPS[step.activation],
+        activation=number_of(step.activation, step.node),
     )  # fmt: skip
     if not frame.program.training or step.attributes["frozen"]:
         frame.packs.append(Record(bn.run_fix, fields, blocks, step.node, "update", "fused"))
@@ -208,20 +212,19 @@ def _batch_norm(frame: Frame, step: Step) -> list[Record]:
     ]
 
 
-_FORWARD: Final[Mapping[str, Callable[[Frame, Step], list[Record]]]] = {
+FORWARD: Final[Mapping[str, Callable[[Frame, Step], list[Record]]]] = {
     "conv2d": _convolve,
     "dense": _convolve,
     "depthwise_conv2d": _depthwise,
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
     "global_avg_pool": _avg_pool,
-    "relu": _activation,
-    "relu6": _activation,
-    "sigmoid": _activation,
+    **dict.fromkeys(ACTIVATIONS, _activation),
     "softmax": _softmax,
     "softmax_cross_entropy": _cross_entropy,
     "concat": _concat,
     "add": _add,
+    "multiply": _multiply,
     "batch_norm": _batch_norm,
     "dropout": _dropout,
     "flatten": _flatten,

@@ -13,6 +13,7 @@ from core.arena import Lifetime, lay_out
 from core.cpu.memory import LINE, SLACK
 from core.cpu.records import Address, Space
 from core.graph import Shape
+from core.ops.activation import ACTIVATIONS
 from core.ops.contract import volume
 from core.ops.window import read_window
 from core.program import Program, Step, Value
@@ -20,7 +21,7 @@ from core.program import Program, Step, Value
 Border: TypeAlias = tuple[int, int, int, int]
 """Pixels (top, left, bottom, right)."""
 
-INHERITS: Final = ("relu", "relu6", "sigmoid", "dropout")
+INHERITS: Final = (*ACTIVATIONS, "dropout")
 """Ops whose flat output keeps the height and width of a flattened input."""
 
 

@@ -7,9 +7,12 @@ from typing import final
 
 import numpy as np
 
+from core.cpu.activation import clip_of, number_of
 from core.cpu.geometry import View
-from core.cpu.lowering import CLIPS, Frame, border_records, zero_record
+from core.cpu.lowering import Frame, border_records, zero_record
 from core.cpu.records import Record
+from core.errors import KernelUnavailable
+from core.ops.activation import ACTIVATIONS
 from core.program import Step, Value
 
 
@@ -33,7 +36,7 @@ def lone_clip(frame: Frame, step: Step) -> int:
         if other is not step and any(_overlap(frame, v, value.buffer, span) for v in other.inputs):
             return 0
         if _overlap(frame, other.output, value.buffer, span):
-            clips.add(CLIPS[other.activation])
+            clips.add(clip_of(number_of(other.activation, other.node)))
     return clips.pop() if len(clips) == 1 else 0
 
 
@@ -55,7 +58,8 @@ class Ledger:
         self._clip = {name: np.zeros(count, int) for name, count in channels.items()}
         self._reads = {name: np.zeros(count, int) for name, count in channels.items()}
         for step in frame.program.steps:
-            self._clip[step.output.buffer][self._span(step.output)] = CLIPS[step.activation]
+            own = clip_of(number_of(step.activation, step.node))
+            self._clip[step.output.buffer][self._span(step.output)] = own
             for value in step.inputs if step.output.buffer in wanted else ():
                 self._reads[value.buffer][self._span(value)] += 1
 
@@ -104,11 +108,16 @@ class Ledger:
         return tuple(records)
 
     def settle(self, step: Step) -> tuple[tuple[Record, ...], int]:
-        """Before a step's own backward: zeros where nobody contributed, and the clip whose mask is still due."""
+        """Before a step's own backward: zeros where nobody contributed, and the fused activation whose gradient is due.
+
+        Raises KernelUnavailable where that gradient needs what the step does not keep.
+        """
         span, name = self._span(step.output), step.output.buffer
         before = self._clean_border(name)
         if not self._written[name][span].all():
             before += self._zero_unwritten(step, step.output)
         self._written[name][span] = True
-        due = CLIPS[step.activation] if not self._masked[name][span].all() else 0
+        if step.activation and ACTIVATIONS[step.activation].needs_input:
+            raise KernelUnavailable(f"The gradient of {step.activation} needs its input; {step.node} does not keep it.")
+        due = number_of(step.activation, step.node) if not self._masked[name][span].all() else 0
         return before, due

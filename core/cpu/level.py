@@ -99,8 +99,9 @@ def current_level() -> Level:
 
 
 KERNEL_SOURCES: Final = (
-    "atomics", "batch_norm", "depthwise_row", "elementwise", "entry", "level", "loss", "maximum", "memory",
-    "microkernel", "naive", "packing", "peak", "photo", "pixels", "pooling", "tiled", "update", "vectors", "walk",
+    "activation", "atomics", "batch_norm", "depthwise_row", "elementwise", "entry", "im2col", "level", "loss",
+    "maximum", "memory", "microkernel", "naive", "packing", "peak", "photo", "pixels", "pooling", "tiled", "update",
+    "vectors", "walk",
 )  # fmt: skip
 """Modules whose text decides what is compiled."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -16,8 +16,22 @@ from core.cpu.records import NOWHERE, Address, Record, Space
 from core.graph import Shape
 from core.program import ParameterLayout, Program, Step, Value
 
-CLIPS: Final = {"": 0, "relu": 1, "relu6": 2}
-"""Activation as the kernels number it."""
+MATRIX: Final = "unfolded windows"
+"""The array in a photo's memory that algorithms with `Writers.scratch` share."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """How one algorithm computes the steps of one op: functions that write the records of both directions.
+
+    `backward` also takes the plan's `core.cpu.gradients.Ledger`. `scratch`: bytes that a step (of input and output
+    images) needs in a photo's memory, shared by all steps.
+    """
+
+    forward: Callable[[Frame, Step], list[Record]]
+    backward: Callable[[Frame, Step, Any], list[Record]]
+    scratch: Callable[[Step, Shape, Shape], int] = lambda step, source, target: 0
 
 
 @final
@@ -25,9 +39,9 @@ CLIPS: Final = {"": 0, "relu": 1, "relu6": 2}
 class Frame:
     """Everything the records of one plan point at.
 
-    `weights`, `gradient`: flat arrays; `arrays` keeps constants, panels and sums alive; `packs` run
-    whenever weights changed; `moments` hands a batch norm's statistics to its backward; `together`: dense
-    layers are computed for all photos at once.
+    `writers`: those chosen for each step, by its node; `weights`, `gradient`: flat arrays; `arrays` keeps constants,
+    panels and sums alive; `packs` run whenever weights changed; `moments` hands a batch norm's statistics to its
+    backward; `together`: dense layers are computed for all photos at once.
     """
 
     program: Program
@@ -35,6 +49,7 @@ class Frame:
     batch: int
     frozen: frozenset[str]
     buffers: Buffers
+    writers: Mapping[str, Writers]
     weights: F32
     gradient: F32
     arrays: list[F32] = field(default_factory=list)
@@ -99,7 +114,7 @@ def convolution_of(step: Step, source: Shape) -> Convolution:
 
 def map_record(
     layer: str, direction: str, mode: int, out: View, a: View, b: View | None = None, *,
-    scale: Address = NOWHERE, shift: int | Address = 0, clip: int = 0, accumulate: bool = False, key: int = 0,
+    scale: Address = NOWHERE, shift: int | Address = 0, activation: int = 0, accumulate: bool = False, key: int = 0,
 ) -> Record:  # fmt: skip
     """One elementwise record; "forward" has a kernel for each mode, other directions one. `a` may be broadcast."""
     other = b or a
@@ -108,7 +123,7 @@ def map_record(
         ew.OUT: out.address, ew.OUT_ROW: out.row, ew.OUT_PIXEL: out.pixel,
         ew.A: a.address, ew.A_ROW: a.row, ew.A_PIXEL: a.pixel,
         ew.B: other.address, ew.B_ROW: other.row, ew.B_PIXEL: other.pixel,
-        ew.SCALE: scale, ew.SHIFT: shift, ew.RELU: clip, ew.ACCUMULATE: int(accumulate), ew.KEY: key,
+        ew.SCALE: scale, ew.SHIFT: shift, ew.ACTIVATION: activation, ew.ACCUMULATE: int(accumulate), ew.KEY: key,
     }  # fmt: skip
     kernel = ew.MAPS[mode] if direction == "forward" else ew.run_map_gradient
     return Record(kernel, fields, out.height, layer, direction, "fused")

@@ -37,6 +37,10 @@ CAP: Final = 8
 MASK: Final = 16
 """End with zero where the activation's output at `mask` is not above 0 (backward of ReLU)."""
 
+END_FLAGS: Final = (0, RELU, RELU | CAP)
+MASK_FLAGS: Final = (0, MASK, MASK | CAP)
+"""Flags of a clip by its number (`core.cpu.activation.CLIP`), and of its mask in backward."""
+
 WHOLE: Final = 1024
 """Added to the shape of a tile that stores all its lanes."""
 

@@ -1,99 +1,141 @@
-"""The convolution as its definition: one thread, seven loops, bounds checked at every tap."""
+"""Products by their definition: plain loops over pixels, filters and taps, bounds checked at every tap.
+
+A dense layer is a convolution whose window is its whole input, a depthwise one has as many groups as channels.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from core.cpu.activation import activate, number_of
+from core.cpu.geometry import View, window_of
+from core.cpu.gradients import Ledger
+from core.cpu.lowering import Frame, zero_record
+from core.cpu.memory import floats, words
+from core.cpu.records import NOWHERE, Address, Record
+from core.program import Step
 
-import numba
-import numpy as np
-
-from core.cpu.level import cached
-from core.ops.attributes import read_int
-from core.ops.registry import Case
-from core.ops.window import read_window
-
-
-def run_forward(case: Case, arrays: dict[str, Any]) -> None:
-    """``out = act(bias + x * weight)``."""
-    bias = arrays.get("bias", np.zeros(case.output[2], np.float32))
-    _forward(arrays["x"], arrays["weight"], bias, *_numbers(case), arrays["out"])
-    if case.activation:
-        np.clip(arrays["out"], 0, 6 if case.activation == "relu6" else None, out=arrays["out"])
-
-
-def run_backward_input(case: Case, arrays: dict[str, Any]) -> None:
-    """dx from dy, after the activation's mask."""
-    arrays["dx"][...] = 0
-    _backward_input(_masked(case, arrays), arrays["weight"], *_numbers(case), arrays["dx"])
+# Record. X is the input and Y the output, in backward their gradients where these are computed.
+X, X_ROW, X_PIXEL, HEIGHT, WIDTH = range(1, 6)
+Y, Y_ROW, Y_PIXEL, ROWS, COLUMNS, FILTERS = range(6, 12)
+KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT, GROUPS, DEPTH = range(12, 20)
+"""Of the window; groups, and input channels of one."""
+WEIGHT, BIAS = 20, 21
+"""Filters OHWI and biases, or where their gradients are summed; 0 for none."""
+GROUP_STEP, FILTER_STEP, TAP_STEP = 22, 23, 24
+"""Bytes of the filters' gradient: from group to group, filter to filter of a group, and float to float of a filter."""
+ACTIVATION = 25
 
 
-def run_backward_weight(case: Case, arrays: dict[str, Any]) -> None:
-    """dweight and dbias from dy, after the activation's mask."""
-    dy = _masked(case, arrays)
-    arrays["dweight"][...] = 0
-    _backward_weight(arrays["x"], dy, *_numbers(case), arrays["dweight"])
-    if "dbias" in arrays:
-        arrays["dbias"][...] = dy.sum((0, 1, 2))
+def run_forward(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Tasks are output rows."""
+    w = words(record)
+    depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
+    size = w[KERNEL_Y] * w[KERNEL_X] * depth
+    for oy in range(low, high):
+        for ox in range(w[COLUMNS]):
+            out = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[FILTERS])
+            for o in range(w[FILTERS]):
+                weight = floats(w[WEIGHT] + o * size * 4, size)
+                out[o] = floats(w[BIAS] + o * 4, 1)[0] if w[BIAS] else 0
+                for i in range(w[KERNEL_Y]):
+                    for j in range(w[KERNEL_X]):
+                        y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
+                        if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
+                            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // width * depth * 4, depth)
+                            for c in range(depth):
+                                out[o] += seen[c] * weight[(i * w[KERNEL_X] + j) * depth + c]
+            activate(w[ACTIVATION], w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[Y_PIXEL], 1, w[FILTERS])
 
 
-def _numbers(case: Case) -> tuple[int, int, int, int, int]:
-    window = read_window(case.attributes)
-    return *window.stride, *window.padding[:2], read_int(case.attributes, "groups", low=1)
+def run_input_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Adds to what is there. One task."""
+    w = words(record)
+    depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
+    size = w[KERNEL_Y] * w[KERNEL_X] * depth
+    for oy in range(w[ROWS]):
+        for ox in range(w[COLUMNS]):
+            dy = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[FILTERS])
+            for o in range(w[FILTERS]):
+                weight = floats(w[WEIGHT] + o * size * 4, size)
+                for i in range(w[KERNEL_Y]):
+                    for j in range(w[KERNEL_X]):
+                        y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
+                        if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
+                            dx = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // width * depth * 4, depth)
+                            for c in range(depth):
+                                dx[c] += dy[o] * weight[(i * w[KERNEL_X] + j) * depth + c]
 
 
-def _masked(case: Case, arrays: dict[str, Any]) -> Any:
-    if not case.activation:
-        return arrays["dy"]
-    out = np.empty_like(arrays["dy"])
-    run_forward(case, {**arrays, "out": out})
-    return np.where((out > 0) & (out < (6 if case.activation == "relu6" else np.inf)), arrays["dy"], np.float32(0))
+def run_weight_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Adds to what is there. One task."""
+    w = words(record)
+    depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
+    for oy in range(w[ROWS]):
+        for ox in range(w[COLUMNS]):
+            dy = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[FILTERS])
+            for o in range(w[FILTERS] if w[WEIGHT] else 0):
+                start = w[WEIGHT] + o // width * w[GROUP_STEP] + o % width * w[FILTER_STEP]
+                for i in range(w[KERNEL_Y]):
+                    for j in range(w[KERNEL_X]):
+                        y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
+                        if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
+                            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // width * depth * 4, depth)
+                            for c in range(depth):
+                                tap = (i * w[KERNEL_X] + j) * depth + c
+                                floats(start + tap * w[TAP_STEP], 1)[0] += dy[o] * seen[c]
+            for o in range(w[FILTERS] if w[BIAS] else 0):
+                floats(w[BIAS] + o * 4, 1)[0] += dy[o]
 
 
-@cached(numba.njit, nogil=True)
-def _forward(x, weight, bias, sy, sx, top, left, groups, out):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    filters, kh, kw, depth = weight.shape
-    for n in range(out.shape[0]):
-        for oy in range(out.shape[1]):
-            for ox in range(out.shape[2]):
-                for o in range(filters):
-                    first = o // (filters // groups) * depth
-                    total = bias[o]
-                    for i in range(kh):
-                        for j in range(kw):
-                            y, z = oy * sy + i - top, ox * sx + j - left
-                            if 0 <= y < x.shape[1] and 0 <= z < x.shape[2]:
-                                for c in range(depth):
-                                    total += x[n, y, z, first + c] * weight[o, i, j, c]
-                    out[n, oy, ox, o] = total
+def write_forward(frame: Frame, step: Step) -> list[Record]:
+    """The record of a product forward."""
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    fields = _fields(frame, step, x, y) | {
+        WEIGHT: frame.parameter(step, "weight") or NOWHERE, BIAS: frame.parameter(step, "bias") or NOWHERE,
+        ACTIVATION: number_of(step.activation, step.node),
+    }  # fmt: skip
+    return [Record(run_forward, fields, y.height, step.node, "forward", "naive")]
 
 
-@cached(numba.njit, nogil=True)
-def _backward_input(dy, weight, sy, sx, top, left, groups, dx):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    filters, kh, kw, depth = weight.shape
-    for n in range(dy.shape[0]):
-        for oy in range(dy.shape[1]):
-            for ox in range(dy.shape[2]):
-                for o in range(filters):
-                    first = o // (filters // groups) * depth
-                    for i in range(kh):
-                        for j in range(kw):
-                            y, z = oy * sy + i - top, ox * sx + j - left
-                            if 0 <= y < dx.shape[1] and 0 <= z < dx.shape[2]:
-                                for c in range(depth):
-                                    dx[n, y, z, first + c] += dy[n, oy, ox, o] * weight[o, i, j, c]
+def write_backward(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    """Records of a product's gradients."""
+    x, dy, records = frame.x(step.inputs[0]), frame.d(step.output), list[Record]()
+    trained = {role: frame.private(step, role) for role in ("weight", "bias") if frame.trains(step, role)}
+    if trained:
+        fields = _fields(frame, step, x, dy) | _gradient_steps(step)
+        fields |= {WEIGHT: trained.get("weight", NOWHERE), BIAS: trained.get("bias", NOWHERE)}
+        records.append(Record(run_weight_gradient, fields, 1, step.node, "backward_weight", "naive"))
+    target = ledger.targets(step, masks=False)[0]
+    if target is None:
+        return records
+    fields = _fields(frame, step, target.dx, dy) | {WEIGHT: frame.parameter(step, "weight") or NOWHERE}
+    records += [*target.before, *([] if target.accumulate else [zero_record(frame, step.node, target.dx)])]
+    return [*records, Record(run_input_gradient, fields, 1, step.node, "backward_input", "naive")]
 
 
-@cached(numba.njit, nogil=True)
-def _backward_weight(x, dy, sy, sx, top, left, groups, dweight):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    filters, kh, kw, depth = dweight.shape
-    for n in range(dy.shape[0]):
-        for oy in range(dy.shape[1]):
-            for ox in range(dy.shape[2]):
-                for o in range(filters):
-                    first = o // (filters // groups) * depth
-                    for i in range(kh):
-                        for j in range(kw):
-                            y, z = oy * sy + i - top, ox * sx + j - left
-                            if 0 <= y < x.shape[1] and 0 <= z < x.shape[2]:
-                                for c in range(depth):
-                                    dweight[o, i, j, c] += dy[n, oy, ox, o] * x[n, y, z, first + c]
+def _fields(frame: Frame, step: Step, x: View, y: View) -> dict[int, int | Address]:
+    (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, frame.image(step.inputs[0]))
+    groups = count_groups(step)
+    return {
+        X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width,
+        Y: y.address, Y_ROW: y.row, Y_PIXEL: y.pixel, ROWS: y.height, COLUMNS: y.width, FILTERS: y.channels,
+        KERNEL_Y: kh, KERNEL_X: kw, STRIDE_Y: sh, STRIDE_X: sw, TOP: top, LEFT: left, GROUPS: groups,
+        DEPTH: x.channels // groups,
+    }  # fmt: skip
+
+
+def count_groups(step: Step) -> int:
+    """Groups of a product."""
+    if step.op == "depthwise_conv2d":
+        return step.output.shape[-1]
+    return int(step.attributes.get("groups", 1))  # type: ignore[arg-type]
+
+
+def _gradient_steps(step: Step) -> dict[int, int | Address]:
+    """How a thread's gradient of the filters lies: (group, tap, filter); of depthwise ones (tap, filter)."""
+    shape = next(p.shape for p in step.parameters if p.role == "weight")
+    if step.op == "depthwise_conv2d":
+        return {GROUP_STEP: 4, FILTER_STEP: 0, TAP_STEP: 4 * shape[0]}
+    width, taps = shape[0] // count_groups(step), 1
+    for side in shape[1:]:
+        taps *= side
+    return {GROUP_STEP: 4 * taps * width, FILTER_STEP: 4, TAP_STEP: 4 * width}

@@ -6,7 +6,8 @@ As loops over channels for each pixel the compiler asked anew at every pixel whe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, final
 
@@ -20,7 +21,7 @@ from core.cpu.vectors import I64, Vectors, small_function
 
 
 @final
-class _Pixels:
+class Pixels:
     """Emits one function; `a` are its arguments, int64 each."""
 
     def __init__(self, function: ir.Function, level: Level) -> None:
@@ -37,7 +38,12 @@ class _Pixels:
                     body(channel, None)
                 with part:
                     body(channel, self.v.first(left))
-        self.b.ret_void()
+
+    @contextmanager
+    def for_pixels(self, count: Any) -> Iterator[Any]:
+        """A loop over pixels: the number of each."""
+        with cgutils.for_range(self.b, count) as loop:
+            yield loop.index
 
     def at(self, base: Any, *terms: tuple[Any, Any]) -> Any:
         """base + the sum of products."""
@@ -48,7 +54,7 @@ class _Pixels:
 
 def _affine(level: Level, function: ir.Function) -> None:
     """Row: out = clip(x * scale + shift)."""
-    p = _Pixels(function, level)
+    p = Pixels(function, level)
     out, out_pixel, x, x_pixel, scale, shift, count, channels, clip = p.a
     four, v, b = ir.Constant(I64, 4), p.v, p.b
     low = b.select(b.icmp_signed("!=", clip, ir.Constant(I64, 0)), v.constant(0.0), v.constant(float("-inf")))
@@ -63,11 +69,12 @@ def _affine(level: Level, function: ir.Function) -> None:
             v.store(value, p.at(out, (channel, four), (pixel.index, out_pixel)), mask)
 
     p.for_channels(channels, body)
+    p.b.ret_void()
 
 
 def _norm_gradient(level: Level, function: ir.Function) -> None:
     """Row: out (+)= dy * k0 + x * k1 + k2."""
-    p = _Pixels(function, level)
+    p = Pixels(function, level)
     out, out_pixel, dy, dy_pixel, x, x_pixel, coefficients, count, channels, accumulate = p.a
     four, v, b = ir.Constant(I64, 4), p.v, p.b
     adds = b.icmp_signed("!=", accumulate, ir.Constant(I64, 0))
@@ -87,11 +94,12 @@ def _norm_gradient(level: Level, function: ir.Function) -> None:
             v.store(b.fadd(value, b.load(old)), place, mask)
 
     p.for_channels(channels, body)
+    p.b.ret_void()
 
 
 def _depthwise(level: Level, function: ir.Function) -> None:
     """Row: out = clip(bias + the sum of nine taps times what lies under them)."""
-    p = _Pixels(function, level)
+    p = Pixels(function, level)
     out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip = p.a
     four, v, b = ir.Constant(I64, 4), p.v, p.b
     low = b.select(b.icmp_signed("!=", clip, ir.Constant(I64, 0)), v.constant(0.0), v.constant(float("-inf")))
@@ -116,9 +124,10 @@ def _depthwise(level: Level, function: ir.Function) -> None:
             v.store(value, p.at(out, (channel, four), (pixel.index, out_pixel)), mask)
 
     p.for_channels(channels, body)
+    p.b.ret_void()
 
 
-def _depthwise_whole(p: _Pixels, origin: tuple[Any, Any], taps: list[Any], start: Any, clip: tuple[Any, Any]) -> None:
+def _depthwise_whole(p: Pixels, origin: tuple[Any, Any], taps: list[Any], start: Any, clip: tuple[Any, Any]) -> None:
     """`_depthwise` of a whole vector of channels, its nine loads within the multiply-adds, by three addresses."""
     _, out_pixel, _, x_row, x_pixel, x_step, *_, count, _, _ = p.a
     v, b = p.v, p.b
@@ -138,7 +147,7 @@ def _depthwise_whole(p: _Pixels, origin: tuple[Any, Any], taps: list[Any], start
 
 def _sums(level: Level, function: ir.Function, gradient: bool) -> None:
     """Image: float64 sums of x and x squared; in backward of dy and dy * (x - mean)."""
-    p = _Pixels(function, level)
+    p = Pixels(function, level)
     x, x_row, x_pixel, dy, dy_row, dy_pixel, mean, height, width, channels, plain, other = p.a
     four, eight, v, b = ir.Constant(I64, 4), ir.Constant(I64, 8), p.v, p.b
 
@@ -160,9 +169,10 @@ def _sums(level: Level, function: ir.Function, gradient: bool) -> None:
         v.store(b.load(product), p.at(other, (channel, eight)), mask)
 
     p.for_channels(channels, body)
+    p.b.ret_void()
 
 
-def _intrinsic(name: str, count: int, emit: Callable[[Level, ir.Function], None]) -> Any:
+def row_function(name: str, count: int, emit: Callable[[Level, ir.Function], None]) -> Any:
     """The function as something kernels may call with `count` int64."""
 
     def code(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
@@ -175,8 +185,8 @@ def _intrinsic(name: str, count: int, emit: Callable[[Level, ir.Function], None]
 
 @intrinsic
 def affine_row(context, out, out_pixel, x, x_pixel, scale, shift, count, channels, clip):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """out = clip(x * scale + shift) for a row of pixels; clip as `core.cpu.elementwise.RELU`."""
-    return _intrinsic("affine", 9, _affine)
+    """out = clip(x * scale + shift) for a row of pixels; clip as `core.cpu.activation.CLIP`."""
+    return row_function("affine", 9, _affine)
 
 
 @intrinsic
@@ -184,7 +194,7 @@ def norm_gradient_row(  # type: ignore[no-untyped-def]  # noqa: ANN201
     context, out, out_pixel, dy, dy_pixel, x, x_pixel, coefficients, count, channels, accumulate  # noqa: ANN001
 ):  # fmt: skip
     """out (+)= dy * k0 + x * k1 + k2 for a row of pixels; `coefficients`: k0, k1, k2 of `channels` floats each."""
-    return _intrinsic("norm_gradient", 10, _norm_gradient)
+    return row_function("norm_gradient", 10, _norm_gradient)
 
 
 @intrinsic
@@ -192,7 +202,7 @@ def depthwise_row(  # type: ignore[no-untyped-def]  # noqa: ANN201
     context, out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip  # noqa: ANN001
 ):  # fmt: skip
     """out = clip(bias + 3 x 3 taps of x), `x_step` bytes from window to window; bias 0 is none; `tap` bytes a tap."""
-    return _intrinsic("depthwise", 12, _depthwise)
+    return row_function("depthwise", 12, _depthwise)
 
 
 @intrinsic
@@ -200,7 +210,7 @@ def moments(  # type: ignore[no-untyped-def]  # noqa: ANN201
     context, x, x_row, x_pixel, height, width, channels, plain, square  # noqa: ANN001
 ):  # fmt: skip
     """float64 sums of x and of its square over an image, for every channel."""
-    signature, code = _intrinsic("moments", 12, partial(_sums, gradient=False))
+    signature, code = row_function("moments", 12, partial(_sums, gradient=False))
 
     def emit(context: Any, builder: ir.IRBuilder, _: Any, a: Any) -> Any:
         nothing = ir.Constant(I64, 0)
@@ -214,4 +224,4 @@ def gradient_moments(  # type: ignore[no-untyped-def]  # noqa: ANN201
     context, x, x_row, x_pixel, dy, dy_row, dy_pixel, mean, height, width, channels, plain, normal  # noqa: ANN001
 ):  # fmt: skip
     """float64 sums of dy and of dy * (x - mean) over an image, for every channel."""
-    return _intrinsic("gradient_moments", 12, partial(_sums, gradient=True))
+    return row_function("gradient_moments", 12, partial(_sums, gradient=True))

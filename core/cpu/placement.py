@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.cpu.geometry import Border, Buffers, gradient_border, input_border
+from core.cpu.lowering import MATRIX, Frame
 from core.graph import PHOTO
 from core.ops.contract import volume
 from core.program import Program, Step
@@ -19,11 +20,13 @@ ROW_BY_ROW: Final = ("conv2d", "batch_norm")
 CONVOLUTIONS: Final = ("conv2d", "dense", "depthwise_conv2d")
 
 
-def place_arrays(buffers: Buffers, program: Program, wanted: frozenset[str], kept: frozenset[str], share: bool) -> None:
-    """Give every buffer, every wanted gradient ("d name") and every pool's winners ("w step") a place.
+def place_arrays(frame: Frame, wanted: frozenset[str], kept: frozenset[str], share: bool) -> None:
+    """Give every buffer, every wanted gradient ("d name"), every pool's winners ("w step") and the matrix of im2col a
+    place.
 
     kept: buffers that are read at the end; share: arrays that are never alive together may overlap.
     """
+    buffers, program = frame.buffers, frame.program
     end = 2 * len(program.steps) + 2
     borders, turned = _borders(buffers, program)
     groups = group_steps(program)
@@ -39,6 +42,11 @@ def place_arrays(buffers: Buffers, program: Program, wanted: frozenset[str], kep
             last = _backward_time(program, i)
             size = 4 * volume(step.output.shape)
             buffers.want_bytes(f"w {step.node}", size, groups[i] + 1 if share else 0, last if share else end)
+    scratch = max(
+        frame.writers[s.node].scratch(s, buffers.image(s.inputs[0]), buffers.image(s.output)) for s in program.steps
+    )
+    if scratch:
+        buffers.want_bytes(MATRIX, scratch, 0, end)
     buffers.settle()
 
 

@@ -25,6 +25,7 @@ from core.cpu.records import Record, Rows, Words, write_rows
 from core.cpu.refusals import find_problem, refuse_choices
 from core.cpu.schedule import Schedule, as_calls, share_out, walk_schedule
 from core.cpu.script import stage_records, write_script
+from core.cpu.table import choose_writers
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
 from core.cpu.walk import photo_walker
@@ -60,7 +61,9 @@ class CpuPlan(Plan):
         self.threads = threads or usable_cores()
         self.program = spell_out_flatten(lower(graph, training, outputs))
         self.layout = lay_out_parameters(graph)
-        together = batch > 1 and is_dense_dominated(self.program)
+        self._writers = choose_writers(self.program, batch, algorithm)
+        self._tiled = algorithm in ("auto", "tiled")
+        together = batch > 1 and self._tiled and is_dense_dominated(self.program)
         self._apart = together or self.program.uses_batch_statistics()
         self._slots = batch if self._apart else min(self.threads, batch)
         try:
@@ -75,7 +78,8 @@ class CpuPlan(Plan):
         self._weights = aligned(self.layout.size)
         self._gradient = aligned(self.layout.trained if self.training else 0)
         self._frame = frame = Frame(
-            self.program, self.layout, self.batch, frozen, Buffers(self.program), self._weights, self._gradient,
+            self.program, self.layout, self.batch, frozen, Buffers(self.program), self._writers, self._weights,
+            self._gradient,
             together=together,
         )
         self._script = write_script(frame, outputs)
@@ -94,8 +98,9 @@ class CpuPlan(Plan):
         self._rows = self._number(self.records)
         self._photo_record = next(i for i, r in enumerate(self.records) if r.kernel is photo.run_plain_photo)
         self._calls, self._stages = stage_records(self._script)
-        self._groups = share_out(self.records, self._script.bounds, self.threads)
         self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
+        # Only the fast kernels' steps are one record deep, so that threads need not meet between records of a group.
+        self._groups = share_out(self.records, self._script.bounds, self.threads) if self._tiled else self._alone
         self._whole = as_calls([(i, 0, record.tasks) for i, record in enumerate(self.records)])
         self._packs = self._share_out(frame.packs)
         if self.training:

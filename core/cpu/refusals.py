@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
+from core.cpu.table import ALGORITHMS
 from core.errors import DeviceError, KernelUnavailable
 from core.ops.contract import Array
 from core.ops.photo import ROW
-
-ALGORITHMS: Final = ("auto", "tiled", "fused")
-"""The walk has one kernel for each step; the other rungs of the ladder run in the laboratory."""
 
 
 def refuse_choices(precision: str, algorithm: str) -> None:
@@ -20,8 +16,7 @@ def refuse_choices(precision: str, algorithm: str) -> None:
         raise DeviceError(f"The CPU computes in float32; {precision} needs --device cuda.")
     if algorithm not in ALGORITHMS:
         raise KernelUnavailable(
-            f"The CPU trains with its tiled kernels only, not {algorithm!r}: use --algorithm auto. "
-            "The other kernels can be run and timed in the laboratory."
+            f"The CPU has no algorithm {algorithm!r} for whole networks; it has {', '.join(ALGORITHMS)}."
         )
 
 

@@ -8,7 +8,7 @@ from typing import final
 
 from core.cpu import elementwise as ew
 from core.cpu.backward import backward_records
-from core.cpu.forward import forward_step, photo_record
+from core.cpu.forward import photo_record
 from core.cpu.lowering import Frame, border_records
 from core.cpu.placement import group_steps, place_arrays
 from core.cpu.records import Address, Record, Words
@@ -48,7 +48,7 @@ def write_script(frame: Frame, outputs: Sequence[str]) -> Script:
     wanted = wanted_buffers(program, frame.trains) if training else frozenset[str]()
     values = {} if training else {"logits": program.output, **{name: program.values[name] for name in outputs}}
     kept = frozenset(value.buffer for value in values.values())
-    place_arrays(frame.buffers, program, wanted, kept, share=True)
+    place_arrays(frame, wanted, kept, share=True)
     records = [*border_records(frame, PHOTO, "forward"), photo_record(frame)]
     groups, bounds, strips = group_steps(program), [0], list[Strip]()
     bordered, parts = {PHOTO}, list[tuple[Step, int, int]]()
@@ -64,7 +64,7 @@ def write_script(frame: Frame, outputs: Sequence[str]) -> Script:
                 if name not in bordered:
                     bordered.add(name)
                     records += border_records(frame, name, "forward")
-        records += forward_step(frame, step)
+        records += frame.writers[step.node].forward(frame, step)
         if step.op == "max_pool":
             strip = find_strip(records, group, len(records) - 1)
             strips += [strip] if strip else []

@@ -11,10 +11,9 @@ from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing
 from core.cpu.backward import backward_records
-from core.cpu.forward import forward_step
 from core.cpu.geometry import Buffers, View
 from core.cpu.gradient_sums import sum_records
-from core.cpu.lowering import Frame
+from core.cpu.lowering import Frame, Writers
 from core.cpu.memory import FIELDS, aligned, view_at
 from core.cpu.placement import place_arrays
 from core.cpu.records import Record, write_rows
@@ -27,13 +26,13 @@ from core.ops.table import OPS
 from core.program import Program, Step, Value, lay_out_parameters
 
 
-def run_single(case: Case, arrays: dict[str, Any], direction: str, threads: int = 1) -> None:
+def run_single(case: Case, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1) -> None:
     """Compute one direction of a case; `arrays` as `core.ops.registry.Kernel.run` says.
 
     A further entry "mode" (`core.ops.contract.Mode`) feeds dropout. New running statistics replace
     the old ones in place.
     """
-    single = Single(case, threads)
+    single = Single(case, writers, threads, direction=direction)
     single.read(arrays)
     single.walk(single.forward)
     if direction == "forward":
@@ -47,9 +46,11 @@ def run_single(case: Case, arrays: dict[str, Any], direction: str, threads: int 
         single.write_parameters(arrays)
 
 
-def single_walk(case: Case, arrays: dict[str, Any], direction: str, threads: int = 1) -> Callable[[], None]:
+def single_walk(
+    case: Case, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1
+) -> Callable[[], None]:
     """The walk of `run_single` alone: every call computes once more on arrays copied in beforehand, for timing."""
-    single = Single(case, threads)
+    single = Single(case, writers, threads, direction=direction)
     single.read(arrays)
     single.walk(single.forward)
     if direction == "forward":
@@ -62,20 +63,23 @@ def single_walk(case: Case, arrays: dict[str, Any], direction: str, threads: int
 
 @final
 class Single:
-    """A program of one step, every photo with memory of its own."""
+    """A program of one step, every photo with memory of its own; backward only where a direction asks for it."""
 
-    def __init__(self, case: Case, threads: int, training: bool = True) -> None:
+    def __init__(self, case: Case, writers: Writers, threads: int, training: bool = True, direction: str = "") -> None:
         self.case, self.threads = case, threads
         self.names = ["x", *(f"x{i + 1}" for i in range(1, len(case.inputs)))]
         self.program = _program(case, self.names, training)
         layout = lay_out_parameters(self.program.graph)
         self.weights, self.gradient = aligned(layout.size), aligned(layout.trained)
         buffers = Buffers(self.program)
-        self.frame = Frame(self.program, layout, case.batch, frozenset(), buffers, self.weights, self.gradient)
+        self.frame = Frame(
+            self.program, layout, case.batch, frozenset(), buffers, {"node": writers}, self.weights, self.gradient
+        )
         wanted = frozenset((*self.names, "out"))
-        place_arrays(buffers, self.program, wanted, frozenset(), share=False)
-        self.forward = forward_step(self.frame, self.program.steps[0])
-        self.backward = backward_records(self.frame, wanted, given=True) if training else []
+        place_arrays(self.frame, wanted, frozenset(), share=False)
+        goes_back = training and (direction != "forward" or case.op == "softmax_cross_entropy")
+        self.forward = writers.forward(self.frame, self.program.steps[0])
+        self.backward = backward_records(self.frame, wanted, given=True) if goes_back else []
         self.arena = aligned(case.batch * buffers.slot_bytes // 4)
         self.private = aligned(threads * layout.trained)
         self.context = np.zeros(FIELDS, np.int64)

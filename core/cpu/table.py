@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from core.cpu import naive
+from core.cpu import im2col, naive
+from core.cpu.backward import BACKWARD as BACKWARDS
+from core.cpu.forward import FORWARD as FORWARDS
+from core.cpu.lowering import Writers
 from core.cpu.single import run_single
+from core.errors import KernelUnavailable
+from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
-from core.ops.registry import Case, Kernel, Table, Tolerance
+from core.ops.registry import Case, Kernel, Refusal, Table, Tolerance
 from core.ops.table import OPS
+from core.program import Program
 
 FORWARD, INPUT, WEIGHT = "forward", "backward_input", "backward_weight"
 
@@ -24,16 +31,21 @@ _DIRECTIONS: Final = {
     "max_pool": (FORWARD, INPUT),
     "avg_pool": (FORWARD, INPUT),
     "global_avg_pool": (FORWARD, INPUT),
-    "relu": (FORWARD, INPUT),
-    "relu6": (FORWARD, INPUT),
-    "sigmoid": (FORWARD, INPUT),
+    **dict.fromkeys(ACTIVATIONS, (FORWARD, INPUT)),
     "softmax": (FORWARD, INPUT),
     "softmax_cross_entropy": (FORWARD, INPUT),
     "concat": (FORWARD, INPUT),
     "add": (FORWARD, INPUT),
+    "multiply": (FORWARD, INPUT),
     "dropout": (FORWARD, INPUT),
     "flatten": (FORWARD, INPUT),
 }
+
+PRODUCTS: Final = ("conv2d", "depthwise_conv2d", "dense")
+"""Ops that are computed by more than one algorithm."""
+
+ALGORITHMS: Final = ("auto", "naive", "im2col", "tiled")
+"""What a plan can be asked for."""
 
 _FAST: Final = {
     ("conv2d", FORWARD): "register tiles of 6 x 64 floats; bias and ReLU on the way out",
@@ -104,20 +116,57 @@ def _reference_rows() -> Iterator[Kernel]:
             yield Kernel(op, direction, "cpu", "reference", runs[direction], "NumPy, to be read and believed")
 
 
-def _naive_rows() -> Iterator[Kernel]:
-    idea = "the definition as seven loops, one multiplication after the other"
-    yield Kernel("conv2d", FORWARD, "cpu", "naive", naive.run_forward, idea)
-    yield Kernel("conv2d", INPUT, "cpu", "naive", naive.run_backward_input, idea)
-    yield Kernel("conv2d", WEIGHT, "cpu", "naive", naive.run_backward_weight, idea)
+def _rows_of(ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal) -> Iterator[Kernel]:
+    for op in ops:
+        for direction in _DIRECTIONS[op]:
+            run = partial(run_single, direction=direction, writers=writers)
+            yield Kernel(op, direction, "cpu", algorithm, run, idea, Tolerance(2e-5), refuses, writers)
 
 
 def _fast_rows() -> Iterator[Kernel]:
-    for op, directions in _DIRECTIONS.items():
-        for direction in directions:
-            algorithm = "tiled" if op in ("conv2d", "dense", "depthwise_conv2d") else "fused"
-            idea = _FAST.get((op, direction), "one pass over all channels of a pixel")
-            run = partial(run_single, direction=direction)
-            yield Kernel(op, direction, "cpu", algorithm, run, idea, Tolerance(2e-5))
+    for op in _DIRECTIONS:
+        writers = Writers(FORWARDS[op], BACKWARDS[op])
+        for row in _rows_of([op], "tiled" if op in PRODUCTS else "fused", writers, "", _refuse_nothing):
+            idea = _FAST.get((op, row.direction), "one pass over all channels of a pixel")
+            yield replace(row, idea=idea)
 
 
-CPU: Final = Table((*_reference_rows(), *_naive_rows(), *_fast_rows()))
+def _refuse_nothing(case: Case) -> str | None:
+    return None
+
+
+def _refuse_groups(case: Case) -> str | None:
+    return "It has no groups." if case.attributes.get("groups", 1) != 1 else None
+
+
+_NAIVE: Final = Writers(naive.write_forward, naive.write_backward)
+_IM2COL: Final = Writers(im2col.write_forward, im2col.write_backward, im2col.matrix_bytes)
+
+CPU: Final = Table((
+    *_reference_rows(),
+    *_rows_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap", _refuse_nothing),
+    *_rows_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product", _refuse_groups),
+    *_fast_rows(),
+))  # fmt: skip
+
+PLANS: Final = Table(row for row in CPU.rows if row.writers is not None)
+"""What a plan chooses from."""
+
+
+def choose_writers(program: Program, batch: int, algorithm: str) -> dict[str, Writers]:
+    """The writers of each step, by its node. An op with one kernel runs that one, whatever the algorithm.
+
+    Raises KernelUnavailable naming the first step that the algorithm cannot compute in every direction needed.
+    """
+    chosen: dict[str, Writers] = {}
+    for step in program.steps:
+        directions = _DIRECTIONS.get(step.op, (FORWARD,))[: None if program.training else 1]
+        shapes = tuple(value.shape for value in step.inputs)
+        case = Case(step.op, step.attributes, shapes, step.output.shape, batch, step.activation)
+        wanted = algorithm if len(PLANS.of(step.op, FORWARD)) > 1 else "auto"
+        try:
+            rows = [PLANS.choose(case, direction, wanted) for direction in directions]
+        except KernelUnavailable as error:
+            raise KernelUnavailable(f"The CPU cannot run the step {step.node} by {algorithm!r}. {error}") from error
+        chosen[step.node] = rows[0].writers
+    return chosen

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from core.cpu import batch_norm, microkernel
+from core.cpu.activation import CLIP, activate
 from core.cpu.level import Level, cache_folder, current_level
 from core.cpu.memory import floats, words
 
@@ -46,6 +47,9 @@ HEIGHT: Final = 50
 BY_ROW: Final = 51
 """1: a row's blocks are tasks that follow each other, and threads share the rows; 0: a block's rows are, and threads
 share the columns."""
+
+ACTIVATION: Final = 52
+"""Number of what a forward product ends with (`core.cpu.activation`); the tile itself applies a clip."""
 
 # Context.
 ADD: Final = 22
@@ -105,6 +109,8 @@ def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: A
                     shape = vectors * 64 + height
                     for _ in range(w[PARTS + 2 * part + 1]):
                         tile(shape, record, a, b, c, x, m, kh, lanes)
+                        if w[ACTIVATION] > CLIP:
+                            activate(w[ACTIVATION], c, w[LDC], height, (wide - 1) * LANES + lanes)
                         a += height * w[SAM]
                         c += height * w[LDC]
                         m += height * w[LDM]
@@ -136,6 +142,8 @@ def _run_batch(w, record, run, low, high):  # type: ignore[no-untyped-def]  # no
                     for column in range(len(line)):
                         line[column] = 0
             tile(vectors * 64 + height, record, a, b, c, x, m, kh, lanes)
+            if w[ACTIVATION] > CLIP:
+                activate(w[ACTIVATION], c, w[LDC], height, (vectors - 1) * LANES + lanes)
             a += height * w[SAM]
             c += height * w[LDC]
             m += height * w[LDM]

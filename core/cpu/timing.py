@@ -15,7 +15,7 @@ from core.program import Program
 REPEATS: Final = 3
 """Each kernel runs so often; the fastest counts, because other programs only ever slow it down."""
 
-WORKERS: Final = ("tiled", "fused")
+WORKERS: Final = ("tiled", "naive", "im2col", "fused")
 """The kernel that does a layer's arithmetic is the first of these that the pass has."""
 
 

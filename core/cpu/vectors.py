@@ -97,3 +97,43 @@ class Vectors:
         kind = ir.FunctionType(a.type, [a.type] * 3)
         name = f"llvm.fmuladd.v{self.lanes}f{32 if a.type == self.floats else 64}"
         return self.b.call(cgutils.get_or_insert_function(self.b.module, kind, name), [a, b, c])
+
+    def where(self, condition: Any, a: Any, b: Any) -> Any:
+        return self.b.select(condition, a, b)
+
+    def above(self, x: Any, bound: float) -> Any:
+        return self.b.fcmp_ordered(">", x, self.constant(bound))
+
+    def below(self, x: Any, bound: float) -> Any:
+        return self.b.fcmp_ordered("<", x, self.constant(bound))
+
+    def clip(self, x: Any, low: float, high: float | None = None) -> Any:
+        """NaN passes through."""
+        x = self.where(self.below(x, low), self.constant(low), x)
+        return x if high is None else self.where(self.above(x, high), self.constant(high), x)
+
+    def scale(self, x: Any, factor: float) -> Any:
+        return self.b.fmul(x, self.constant(factor))
+
+    def shift(self, x: Any, term: float) -> Any:
+        return self.b.fadd(x, self.constant(term))
+
+    def negate(self, x: Any) -> Any:
+        return self.scale(x, -1.0)
+
+    def absolute(self, x: Any) -> Any:
+        return self.where(self.below(x, 0.0), self.negate(x), x)
+
+    def exp_below(self, x: Any) -> Any:
+        """exp(x) of x <= 0, to 2e-7 of itself. Source: Cephes, expf: 2^n times a polynomial on half a power of two."""
+        x = self.where(self.below(x, -87.0), self.constant(-87.0), x)
+        whole = self.b.fptosi(self.shift(self.scale(x, 1.44269504), -0.5), self.ints)  # rounds towards 0, so to nearest
+        n = self.b.sitofp(whole, self.floats)
+        x = self.multiply_add(n, self.constant(2.12194440e-4), self.multiply_add(n, self.constant(-0.693359375), x))
+        y = self.constant(1.9875691500e-4)
+        for term in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+            y = self.multiply_add(y, x, self.constant(term))
+        y = self.shift(self.multiply_add(self.b.fmul(x, x), y, x), 1.0)
+        exponent = self.b.shl(self.b.add(whole, ir.Constant(self.ints, [127] * self.lanes)),
+                              ir.Constant(self.ints, [23] * self.lanes))
+        return self.b.fmul(y, self.b.bitcast(exponent, self.floats))

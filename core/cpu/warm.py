@@ -48,6 +48,7 @@ OF_OP: Final = {
     "avg_pool": ("pooling.run_avg_pool",),
     "global_avg_pool": ("pooling.run_avg_pool",),
     "add": ("elementwise.run_add",),
+    "multiply": ("elementwise.run_multiply",),
 }
 
 

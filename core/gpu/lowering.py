@@ -6,6 +6,7 @@ from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
+from core.gpu.launch import RELU
 from core.gpu.ops.elementwise.launches import apply_mask
 from core.gpu.ops.loss.ends import image_launch, is_computed_with_loss, write_logits, write_loss
 from core.gpu.select import FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
@@ -33,6 +34,12 @@ def choose_forward(frame: Frame) -> list[Segment]:
             raise KernelUnavailable(
                 f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): "
                 "its pixels are framed and padded for them. Run this network with --device cpu."
+            )
+        known = CANDIDATES.of((step.op,), FORWARD)
+        missing = step.op if not known else step.activation if step.activation not in RELU else ""
+        if missing:
+            raise KernelUnavailable(
+                f"The GPU has no kernel for {missing} ({step.node}). Run this network with --device cpu."
             )
     with frame.comparing():
         return cheapest(CANDIDATES, frame, steps, forward_segment)

@@ -184,5 +184,6 @@ def _rows() -> tuple[Kernel, ...]:
 WAYS: Final = _rows()
 """The rows of this module."""
 
-LABORATORY: Final = Table((*CPU.rows, *WAYS))
-"""The CPU's kernels and these."""
+_OWN: Final = {row.key for row in WAYS}
+LABORATORY: Final = Table((*(row for row in CPU.rows if row.key not in _OWN), *WAYS))
+"""The CPU's kernels and these, which stand for a plan's own im2col."""

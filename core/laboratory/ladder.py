@@ -18,9 +18,11 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.cpu.table import PRODUCTS
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.timing import bare_run
+from core.ops.activation import ACTIVATIONS
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.registry import LADDER, YARDSTICKS, Case, Kernel
@@ -201,7 +203,7 @@ def source(row: Kernel) -> tuple[str, str]:
     """(file from the repository's root, text) of what computes in a row: one function, or a kernel's whole file."""
     place = _KERNEL_FILES.get((row.op, row.algorithm)) if row.device == "cpu" else None
     if row.algorithm == "reference":
-        place = f"core/ops/{row.op}.py"
+        place = f"core/ops/{'activation' if row.op in ACTIVATIONS else row.op}.py"
     if place is not None:
         return place, (ROOT / place).read_text("utf-8")
     function = row.run
@@ -220,6 +222,8 @@ def source(row: Kernel) -> tuple[str, str]:
 
 
 _KERNEL_FILES: Final = {
+    **{(op, "naive"): "core/cpu/naive.py" for op in PRODUCTS},
+    ("dense", "im2col"): "core/cpu/im2col.py",
     ("conv2d", "tiled"): "core/cpu/tiled.py",
     ("dense", "tiled"): "core/cpu/tiled.py",
     ("depthwise_conv2d", "fused"): "core/cpu/depthwise.py",

@@ -54,7 +54,7 @@ def time_rows(case: Case, direction: str, table: Table, place: Place, flops: int
 def bare_run(row: Kernel, case: Case, arrays: dict[str, Any]) -> Callable[[], object]:
     """What computes in a row and nothing else: the engine's kernels on the CPU make their walk once, not every run."""
     if isinstance(row.run, partial) and row.run.func is run_single:
-        return single_walk(case, arrays, row.direction, usable_cores())
+        return single_walk(case, arrays, row.direction, row.writers, usable_cores())
     return partial(row.run, case, arrays)
 
 

@@ -12,6 +12,7 @@ from core.graph import Graph
 from core.models.cnn import cnn
 from core.models.mlp import mlp
 from core.models.mobilenetv2 import mobilenetv2, mobilenetv2_wide
+from core.models.mobilenetv3 import mobilenetv3_large, mobilenetv3_small
 from core.models.options import Architecture, Options
 from core.models.squeezenet import (
     squeezenet1_0,
@@ -30,6 +31,8 @@ MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
         "squeezenet1_1_wide_bn": squeezenet1_1_wide_bn,
         "mobilenetv2": mobilenetv2,
         "mobilenetv2_wide": mobilenetv2_wide,
+        "mobilenetv3_small": mobilenetv3_small,
+        "mobilenetv3_large": mobilenetv3_large,
         "cnn": cnn,
         "mlp": mlp,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -125,6 +125,37 @@ def read_clip(walk: Walk, node: Any) -> None:
     if (low, high) not in ((0.0, 6.0), (0.0, inf)) and not (low == 0.0 and high >= np.finfo(np.float32).max):
         raise ModelFileError(f"{describe(node)} clips to {low:g} .. {high:g}; only 0 .. 6 and 0 .. infinity are read.")
     _apply(walk, node, "relu6" if high == 6.0 else "relu")
+
+
+def read_hard_sigmoid(walk: Walk, node: Any) -> None:
+    """To hard_sigmoid: PyTorch's, ``clip(x / 6 + 1 / 2, 0, 1)``, which is not ONNX's own default."""
+    attributes = attributes_of(node, ("alpha", "beta"))
+    alpha, beta = float(attributes.get("alpha", 0.2)), float(attributes.get("beta", 0.5))
+    if abs(alpha - 1 / 6) > 1e-6 or beta != 0.5:
+        raise ModelFileError(f"{describe(node)} is x * {alpha:g} + {beta:g}, clipped; only x / 6 + 0.5 is read.")
+    _apply(walk, node, "hard_sigmoid")
+
+
+def read_multiply(walk: Walk, node: Any) -> None:
+    """To multiply, an image by one factor a channel; to silu and hard_swish, x by its own sigmoid."""
+    attributes_of(node, ())
+    left, right = (walk.value(name) for name in node.input)
+    if any(left.pad) or any(right.pad) or left.axes != right.axes:
+        raise ModelFileError(f"{describe(node)} multiplies tensors of different layouts, which is not read.")
+    for x, gate in ((left, right), (right, left)):
+        made = walk.nodes[gate.node]
+        if made.op in _GATED and made.inputs == (x.node,):
+            walk.values[node.output[0]] = replace(x, node=walk.add(_GATED[made.op], node, (x.node,)))
+            return
+        if walk.shape(gate) == walk.shape(x)[2:] and gate.image is None:
+            walk.values[node.output[0]] = replace(x, node=walk.add("multiply", node, (x.node, gate.node)))
+            return
+    raise ModelFileError(f"{describe(node)} is neither x times its sigmoid nor an image times a factor for each "
+                         "channel, which is all that is read.")
+
+
+_GATED: Final = {"sigmoid": "silu", "hard_sigmoid": "hard_swish"}
+"""What x times a gate of x is."""
 
 
 def read_dropout(walk: Walk, node: Any) -> None:

@@ -48,6 +48,16 @@ def read_reshape(walk: Walk, node: Any) -> None:
     _to_features(walk, node)
 
 
+def read_unsqueeze(walk: Walk, node: Any) -> None:
+    """(N, C) as (N, C, 1, 1), which is (N, C) here."""
+    given, listed = walk.constant(node, 1), attributes_of(node, ("axes",)).get("axes", ())
+    axes = tuple(listed) if given is None else to_ints(given, f"The axes of {describe(node)}")
+    if axes not in ((2, 3), (-2, -1)) or len(walk.shape(walk.value(node.input[0]))) != 1:
+        raise ModelFileError(f"{describe(node)} at {axes} is not features as an image of one pixel, which is all that "
+                             "is read.")
+    _to_features(walk, node)
+
+
 def _to_features(walk: Walk, node: Any) -> None:
     x = walk.value(node.input[0])
     shape = walk.shape(x)

@@ -17,7 +17,9 @@ from core.onnx.layers import (
     read_dropout,
     read_gemm,
     read_global_average_pool,
+    read_hard_sigmoid,
     read_max_pool,
+    read_multiply,
     read_softmax,
 )
 from core.onnx.moves import (
@@ -28,6 +30,7 @@ from core.onnx.moves import (
     read_pad,
     read_reshape,
     read_transpose,
+    read_unsqueeze,
 )
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
@@ -43,13 +46,17 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "Flatten": read_flatten,
         "Gemm": read_gemm,
         "GlobalAveragePool": read_global_average_pool,
+        "HardSigmoid": read_hard_sigmoid,
+        "HardSwish": elementwise("hard_swish"),
         "Identity": read_identity,
         "MaxPool": read_max_pool,
+        "Mul": read_multiply,
         "Pad": read_pad,
         "Relu": elementwise("relu"),
         "Reshape": read_reshape,
         "Sigmoid": elementwise("sigmoid"),
         "Softmax": read_softmax,
         "Transpose": read_transpose,
+        "Unsqueeze": read_unsqueeze,
     }
 )

@@ -79,10 +79,12 @@ def channels_first_of(graph: Graph, node: Node, array: Array) -> Array:
 
 
 def constants_of(graph: Graph) -> list[Any]:
-    """Constants that ops take as inputs: ReLU6's bounds, the dropouts' rates."""
+    """Constants that ops take as inputs: ReLU6's bounds, the axes of factors, the dropouts' rates."""
     found = []
     if any(node.op == "relu6" for node in graph.nodes):
         found += [_scalar("relu6.low", 0.0), _scalar("relu6.high", 6.0)]
+    if any(node.op == "multiply" for node in graph.nodes):
+        found += [numpy_helper.from_array(np.array([2, 3], np.int64), "multiply.axes")]
     return found + [_scalar(f"{n.name}.rate", n.attributes["rate"]) for n in graph.nodes if n.op == "dropout"]
 
 
@@ -131,6 +133,23 @@ def _relu6(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
     return [helper.make_node("Clip", [*inputs, "relu6.low", "relu6.high"], [output], node.name)]
 
 
+def _silu(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    gate = f"{node.name}.gate"
+    return [
+        helper.make_node("Sigmoid", inputs, [gate], f"{node.name}.sigmoid"),
+        helper.make_node("Mul", [*inputs, gate], [output], node.name),
+    ]
+
+
+def _multiply(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
+    image, factor = inputs
+    pixel = f"{node.name}.factor"
+    return [
+        helper.make_node("Unsqueeze", [factor, "multiply.axes"], [pixel], f"{node.name}.unsqueeze"),
+        helper.make_node("Mul", [image, pixel], [output], node.name),
+    ]
+
+
 def _dropout(node: Node, inputs: tuple[str, ...], output: str) -> list[Any]:
     return [helper.make_node("Dropout", [*inputs, f"{node.name}.rate"], [output], node.name)]
 
@@ -146,9 +165,13 @@ WRITERS: Final[Mapping[str, Writer]] = MappingProxyType(
         "relu": _plain("Relu"),
         "relu6": _relu6,
         "sigmoid": _plain("Sigmoid"),
+        "hard_sigmoid": _plain("HardSigmoid", alpha=1 / 6, beta=0.5),
+        "hard_swish": _plain("HardSwish"),
+        "silu": _silu,
         "softmax": _plain("Softmax", axis=1),
         "concat": _plain("Concat", axis=1),
         "add": _plain("Add"),
+        "multiply": _multiply,
         "batch_norm": _batch_norm,
         "dropout": _dropout,
         "flatten": _plain("Flatten", axis=1),

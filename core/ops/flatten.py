@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from core.graph import Attributes, Graph, Node, Shape
+from core.ops.activation import ACTIVATIONS
 from core.ops.attributes import only_input
 from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
 
@@ -26,7 +27,7 @@ def _backward(
     return Gradients((gradient.reshape(inputs[0].shape),))
 
 
-_KEEPS_ORDER: Final = ("relu", "relu6", "sigmoid", "dropout", "batch_norm")
+_KEEPS_ORDER: Final = (*ACTIVATIONS, "dropout", "batch_norm")
 
 
 def flattened_image(graph: Graph, node: Node) -> Shape | None:

@@ -72,8 +72,9 @@ class Kernel:
     """One way to compute one pass of one op on one device.
 
     `run(case, arrays)` computes on host arrays from the dict `arrays` (`x`, `weight`, `bias`, `dy`,
-    ... in; `out`, `dx`, `dweight`, `dbias` ... written in place), for tests and the laboratory;
-    plans call the device function inside directly. `idea` is one line for tables and tooltips.
+    ... in; `out`, `dx`, `dweight`, `dbias` ... written in place), for tests and the laboratory.
+    `writers`: how a plan of the CPU runs it (`core.cpu.lowering.Writers`); None: no plan of the CPU does.
+    `idea` is one line for tables and tooltips.
     """
 
     op: str
@@ -84,6 +85,7 @@ class Kernel:
     idea: str
     tolerance: Tolerance = Tolerance(1e-5)
     refuses: Refusal = lambda case: None
+    writers: Any = None
 
     @property
     def key(self) -> tuple[str, str, str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from core.ops.activation import ACTIVATION_OPS
 from core.ops.add import ADD
 from core.ops.avg_pool import AVG_POOL
 from core.ops.batch_norm import BATCH_NORM
@@ -18,10 +19,8 @@ from core.ops.dropout import DROPOUT
 from core.ops.flatten import FLATTEN
 from core.ops.global_avg_pool import GLOBAL_AVG_POOL
 from core.ops.max_pool import MAX_POOL
+from core.ops.multiply import MULTIPLY
 from core.ops.photo import PHOTO_OP
-from core.ops.relu import RELU
-from core.ops.relu6 import RELU6
-from core.ops.sigmoid import SIGMOID
 from core.ops.softmax import SOFTMAX
 from core.ops.softmax_cross_entropy import SOFTMAX_CROSS_ENTROPY
 
@@ -33,13 +32,12 @@ _ROWS: Final = (
     AVG_POOL,
     GLOBAL_AVG_POOL,
     DENSE,
-    RELU,
-    RELU6,
-    SIGMOID,
+    *ACTIVATION_OPS,
     SOFTMAX,
     SOFTMAX_CROSS_ENTROPY,
     CONCAT,
     ADD,
+    MULTIPLY,
     BATCH_NORM,
     DROPOUT,
     FLATTEN,

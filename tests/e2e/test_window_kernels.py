@@ -28,7 +28,7 @@ def test_a_ladder_is_run_and_read(start, qtbot):
     assert "GB/s" in panel.chart.said.text()
     assert len(panel.chart.plot.plotItem.items) == 1 + 1 + len([r for r in rows if r.milliseconds])
     panel.table.selectRow(0)
-    assert panel.place.text() == "core/ops/relu.py"
+    assert panel.place.text() == "core/ops/activation.py"
     assert "def " in panel.source.toPlainText()
 
 

@@ -20,6 +20,7 @@ from tests.helpers.golden import (
     FOLDER,
     LOGITS,
     OPTIMIZERS,
+    TEN_LOSSES,
     TRAINING,
     Golden,
     digest,
@@ -132,6 +133,64 @@ class MobileNetV2(nn.Module):
         return self.classifier(self.features(x).mean((2, 3)))
 
 
+def conv_norm(inputs, outputs, kernel, stride, groups, activation):
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
+    layers = [conv, nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)]
+    return nn.Sequential(*layers, *([activation()] if activation else []))
+
+
+class SqueezeExcitation(nn.Module):
+    def __init__(self, channels, squeezed):
+        super().__init__()
+        self.fc1, self.fc2 = nn.Conv2d(channels, squeezed, 1), nn.Conv2d(squeezed, channels, 1)
+
+    def forward(self, x):
+        scale = self.fc2(F.relu(self.fc1(F.adaptive_avg_pool2d(x, 1))))
+        return x * (F.relu6(scale + 3) / 6)  # F.hardsigmoid's gradient in float64 has 1 / 6 in float32
+
+
+class InvertedResidual3(nn.Module):
+    def __init__(self, inputs, kernel, wide, outputs, squeezed, activation, stride):
+        super().__init__()
+        layers = [conv_norm(inputs, wide, 1, 1, 1, activation)] if wide != inputs else []
+        layers.append(conv_norm(wide, wide, kernel, stride, wide, activation))
+        layers += [SqueezeExcitation(wide, squeezed)] if squeezed else []
+        self.block = nn.Sequential(*layers, conv_norm(wide, outputs, 1, 1, 1, None))
+        self.skip = stride == 1 and inputs == outputs
+
+    def forward(self, x):
+        return x + self.block(x) if self.skip else self.block(x)
+
+
+RE, HS = nn.ReLU, nn.Hardswish
+MOBILENETV3 = {  # kernel, channels within, channels, squeezed channels, activation, stride
+    "small": (1024, (3, 16, 16, 8, RE, 2), (3, 72, 24, 0, RE, 2), (3, 88, 24, 0, RE, 1), (5, 96, 40, 24, HS, 2),
+              (5, 240, 40, 64, HS, 1), (5, 240, 40, 64, HS, 1), (5, 120, 48, 32, HS, 1), (5, 144, 48, 40, HS, 1),
+              (5, 288, 96, 72, HS, 2), (5, 576, 96, 144, HS, 1), (5, 576, 96, 144, HS, 1)),
+    "large": (1280, (3, 16, 16, 0, RE, 1), (3, 64, 24, 0, RE, 2), (3, 72, 24, 0, RE, 1), (5, 72, 40, 24, RE, 2),
+              (5, 120, 40, 32, RE, 1), (5, 120, 40, 32, RE, 1), (3, 240, 80, 0, HS, 2), (3, 200, 80, 0, HS, 1),
+              (3, 184, 80, 0, HS, 1), (3, 184, 80, 0, HS, 1), (3, 480, 112, 120, HS, 1), (3, 672, 112, 168, HS, 1),
+              (5, 672, 160, 168, HS, 2), (5, 960, 160, 240, HS, 1), (5, 960, 160, 240, HS, 1)),
+}  # fmt: skip
+
+
+class MobileNetV3(nn.Module):
+    def __init__(self, size, classes):
+        super().__init__()
+        hidden, *rows = MOBILENETV3[size]
+        layers, channels = [conv_norm(3, 16, 3, 2, 1, HS)], 16
+        for row in rows:
+            layers.append(InvertedResidual3(channels, *row))
+            channels = row[2]
+        self.features = nn.Sequential(*layers, conv_norm(channels, 6 * channels, 1, 1, 1, HS))
+        self.classifier = nn.Sequential(
+            nn.Linear(6 * channels, hidden), nn.Hardswish(), nn.Dropout(0.0), nn.Linear(hidden, classes)
+        )
+
+    def forward(self, x):
+        return self.classifier(self.features(x).mean((2, 3)))
+
+
 class Cnn(nn.Module):
     def __init__(self, padding, size, classes):
         super().__init__()
@@ -159,13 +218,16 @@ def module(name, classes=10, image_size=224):
         made = SqueezeNet(name[10:13], classes, name.endswith("_bn"))
     elif name.startswith("mobilenetv2"):
         made = MobileNetV2(classes, name.endswith("tensorflow"))
+    elif name.startswith("mobilenetv3"):
+        made = MobileNetV3(name.rpartition("_")[2], classes)
     elif name.startswith("cnn"):
         made = Cnn(4 if name.endswith("full") else 2, image_size, classes)
     else:
         made = Mlp(image_size, classes, torch.sigmoid if name.endswith("sigmoid") else F.relu)
     graph = graph_of(name, classes, **(TRAINING[name] if classes == 10 else {}))
     weights = weights_of(graph, DRAWS.get(name, 0) if classes == 10 else 0)
-    state = {k: torch.tensor(v) for k, v in to_torch(graph, weights).items()}
+    shapes = {k: v.shape for k, v in made.state_dict().items()}
+    state = {k: torch.tensor(v).reshape(shapes[k]) for k, v in to_torch(graph, weights).items()}
     missing = made.load_state_dict(state, strict=False)
     assert not missing.unexpected_keys, missing.unexpected_keys
     assert all(key.endswith("num_batches_tracked") for key in missing.missing_keys), missing.missing_keys
@@ -198,13 +260,14 @@ def make_training(name):
     for key, parameter in net.named_parameters():
         made[f"gradient/{key}"] = digest(as_ours(graph, key, parameter.grad.numpy(), engine))
     made |= {f"updated/{k}": digest(b.numpy()) for k, b in net.named_buffers() if "running" in k}
-    return {f"{name}/{k}": v for k, v in made.items()} | make_losses(name, x, labels, size)
+    losses = make_losses(name, x, labels, size) if name in TEN_LOSSES else {}
+    return {f"{name}/{k}": v for k, v in made.items()} | losses
 
 
 def as_ours(graph, key, array, shapes):
     """One array in the engine's layout: the one rule of `core.models.weights`, written again."""
     if array.ndim == 4:
-        return array.transpose(0, 2, 3, 1)
+        return array.transpose(0, 2, 3, 1).reshape(shapes[key])
     node = next(n for n in graph.nodes if key.startswith(f"{n.name}.") and n.parameters)
     before = graph.node(node.inputs[0])
     if array.ndim == 2 and before.op == "flatten":

@@ -93,10 +93,14 @@ TORCH = {
     "relu": lambda case, x: F.relu(x),
     "relu6": lambda case, x: F.relu6(x),
     "sigmoid": lambda case, x: torch.sigmoid(x),
+    "hard_sigmoid": lambda case, x: F.relu6(x + 3) / 6,  # F.hardsigmoid's gradient in float64 has 1 / 6 in float32
+    "hard_swish": lambda case, x: F.hardswish(x),
+    "silu": lambda case, x: F.silu(x),
     "softmax": lambda case, x: F.softmax(x, -1),
     "softmax_cross_entropy": softmax_cross_entropy,
     "concat": lambda case, *x: torch.cat(x, -1),
     "add": lambda case, x, y: x + y,
+    "multiply": lambda case, x, factor: x * factor[:, None, None],
     "batch_norm": batch_norm,
     "flatten": lambda case, x: x.flatten(1),
 }

@@ -29,7 +29,7 @@ from tests.helpers.noise import integers, noise, words
 FOLDER = Path(__file__).parent.parent / "golden"
 SAMPLES = 64
 
-LOGITS = ("squeezenet1_0", "squeezenet1_1", "mobilenetv2")
+LOGITS = ("squeezenet1_0", "squeezenet1_1", "mobilenetv2", "mobilenetv3_small", "mobilenetv3_large")
 """Networks with golden logits at 224 pixels, 1000 classes, 2 photos."""
 
 TRAINING: Mapping[str, dict] = {
@@ -39,17 +39,25 @@ TRAINING: Mapping[str, dict] = {
     "squeezenet1_1_bn": {"image_size": 96},
     "mobilenetv2": {"image_size": 96},
     "mobilenetv2_tensorflow": {"image_size": 96, "padding": "tensorflow"},
+    "mobilenetv3_small": {"image_size": 96},
+    "mobilenetv3_large": {"image_size": 64},
     "cnn": {"image_size": 28, "channels": 1},
     "cnn_full": {"image_size": 28, "channels": 1, "padding": "full"},
     "mlp": {"image_size": 28, "channels": 1},
     "mlp_sigmoid": {"image_size": 28, "channels": 1, "activation": "sigmoid"},
 }
-"""Networks with golden loss, gradients and ten losses, and how they are built: 4 photos, 10 classes, no dropout."""
+"""Networks with golden loss and gradients, and how they are built: 4 photos, 10 classes, no dropout."""
+
+TEN_LOSSES = ("squeezenet1_0", "squeezenet1_1", "squeezenet1_1_bn", "cnn", "mlp")
+"""Networks whose first ten losses are recorded for every optimizer."""
 
 DRAWS = {"squeezenet1_0": 41, "squeezenet1_1": 111, "squeezenet1_0_bn": 6, "squeezenet1_1_bn": 18}
 """Which draw of the weights of networks with many windows, found by trying: their pools and activations never choose
 between values that float32 cannot tell apart. With the first draw two values of a window lay 1.6e-6 apart; which was
 taken hung on the order of OpenBLAS' sums, with one thread or two, and moved gradients by 4e-3 of their largest."""
+
+SIDES = {"relu": [1.5, -1.5], "relu6": [2.5, 3.5, -2.5, 3.0, 8.5], "hard_swish": [0.3, -0.4, 5.5, -5.5]}
+"""Means of channels in front of an activation, away from its bends."""
 
 OPTIMIZERS = {
     "sgd": (Optimizer("sgd", momentum=0.9, nesterov=True, weight_decay=1e-3), 2e-5),
@@ -130,8 +138,8 @@ def weights_of(graph, draw=0):
                 drawn = drawn * (6 / p.fan_in) ** 0.5
             else:
                 drawn = drawn / 8
-            if node.op == "batch_norm" and after & {"relu", "relu6"}:
-                sides = [2.5, 3.5, -2.5, 3.0, 8.5] if "relu6" in after else [1.5, -1.5]
+            if node.op == "batch_norm" and after & SIDES.keys():
+                sides = SIDES[min(after & SIDES.keys())]
                 drawn = drawn / 2 if p.role == "weight" else drawn + np.resize(sides, p.shape) * (p.role == "bias")
             weights[name] = drawn.astype(np.float32)
     return weights
@@ -160,7 +168,7 @@ def golden_logits(name):
 
 
 def golden_training(name):
-    """A small training run of a network: 10 classes, 4 photos, logits (inference), loss, gradients, ten losses."""
+    """A small training run of a network: 10 classes, 4 photos, logits (inference), loss, gradients."""
     options = TRAINING[name]
     graph = graph_of(name, **options)
     with np.load(FOLDER / "models.npz") as file:
@@ -175,7 +183,7 @@ def golden_training(name):
         {key.removeprefix("gradient/"): a for key, a in own.items() if key.startswith("gradient/")},
         {key.removeprefix("updated/"): a for key, a in own.items() if key.startswith("updated/")},
         {key.removeprefix("losses/"): a for key, a in own.items() if key.startswith("losses/")},
-        1e-2 if name.startswith("mobilenetv2") else 1e-3,
+        1e-2 if name.startswith("mobilenet") else 1e-3,
     )
 
 

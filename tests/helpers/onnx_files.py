@@ -64,6 +64,26 @@ SOUND = {
     "clip without upper bound": (
         [node("Conv", "x w b", "c"), node("Clip", "c low", "last"), *HEAD], CONV | {"low": F32(0)}, {},
     ),
+    "hard sigmoid": (
+        [node("Conv", "x w b", "c"), node("HardSigmoid", "c", "last", alpha=1 / 6, beta=0.5), *HEAD], CONV, {},
+    ),
+    "hard swish": ([node("Conv", "x w b", "c"), node("HardSwish", "c", "last"), *HEAD], CONV, {"opset": 14}),
+    "hard swish in two": (
+        [node("Conv", "x w b", "c"), node("HardSigmoid", "c", "h", alpha=1 / 6, beta=0.5), node("Mul", "h c", "last"),
+         *HEAD], CONV, {},
+    ),
+    "silu": (
+        [node("Conv", "x w b", "c"), node("Sigmoid", "c", "g1"), node("Mul", "c g1", "last"), *HEAD], CONV, {},
+    ),
+    "a factor for each channel": (
+        [node("Conv", "x w b", "c"), node("GlobalAveragePool", "c", "a"), node("Sigmoid", "a", "f"),
+         node("Mul", "f c", "last"), *HEAD], CONV, {},
+    ),
+    "a factor for each channel, from features": (
+        [node("Conv", "x w b", "c"), node("GlobalAveragePool", "c", "a"), node("Flatten", "a", "f"),
+         node("Unsqueeze", "f axes", "u"), node("Mul", "c u", "last"), *HEAD],
+        CONV | {"axes": np.array([2, 3], I64)}, {},
+    ),
     "max pool": ([node("MaxPool", "x", "last", kernel_shape=[3, 2], strides=[2, 2], ceil_mode=1), *HEAD], {}, {}),
     "max pool, padded": ([node("MaxPool", "x", "last", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), *HEAD], {}, {}),
     "average pool": ([node("AveragePool", "x", "last", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), *HEAD], {}, {}),

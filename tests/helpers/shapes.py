@@ -33,6 +33,13 @@ KINK = 1e-3
 """Where an output lies this close to a bend of its activation, ``dy`` is 0: rounding must not decide."""
 
 
+WIDE = {"relu6", "hard_sigmoid", "hard_swish", "silu"}
+"""Activations that are seen from one end to the other by inputs of a larger variance."""
+
+BENDS = {"relu": (0.0,), "relu6": (0.0, 6.0), "hard_sigmoid": (-3.0, 3.0), "hard_swish": (-3.0, 3.0)}
+"""Where the derivatives of activations jump."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Float32 arrays a kernel is given, and the float64 arrays it should produce."""
@@ -84,7 +91,7 @@ def solve(case, seed=0, mode=MODE):
 
 def smooth_gradient(case, before, dy):
     """`dy`, but 0 where the value before the activation lies on a bend of it."""
-    bends = {"relu": (0.0,), "relu6": (0.0, 6.0)}.get(case.activation, ())
+    bends = BENDS.get(case.activation, ())
     away = [np.abs(before - bend) > KINK * np.abs(before).max() for bend in bends]
     return np.where(np.all(away, axis=0), dy, 0).astype(dy.dtype) if bends else dy
 
@@ -98,7 +105,7 @@ def arrays(case, seed=0):
 
     given = {}
     for i, shape in enumerate(case.inputs):
-        x = draw(f"x{i}", (case.batch, *shape), 5.0 if "relu6" in (case.op, case.activation) else 1.0)
+        x = draw(f"x{i}", (case.batch, *shape), 5.0 if {case.op, case.activation} & WIDE else 1.0)
         # Pools see equal values side by side, as after a ReLU: the tie must go to the first.
         given["x" if i == 0 else f"x{i + 1}"] = np.maximum(x, -0.5) if case.op == "max_pool" else x
     for p in _node(case.op, case.inputs, case.attributes).parameters:
@@ -215,6 +222,9 @@ _CASES = {
     "relu": _elementwise("relu"),
     "relu6": _elementwise("relu6"),
     "sigmoid": _elementwise("sigmoid"),
+    "hard_sigmoid": _elementwise("hard_sigmoid"),
+    "hard_swish": _elementwise("hard_swish"),
+    "silu": _elementwise("silu"),
     "softmax": (*_elementwise("softmax"), case("softmax", (1000,), batch=3)),
     "softmax_cross_entropy": (
         case("softmax_cross_entropy", (10,), batch=8),
@@ -238,6 +248,11 @@ _CASES = {
         case("add", (1, 1, 1), (1, 1, 1), batch=1),
         case("add", (8, 8, 24), (8, 8, 24), batch=3, activation="relu6"),
         case("add", (11,), (11,)),
+    ),
+    "multiply": (
+        case("multiply", (5, 7, 3), (3,)),
+        case("multiply", (1, 1, 1), (1,), batch=1),
+        case("multiply", (13, 13, 72), (72,), batch=3),
     ),
     "batch_norm": (
         case("batch_norm", (7, 5, 13), batch=3),

@@ -5,12 +5,13 @@ import pytest
 
 from core.cpu import depthwise_row, tiled
 from core.cpu.single import Single
+from core.cpu.table import CPU
 from tests.helpers.compare import poisoned
 from tests.helpers.shapes import case, solve
 
 
 def _forward(problem, arrays, threads):
-    single = Single(problem, threads, training=False)
+    single = Single(problem, CPU.of("depthwise_conv2d", "forward")[-1].writers, threads, training=False)
     single.read(arrays)
     single.walk(single.forward)
     out = poisoned((problem.batch, *problem.output))

@@ -6,7 +6,15 @@ import pytest
 from core.cpu.plan import CpuPlan
 from core.program import fold_batch_norm, fold_weights
 from tests.helpers.compare import assert_close
-from tests.helpers.golden import LOGITS, OPTIMIZERS, TRAINING, assert_matches, golden_logits, golden_training
+from tests.helpers.golden import (
+    LOGITS,
+    OPTIMIZERS,
+    TEN_LOSSES,
+    TRAINING,
+    assert_matches,
+    golden_logits,
+    golden_training,
+)
 
 
 @pytest.mark.parametrize("name", LOGITS)
@@ -30,7 +38,7 @@ def test_loss_gradients_and_running_statistics_agree_with_pytorch(name):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1", "squeezenet1_1_bn", "cnn", "mlp"])
+@pytest.mark.parametrize("name", TEN_LOSSES)
 def test_ten_losses_agree_with_pytorch(name, optimizer):
     golden = golden_training(name)
     settings, rate = OPTIMIZERS[optimizer]

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from core.cpu.single import Single
+from core.cpu.table import CPU
 from tests.helpers.compare import poisoned
 from tests.helpers.shapes import cases
 
 
 def _pool(x, case, training):
-    single = Single(case, 1, training)
+    single = Single(case, CPU.of("max_pool", "forward")[-1].writers, 1, training)
     single.read({"x": x})
     single.walk(single.forward)
     out = poisoned((case.batch, *case.output))
@@ -39,7 +40,7 @@ def test_windows_of_minus_infinity_stay_so_and_give_their_gradient_to_their_firs
     case = cases("max_pool")[0]
     x = np.full((case.batch, *case.inputs[0]), -np.inf, np.float32)
     assert (_pool(x, case, True) == -np.inf).all()
-    single = Single(case, 1)
+    single = Single(case, CPU.of("max_pool", "forward")[-1].writers, 1)
     single.read({"x": x})
     single.walk(single.forward)
     dy = np.ones((case.batch, *case.output), np.float32)

@@ -20,7 +20,9 @@ def _pairs():
 
 @pytest.mark.parametrize(("kernel", "case"), list(_pairs()))
 def test_kernel_agrees_with_the_reference_in_float64(kernel, case):
-    assert kernel.refuses(case) is None
+    if kernel.refuses(case) is not None:
+        assert kernel.algorithm == "im2col"
+        return
     problem = solve(case)
     arrays = {name: array.copy() for name, array in problem.given.items()} | {"mode": MODE}
     inputs = [name for name in problem.wanted if name.startswith("dx")]
@@ -49,7 +51,7 @@ def test_every_op_has_a_reference_and_a_fast_kernel_in_both_directions():
 @pytest.mark.parametrize("case", cases("max_pool"), ids=label)
 def test_max_pooling_without_winners_agrees_too(case):
     problem = solve(case)
-    single = Single(case, 1, training=False)
+    single = Single(case, CPU.of("max_pool", "forward")[-1].writers, 1, training=False)
     single.read(dict(problem.given))
     single.walk(single.forward)
     out = poisoned(problem.wanted["out"].shape)

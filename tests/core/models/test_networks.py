@@ -15,7 +15,9 @@ def trained(graph):
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("squeezenet1_0", 1_248_424), ("squeezenet1_1", 1_235_496), ("mobilenetv2", 3_504_872)]
+    ("name", "count"),
+    [("squeezenet1_0", 1_248_424), ("squeezenet1_1", 1_235_496), ("mobilenetv2", 3_504_872),
+     ("mobilenetv3_small", 2_542_856), ("mobilenetv3_large", 5_483_032)],
 )
 def test_parameter_counts_at_1000_classes_are_torchvisions(name, count):
     assert trained(build(name, 1000)) == count
@@ -48,6 +50,23 @@ def test_mobilenetv2_has_torchvisions_names_and_shapes():
     assert parameters["features.14.conv.1.0.weight"].shape == (576, 3, 3, 1)
     assert parameters["features.18.0.weight"].shape == (1280, 1, 1, 320)
     assert parameters["classifier.1.weight"].shape == (1000, 1280)
+
+
+def test_mobilenetv3_has_torchvisions_names_and_shapes():
+    small, large = build("mobilenetv3_small", 1000).parameters(), build("mobilenetv3_large", 1000).parameters()
+    assert len(small) == 34 * 5 + 9 * 4 + 4
+    assert len(large) == 46 * 5 + 8 * 4 + 4
+    assert small["features.0.0.weight"].shape == (16, 3, 3, 3)
+    assert small["features.1.block.1.fc1.weight"].shape == (8, 16)  # torchvision: (8, 16, 1, 1)
+    assert small["features.1.block.2.0.weight"].shape == (16, 1, 1, 16)
+    assert small["features.4.block.1.0.weight"].shape == (96, 5, 5, 1)
+    assert small["features.12.1.running_var"].shape == (576,)
+    assert large["features.4.block.2.fc2.bias"].shape == (72,)
+    assert large["features.15.block.3.0.weight"].shape == (160, 1, 1, 960)
+    assert large["classifier.0.weight"].shape == (1280, 960)
+    assert large["classifier.3.bias"].shape == (1000,)
+    norm = build("mobilenetv3_small", 10).node("features.0.1").attributes
+    assert (norm["epsilon"], norm["momentum"]) == (1e-3, 0.01)
 
 
 def test_the_wide_mobilenetv2_has_torchvisions_channels_at_width_1_4():

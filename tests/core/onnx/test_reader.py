@@ -113,6 +113,15 @@ REFUSED = {
     ),
     "dilation": (model([node("Conv", "x w", "last", dilations=[2, 2]), *HEAD], CONV), "dilated"),
     "clip to 1": (model([node("Clip", "x", "last", min=0.0, max=1.0), *HEAD], opset=7), "clips to 0 .. 1"),
+    "another hard sigmoid": (model([node("HardSigmoid", "x", "last"), *HEAD]), "only x / 6"),
+    "a product of two images": (
+        model([node("Relu", "x", "r"), node("Mul", "x r", "last"), *HEAD]), "neither x times its sigmoid nor",
+    ),
+    "a product with a constant": (model([node("Mul", "x two", "last"), *HEAD], {"two": F32(2)}), "is a constant where"),
+    "unsqueeze at another axis": (
+        model([node("GlobalAveragePool", "x", "a"), node("Unsqueeze", "a axes", "last"), *HEAD],
+              {"axes": np.array([0], I64)}), "image of one pixel",
+    ),
     "pad before a pool": (
         model([node("Pad", "x p", "q"), node("MaxPool", "q", "last", kernel_shape=[2, 2]), *HEAD],
               {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1], I64)}), "A Pad before MaxPool does not fold",

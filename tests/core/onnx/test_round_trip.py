@@ -10,6 +10,7 @@ from core.models import initial_weights
 from core.models.table import MODELS, build
 from core.onnx import read_onnx, write_onnx
 from core.onnx.runtime import compute_output
+from core.ops.activation import ACTIVATIONS
 from core.ops.builder import Builder
 from core.ops.network import forward
 from tests.helpers.compare import assert_close
@@ -68,6 +69,22 @@ def test_every_odd_window_is_written_as_onnxruntime_reads_it(op, tmp_path):
         (tmp_path / "one.onnx").write_bytes(data)
         back = read_onnx(tmp_path / "one.onnx")
         assert_close(forward(back.graph, back.weights, photos)[back.graph.output], ours, 1e-6)
+
+
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_every_activation_and_a_factor_for_each_channel_come_back_as_nodes_of_ours(op, tmp_path):
+    b = Builder("one", (6, 7, 3), (0.5,) * 3, (0.25,) * 3)
+    x = b.add(op, "bent", b.add("conv2d", "conv", "photo", filters=5))
+    factor = b.add("dense", "factor", b.add("global_avg_pool", "average", x), units=5)
+    graph = b.graph(b.add("global_avg_pool", "pool", b.add("multiply", "scaled", x, factor)))
+    weights = weights_of(graph)
+    data = write_onnx(graph, weights)
+    onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
+    photos = 4 * noise(op, (2, *graph.photo_shape)).astype(np.float32)
+    assert_close(run(data, photos), forward(graph, weights, photos)[graph.output], 1e-5)
+    (tmp_path / "one.onnx").write_bytes(data)
+    back = read_onnx(tmp_path / "one.onnx").graph
+    assert [(n.name, n.op, n.inputs) for n in back.nodes] == [(n.name, n.op, n.inputs) for n in graph.nodes]
 
 
 def test_nodes_come_back_as_they_were_but_for_their_first_weights(tmp_path):

@@ -1,38 +1,36 @@
-"""``min(max(x, 0), 6)``. The gradient passes where the output lies strictly between 0 and 6."""
+"""Product of an image ``(H, W, C)`` and one factor per channel ``(C,)``: the scale of a squeeze and excitation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from core.graph import Attributes, Shape
-from core.ops.attributes import only_input
 from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
 
 
 def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
-    return only_input(inputs)
+    if len(inputs) != 2 or len(inputs[0]) != 3 or inputs[1] != inputs[0][2:]:
+        raise ValueError(f"needs an image (height, width, channels) and a factor (channels,), not {list(inputs)}.")
+    return inputs[0]
 
 
 def _cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    return Cost(2 * volume(output), 8 * volume(output))
+    return Cost(volume(output), 8 * volume(output) + 4 * volume(inputs[1]))
 
 
 def _forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    return Result(np.clip(inputs[0], 0, 6))
+    return Result(inputs[0] * inputs[1][:, None, None])
 
 
 def _backward(
     attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
 ) -> Gradients:
-    passes = (result.output > 0) & (result.output < 6)
-    return Gradients((np.where(passes, gradient, 0).astype(gradient.dtype),))
+    return Gradients((gradient * inputs[1][:, None, None], (gradient * inputs[0]).sum((1, 2))))
 
 
-RELU6: Final = Op(
-    name="relu6",
+MULTIPLY: Final = Op(
+    name="multiply",
     defaults={},
     shape=_shape,
     cost=_cost,

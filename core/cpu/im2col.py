@@ -1,0 +1,125 @@
+"""Convolutions by unfolding: windows copied side by side as rows of a matrix, then one plain product.
+
+The product is the tiles' 1x1 convolution over an image of as many channels as a window has numbers. What it costs is
+the matrix: one of the largest layer's size, for every photo that is computed at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from core.cpu.activation import number_of
+from core.cpu.convolution import Convolution, forward_packs, forward_records
+from core.cpu.cutting import panel_floats
+from core.cpu.geometry import View, window_of
+from core.cpu.gradients import Ledger
+from core.cpu.input_gradient import gradient_panel_floats, input_gradient
+from core.cpu.lowering import MATRIX, Frame, convolution_of, zero_record
+from core.cpu.memory import floats, words
+from core.cpu.records import Address, Record, Space
+from core.cpu.weight_gradient import bias_gradient, weight_gradient
+from core.graph import Shape
+from core.program import Step
+
+# Record. X is the input or its gradient; the matrix lies at MATRIX_AT without gaps.
+X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
+MATRIX_AT, ROWS, COLUMNS, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT = range(7, 16)
+
+
+def run_unfold(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Copy windows into rows of the matrix, zeros where they reach over an edge. Tasks are rows of windows."""
+    w = words(record)
+    channels = w[CHANNELS]
+    place = w[MATRIX_AT] + low * w[COLUMNS] * w[KERNEL_Y] * w[KERNEL_X] * channels * 4
+    for oy in range(low, high):
+        for ox in range(w[COLUMNS]):
+            for i in range(w[KERNEL_Y]):
+                for j in range(w[KERNEL_X]):
+                    y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
+                    out = floats(place, channels)
+                    place += channels * 4
+                    if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
+                        seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL], channels)
+                        for c in range(channels):
+                            out[c] = seen[c]
+                    else:
+                        for c in range(channels):
+                            out[c] = 0
+
+
+def run_fold(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """The way back: add every row of the matrix to the window it stands for. One task."""
+    w = words(record)
+    channels, place = w[CHANNELS], w[MATRIX_AT]
+    for oy in range(w[ROWS]):
+        for ox in range(w[COLUMNS]):
+            for i in range(w[KERNEL_Y]):
+                for j in range(w[KERNEL_X]):
+                    y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
+                    part = floats(place, channels)
+                    place += channels * 4
+                    if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
+                        dx = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL], channels)
+                        for c in range(channels):
+                            dx[c] += part[c]
+
+
+def matrix_bytes(step: Step, source: Shape, target: Shape) -> int:
+    """Size of the matrix of one photo."""
+    (kh, kw), _, _ = window_of(step, source)
+    return 4 * target[0] * target[1] * kh * kw * source[2]
+
+
+def write_forward(frame: Frame, step: Step) -> list[Record]:
+    """Records that unfold the input and multiply."""
+    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+    unfold, matrix, c = _unfold(frame, step, x, y)
+    panel = Address(Space.SHARED, frame.memory(panel_floats(c.width, 1, c.depth, y.width)).ctypes.data)
+    weight = frame.parameter(step, "weight")
+    assert weight is not None
+    frame.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
+    end = number_of(step.activation, step.node)
+    return _named([unfold, *forward_records(c, matrix, y, panel, frame.parameter(step, "bias"), end, step.node)])
+
+
+def write_backward(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+    """Records that unfold the input again for the filters' gradient, and fold the gradient of the matrix."""
+    x, dy, records = frame.x(step.inputs[0]), frame.d(step.output), list[Record]()
+    unfold, matrix, c = _unfold(frame, step, x, dy)
+    if frame.trains(step, "weight"):
+        products = weight_gradient(c, matrix, dy, frame.private(step, "weight"), step.node)
+        records += _named([replace(unfold, direction="backward_weight"), *products])
+    if frame.trains(step, "bias"):
+        records += _named(bias_gradient(dy, frame.constant([1.0]), frame.private(step, "bias"), step.node))
+    target = ledger.targets(step, masks=False)[0]
+    if target is None:
+        return records
+    size = gradient_panel_floats(c, (matrix.height, matrix.width))
+    panel, weight = Address(Space.SHARED, frame.memory(size).ctypes.data), frame.parameter(step, "weight")
+    assert weight is not None
+    products, packs, _ = input_gradient(c, dy, matrix, None, 0, weight, panel, step.node)
+    frame.packs.extend(packs)
+    fold = replace(unfold, kernel=run_fold, tasks=1, direction="backward_input", fields={
+        **unfold.fields, X: target.dx.address, X_ROW: target.dx.row, X_PIXEL: target.dx.pixel,
+    })  # fmt: skip
+    zero = [] if target.accumulate else [zero_record(frame, step.node, target.dx)]
+    return [*records, *target.before, *zero, *_named([*products, fold])]
+
+
+def _unfold(frame: Frame, step: Step, x: View, y: View) -> tuple[Record, View, Convolution]:
+    """The record that fills the matrix, the matrix as an image, and the 1x1 convolution that remains."""
+    c = convolution_of(step, frame.image(step.inputs[0]))
+    (kh, kw), (sh, sw), (top, left, _, _) = c.kernel, c.stride, c.padding
+    depth, at = kh * kw * c.channels, frame.buffers.address(MATRIX)
+    fields: dict[int, int | Address] = {
+        X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width, CHANNELS: x.channels,
+        MATRIX_AT: at, ROWS: y.height, COLUMNS: y.width, KERNEL_Y: kh, KERNEL_X: kw, STRIDE_Y: sh, STRIDE_X: sw,
+        TOP: top, LEFT: left,
+    }  # fmt: skip
+    matrix = View(at, y.height, y.width, depth, y.width * depth * 4, depth * 4)
+    product = Convolution(c.filters, depth, (1, 1), (1, 1), (0, 0, 0, 0), 1)
+    return Record(run_unfold, fields, y.height, step.node, "forward", "im2col"), matrix, product
+
+
+def _named(records: list[Record]) -> list[Record]:
+    return [replace(record, name="im2col") for record in records]
