@@ -81,7 +81,7 @@ def test_every_activation_and_a_factor_for_each_channel_come_back_as_nodes_of_ou
     data = write_onnx(graph, weights)
     onnx.checker.check_model(onnx.load_model_from_string(data), full_check=True)
     photos = 4 * noise(op, (2, *graph.photo_shape)).astype(np.float32)
-    assert_close(run(data, photos), forward(graph, weights, photos)[graph.output], 1e-5)
+    assert_close(compute_output(data, photos), forward(graph, weights, photos)[graph.output], 1e-5)
     (tmp_path / "one.onnx").write_bytes(data)
     back = read_onnx(tmp_path / "one.onnx").graph
     assert [(n.name, n.op, n.inputs) for n in back.nodes] == [(n.name, n.op, n.inputs) for n in graph.nodes]
