@@ -88,9 +88,9 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "theme_system": (tr("As the &system"), None, tr("Light or dark as the system says")),
         "theme_light": (tr("&Light"), None, tr("Always light")),
         "theme_dark": (tr("D&ark"), None, tr("Always dark")),
-        "language_system": (tr("Language of the system"), None, tr("Takes effect at the next start")),
-        "language_en": ("English", None, tr("Takes effect at the next start")),
-        "language_vi": ("Tiếng Việt", None, tr("Takes effect at the next start")),
+        "language_system": (tr("Language of the system"), None, tr("The language of all texts")),
+        "language_en": ("English", None, tr("The language of all texts")),
+        "language_vi": ("Tiếng Việt", None, tr("The language of all texts")),
         "open_log": (tr("Open the &log"), None, tr("What the program wrote down")),
         "about": (tr("&About LeafClinic"), "F1", tr("Version, privacy, licence")),
     }

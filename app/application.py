@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
 
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication, QIcon
 from PySide6.QtWidgets import QApplication, QMessageBox
 
@@ -23,6 +24,7 @@ from app.run_commands import RunCommands
 from app.settings import Settings
 from app.theme import Theme
 from app.training.session import TrainingSession
+from app.viewmodels import ladder, result
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.examination import Examination
@@ -107,6 +109,11 @@ class Program:
         self.memory = MemoryEstimate(application)
         self.exports, self.prints = Writing(application), Writing(application)
         self.first = FirstInstance(application)
+        self._make_window()
+        self._go_back()
+
+    def _make_window(self) -> None:
+        """The window with its commands and places, in the language spoken now."""
         self.window = MainWindow(self.theme)
         self.photo_commands = PhotoCommands(
             self.window, self.settings, self.theme, self.diagnosis, self.document, self.exports
@@ -122,7 +129,29 @@ class Program:
             self.training, self.diagnosis, self.ladder, self.memory, self.exports, self.prints, self.photo_commands,
             self.run_commands,
         )))  # fmt: skip
-        self._go_back()
+        window = self.window
+        self.commands.language_chosen.connect(lambda name: QTimer.singleShot(0, window, lambda: self.speak(name)))
+
+    def speak(self, language: str) -> None:
+        """Another language: a new window around what is open, listed and running takes the place of the old one."""
+        old, train = self.window, self.window.made("train")
+        shown = old.stack.currentWidget()
+        place = shown.objectName().removeprefix("place_") if shown else PLACES[0]
+        translation.remove(self.application)
+        self.language = translation.install(self.application, language)
+        self.diagnosis.rows.set_columns(result.columns())
+        self.diagnosis.shown.set_filter("")
+        self.ladder.rows.set_columns(ladder.columns())
+        self.commands.close()
+        old.status.stop()
+        self._make_window()
+        self.window.restoreGeometry(old.saveGeometry())
+        if train is not None:
+            self.window.place("train").setup.form.take_over(train.setup.form.values())
+        self.window.go(place)
+        self.window.show()
+        old.hide()
+        old.deleteLater()
 
     def _go_back(self) -> None:
         """To where the window stood and the place that it showed when it was left."""

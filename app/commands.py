@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final, final
 
-from PySide6.QtCore import QObject, Qt, QUrl
+from PySide6.QtCore import QObject, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 
@@ -32,7 +32,9 @@ right instead of 96 %."""
 
 @final
 class Commands(QObject):
-    """Connected to the actions once; every method is one thing a person can do."""
+    """Connected to the actions once; every method is one thing a person can do. Signal: `language_chosen(name)`."""
+
+    language_chosen = Signal(str)
 
     def __init__(
         self, window: MainWindow, settings: Settings, theme: Theme, document: Document, session: TrainingSession,
@@ -88,8 +90,8 @@ class Commands(QObject):
             action.triggered.connect(lambda _=False, act=act: act())
         document.undo.canUndoChanged.connect(actions.undo.setEnabled)
         document.undo.canRedoChanged.connect(actions.redo.setEnabled)
-        for action in (actions.undo, actions.redo):
-            action.setEnabled(False)
+        actions.undo.setEnabled(document.undo.canUndo())
+        actions.redo.setEnabled(document.undo.canRedo())
         for kind, names in (("theme", ("system", "light", "dark")), ("language", ("system", "en", "vi"))):
             for name in names:
                 action = getattr(actions, f"{kind}_{name}")
@@ -100,6 +102,8 @@ class Commands(QObject):
         self._settings.set(kind, name)
         if kind == "theme":
             self._theme.set(name)
+        else:
+            self.language_chosen.emit(name)
 
     def _on_opened(self) -> None:
         """Photos without classes were perhaps brought for an answer, not to learn from."""

@@ -18,6 +18,7 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, list_models
 from app.viewmodels.writing import Writing
+from app.widgets.slot import Slot
 from core.data.endings import ENDINGS
 from core.storage import unused
 
@@ -49,7 +50,7 @@ class PhotoCommands(QObject):
             action.triggered.connect(lambda _=False, act=act: act())
         for action in (actions.export_csv, actions.export_html, actions.export_pdf):
             action.setEnabled(False)
-        diagnosis.model_ready.connect(lambda path: settings.set("model", path))
+        diagnosis.model_ready.connect(Slot(self, lambda path: settings.set("model", path)).call)
 
     def diagnose(self, found: list[str]) -> None:
         """Diagnose files and folders; without a model the place says how to get one."""

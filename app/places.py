@@ -75,6 +75,7 @@ def _dataset(parts: Parts) -> QWidget:
 
 def _train(parts: Parts) -> QWidget:
     from app.panels.train.panel import TrainPanel
+    from app.widgets.slot import Slot
     from app.widgets.written import follow_writing
 
     panel = TrainPanel(
@@ -101,8 +102,8 @@ def _train(parts: Parts) -> QWidget:
         estimate()
 
     panel.setup.edited.connect(estimate)
-    parts.training.session.state_changed.connect(estimate)
-    parts.document.opened.connect(opened)
+    parts.training.session.state_changed.connect(Slot(panel, lambda _: estimate()).call)
+    parts.document.opened.connect(Slot(panel, opened).call)
     opened()
     return panel
 

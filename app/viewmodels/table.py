@@ -41,6 +41,11 @@ class RowsModel(QAbstractTableModel):
         self.rows = list(rows)
         self.endResetModel()
 
+    def set_columns(self, columns: Sequence[Column]) -> None:
+        """The same columns in another language."""
+        self.columns = tuple(columns)
+        self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.columns) - 1)
+
     def append(self, rows: Sequence[Any]) -> None:
         if rows:
             self.beginInsertRows(NOWHERE, len(self.rows), len(self.rows) + len(rows) - 1)

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 
 from app import resources
 from app.theme import Theme
+from app.widgets.slot import Slot
 
 GAP = 12
 MARGIN = 20
@@ -88,7 +89,7 @@ def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool =
             button.setIcon(resources.icon(name, shade if action.isEnabled() else colours.muted, gap=0.25))
 
     action.changed.connect(refresh)
-    theme.changed.connect(refresh)
+    theme.changed.connect(Slot(button, refresh).call)
     button.clicked.connect(action.trigger)
     refresh()
     return button

@@ -143,6 +143,12 @@ class RunForm(QWidget):
                 self.fields[name].set_value(value)
         self.changed.emit()
 
+    def take_over(self, values: Mapping[str, Any]) -> None:
+        """What another form held, as it stood there."""
+        for name, value in values.items():
+            self.fields[name].set_value(value)
+        self.changed.emit()
+
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:
         """Mark the fields; gives back the problems that belong to no visible field."""
         texts: dict[str, str] = {}

@@ -11,6 +11,7 @@ from PySide6.QtGui import QDesktopServices
 from app.translation import sentence, tr
 from app.viewmodels.writing import Writing
 from app.widgets.notice import Notice
+from app.widgets.slot import Slot
 
 READABLE: Final = frozenset({".csv", ".html", ".pdf"})
 
@@ -35,7 +36,7 @@ def follow_writing(notice: Notice, writing: Writing) -> None:
     def written(answer: dict[str, Any]) -> None:
         tell_written(notice, str(answer["written"]), *answer["said"])
 
-    writing.busy.connect(lambda busy: going() if busy else None)
-    writing.progress.connect(going)
-    writing.written.connect(written)
+    writing.busy.connect(Slot(notice, lambda busy: going() if busy else None).call)
+    writing.progress.connect(Slot(notice, going).call)
+    writing.written.connect(Slot(notice, written).call)
     writing.failed.connect(notice.alarm)

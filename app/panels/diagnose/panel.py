@@ -34,6 +34,7 @@ from app.widgets.fields import SearchField
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
 from app.widgets.photo_view import PhotoDialog
+from app.widgets.slot import Slot
 from app.widgets.table_view import sorted_view
 from app.widgets.written import follow_writing
 from core.diagnosis.model_identity import unnamed
@@ -146,7 +147,8 @@ class DiagnosePanel(QWidget):
         for counted in (model.shown.narrowed, model.shown.modelReset):
             counted.connect(self._on_counted)
         for shown_anew in (model.shown.rowsInserted, model.shown.narrowed, model.shown.layoutChanged):
-            shown_anew.connect(lambda *_: self._show_newest())  # after the table has put its own place right
+            # after the table has put its own place right
+            shown_anew.connect(Slot(self, lambda *_: self._show_newest()).call)
         self.search.textChanged.connect(model.shown.set_filter)
         self.table.selectionModel().currentChanged.connect(lambda *_: self._settle.start())
         self._actions.export_csv.triggered.connect(self._on_export_csv)

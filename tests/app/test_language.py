@@ -1,0 +1,67 @@
+"""Language and colours change while the program runs; what is open, listed and running stays."""
+
+import pytest
+from PySide6.QtWidgets import QLabel, QPushButton
+
+from app.main_window import PLACES
+from app.training.session import State
+from app.viewmodels.result import Result, read_result
+from core.training.events import Progress
+from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+
+
+def texts(widget):
+    return {w.text() for kind in (QLabel, QPushButton) for w in widget.findChildren(kind)}
+
+
+def test_the_language_changes_at_once_and_nothing_is_lost(start, qtbot, tmp_path):
+    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
+    qtbot.waitUntil(lambda: program.document.table is not None)
+    program.document.exclude([0], True)
+    program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
+    program.diagnosis.rows.append([read_result(Result(0, "/photos/a.jpg"), answer(0.9))])
+    for place in PLACES:
+        program.window.go(place)
+    program.window.go("train").setup.form.fields["epochs"].set_value(7)
+    old = program.window
+    old.resize(780, 700)
+    with qtbot.waitSignal(old.destroyed):
+        old.actions_.language_vi.trigger()
+    window = program.window
+    assert window is not old
+    assert window.isVisible()
+    assert (window.width(), window.height()) == (780, 700)
+    assert window.stack.currentWidget().objectName() == "place_train"
+    assert window.place("train").setup.form.values()["epochs"] == 7
+    assert window.actions_.undo.isEnabled()
+    assert window.actions_.language_vi.isChecked()
+    assert "Huấn luyện" in texts(window)
+    for place in PLACES:
+        panel = window.go(place)
+        assert not {"Dataset", "Train", "Diagnose", "Kernels", "Start training"} & texts(panel)
+    assert len(window.place("dataset").photos.rows) == 6
+    table = window.place("diagnose").table
+    assert table.model().rowCount() == 1
+    assert table.model().headerData(1, table.horizontalHeader().orientation()) == "Chẩn đoán"
+    program.theme.set("dark")  # reaches no widget of the window before
+    with qtbot.waitSignal(window.destroyed):
+        window.actions_.language_en.trigger()
+    assert "Start training" in texts(program.window.go("train"))
+
+
+def test_a_run_goes_on_through_a_change_of_language(start, qtbot):
+    program = start()
+    session = program.training.session
+    program.window.go("train")
+    session._set(State.RUNNING)
+    old = program.window
+    with qtbot.waitSignal(old.destroyed):
+        old.actions_.language_vi.trigger()
+    panel = program.window.place("train")
+    assert panel.pause.isEnabled()
+    session.events.emit([Progress("cache", 1, 2)])
+    qtbot.waitUntil(lambda: "1 / 2" in panel.stage.text())
+    session._set(State.IDLE)
