@@ -16,7 +16,8 @@ from app.mask import DISEASED, GROUND, Mask
 from app.translation import sentence, tr
 from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
 from core.cores import usable_cores
-from core.data.photo import PhotoError, read_photo
+from core.data.photo import PhotoError
+from core.data.photo_reader import read_photo
 from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
 from core.diagnosis.model_identity import ModelIdentity, as_fields
 from core.diagnosis.severity import grade

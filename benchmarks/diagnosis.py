@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.examination import examination_times
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
-from core.data.photo import read_photo
+from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import observe
 from core.diagnosis.coverage import coverage_curve

@@ -21,7 +21,7 @@ from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import Dataset
 from core.data.loader import Loader
 from core.data.near_copies import find_pairs, take_prints
-from core.data.photo import read_photo
+from core.data.photo import decode, read_bytes
 from core.data.source import open_photos
 from core.data.synthetic import write_demo
 
@@ -62,7 +62,7 @@ def peer_speed(dataset: Dataset) -> dict[str, float]:
             return len(dataset)
 
         def __getitem__(self, row: int) -> tuple[Any, int]:
-            return read_photo(dataset.path(row), SIDE), int(dataset.labels[row])
+            return decode(read_bytes(dataset.path(row)), SIDE), int(dataset.labels[row])
 
     batches = DataLoader(Photos(), BATCH, shuffle=True, num_workers=os.cpu_count() or 1, persistent_workers=True)
     for _ in batches:  # the first epoch starts the workers

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pack_photos import chosen_rows
-from core.data.photo import read_photo
+from core.data.photo_reader import read_photo
 from core.diagnosis.completion import CALIBRATION, Labelled, complete_model
 from core.diagnosis.crop import crop_of
 from core.diagnosis.model_card import DATA

@@ -21,6 +21,7 @@ from core.command_line import (
     tell_json,
 )
 from core.data.endings import NAMED
+from core.data.photo_reader import prepare
 from core.diagnosis import page
 from core.diagnosis.batch_report import Entry, picture_side, render_batch
 from core.diagnosis.examination import Examination, Examiner
@@ -52,6 +53,7 @@ def diagnose(argv: Sequence[str]) -> int:
         found.append(Problem("csv", "does not go with --json: choose one of them."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
+    prepare()
     model, identity = read_model(Path(arguments.model_file)), read_identity(Path(arguments.model_file))
     if arguments.coverage:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))

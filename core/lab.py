@@ -21,10 +21,10 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from core.command_line import check_folder, run_command
 from core.data.idx import CLASSES, SIDE, read_digits
+from core.data.photo import PhotoError
+from core.data.photo_reader import read_photo
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import studies, yardstick
@@ -241,15 +241,10 @@ def run_mnist(arguments: argparse.Namespace) -> None:
 
 
 def _read_photo(path: Path) -> Any:
-    import cv2
-
     try:
-        photo = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
-    except (OSError, cv2.error) as error:
-        raise DataError(f"{path} cannot be read ({error}).") from error
-    if photo is None:
-        raise DataError(f"{path} is not a photo that can be read.")
-    return cv2.cvtColor(photo, cv2.COLOR_BGR2RGB)
+        return read_photo(str(path))
+    except PhotoError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 def _device(asked: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import queue
 import time
 from collections import deque
@@ -18,8 +17,7 @@ import numpy as np
 from app.mask import encode_mask
 from app.processes.protocol import Channel, serve
 from core.cores import usable_cores
-from core.data.header import read_header
-from core.data.photo import PhotoError, decode, decode_square, read_bytes
+from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
@@ -42,6 +40,7 @@ def main() -> int:
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: model (a path), device. Then requests {"id": n, "path": file, "crop": bool} until it has gone."""
     cv2.setNumThreads(1)  # photos run side by side; threads within one would only get into each other's way
+    prepare()
     model = read_model(Path(asked["model"]))
     device = choose_device(str(asked.get("device", "auto")))
     if device == "cpu":
@@ -88,22 +87,15 @@ def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> 
     examiner = examiners.get()
     begin = time.perf_counter()  # not before: waiting for another photo is no work on this one
     try:
-        data = read_bytes(request["path"])
-        answer |= _describe(examiner.examine(decode_small(data), crop=bool(request.get("crop", True))))
-        answer["hash"] = hashlib.sha256(data.data).hexdigest()
-    except PhotoError as error:
-        answer["error"] = str(error)
+        photo = read_file(request["path"], LARGE, least=2 * LARGE)
+        if photo.pixels is None:
+            answer["error"] = photo.reason
+        else:
+            answer |= _describe(examiner.examine(photo.pixels, crop=bool(request.get("crop", True))))
+            answer["hash"] = photo.content.hex()
     finally:
         examiners.put(examiner)
     return {**answer, "milliseconds": 1000 * (time.perf_counter() - begin)}
-
-
-def decode_small(data: Array) -> Array:
-    """The pixels of a photo file's bytes, uint8 RGB, no larger than the examination needs. Raises PhotoError."""
-    header = read_header(data)
-    if header is not None and min(header.width, header.height) >= 2 * LARGE:
-        return decode_square(data, LARGE)
-    return decode(data)
 
 
 def _describe(found: Examination) -> dict[str, Any]:

@@ -20,6 +20,7 @@ ENTRIES: Final = {
     "kernels": "app.processes.kernels",
     "memory": "app.processes.memory",
     "demo": "app.processes.demo",
+    "photos": "core.data.photo_process",
     "leaves": "core.diagnosis.leaf_process",
     "writing": "app.processes.writing",
     "compile": "core.cpu.warm",

@@ -92,7 +92,8 @@ class _Decoder(QRunnable):
 
 def decode(path: str, side: int) -> QImage:
     """The centred square of a photo as the network sees it; a null image where the file is no photo."""
-    from core.data.photo import PhotoError, read_photo
+    from core.data.photo import PhotoError
+    from core.data.photo_reader import read_photo
 
     try:
         rgb = read_photo(path, side)

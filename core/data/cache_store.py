@@ -12,8 +12,9 @@ import numpy as np
 
 from core.data.cache_index import NO_PHOTO, CacheIndex, file_key, read_index, write_index
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
-from core.data.decoding import Decoded, decode_all
+from core.data.decoding import decode_all
 from core.data.photo import long_path
+from core.data.photo_reader import ReadPhoto
 from core.data.texts import readable
 from core.errors import StorageError
 from core.ops.contract import Array
@@ -91,8 +92,8 @@ class CacheStore:
         total, done = len(self.keys), len(self.keys) - len(missing)
         saved, pause = time.monotonic(), SAVE_SECONDS
         for chunk in decode_all(dataset, missing, self.side, self.index.slots, threads):
-            for item in chunk:
-                self._append(file, item)
+            for row, item in chunk:
+                self._append(file, row, item)
             done += len(chunk)
             if progress is not None:
                 progress(done, total)
@@ -103,12 +104,12 @@ class CacheStore:
                 saved = time.monotonic()
                 pause = max(SAVE_SECONDS, 20 * (saved - begun))
 
-    def _append(self, file: BinaryIO, item: Decoded) -> None:
+    def _append(self, file: BinaryIO, row: int, item: ReadPhoto) -> None:
         index = self.index
         if item.reason and not item.lasting:
-            self.passing[item.row] = item.reason
+            self.passing[row] = item.reason
             return
-        key = self.keys[item.row]
+        key = self.keys[row]
         assert key is not None
         if item.content not in index.slots:
             if item.reason:

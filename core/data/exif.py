@@ -5,9 +5,10 @@ from __future__ import annotations
 import calendar
 import struct
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from core.ops.contract import Array
+if TYPE_CHECKING:
+    from core.ops.contract import Array
 
 _HEAD: Final = 1 << 17
 """Bytes searched for the camera's notes; they come first in the file and are 64 kB at most."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from core.ops.contract import Array
+if TYPE_CHECKING:
+    from core.ops.contract import Array
 
 _JPEG_SIZE: Final = frozenset((*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)))
 """JPEG markers that carry the size (start of frame)."""
@@ -83,7 +84,7 @@ def _png(view: memoryview) -> Header | None:
         name = bytes(view[at + 4 : at + 8])
         alpha |= name == b"tRNS"
         if name == b"IEND":
-            return Header("PNG", width, height, alpha)
+            return Header("PNG", width, height, alpha, cut=length > 0)  # libpng would make room for any length
         at += 12 + length
     return Header("PNG", width, height, alpha, cut=True)
 

@@ -1,5 +1,8 @@
 """One photo file to RGB: rotated as the camera says, cut to its centred square, or refused with a reason.
 
+Nothing here is safe to call on a file from a stranger: that is what `core.data.photo_reader` is for, which runs this
+module in a process with little memory and time.
+
 The rule of the square: what the network sees is always the largest centred square of the photo, in
 training as in diagnosis. So a photo's shape (leaves square, backgrounds 4:3) cannot give its class away,
 and nothing is squashed.
@@ -10,38 +13,43 @@ from __future__ import annotations
 import os
 import stat
 from hashlib import sha256
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import cv2
 import numpy as np
 
 from core.data.endings import UNREADABLE
 from core.data.header import Header, read_header
-from core.ops.contract import Array
+
+if TYPE_CHECKING:
+    from core.ops.contract import Array
 
 MOST_PIXELS: Final = 250_000_000
 """Larger photos are refused by their header. Phones of 200 megapixels exist; their JPEGs are scaled while decoding."""
 MOST_DECODED: Final = 100_000_000
-"""Pixels that may have to be held at once: 600 MB with the copy of another colour order, in every thread."""
+"""Pixels that may have to be held at once: 300 MB in colour, beside the file."""
+STRIP: Final = 1 << 18
+"""Pixels that white paper is put behind at a time: floating-point copies of a whole photo would take four times its
+memory."""
+DAMAGED: Final = "The file is damaged and cannot be decoded."
+TOO_MUCH_MEMORY: Final = "Decoding the photo takes too much memory. Save it as JPEG, or make it smaller."
 
-# OpenCV would write complaints of its own to the terminal; ours are sentences
 _REDUCED: Final = (
     (8, cv2.IMREAD_REDUCED_COLOR_8),
     (4, cv2.IMREAD_REDUCED_COLOR_4),
     (2, cv2.IMREAD_REDUCED_COLOR_2),
 )
 
+_TO_RGB: Final = {1: cv2.COLOR_GRAY2RGB, 3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGB}
+"""By the number of channels."""
+
+# OpenCV would write complaints of its own to the terminal; ours are sentences
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 @final
 class PhotoError(Exception):
     """Why a file is not used as a photo, as a short sentence."""
-
-
-def read_photo(path: str, side: int) -> Array:
-    """The centred square of a photo file, uint8 RGB ``(side, side, 3)``. Raises PhotoError."""
-    return decode_square(read_bytes(path), side)
 
 
 def read_bytes(path: str) -> Array:
@@ -70,27 +78,39 @@ def content_key(data: Array) -> bytes:
     return sha256(data.data).digest()
 
 
-def decode_square(data: Array, side: int) -> Array:
-    """The centred square of an encoded photo, uint8 RGB ``(side, side, 3)``. Raises PhotoError."""
+def decode(data: Array, side: int = 0) -> Array:
+    """The centred square of an encoded photo, uint8 RGB ``(side, side, 3)``; the whole photo where `side` is 0.
+
+    Raises PhotoError.
+    """
     return decode_checked(data, check(data), side)
 
 
 def decode_checked(data: Array, header: Header, side: int) -> Array:
-    """`decode_square` where `check` was asked already."""
-    return square(_decode(data, header, side), side)
+    """`decode` where `check` was asked already."""
+    flags: int = cv2.IMREAD_UNCHANGED if header.alpha else cv2.IMREAD_COLOR
+    factor = 1
+    if header.kind == "JPEG" and side:
+        factor, flags = _reduced(min(header.width, header.height), side)
+    if header.width * header.height > MOST_DECODED * factor * factor:
+        raise _too_large(header, MOST_DECODED)
+    try:
+        photo = cv2.imdecode(data, flags)  # first frame, colours from grey and CMYK, EXIF rotation applied
+        if photo is None or photo.size == 0:
+            raise PhotoError(DAMAGED)
+        return _to_rgb(photo, side)
+    except MemoryError:
+        raise PhotoError(TOO_MUCH_MEMORY) from None
+    except cv2.error as error:
+        raise PhotoError(TOO_MUCH_MEMORY if error.code == cv2.Error.StsNoMem else DAMAGED) from None
 
 
-def decode(data: Array) -> Array:
-    """A whole encoded photo, uint8 RGB ``(height, width, 3)``. Raises PhotoError."""
-    return _decode(data, check(data), 0)
-
-
-def square(rgb: Array, side: int) -> Array:
-    """The largest centred square of a photo, scaled to ``(side, side, 3)``; area averaging when it shrinks."""
-    height, width = rgb.shape[:2]
+def square(photo: Array, side: int) -> Array:
+    """The largest centred square of a photo, scaled to ``(side, side, ...)``; area averaging when it shrinks."""
+    height, width = photo.shape[:2]
     short = min(height, width)
     y, x = (height - short) // 2, (width - short) // 2
-    part = rgb[y : y + short, x : x + short]
+    part = photo[y : y + short, x : x + short]
     if short == side:
         return np.ascontiguousarray(part)
     how = cv2.INTER_AREA if short > side else cv2.INTER_LINEAR
@@ -119,25 +139,18 @@ def check(data: Array) -> Header:
     return header
 
 
-def _decode(data: Array, header: Header, side: int) -> Array:
-    """Decode with OpenCV: first frame, 8 bits, colours from grey and CMYK, EXIF rotation applied."""
-    flags: int = cv2.IMREAD_UNCHANGED if header.alpha else cv2.IMREAD_COLOR
-    factor = 1
-    if header.kind == "JPEG" and side:
-        factor, flags = _reduced(min(header.width, header.height), side)
-    if header.width * header.height > MOST_DECODED * factor * factor:
-        raise _too_large(header, MOST_DECODED)
-    try:
-        photo = cv2.imdecode(data, flags)
-    except cv2.error:
-        photo = None
-    if photo is None or photo.size == 0:
-        raise PhotoError("The file is damaged and cannot be decoded.")
-    if photo.ndim == 3 and photo.shape[2] == 4:
-        photo = _over_white(photo)
+def _to_rgb(photo: Array, side: int) -> Array:
+    """What OpenCV decoded (grey, BGR or BGRA; 8 or 16 bits) as RGB. Colours are put in order last, when there are few
+    pixels left."""
+    channels = 1 if photo.ndim == 2 else photo.shape[2]
+    if photo.dtype not in (np.uint8, np.uint16) or channels not in _TO_RGB:
+        raise PhotoError(f"Photos with {channels} values of type {photo.dtype} for each pixel are not read; save the "
+                         "photo as JPEG or PNG.")  # fmt: skip
+    if channels == 4:
+        _put_on_white(photo)
     if photo.dtype == np.uint16:
         photo = (photo >> 8).astype(np.uint8)
-    return np.asarray(cv2.cvtColor(photo, cv2.COLOR_GRAY2RGB if photo.ndim == 2 else cv2.COLOR_BGR2RGB), np.uint8)
+    return np.asarray(cv2.cvtColor(square(photo, side) if side else photo, _TO_RGB[channels]), np.uint8)
 
 
 def _too_large(header: Header, most: int) -> PhotoError:
@@ -153,8 +166,13 @@ def _reduced(short: int, side: int) -> tuple[int, int]:
     return 1, int(cv2.IMREAD_COLOR)
 
 
-def _over_white(photo: Array) -> Array:
-    """Colour under transparent pixels is arbitrary: white paper is put behind them."""
+def _put_on_white(photo: Array) -> None:
+    """Colour under transparent pixels is arbitrary: white paper is put behind them, in place."""
     top = 65535 if photo.dtype == np.uint16 else 255
-    alpha = photo[..., 3:].astype(np.float32) / top
-    return np.asarray(photo[..., :3] * alpha + top * (1 - alpha) + 0.5).astype(photo.dtype)
+    if photo[..., 3].min() == top:
+        return
+    rows = max(1, STRIP // photo.shape[1])
+    for first in range(0, len(photo), rows):
+        part = photo[first : first + rows]
+        alpha = part[..., 3:].astype(np.float32) / top
+        part[..., :3] = (part[..., :3] * alpha + top * (1 - alpha) + 0.5).astype(photo.dtype)

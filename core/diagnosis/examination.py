@@ -9,7 +9,8 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.photo import PhotoError, decode, read_bytes, square
+from core.data.photo import PhotoError, square
+from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.class_map import OFF_LEAF_WARNING, class_map, enlarge, share_off_leaf
 from core.diagnosis.familiarity import FeatureStatistics, familiarity
@@ -25,6 +26,8 @@ from core.ops.contract import Array
 CROP_BELOW: Final = 0.55
 """The photo is cut to the leaf where the leaf's square has at most this part of the photo's side: training photos
 show leaves larger than that."""
+LARGE: Final = 2048
+"""Photos of twice this shorter side or more are scaled to it while they are decoded."""
 
 
 @final
@@ -113,7 +116,7 @@ class Examiner:
         """The same for one file, with all that was found; None where it cannot be read."""
         begin = time.perf_counter()
         try:
-            found = self.examine(decode(read_bytes(path)), crop=crop, coverage=coverage)
+            found = self.examine(read_photo(path, LARGE, least=2 * LARGE), crop=crop, coverage=coverage)
         except PhotoError as error:
             return Diagnosis(path, error=str(error)), None
         severity = found.severity

@@ -10,7 +10,6 @@ import os
 import queue
 import signal
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -19,13 +18,14 @@ from typing import BinaryIO, Final, final
 import cv2
 import numpy as np
 
-from core.child_process import child_environment, module_command
 from core.diagnosis.leaf_mask import segment_leaf
 from core.errors import LeafClinicError
 from core.ops.contract import Array
+from core.pipe_process import close_child, start_child
 
 NAME: Final = "leaves"
 """Of this process, where the program is a folder without Python (`app.processes.entry`)."""
+MODULE: Final = "core.diagnosis.leaf_process"
 _SIZE: Final = struct.Struct("<II")
 """Height and width, before the photo's bytes."""
 MOST: Final = 16
@@ -46,15 +46,7 @@ class LeafProcess:
     """The end that asks. One question at a time; close it to end the process."""
 
     def __init__(self) -> None:
-        try:
-            self._process = subprocess.Popen(
-                _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                env=child_environment(OPENBLAS_NUM_THREADS="1"),
-                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-            )  # fmt: skip
-        except OSError as error:
-            raise LeafClinicError(f"No process to find leaves in could be started ({error}). Close other programs and "
-                                  "start again.") from error
+        self._process = start_child(NAME, MODULE)
 
     @property
     def pid(self) -> int:
@@ -80,15 +72,7 @@ class LeafProcess:
         return np.frombuffer(data, np.uint8).reshape(wanted)
 
     def close(self) -> None:
-        """End the process at once: it has nothing to save."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except OSError:
-                continue  # a question that the process never read
+        close_child(self._process)
 
 
 def choose_processes(photos: int, cores: int) -> int:
@@ -141,13 +125,6 @@ def _read(questions: BinaryIO) -> Array | None:
     height, width = _SIZE.unpack(head)
     data = questions.read(height * width * 3)
     return np.frombuffer(data, np.uint8).reshape(height, width, 3) if len(data) == height * width * 3 else None
-
-
-def _command() -> list[str]:
-    """In a frozen program the program itself is the interpreter."""
-    if getattr(sys, "frozen", False):
-        return [sys.executable, "--process", NAME]
-    return module_command("core.diagnosis.leaf_process")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from typing import Final, final
 import numpy as np
 
 from core.data.augment import evaluation_rows
-from core.data.photo import PhotoError, read_photo
+from core.data.photo import PhotoError
+from core.data.photo_reader import read_photo
 from core.device import PhotoBatch, Plan
 from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.familiarity import FeatureStatistics, familiarity

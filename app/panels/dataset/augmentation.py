@@ -97,7 +97,8 @@ def draw(path: str, strength: str, epoch: int) -> list[Any]:
     import numpy as np
 
     from core.data.augment import draw_rows
-    from core.data.photo import PhotoError, read_photo
+    from core.data.photo import PhotoError
+    from core.data.photo_reader import read_photo
     from core.ops.photo import transform
 
     try:

@@ -17,7 +17,7 @@ from core.data import cache_store, decoding
 from core.data.cache import open_cache
 from core.data.dataset import Cancelled, left_out
 from core.data.folder import open_folder
-from core.data.photo import read_photo
+from core.data.photo_reader import PhotoReader, read_photo
 from core.data.source import open_dataset
 from core.errors import DataError, StorageError
 from tests.helpers.photo_files import corners, encode, jpeg, leaf_folder, png_header_only
@@ -35,6 +35,19 @@ def fill(photos, store, **more):
     return dataset, open_cache(dataset, SIDE, folder=str(store), **more)
 
 
+def count_decoded(monkeypatch):
+    """A list that grows by the content of each photo that is decoded from now on."""
+    decoded, read = [], PhotoReader.read
+
+    def count(reader, paths, *rest, **more):
+        found = read(reader, paths, *rest, **more)
+        decoded.extend(photo.content for photo in found if photo.pixels is not None)
+        return found
+
+    monkeypatch.setattr(PhotoReader, "read", count)
+    return decoded
+
+
 def assert_sound(dataset, cache):
     """Every photo lies in the cache just as it is decoded afresh."""
     assert len(cache.kept) == len(dataset)
@@ -48,7 +61,7 @@ def test_photos_are_decoded_once(photos, tmp_path, monkeypatch):
     assert first.photos.dtype == np.uint8
     assert first.side == SIDE
     assert not first.photos.flags.writeable
-    monkeypatch.setattr(decoding, "decode_checked", lambda *a: pytest.fail("decoded again"))
+    monkeypatch.setattr(cache_store, "decode_all", lambda *a: pytest.fail("decoded again"))
     assert_sound(*fill(photos, tmp_path / "store"))
 
 
@@ -63,9 +76,7 @@ def test_only_new_and_changed_photos_are_decoded(photos, tmp_path, monkeypatch):
     fill(photos, tmp_path / "store")
     (photos / "rust" / "new.png").write_bytes(encode(corners(), ".png"))
     (photos / "rust" / "000.png").write_bytes(encode(corners()[::-1], ".png"))
-    decoded = []
-    decode = decoding.decode_checked
-    monkeypatch.setattr(decoding, "decode_checked", lambda *a: decoded.append(1) or decode(*a))
+    decoded = count_decoded(monkeypatch)
     dataset, cache = fill(photos, tmp_path / "store")
     assert len(decoded) == 2
     assert_sound(dataset, cache)
@@ -75,8 +86,10 @@ def test_a_renamed_or_touched_photo_is_known_by_its_content(photos, tmp_path, mo
     fill(photos, tmp_path / "store")
     (photos / "rust" / "000.png").rename(photos / "rust" / "other.png")
     os.utime(photos / "rust" / "001.png", (1, 1))
-    monkeypatch.setattr(decoding, "decode_checked", lambda *a: pytest.fail("decoded again"))
-    assert_sound(*fill(photos, tmp_path / "store"))
+    decoded = count_decoded(monkeypatch)
+    dataset, cache = fill(photos, tmp_path / "store")
+    assert decoded == []
+    assert_sound(dataset, cache)
 
 
 def test_equal_files_share_one_place(photos, tmp_path):
@@ -113,12 +126,18 @@ def test_broken_photos_are_skipped_with_their_reasons(photos, tmp_path):
 
 
 def test_a_reason_that_may_pass_is_not_remembered(photos, tmp_path, monkeypatch):
-    def refuse(path):
-        raise decoding.PhotoError("There is no right to read the file.")
+    """The files go away after they were found, and come back."""
+
+    read = PhotoReader.read
+
+    def read_late(*asked, **more):
+        photos.rename(tmp_path / "away")
+        return read(*asked, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(decoding, "read_bytes", refuse)
+        patch.setattr(PhotoReader, "read", read_late)
         assert len(fill(photos, tmp_path / "store")[1].skipped) == 12
+    (tmp_path / "away").rename(photos)
     assert_sound(*fill(photos, tmp_path / "store"))
 
 
@@ -159,10 +178,10 @@ def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(photos, tm
 def test_a_disk_that_fills_up_on_the_way_gives_a_sentence_and_a_sound_cache(photos, tmp_path, monkeypatch):
     append = cache_store.CacheStore._append
 
-    def full(store, file, item):
+    def full(store, file, row, item):
         if store.index.used == 5:
             raise OSError(28, "No space left on device")
-        append(store, file, item)
+        append(store, file, row, item)
 
     with monkeypatch.context() as patch:
         patch.setattr(cache_store.CacheStore, "_append", full)

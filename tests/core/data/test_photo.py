@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from core.data import photo
-from core.data.photo import PhotoError, decode, decode_square, read_photo, square
+from core.data.photo import PhotoError, decode, square
+from core.data.photo_reader import read_photo
 from tests.helpers.photo_files import (
     BLUE,
     GREEN,
@@ -69,7 +70,7 @@ def test_every_format_gives_rgb_in_the_right_order(ending):
 @pytest.mark.parametrize("side", [0, 16])
 def test_a_photo_stands_as_the_camera_was_held(orientation, wanted, side):
     data = array(jpeg_with_orientation(corners(160, 240), orientation))
-    rgb = decode_square(data, side) if side else decode(data)
+    rgb = decode(data, side)
     if not side:
         assert rgb.shape[:2] == ((160, 240) if orientation < 5 else (240, 160))
     assert_corners(rgb, wanted, tolerance=30)
@@ -128,14 +129,14 @@ def test_of_an_animation_the_first_frame_is_taken(ending):
 def test_a_photo_of_300_megapixels_is_refused_before_it_is_decoded(make, monkeypatch):
     monkeypatch.setattr(photo.cv2, "imdecode", lambda *a: pytest.fail("it was decoded"))
     with pytest.raises(PhotoError, match="300 megapixels"):
-        decode_square(array(make(20_000, 15_000)), 32)
+        decode(array(make(20_000, 15_000)), 32)
 
 
 def test_a_phone_of_200_megapixels_is_read_because_its_jpeg_scales_while_it_is_decoded(monkeypatch):
     asked = []
     monkeypatch.setattr(photo.cv2, "imdecode", lambda data, flags: asked.append(flags))
     with pytest.raises(PhotoError, match="damaged"):
-        decode_square(array(jpeg_header_only(16_320, 12_240)), 224)
+        decode(array(jpeg_header_only(16_320, 12_240)), 224)
     assert asked == [cv2.IMREAD_REDUCED_COLOR_8]
     for whole in (png_header_only(16_320, 12_240), jpeg_header_only(16_320, 12_240)):
         with pytest.raises(PhotoError, match="200 megapixels; at most 100"):
@@ -162,7 +163,7 @@ def test_damaged_bytes_never_do_more_than_raise_a_reason(ending):
         for at in random.integers(0, len(whole), 8):
             broken[at] = random.integers(0, 256)
         try:
-            rgb = decode_square(array(bytes(broken)), 24)
+            rgb = decode(array(bytes(broken)), 24)
         except PhotoError as error:
             refused.append(str(error))
         else:
@@ -228,7 +229,7 @@ def test_a_large_jpeg_decoded_at_half_size_is_the_same_photo():
     coarse = random.integers(0, 255, (12, 16, 3), np.uint8)
     big = cv2.resize(coarse, (1600, 1200), interpolation=cv2.INTER_CUBIC)
     data = array(jpeg(big))
-    quick = decode_square(data, 64).astype(int)
+    quick = decode(data, 64).astype(int)
     full = square(decode(data), 64).astype(int)
     assert np.abs(quick - full).max() <= 4
 

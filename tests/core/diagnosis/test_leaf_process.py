@@ -8,7 +8,9 @@ import threading
 import numpy as np
 import pytest
 
+from core import pipe_process
 from core.config import RunConfig
+from core.data import photo_process
 from core.data.dataset import TRAIN, Cancelled
 from core.data.preparation import prepare_photos
 from core.data.synthetic import write_demo
@@ -110,7 +112,7 @@ def test_a_process_ends_with_its_input():
 
 
 def test_where_no_process_can_start_it_says_so(monkeypatch):
-    monkeypatch.setattr(leaf_process, "_command", lambda: [os.path.join(os.sep, "no", "such", "program")])
+    monkeypatch.setattr(pipe_process, "command", lambda *names: [os.path.join(os.sep, "no", "such", "program")])
     with pytest.raises(LeafClinicError, match="could be started"), packing(2):
         pass
 
@@ -127,8 +129,9 @@ def test_a_bundled_program_starts_itself(monkeypatch):
     from app.processes.entry import ENTRIES
 
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    assert leaf_process._command() == [sys.executable, "--process", leaf_process.NAME]
-    assert ENTRIES[leaf_process.NAME] == "core.diagnosis.leaf_process"
+    for module in (leaf_process, photo_process):
+        assert pipe_process.command(module.NAME, module.MODULE) == [sys.executable, "--process", module.NAME]
+        assert ENTRIES[module.NAME] == module.MODULE
 
 
 def _lives(pid):

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from core.data.photo import read_photo
+from core.data.photo_reader import read_photo
 from core.diagnosis.leaf_mask import leaf_box, segment_leaf
 from core.diagnosis.severity import Severity, grade, measure_severity
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core.data.photo import read_photo
+from core.data.photo_reader import read_photo
 from core.diagnosis.examination import Examiner
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import read_model

@@ -1,0 +1,70 @@
+"""Photo files made to cost whoever decodes them much memory or time, by name."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+
+import numpy as np
+
+from tests.helpers.photo_files import corners, encode, jpeg
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def chunk(name, data):
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def large_png(side, bits, colour):
+    """A PNG of zeros; its compressed data are one block again and again."""
+    channels = {2: 3, 6: 4}[colour]
+    packer = zlib.compressobj(1)
+    first = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(bytes(16 * (1 + side * channels * bits // 8))) + packer.flush(zlib.Z_FULL_FLUSH)
+    head = struct.pack(">IIBBBBB", side, side, bits, colour, 0, 0, 0)
+    total = side * (1 + side * channels * bits // 8)
+    checksum = (total % 65521) << 16 | 1  # Adler-32 of zeros
+    body = first + block * (side // 16) + b"\3\0" + struct.pack(">I", checksum)
+    return PNG + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def tiff(dtype, channels, side=16):
+    """An uncompressed TIFF of any type of number."""
+    dtype = np.dtype(dtype)
+    kind = {"u": 1, "i": 2, "f": 3}[dtype.kind]
+    size = side * side * channels * dtype.itemsize
+    light = 2 if channels > 2 else 1
+    tags = [(256, 4, side), (257, 4, side), (258, 3, 8 * dtype.itemsize), (259, 3, 1), (262, 3, light),
+            (273, 4, 8 + 2 + 10 * 12 + 4), (277, 3, channels), (278, 4, side), (279, 4, size),
+            (339, 3, kind)]  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, form, 1, value) for tag, form, value in tags)
+    pixels = np.random.default_rng(0).integers(0, 256, size, np.uint8).tobytes()
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + pixels
+
+
+def _gif():
+    """A frame of 65,535 x 65,535 pixels in an image of one."""
+    head = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0x80, 0, 0) + b"\0\0\0\xff\xff\xff"
+    return head + b"," + struct.pack("<HHHHB", 0, 0, 65535, 65535, 0) + b"\2\2\x44\1\0;"
+
+
+def _png_of_chunks():
+    head = encode(corners(), ".png")[8:33]
+    return PNG + head + chunk(b"tEXt", b"") * 2_000_000
+
+
+BOMBS = {
+    "end.png": lambda: base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAABQAAAAYCAIAAAB1KUoh////8ElFTkSuQmCC"),
+    "clear8.png": lambda: large_png(10_000, 8, 6),
+    "clear16.png": lambda: large_png(10_000, 16, 6),
+    "frame.gif": _gif,
+    "fill.jpg": lambda: b"\xff\xd8" + b"\xff" * 30_000_000 + jpeg(corners())[2:],
+    "chunks.png": _png_of_chunks,
+}
+"""What was seen to cost gigabytes or many seconds where nothing limits it."""
+
+ODD_TIFFS = {f"{dtype}-{channels}.tiff": lambda dtype=dtype, channels=channels: tiff(dtype, channels)
+             for dtype in ("i1", "i2", "i4", "u4", "f4", "f8") for channels in (2, 4, 5)}  # fmt: skip
+"""Pixels that no camera writes."""
