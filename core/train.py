@@ -24,23 +24,20 @@ from core.command_line import (
     run_command,
 )
 from core.config import RunConfig
-from core.data.preparation import cache_side
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
 from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, Problem
 from core.training.commands import Commands
-from core.training.dry_run import count_memory, describe_memory, describe_network
+from core.training.dry_run import describe_memory, describe_network
 from core.training.events import Progress, RunFailed, RunFinished
+from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.presets import PRESETS
-from core.training.recipe_fitting import fit_recipe
 from core.training.run_folder import default_folder, read_config
-from core.training.setup import VALIDATION_BATCH, choose_device, compile_fitting, graph_in_use
-from core.training.teacher import Teachers, read_teachers
+from core.training.setup import choose_device
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
 from core.training.transfer import adopt, first_network, read_origin
-from core.training.validation import compile_inference
 from core.user_cache import user_cache_folder
 
 DEMO: Final = "demo-photos"
@@ -128,22 +125,11 @@ def dry_run(config: RunConfig) -> str:
     config = adopt(config, origin)
     dataset = open_dataset(config)
     classes = dataset.classes
-    network = first_network(config, origin, classes)
-    graph = network.graph
-    weights = () if config.class_weights == "none" else (1.0,) * len(classes)
-    photos = round(len(dataset) * (1 - config.validation - config.test))
-    config, _ = fit_recipe(config, photos)
-    training, batch = compile_fitting(config, graph, device, weights, photos)
-    lessons = read_teachers(config)
-    teachers = Teachers(lessons, config, classes, device, training.batch) if lessons else None
-    validation = compile_inference(graph_in_use(config, graph), device, VALIDATION_BATCH[device], config.threads)
-    photo_bytes = 3 * cache_side(config) ** 2
-    rows = count_memory(
-        training, validation, len(dataset), photo_bytes, device=device, stream=config.stream_photos,
-        teachers=() if teachers is None else teachers.plans,
-    )
-    return (f"{graph.name} for {len(classes)} classes on {device}, batches of {batch}\n\n"
-            f"{describe_network(training)}\n\n{describe_memory(rows)}")
+    graph = first_network(config, origin, classes).graph
+    forecast = forecast_memory(config, graph, classes, share_photos(config, len(dataset)), device)
+    table = {**forecast.rows, **forecast.phases, "memory of the run": forecast.peak}
+    return (f"{graph.name} for {len(classes)} classes on {device}, batches of {forecast.batch}\n\n"
+            f"{describe_network(forecast.plan)}\n\n{describe_memory(table)}")
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 
-from core.data.loader import AHEAD
-from core.device import STREAM_BUFFERS, Memory, Plan
+from core.device import Plan
 
 
 def describe_network(plan: Plan) -> str:
@@ -29,35 +27,8 @@ def describe_network(plan: Plan) -> str:
     return align_columns(rows, right=(3, 4, 5))
 
 
-def count_memory(
-    training: Plan, validation: Plan, photos: int, photo_bytes: int, *, device: str, stream: bool,
-    teachers: Sequence[Plan] = (),
-) -> dict[str, int]:  # fmt: skip
-    """Bytes that a run takes, by purpose, "memory of the run" in all.
-
-    photos: how many there are; photo_bytes: of one decoded photo. The GPU has room for all photos, or for the way
-    of batches where they are streamed; the CPU reads them where they are. The loader holds some batches ahead in the
-    memory of the computer, those of the larger plan that is not told photos by number.
-    """
-    resident = not stream and training.fits(photos * photo_bytes)
-    on_device = [STREAM_BUFFERS * plan.batch * photo_bytes for plan in (training, validation)]
-    if resident:
-        on_device[0] = photos * photo_bytes
-    if device == "cpu":
-        on_device = [0, 0]
-    known = replace(training.memory, photos=on_device[0])
-    rows = {f"training: {f.name}": int(getattr(known, f.name)) for f in fields(Memory)}
-    if teachers:  # they look at the training plan's photos, or each has its own way for them
-        way = 0 if resident or device == "cpu" else STREAM_BUFFERS * training.batch * photo_bytes
-        rows["teachers"] = sum(replace(plan.memory, photos=way).total for plan in teachers)
-    rows["validation plan"] = replace(validation.memory, photos=on_device[1]).total
-    ahead = validation.batch if resident else max(training.batch, validation.batch)
-    rows["photos gathered ahead"] = (AHEAD + 2) * ahead * photo_bytes
-    return {**rows, "memory of the run": sum(rows.values())}
-
-
 def describe_memory(rows: Mapping[str, int]) -> str:
-    """The bytes of `count_memory` as a table."""
+    """Bytes by purpose as a table."""
     return align_columns([(name, f"{size / 2**20:.2f} MB") for name, size in rows.items()], right=(1,))
 
 

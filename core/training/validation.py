@@ -57,12 +57,16 @@ class Validator:
         return np.concatenate(logits)
 
 
-def compile_inference(graph: Graph, device: str, batch: int, threads: int = 0, algorithm: str = "auto") -> Plan:
+def compile_inference(
+    graph: Graph, device: str, batch: int, threads: int = 0, algorithm: str = "auto", outputs: Sequence[str] = ()
+) -> Plan:
     """A plan for inference in float32, with batch norm folded into the convolutions.
 
     Load it with ``fold_weights(graph, weights)``.
     """
-    return compile_plan(fold_batch_norm(graph), device=device, batch=batch, threads=threads, algorithm=algorithm)
+    return compile_plan(
+        fold_batch_norm(graph), device=device, batch=batch, threads=threads, algorithm=algorithm, outputs=outputs
+    )
 
 
 def weights_to_judge(plan: Plan, loader: Loader, epoch: int) -> dict[str, Array]:

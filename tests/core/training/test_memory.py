@@ -14,12 +14,9 @@ from core.cpu.warm import all_kernels, compile_kernels
 from core.diagnosis.model_file import ModelFile, write_model
 from core.models.init import initial_weights
 from core.models.table import build
-from core.training.dry_run import count_memory
-from core.training.events import EpochDone, Progress, StepDone
-from core.training.setup import VALIDATION_BATCH, compile_fitting
-from core.training.teacher import Teachers, read_teachers
+from core.training.events import CheckpointSaved, EpochDone, Event, Progress, StepDone
+from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.trainer import Trainer
-from core.training.validation import compile_inference
 from tests.helpers.tiny_photos import write_photos
 
 CLASSES = ("brown", "green")
@@ -39,16 +36,12 @@ def held() -> int:
     return sum(s.size for s in tracemalloc.take_snapshot().filter_traces([ARRAYS]).statistics("filename"))
 
 
-def foretold(config: RunConfig, photos: int) -> int:
+def foretold(config: RunConfig) -> dict[str, int]:
+    """The most bytes in each phase of a run on 200 photos."""
     graph = build(config.model, len(CLASSES), config.image_size, config.dropout)
-    training, _ = compile_fitting(config, graph, "cpu", (), photos)
-    teachers = Teachers(read_teachers(config), config, CLASSES, "cpu", training.batch)
-    judging = compile_inference(graph, "cpu", VALIDATION_BATCH["cpu"], config.threads)
-    rows = count_memory(
-        training, judging, photos, 3 * config.image_size**2, device="cpu", stream=config.stream_photos,
-        teachers=teachers.plans,
-    )
-    return rows["memory of the run"]
+    forecast = forecast_memory(config, graph, CLASSES, share_photos(config, 200), "cpu")
+    assert forecast.peak == max(forecast.phases.values())
+    return dict(forecast.phases)
 
 
 def write_teacher(path: Path) -> str:
@@ -68,7 +61,7 @@ def test_the_arrays_of_a_run_are_those_it_foretold(tmp_path, traced, model, stre
         epochs=1, batch_size=16, device="cpu", threads=2, stream_photos=stream, validation=0.4, test=0.1,
         teacher=(write_teacher(tmp_path / "t.safetensors"),) * taught,
     )  # fmt: skip
-    said = foretold(config, 200)
+    said = foretold(config)["training and validation"]
     before, seen = held(), {}
     for event in Trainer(config).run():
         if isinstance(event, StepDone) or (isinstance(event, Progress) and event.stage == "validate"):
@@ -77,3 +70,38 @@ def test_the_arrays_of_a_run_are_those_it_foretold(tmp_path, traced, model, stre
             break
     assert set(seen) == {StepDone, Progress}
     assert 0.95 * said <= max(seen.values()) <= 1.05 * said
+
+
+def phase_of(event: Event) -> str:
+    """The phase that an event ends a part of, "" for none."""
+    if isinstance(event, CheckpointSaved):
+        return "writing a checkpoint"
+    if isinstance(event, Progress) and event.stage in ("features", "calibration", "background"):
+        return "tests of the final model"
+    stepped = isinstance(event, StepDone) or (isinstance(event, Progress) and event.stage == "validate")
+    return "training and validation" if stepped else ""
+
+
+def test_every_phase_of_a_run_to_its_end_takes_what_was_foretold(tmp_path, traced):
+    """The most at any moment, within the phases too; what Python's own objects take is measured once and subtracted."""
+    photos = write_photos(tmp_path / "photos", each=100)
+    config = RunConfig(
+        data=str(photos), cache=str(tmp_path / "cache"), out=str(tmp_path / "run"), model="squeezenet1_1",
+        image_size=128, epochs=1, batch_size=8, device="cpu", threads=2, validation=0.4, test=0.1,
+    )  # fmt: skip
+    said = foretold(config)
+    before, arrays = tracemalloc.get_traced_memory()[0], held()
+    seen: dict[str, int] = {}
+    objects = 0
+    for event in Trainer(config).run():
+        most = tracemalloc.get_traced_memory()[1] - before - objects
+        if phase := phase_of(event):
+            seen[phase] = max(seen.get(phase, 0), most)
+        if isinstance(event, StepDone) and not objects:
+            objects = tracemalloc.get_traced_memory()[0] - before - (held() - arrays)
+            seen.clear()
+        tracemalloc.reset_peak()
+    assert seen.keys() == said.keys()
+    for phase, size in said.items():
+        assert 0.95 * size <= seen[phase] <= 1.05 * size, (phase, seen, said)
+    assert max(said, key=lambda phase: said[phase]) == "tests of the final model"
