@@ -101,7 +101,7 @@ class Program:
         self.theme.set(self.settings.text("theme", "system"))
         self.document = Document(application)
         self.thumbnails = Thumbnails(application)
-        self.photos = Thumbnails(application, side=640, kept=24)
+        self.photos = Thumbnails(application, side=1000, kept=16, whole=True)
         self.examination = Examination(self.document, application)
         self.training = TrainingModel(TrainingSession(command("training"), application), application)
         self.diagnosis = DiagnosisModel(application)

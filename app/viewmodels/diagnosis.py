@@ -24,6 +24,7 @@ from app.viewmodels.sorted_rows import SortedRows
 from app.viewmodels.table import RowsModel
 from core.data.endings import NAMED
 from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.coverage import at_coverage
 from core.diagnosis.verdict import COVERAGE, Thresholds
 
 IN_FLIGHT: Final = 24
@@ -69,6 +70,11 @@ class DiagnosisModel(QObject):
     def progress(self) -> tuple[int, int]:
         """Photos that wait, and how many there were: what `busy` tells."""
         return len(self._waiting) + len(self._flying), self._total
+
+    @property
+    def threshold(self) -> float:
+        """The confidence from which a class is named; 0 where the model has none."""
+        return at_coverage(self.thresholds.curve, self.coverage).threshold if self.thresholds else 0.0
 
     def load(self, model_path: str) -> None:
         """Start the process with this model; the one before ends."""

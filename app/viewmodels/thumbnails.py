@@ -10,6 +10,8 @@ from typing import Final, final
 from PySide6.QtCore import QObject, QRunnable, QThreadPool, Signal
 from PySide6.QtGui import QImage, QPixmap
 
+from core.ops.contract import Array
+
 SIDE: Final = 144
 """Pixels of a kept thumbnail; shown at 112, so that denser displays stay sharp."""
 KEPT: Final = 1500
@@ -23,15 +25,17 @@ THREADS: Final = 2
 class Thumbnails(QObject):
     """`get` gives a picture or None and wishes for it; `ready(path)` says that it is there.
 
-    side: pixels of a picture; kept: how many are remembered.
+    side: greatest side of a picture in pixels; kept: how many are remembered; whole: photos, not their centred squares.
     """
 
     ready = Signal(str)
     _decoded = Signal(str, QImage)
 
-    def __init__(self, parent: QObject | None = None, side: int = SIDE, kept: int = KEPT) -> None:
+    def __init__(
+        self, parent: QObject | None = None, side: int = SIDE, kept: int = KEPT, whole: bool = False
+    ) -> None:
         super().__init__(parent)
-        self._side, self._most = side, kept
+        self._side, self._most, self._read = side, kept, decode_whole if whole else decode_square
         self._kept: OrderedDict[str, QPixmap | None] = OrderedDict()
         self._wishes: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
@@ -53,7 +57,7 @@ class Thumbnails(QObject):
             start = self._busy < THREADS
             self._busy += start
         if start:
-            self._pool.start(_Decoder(self._next, self._decoded.emit, self._side))
+            self._pool.start(_Decoder(self._next, self._decoded.emit, lambda path: self._read(path, self._side)))
         return None
 
     def close(self) -> None:
@@ -79,24 +83,40 @@ class Thumbnails(QObject):
 class _Decoder(QRunnable):
     """Takes wishes until there are none."""
 
-    def __init__(self, take: Callable[[], str | None], give: Callable[[str, QImage], None], side: int) -> None:
+    def __init__(
+        self, take: Callable[[], str | None], give: Callable[[str, QImage], None], read: Callable[[str], QImage]
+    ) -> None:
         super().__init__()
-        self._take, self._give, self._side = take, give, side
+        self._take, self._give, self._read = take, give, read
 
     def run(self) -> None:
         path = self._take()
         while path is not None:
-            self._give(path, decode(path, self._side))
+            self._give(path, self._read(path))
             path = self._take()
 
 
-def decode(path: str, side: int) -> QImage:
+def decode_square(path: str, side: int) -> QImage:
     """The centred square of a photo as the network sees it; a null image where the file is no photo."""
-    from core.data.photo import PhotoError
     from core.data.photo_reader import read_photo
 
+    return _image(lambda: read_photo(path, side))
+
+
+def decode_whole(path: str, side: int) -> QImage:
+    """A photo no larger than `side`; a null image where the file is none."""
+    from core.data.photo import shrink
+    from core.data.photo_reader import read_photo
+
+    return _image(lambda: shrink(read_photo(path), side))
+
+
+def _image(read: Callable[[], Array]) -> QImage:
+    from core.data.photo import PhotoError
+
     try:
-        rgb = read_photo(path, side)
+        rgb = read()
     except PhotoError:
         return QImage()
-    return QImage(rgb.tobytes(), side, side, 3 * side, QImage.Format.Format_RGB888).copy()
+    height, width = rgb.shape[:2]
+    return QImage(rgb.tobytes(), width, height, 3 * width, QImage.Format.Format_RGB888).copy()

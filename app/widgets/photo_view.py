@@ -1,51 +1,55 @@
-"""One photo, as large as its place allows, with a class map over it if there is one."""
+"""One photo, whole and as large as its place allows, with what was looked at framed and a layer over that."""
 
 from __future__ import annotations
 
 from typing import Final, final
 
-import numpy as np
-from PySide6.QtCore import QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
-from app.mask import DISEASED, GROUND, Box
+from app.mask import Box
 from app.translation import tr
-from app.viewmodels.thumbnails import Thumbnails, decode
+from app.viewmodels.thumbnails import Thumbnails, decode_whole
+from app.widgets.overlays import coloured
 from app.widgets.parts import fit, label
 from core.ops.contract import Array
 
-LARGE: Final = 900
+LARGE: Final = 1400
 WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
-SICK: Final = (214, 46, 30)
-RIM: Final = (255, 255, 255)
-
-# Viridis-like ramp from transparent over yellow to red: bright where the map is high. RGB at 0, 1/2 and 1.
-RAMP: Final = np.array(((70, 30, 110), (225, 90, 60), (250, 235, 90)), np.float32)
+FURTHEST: Final = 8.0
+"""Times that the fitted photo can be enlarged."""
+SHADE: Final = QColor(0, 0, 0, 95)
+"""Over what was not looked at."""
 
 
 @final
 class PhotoView(QWidget):
-    """A square photo; `show_map` lays a map in 0..1 over it with the given strength. Signal: `opened()` by double
-    click."""
+    """A photo. Boxes (y0, x0, y1, x1) are shares of its centred square, which is what networks see.
+
+    Signals: `opened()` by double click; `moved()` when the photo lies elsewhere in the widget.
+    """
 
     opened = Signal()
+    moved = Signal()
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.setAccessibleName(name)
         self.setMinimumSize(160, 160)
         self._photo = QPixmap()
-        self._map = QPixmap()
+        self._layer = QPixmap()
         self._box: Box = WHOLE
-        self._frame: Box = WHOLE
+        self._frame: Box | None = None
         self._wanted = ""
         self._photos: Thumbnails | None = None
         self._missing = False
-        self.strength = 0.0
+        self._centre = QPointF(0.5, 0.5)
+        self.zoom = 1.0
+        self.strength = 1.0
 
     def show_photo(self, photo: QImage) -> None:
-        self._photo, self._map = QPixmap.fromImage(photo), QPixmap()
+        self._photo, self._layer = QPixmap.fromImage(photo), QPixmap()
         self.update()
 
     def wish(self, photos: Thumbnails, path: str) -> None:
@@ -61,6 +65,7 @@ class PhotoView(QWidget):
         picture = self._photos.get(path)
         if picture is not None:
             self._photo, self._missing = picture, picture.isNull()
+            self.moved.emit()
             self.update()
 
     def show_map(self, values: Array | None) -> None:
@@ -68,23 +73,53 @@ class PhotoView(QWidget):
         self.show_layer(None if values is None else coloured(values))
 
     def show_layer(self, layer: QImage | None, box: Box = WHOLE) -> None:
-        """A picture over a part of the photo's square (y0, x0, y1, x1 as shares); None for none."""
-        self._map, self._box = QPixmap() if layer is None else QPixmap.fromImage(layer), box
+        """A picture over a part of the photo's square; None for none."""
+        self._layer, self._box = QPixmap() if layer is None else QPixmap.fromImage(layer), box
         self.update()
 
     def set_strength(self, strength: float) -> None:
         self.strength = strength
         self.update()
 
-    def show_frame(self, box: Box) -> None:
-        """The part of the square that was looked at; the whole of it needs no frame."""
+    def show_frame(self, box: Box | None) -> None:
+        """The part of the square that was looked at, framed unless it is the whole photo; None for no frame."""
         self._frame = box
         self.update()
 
-    def place(self) -> QRect:
-        """Where the photo's square lies in the widget."""
-        side = min(self.width(), self.height())
-        return QRect((self.width() - side) // 2, (self.height() - side) // 2, side, side)
+    def whole(self) -> QRectF:
+        """Where the whole photo lies in the widget."""
+        size = self._photo.size() if not self._photo.isNull() else QSize(1, 1)
+        scale = self.zoom * min(self.width() / size.width(), self.height() / size.height())
+        width, height = size.width() * scale, size.height() * scale
+        left = _placed(self._centre.x(), width, self.width())
+        return QRectF(left, _placed(self._centre.y(), height, self.height()), width, height)
+
+    def place(self) -> QRectF:
+        """Where the photo's centred square lies in the widget."""
+        whole = self.whole()
+        side = min(whole.width(), whole.height())
+        return QRectF(whole.center().x() - side / 2, whole.center().y() - side / 2, side, side)
+
+    def zoom_to(self, zoom: float, at: QPointF | None = None) -> None:
+        """Enlarge the photo 1 to `FURTHEST` times; the point `at` of the widget (its middle) stays where it is."""
+        at = at or QPointF(self.width() / 2, self.height() / 2)
+        before = self.whole()
+        self.zoom = min(max(zoom, 1.0), FURTHEST)
+        ratio = self.whole().width() / before.width()
+        self._look_at(before.topLeft() - at, at, ratio)
+
+    def pan(self, by: QPointF) -> None:
+        """Move the photo within the widget; it stays so that no more of the widget is empty than need be."""
+        self._look_at(self.whole().topLeft(), by, 1.0)
+
+    def _look_at(self, corner: QPointF, shift: QPointF, ratio: float) -> None:
+        """Put the photo's corner at ``ratio * corner + shift``."""
+        whole, middle = self.whole(), QPointF(self.width() / 2, self.height() / 2)
+        seen = middle - (corner * ratio + shift)
+        self._centre = QPointF(_clamped(seen.x() / whole.width(), self.width() / whole.width()),
+                               _clamped(seen.y() / whole.height(), self.height() / whole.height()))  # fmt: skip
+        self.moved.emit()
+        self.update()
 
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
         return QSize(320, 320)
@@ -93,52 +128,50 @@ class PhotoView(QWidget):
         self.opened.emit()
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
-        place = self.place()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
         if not self._photo.isNull():
-            painter.drawPixmap(place, self._photo)
+            painter.drawPixmap(self.whole(), self._photo, QRectF(self._photo.rect()))
         elif self._missing:  # as in the grid of photos
             painter.setPen(self.palette().placeholderText().color())
             painter.setFont(QFont(self.font().family(), 40))
-            painter.drawText(place, Qt.AlignmentFlag.AlignCenter, "?")
-        if not self._map.isNull() and self.strength > 0:
+            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, "?")
+        if not self._layer.isNull() and self.strength > 0:
             painter.setOpacity(self.strength)
-            painter.drawPixmap(within(place, self._box), self._map, QRectF(self._map.rect()))
-        if self._frame != WHOLE:
+            painter.drawPixmap(within(self.place(), self._box), self._layer, QRectF(self._layer.rect()))
             painter.setOpacity(1.0)
-            for colour, width in ((QColor(0, 0, 0, 150), 3.0), (QColor(255, 255, 255), 1.2)):
-                painter.setPen(QPen(colour, width))
-                painter.drawRect(within(place, self._frame))
+        if self._frame is not None and not self._photo.isNull():
+            self._paint_frame(painter, within(self.place(), self._frame))
+
+    def _paint_frame(self, painter: QPainter, frame: QRectF) -> None:
+        """What was looked at, framed, and the rest in the shade."""
+        whole = self.whole()
+        if max(abs(whole.width() - frame.width()), abs(whole.height() - frame.height())) < 1:
+            return
+        rest = QPainterPath()
+        rest.addRect(whole)
+        rest.addRect(frame)  # odd-even: what lies in both is left
+        painter.fillPath(rest, SHADE)
+        for colour, width in ((QColor(0, 0, 0, 150), 3.0), (QColor(255, 255, 255), 1.2)):
+            painter.setPen(QPen(colour, width))
+            painter.drawRect(frame.adjusted(1, 1, -1, -1))
 
 
-def within(place: QRect, box: Box) -> QRectF:
+def _placed(centre: float, length: float, room: float) -> float:
+    """Where a side begins of which the share `centre` lies in the middle of the room; in the middle where it fits."""
+    return (room - length) / 2 if length <= room else room / 2 - centre * length
+
+
+def _clamped(centre: float, seen: float) -> float:
+    """The share of a side that lies in the middle, so that the share `seen` of it fills the room."""
+    return 0.5 if seen >= 1 else min(max(centre, seen / 2), 1 - seen / 2)
+
+
+def within(place: QRectF, box: Box) -> QRectF:
     """Part of a square on the screen, `box` in shares."""
     y0, x0, y1, x1 = box
     side = place.width()
     return QRectF(place.x() + x0 * side, place.y() + y0 * side, (x1 - x0) * side, (y1 - y0) * side)
-
-
-def coloured(values: Array) -> QImage:
-    """A map uint8 ``(h, w)`` as a colour picture; low values are nearly transparent."""
-    v = (values.astype(np.float32) / 255)[..., None]
-    rgb = np.where(v < 0.5, RAMP[0] + 2 * v * (RAMP[1] - RAMP[0]), RAMP[1] + (2 * v - 1) * (RAMP[2] - RAMP[1]))
-    alpha = 255 * np.sqrt(v)
-    picture = np.ascontiguousarray(np.concatenate([rgb, alpha], axis=2).astype(np.uint8))
-    height, width = picture.shape[:2]
-    return QImage(picture.tobytes(), width, height, 4 * width, QImage.Format.Format_RGBA8888).copy()
-
-
-def painted(labels: Array) -> QImage:
-    """Leaf and diseased area, uint8 ``(h, w)``, as a picture: disease in red, a pale veil off the leaf, white rims."""
-    picture = np.zeros((*labels.shape, 4), np.uint8)
-    picture[labels == DISEASED] = (*SICK, 150)
-    picture[labels == GROUND] = (*RIM, 90)
-    sick = np.pad(labels == DISEASED, 1)
-    beside = sick[:-2, 1:-1] | sick[2:, 1:-1] | sick[1:-1, :-2] | sick[1:-1, 2:]
-    picture[beside & (labels != DISEASED)] = (*RIM, 220)
-    return QImage(picture.tobytes(), labels.shape[1], labels.shape[0], 4 * labels.shape[1],
-                  QImage.Format.Format_RGBA8888).copy()  # fmt: skip
 
 
 @final
@@ -149,9 +182,9 @@ class PhotoDialog(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(title)
-        fit(self, 640, 720)
+        fit(self, 900, 760)
         view = PhotoView(title)
-        picture = decode(path, LARGE)
+        picture = decode_whole(path, LARGE)
         view.show_photo(picture)
         where = label(path, "caption", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)

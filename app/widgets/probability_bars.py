@@ -21,17 +21,20 @@ LINE: Final = 36
 
 @final
 class ProbabilityBars(QWidget):
-    """Up to three lines: the class, its probability, a bar."""
+    """Up to three lines: the class, its probability, a bar. Where no class is named no bar is in colour, and a mark
+    shows how long the first would have to be."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self._top: Sequence[tuple[str, float]] = ()
+        self._given, self._threshold = True, 0.0
         self.setMinimumHeight(3 * LINE)
         theme.changed.connect(self.update)
 
-    def show_top(self, top: Sequence[tuple[str, float]]) -> None:
-        self._top = top
+    def show_top(self, top: Sequence[tuple[str, float]], given: bool = True, threshold: float = 0.0) -> None:
+        """`given`: the first class is the answer; `threshold`: the confidence below which it is not, 0 for none."""
+        self._top, self._given, self._threshold = top, given, threshold
         self.setToolTip("\n".join(name for name, _ in top))
         self.setAccessibleName(", ".join(f"{disease_name(name)} {stated(share)}" for name, share in top))
         self.update()
@@ -52,6 +55,9 @@ class ProbabilityBars(QWidget):
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(QColor(colours.raised))
             painter.drawRoundedRect(bar, 3, 3)
-            painter.setBrush(QColor(colours.accent if at == 0 else colours.muted))
+            painter.setBrush(QColor(colours.accent if at == 0 and self._given else colours.muted))
             if share >= LEAST:
                 painter.drawRoundedRect(QRect(bar.topLeft(), QSize(max(int(bar.width() * share), 4), 7)), 3, 3)
+            if at == 0 and not self._given and self._threshold > share:
+                mark = int(bar.width() * min(self._threshold, 1.0)) - 2
+                painter.fillRect(bar.left() + mark, bar.top() - 3, 2, bar.height() + 6, QColor(colours.warning))

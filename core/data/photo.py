@@ -117,6 +117,16 @@ def square(photo: Array, side: int) -> Array:
     return np.asarray(cv2.resize(part, (side, side), interpolation=how), np.uint8)
 
 
+def shrink(photo: Array, side: int) -> Array:
+    """The whole photo with its longer side at most `side`."""
+    height, width = photo.shape[:2]
+    scale = side / max(height, width)
+    if scale >= 1:
+        return photo
+    size = max(round(width * scale), 1), max(round(height * scale), 1)
+    return np.asarray(cv2.resize(photo, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
 def long_path(path: str) -> str:
     """The path in the form that Windows takes beyond 260 characters; unchanged elsewhere."""
     if os.name != "nt" or len(path) < 240 or path.startswith("\\\\?\\"):

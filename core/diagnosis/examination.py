@@ -15,7 +15,7 @@ from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.class_map import OFF_LEAF_WARNING, class_map, enlarge, share_off_leaf
 from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
-from core.diagnosis.leaf_mask import leaf_box, segment_leaf
+from core.diagnosis.leaf_mask import leaf_box, segment_leaf, segment_leaves
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.photo_faults import photo_faults
 from core.diagnosis.prediction import TOP, Diagnosis, Guess, Predictor
@@ -38,8 +38,8 @@ class Examination:
     top: likeliest classes with calibrated probabilities, and probabilities ``(classes,)`` of all; photo: the square
     that was looked at, uint8 RGB ``(side, side, 3)``; box: y0, x0, y1, x1 of it in the whole centred square, as
     shares 0..1; heats: where each of `top` is seen, 0..1 ``(side, side)``, none where the network has no feature map;
-    off_leaf: share of the first of them off the leaf; severity: masks and percentage; faults: what is wrong with the
-    photo itself, as sentences.
+    off_leaf: share of the first of them off the leaf; severity: masks and percentage; leaves: how many there seem to
+    be in the photo; faults: what is wrong with the photo itself, as sentences.
     """
 
     verdict: Verdict
@@ -52,6 +52,7 @@ class Examination:
     off_leaf: float
     familiarity: float
     milliseconds: float
+    leaves: int = 1
     faults: tuple[str, ...] = ()
 
     @property
@@ -62,10 +63,13 @@ class Examination:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences about what makes the answer doubtful."""
+        said = list(self.faults)
+        if self.leaves > 1:
+            said.append(f"This photo seems to show {self.leaves} leaves; the diagnosis is about the outlined one.")
         if self.heat is not None and self.off_leaf > OFF_LEAF_WARNING:
             share = f"{100 * self.off_leaf:.0f} %"
-            return (*self.faults, f"{share} of what speaks for this answer lies off the leaf; do not trust it.")
-        return self.faults
+            said.append(f"{share} of what speaks for this answer lies off the leaf; do not trust it.")
+        return tuple(said)
 
 
 @final
@@ -84,7 +88,7 @@ class Examiner:
     def examine(self, rgb: Array, *, crop: bool = True, coverage: float = COVERAGE) -> Examination:
         """Examine a uint8 RGB photo of any size. `crop`: cut to a small leaf first; `coverage`: the slider, 0..1."""
         begin = time.perf_counter()
-        photo, leaf, box = self._frame(rgb, crop)
+        photo, leaf, box, leaves = self._frame(rgb, crop)
         outputs = self.predictor.predict(photo[None])
         logits = outputs["logits"]
         probabilities = state_probabilities(self.model, logits)[0]
@@ -95,12 +99,12 @@ class Examiner:
         verdict = judge_photo(probabilities, familiar, self.thresholds, self.model.classes, coverage)
         heats, off_leaf = self._maps(features, order[:TOP], photo.shape[0], leaf)
         if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
-            leaf, off_leaf = np.zeros_like(leaf), 0.0
+            leaf, off_leaf, leaves = np.zeros_like(leaf), 0.0, 0
         severity = measure_severity(photo, leaf, top[0].label)
         milliseconds = 1000 * (time.perf_counter() - begin)
         return Examination(
             verdict, top, probabilities, photo, box, severity, heats, off_leaf, familiar, milliseconds,
-            photo_faults(rgb),
+            leaves, photo_faults(rgb),
         )  # fmt: skip
 
     def diagnose(
@@ -132,20 +136,20 @@ class Examiner:
     def close(self) -> None:
         self.predictor.close()
 
-    def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Array, tuple[float, float, float, float]]:
-        """The square to look at, its leaf mask, and where it lies in the whole square."""
+    def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Array, tuple[float, float, float, float], int]:
+        """The square to look at, its leaf mask, where it lies in the whole square, and how many leaves that shows."""
         side = self.model.source_side
         photo = square(rgb, side)
-        leaf = segment_leaf(photo)
+        leaf, leaves = segment_leaves(photo)
         y0, x0, y1, x1 = leaf_box(leaf)
         if not crop or y1 - y0 > CROP_BELOW * side or not leaf.any():
-            return photo, leaf, (0.0, 0.0, 1.0, 1.0)
+            return photo, leaf, (0.0, 0.0, 1.0, 1.0), leaves
         box = (y0 / side, x0 / side, y1 / side, x1 / side)
         short = min(rgb.shape[:2])
         whole = square(rgb, short)
         a, b, c, d = (round(v * short) for v in box)
         part = square(whole[a:c, b:d], side)
-        return part, segment_leaf(part), box
+        return part, segment_leaf(part), box, leaves
 
     def _maps(self, features: Array | None, classes: Array, side: int, leaf: Array) -> tuple[tuple[Array, ...], float]:
         """The maps of `classes`, and the share of the first that lies off the leaf."""

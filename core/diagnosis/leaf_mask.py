@@ -21,10 +21,19 @@ GREEN_BEHIND: Final = 30.0
 """Median plant index of the border above which the leaf lies on other leaves, so that colour alone cannot tell."""
 SMALLEST: Final = 0.01
 """Share of the photo below which a found leaf is none."""
+LEAF_AREA: Final = 0.05
+LIKE_LARGEST: Final = 0.4
+"""Shares of the photo's area, and of the largest region's, from which on a region counts as one more leaf."""
 
 
 def segment_leaf(rgb: Array) -> Array:
-    """Mask of the leaf nearest the middle, bool ``(height, width)``, of a uint8 RGB photo; all false if there is none.
+    """Mask of the leaf nearest the middle, bool ``(height, width)``, of a uint8 RGB photo; all false without one."""
+    return segment_leaves(rgb)[0]
+
+
+def segment_leaves(rgb: Array) -> tuple[Array, int]:
+    """The mask of `segment_leaf`, and how many regions of the photo are as large as leaves. Where other leaves lie
+    behind the leaf they cannot be told apart: then it is 1.
 
     Source of the refinement: Rother et al., "GrabCut", 2004 (OpenCV's); its random start is fixed.
     """
@@ -33,13 +42,23 @@ def segment_leaf(rgb: Array) -> Array:
     seeds = _seeds(small)
     found = seeds & 1
     if not found.any() or found.all():
-        return np.zeros((height, width), np.bool_)
+        return np.zeros((height, width), np.bool_), 0
     cv2.setRNGSeed(0)
     cv2.grabCut(small, seeds, None, np.zeros((1, 65)), np.zeros((1, 65)), ROUNDS, cv2.GC_INIT_WITH_MASK)
-    leaf = _one_piece((seeds & 1).astype(np.uint8))
+    plants = _without_specks((seeds & 1).astype(np.uint8))
+    leaf = _one_piece(plants)
     soft = cv2.resize(leaf.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
     mask = np.asarray(cv2.GaussianBlur(soft, (5, 5), 0) > 0.5)
-    return mask if mask.mean() >= SMALLEST else np.zeros((height, width), np.bool_)
+    if mask.mean() < SMALLEST:
+        return np.zeros((height, width), np.bool_), 0
+    return mask, 1 if _green_behind(small) > GREEN_BEHIND else _count_leaves(plants)
+
+
+def _count_leaves(plants: Array) -> int:
+    """Regions with at least `LEAF_AREA` of the photo and `LIKE_LARGEST` of the largest one's area; 1 or more."""
+    _, _, regions, _ = cv2.connectedComponentsWithStats(plants, connectivity=4)
+    areas = regions[1:, cv2.CC_STAT_AREA]
+    return max(int((areas >= max(LEAF_AREA * SIDE * SIDE, LIKE_LARGEST * areas.max(initial=0))).sum()), 1)
 
 
 def leaf_box(leaf: Array, margin: float = 0.06) -> tuple[int, int, int, int]:
@@ -57,11 +76,10 @@ def leaf_box(leaf: Array, margin: float = 0.06) -> tuple[int, int, int, int]:
 
 def _seeds(small: Array) -> Array:
     """GrabCut's four labels from colour: plants are green (a < 0) or yellow (b > 0), paper and shadow neither."""
-    lab = cv2.cvtColor(small, cv2.COLOR_RGB2LAB).astype(np.float32) - np.array((0, 128, 128), np.float32)
+    lab = _lab(small)
     light, a, b = lab[..., 0], lab[..., 1], lab[..., 2]
-    index = b - 0.6 * np.minimum(a, 0) - 1.2 * np.maximum(a, 0)  # red soil and skin are no plant
-    ring = _ring(RING)
-    behind = float(np.median(index[ring]))
+    index = _plant_index(lab)
+    behind = _green_behind(small)
     central = _centrality()
     if behind > GREEN_BEHIND:
         return _seeds_on_leaves(lab, central)
@@ -80,6 +98,22 @@ def _seeds(small: Array) -> Array:
     return seeds
 
 
+def _lab(small: Array) -> Array:
+    """CIELAB of uint8 RGB, float32; a and b around zero."""
+    lab = cv2.cvtColor(small, cv2.COLOR_RGB2LAB).astype(np.float32)
+    return np.asarray(lab - np.array((0, 128, 128), np.float32))
+
+
+def _plant_index(lab: Array) -> Array:
+    a, b = lab[..., 1], lab[..., 2]
+    return np.asarray(b - 0.6 * np.minimum(a, 0) - 1.2 * np.maximum(a, 0))  # red soil and skin are no plant
+
+
+def _green_behind(small: Array) -> float:
+    """Median plant index of the photo's border."""
+    return float(np.median(_plant_index(_lab(small))[_ring(RING)]))
+
+
 def _seeds_on_leaves(lab: Array, central: Array) -> Array:
     """Labels where plants stand behind the leaf: what has the colour of the middle is the leaf."""
     scaled = cv2.GaussianBlur(lab * np.array((0.5, 1, 1), np.float32), (5, 5), 0)
@@ -95,9 +129,13 @@ def _seeds_on_leaves(lab: Array, central: Array) -> Array:
     return seeds
 
 
+def _without_specks(mask: Array) -> Array:
+    """A mask uint8 without stalks and specks."""
+    return np.asarray(cv2.morphologyEx(mask, cv2.MORPH_OPEN, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (5, 5))))
+
+
 def _one_piece(mask: Array) -> Array:
-    """The part nearest the middle, without stalk and specks; holes under 2 % of the photo are filled."""
-    mask = cv2.morphologyEx(mask, cv2.MORPH_OPEN, cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (5, 5)))
+    """The part nearest the middle; holes under 2 % of the photo are filled."""
     count, parts = cv2.connectedComponents(mask, connectivity=4)
     if count < 2:
         return mask

@@ -1,4 +1,4 @@
-"""One diagnosed photo: large, with the class map over it, the likeliest classes, and the card of the disease."""
+"""One diagnosed photo: large, the diseased area outlined, the likeliest classes, and the card of the disease."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ from app.translation import sentence, tr
 from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import ComboBox, Slider
+from app.widgets.map_legend import MapLegend
 from app.widgets.naming import named
+from app.widgets.overlays import outlined
 from app.widgets.parts import button, card, label, row
-from app.widgets.photo_view import PhotoView, painted
+from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
 from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, UNLIKE
 from core.percent import percent
 
 AREA: Final = "\0area"
 ALONE: Final = "\0alone"
-"""Stand for the diseased area, and for nothing, among the class names."""
+"""Stand for the outlines of leaf and diseased area, and for nothing, among the class names."""
 LEAST: Final = 250
 """Pixels: an answer, three classes, and four lines on the diseased area."""
 
@@ -63,30 +65,34 @@ class DetailPane(QWidget):
         return False
 
     def _photo_card(self) -> QFrame:
-        """The photo, what lies over it, and how strongly."""
+        """The photo, what lies over it, and of a class map how strongly and what its colours mean."""
         self.photo = PhotoView(tr("The photo"))
         self.photo.setToolTip(tr("Double click, or Enter in the table: the photo alone, and large"))
         self.photo.opened.connect(self.large_asked)
-        self.slider = named(Slider(), tr("Strength of the overlay"))
+        self.slider = named(Slider(), tr("Strength of the class map"))
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
-        self.slider.setToolTip(tr("Strength of the overlay"))
-        self.which = named(ComboBox(), tr("What lies over the photo"))
-        self.which.setToolTip(tr("What speaks for a class, each map as bright as its own brightest spot; or what was "
-                                 "taken for diseased."))  # fmt: skip
+        self.slider.setToolTip(tr("Strength of the class map"))
+        self.which = named(ComboBox(), tr("What is shown over the photo"))
+        self.which.setToolTip(tr("Outlines of the leaf and of what looks diseased on it, or the class map of a class: "
+                                 "where the photo supports it."))  # fmt: skip
         self.which.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.which.setMinimumContentsLength(14)
-        self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
-        self.photo.set_strength(self.slider.value() / 100)
+        self.slider.valueChanged.connect(lambda _: self._show_map())
         self.which.currentIndexChanged.connect(lambda _: self._show_map())
-        choice = row(label(tr("Shown"), "caption"), self.which, self.slider)
-        choice.setStretch(1, 2)
-        choice.setStretch(2, 1)
+        choice = row(label(tr("Shown"), "caption"), self.which)
+        choice.setStretch(1, 1)
         self.map_row = QWidget()
         self.map_row.setLayout(choice)
+        self.legend = QWidget()
+        of_map = row(MapLegend(), self.slider)
+        of_map.setStretch(0, 2)
+        of_map.setStretch(1, 1)
+        self.legend.setLayout(of_map)
         frame, inside = card()
         inside.addWidget(self.photo, 1)
         inside.addWidget(self.map_row)
+        inside.addWidget(self.legend)
         return frame
 
     def _answer_card(self, theme: Theme) -> QFrame:
@@ -94,6 +100,8 @@ class DetailPane(QWidget):
         self.verdict = label("", "verdict", wrap=True)
         self.doubt = label("", "warning", wrap=True)
         self.bars = ProbabilityBars(theme)
+        self.threshold = label("", "caption")
+        self.threshold.setToolTip(tr("Below it no class is named. The slider below the photo sets it."))
         self.evidence = label("", "muted", wrap=True)
         self.evidence.setToolTip(tr("The map has few cells, so that about half is usual. Above {share} the answer is "
                                     "doubted.", share=percent(0.7, 0)))  # fmt: skip
@@ -104,7 +112,7 @@ class DetailPane(QWidget):
         answer = QWidget()
         texts = QVBoxLayout(answer)
         texts.setContentsMargins(14, 10, 12, 4)
-        for widget in (self.verdict, self.doubt, self.bars, self.evidence):
+        for widget in (self.verdict, self.doubt, self.bars, self.threshold, self.evidence):
             texts.addWidget(widget)
         texts.addStretch(1)
         scroll = QScrollArea()
@@ -133,8 +141,8 @@ class DetailPane(QWidget):
         inside.addWidget(self.card)
         return frame
 
-    def show_result(self, result: Result | None) -> None:
-        """Show a photo and what was said of it; None clears the place."""
+    def show_result(self, result: Result | None, threshold: float = 0.0) -> None:
+        """Show a photo and what was said of it; None clears the place. `threshold`: the confidence asked for."""
         before, self.shown = self.shown, result
         if result is None:
             return
@@ -147,7 +155,10 @@ class DetailPane(QWidget):
             self.verdict.setText(verdict_text(result) if result.done or result.given_up else tr("Looking…"))
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
-        self.bars.show_top(result.top)
+        below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNLIKE
+        self.bars.show_top(result.top, result.sure, threshold if below else 0.0)
+        self.threshold.setText(tr("Confidence threshold: {share}", share=percent(threshold, 0)))
+        self.threshold.setVisible(below)
         self.evidence.setText(evidence_text(result))
         self.evidence.setVisible(bool(self.evidence.text()))
         self.notes.setText(severity_text(result))
@@ -159,30 +170,34 @@ class DetailPane(QWidget):
         self._fill_maps(result, area)
 
     def _fill_maps(self, result: Result, area: Mask | None) -> None:
-        """The maps of the likeliest classes, and the diseased area; what kind was looked at stays chosen."""
+        """The outlines, and the maps of the likeliest classes; what kind was looked at stays chosen."""
         before = self.which.currentData()
         self.which.blockSignals(True)
         self.which.clear()
+        if area is not None:
+            self.which.addItem(tr("Outlines"), AREA)
         for name, _ in result.top:  # a signal's dictionaries arrive in alphabetical order
             if name in result.maps:
-                self.which.addItem(disease_name(name), name)
-        if area is not None:
-            self.which.addItem(tr("Diseased area"), AREA)
+                self.which.addItem(tr("Class map: {name}", name=disease_name(name)), name)
         if self.which.count():
             self.which.addItem(tr("The photo alone"), ALONE)
-        kept = self.which.findData(before) if before in (AREA, ALONE) else -1
+        maps = [at for at in range(self.which.count()) if self.which.itemData(at) not in (AREA, ALONE)]
+        kept = self.which.findData(before) if before in (None, AREA, ALONE) else maps[0] if maps else -1
         self.which.setCurrentIndex(max(kept, 0))
         self.which.blockSignals(False)
         self.map_row.setVisible(self.which.count() > 0)
         self._show_map()
 
     def _show_map(self) -> None:
-        chosen = self.which.currentData()
-        area = self.shown.area() if self.shown and chosen == AREA else None
-        if area is not None:
-            self.photo.show_layer(painted(area.labels), area.box)
+        chosen, result = self.which.currentData(), self.shown
+        area = result.area() if result and chosen == AREA else None
+        of_class = result.maps.get(chosen) if result else None
+        self.legend.setVisible(of_class is not None)
+        self.photo.set_strength(1.0 if of_class is None else self.slider.value() / 100)
+        if area is not None and result is not None:
+            self.photo.show_layer(outlined(area.labels, result.shown_percent is not None), area.box)
         else:
-            self.photo.show_map(self.shown.maps.get(chosen) if self.shown else None)
+            self.photo.show_map(of_class)
 
 
 def _advice(result: Result) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
@@ -199,7 +200,7 @@ class DiagnosePanel(QWidget):
 
     def _on_result(self, result: Result) -> None:
         if self.detail.shown is not None and self.detail.shown.id == result.id:
-            self.detail.show_result(result)
+            self.detail.show_result(result, self._model.threshold)
 
     def _on_judged(self) -> None:
         self._show_selected()
@@ -210,7 +211,8 @@ class DiagnosePanel(QWidget):
         result = self.detail.shown
         area = result.area() if result is not None else None
         if result is not None and area is not None:
-            dialog = BrushDialog(self, self._photos, result.path, area, result.mask is not None)
+            automatic = replace(result, mask=None).area() or area
+            dialog = BrushDialog(self, self._photos, result.path, area, area if result.mask is None else automatic)
             dialog.corrected.connect(lambda mask: self._keep(result, mask))
             dialog.open()
 
@@ -271,7 +273,7 @@ class DiagnosePanel(QWidget):
 
     def _show_selected(self) -> None:
         index = self.table.currentIndex()
-        self.detail.show_result(index.data(ROW) if index.isValid() else None)
+        self.detail.show_result(index.data(ROW) if index.isValid() else None, self._model.threshold)
 
     def _on_clear(self) -> None:
         many = len(self._model.rows.rows)

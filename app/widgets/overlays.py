@@ -1,0 +1,64 @@
+"""What is laid over a photo, as RGBA: a class map in colours, outlines of leaf and lesions, the painted mask."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from PySide6.QtGui import QImage
+
+from app.mask import DISEASED, GROUND
+from core.ops.contract import Array
+
+SICK: Final = (214, 46, 30)
+RIM: Final = (255, 255, 255)
+FINER: Final = 3
+"""Outlines are drawn on a grid so many times finer than the mask's, or they would be too thick."""
+
+# From nearly transparent violet over orange to yellow: bright where the map is high. RGB at 0, 1/2 and 1.
+RAMP: Final = np.array(((70, 30, 110), (225, 90, 60), (250, 235, 90)), np.float32)
+
+
+def coloured(values: Array) -> QImage:
+    """A map uint8 ``(h, w)`` as a colour picture; low values are nearly transparent."""
+    v = (values.astype(np.float32) / 255)[..., None]
+    rgb = np.where(v < 0.5, RAMP[0] + 2 * v * (RAMP[1] - RAMP[0]), RAMP[1] + (2 * v - 1) * (RAMP[2] - RAMP[1]))
+    alpha = 255 * np.sqrt(v)
+    return picture(np.concatenate([rgb, alpha], axis=2))
+
+
+def outlined(labels: Array, lesions: bool) -> QImage:
+    """The leaf's edge in white and, with `lesions`, that of the diseased area in red; mask uint8 ``(h, w)``."""
+    fine = labels.repeat(FINER, axis=0).repeat(FINER, axis=1)
+    drawn = np.zeros((*fine.shape, 4), np.uint8)
+    drawn[edge(fine > GROUND, 3)] = (*RIM, 200)
+    if lesions:
+        drawn[edge(fine != DISEASED, 2)] = (*RIM, 220)
+        drawn[edge(fine == DISEASED, 3)] = (*SICK, 255)
+    return picture(drawn)
+
+
+def edge(mask: Array, width: int) -> Array:
+    """The pixels of a bool mask ``(h, w)`` that lie within `width` of a pixel outside it; the picture's border is no
+    edge."""
+    inner = mask
+    for _ in range(width):
+        p = np.pad(inner, 1, constant_values=True)
+        inner = inner & p[:-2, 1:-1] & p[2:, 1:-1] & p[1:-1, :-2] & p[1:-1, 2:]
+    return np.asarray(mask & ~inner)
+
+
+def painted(labels: Array) -> QImage:
+    """Leaf and diseased area, uint8 ``(h, w)``, for the brush: disease in red, a pale veil off the leaf, white rims."""
+    drawn = np.zeros((*labels.shape, 4), np.uint8)
+    drawn[labels == DISEASED] = (*SICK, 150)
+    drawn[labels == GROUND] = (*RIM, 90)
+    drawn[edge(labels != DISEASED, 1)] = (*RIM, 220)
+    return picture(drawn)
+
+
+def picture(rgba: Array) -> QImage:
+    """RGBA ``(h, w, 4)`` in 0..255 as Qt's image."""
+    pixels = np.ascontiguousarray(rgba.astype(np.uint8))
+    height, width = pixels.shape[:2]
+    return QImage(pixels.tobytes(), width, height, 4 * width, QImage.Format.Format_RGBA8888).copy()
