@@ -22,6 +22,7 @@ from app.places import Parts, makers
 from app.processes.entry import command
 from app.run_commands import RunCommands
 from app.settings import Settings
+from app.synthetic_tour import SyntheticTour
 from app.theme import Theme
 from app.training.session import TrainingSession
 from app.viewmodels import ladder, result
@@ -38,6 +39,8 @@ from core.errors import StorageError
 SWITCH_S: Final = 0.0005
 """Seconds after which a thread that computes gives the interpreter away (Python: ten times that). A table asks for
 hundreds of texts while it is drawn, and each may wait so long: a click on a heading of 100,000 rows took 0.1 s."""
+FIRST_PLACE: Final = "diagnose"
+"""Shown by the first start: most people come with a photo and a question."""
 PATIENCE: Final = 5.0
 """Seconds in which a window that was started in the same instant comes to listen."""
 
@@ -72,6 +75,8 @@ def start(application: QApplication, given: Sequence[str]) -> Program | None:
         program.window.deleteLater()
         return None
     program.window.show()
+    if any(Path(p).is_dir() or p.lower().endswith(".csv") for p in given):
+        program.window.go("dataset")  # photos to learn from are opened, not diagnosed
     program.commands.open(list(given))
     return program
 
@@ -120,6 +125,7 @@ class Program:
         )
         pictures = (self.thumbnails, self.photos)
         self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures, self.prints)
+        self.tour = SyntheticTour(self.window, self.document, self.training, self.photo_commands)
         self.commands = Commands(
             self.window, self.settings, self.theme, self.document, self.training.session, self.photo_commands,
             self.first, self.crash,
@@ -127,7 +133,7 @@ class Program:
         self.window.set_places(makers(Parts(
             self.window, self.settings, self.theme, self.document, self.examination, self.thumbnails, self.photos,
             self.training, self.diagnosis, self.ladder, self.memory, self.exports, self.prints, self.photo_commands,
-            self.run_commands,
+            self.run_commands, self.tour,
         )))  # fmt: skip
         window = self.window
         self.commands.language_chosen.connect(lambda name: QTimer.singleShot(0, window, lambda: self.speak(name)))
@@ -156,8 +162,9 @@ class Program:
     def _go_back(self) -> None:
         """To where the window stood and the place that it showed when it was left."""
         self.window.restoreGeometry(self.settings.bytes("geometry"))
-        place = self.settings.text("place", PLACES[0])
-        self.window.go(place if place in PLACES else PLACES[0])
+        place = self.settings.text("place")
+        place = place if place in PLACES else FIRST_PLACE
+        self.window.go(place)
         if place == "diagnose":
             self.photo_commands.find_model()
 

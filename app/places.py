@@ -15,6 +15,7 @@ from app.main_window import MainWindow
 from app.photo_commands import PhotoCommands
 from app.run_commands import RunCommands
 from app.settings import Settings
+from app.synthetic_tour import SyntheticTour
 from app.theme import Theme
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
@@ -48,6 +49,7 @@ class Parts:
     prints: Writing
     photo_commands: PhotoCommands
     run_commands: RunCommands
+    tour: SyntheticTour
 
 
 def makers(parts: Parts) -> dict[str, Callable[[], QWidget]]:
@@ -111,9 +113,11 @@ def _train(parts: Parts) -> QWidget:
 def _diagnose(parts: Parts) -> QWidget:
     from app.panels.diagnose.panel import DiagnosePanel
 
-    return DiagnosePanel(
+    panel = DiagnosePanel(
         parts.diagnosis, parts.window.actions_, parts.settings, parts.theme, parts.photos, parts.exports
     )
+    panel.synthetic_asked.connect(parts.tour.start)
+    return panel
 
 
 def _kernels(parts: Parts) -> QWidget:

@@ -43,6 +43,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     prepare()
     model = read_model(Path(asked["model"]))
     device = choose_device(str(asked.get("device", "auto")))
+    channel.tell(known=list(model.classes))
     if device == "cpu":
         compile_ahead(model, lambda done, total: channel.tell(preparing=done, of=total))
     count = min(usable_cores(), MOST) if device == "cpu" else 1

@@ -23,8 +23,8 @@ from app.viewmodels.result import Result, columns, judge, read_result
 from app.viewmodels.sorted_rows import SortedRows
 from app.viewmodels.table import RowsModel
 from core.data.endings import NAMED
-from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.coverage import at_coverage
+from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.verdict import COVERAGE, Thresholds
 
 IN_FLIGHT: Final = 24
@@ -35,9 +35,12 @@ IN_FLIGHT: Final = 24
 class DiagnosisModel(QObject):
     """Signals: `model_ready(name)`, `failed(sentence, details)`, `result(Result)`, `busy(waiting, total)`, `judged()`
     when all results follow another coverage, `brought(row, known)` when photos were added: the row of the first of
-    them, and how many were answered before and stay as they are."""
+    them, and how many were answered before and stay as they are. Before a model is ready: `loading()` when it is asked
+    for and when its classes are known, `preparing(done, total)` where kernels are compiled."""
 
     model_ready = Signal(str)
+    loading = Signal()
+    preparing = Signal(int, int)
     judged = Signal()
     failed = Signal(str, str)
     result = Signal(object)
@@ -52,6 +55,7 @@ class DiagnosisModel(QObject):
         self.judging.ended.connect(self.judged)
         self.model_path = ""
         self.ready: dict[str, Any] = {}
+        self.known: Sequence[str] = ()
         self.thresholds: Thresholds | None = None
         self.coverage = COVERAGE
         self.crop = True
@@ -82,7 +86,8 @@ class DiagnosisModel(QObject):
         if model_path != self.model_path:  # another model's thresholds say nothing about these
             self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
             self._cleared = [replace(row, probabilities=()) for row in self._cleared]
-        self.model_path, self.ready = model_path, {}
+        self.model_path, self.ready, self.known = model_path, {}, ()
+        self.loading.emit()
         thread = ProcessThread(command("diagnose"), json.loads, self)
         thread.bundle.connect(self._on_bundle)
         thread.ended.connect(self._on_ended)
@@ -245,6 +250,11 @@ class DiagnosisModel(QObject):
         for answer in bundle:
             if "failed" in answer:
                 self.failed.emit(answer["failed"], "")
+            elif "known" in answer:
+                self.known = answer["known"]
+                self.loading.emit()
+            elif "preparing" in answer:
+                self.preparing.emit(answer["preparing"], answer["of"])
             elif "ready" in answer:
                 self.ready = answer
                 self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))

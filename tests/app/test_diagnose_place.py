@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QColor
 from PySide6.QtTest import QTest
 
 from app.mask import LEAF, Mask, encode_mask
@@ -13,6 +15,7 @@ from app.results_file import write_csv, write_html
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result, judge, read_result
 from app.viewmodels.table import ROW
+from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.severity import Severity
@@ -85,18 +88,126 @@ def test_a_model_without_thresholds_leaves_the_slider_still(place):
     assert judge(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 
-def test_every_one_of_the_likeliest_classes_has_its_map(place):
+def test_outlines_are_shown_first_and_class_maps_with_a_legend_when_asked_for(place):
     panel, _ = place
-    which = panel.detail.which
+    panel.window().show()
+    which, detail = panel.detail.which, panel.detail
     assert [which.itemText(at) for at in range(which.count())] == [
-        "Early blight of tomato", "Healthy tomato leaf", "Late blight of tomato", "Diseased area",
-        "The photo alone"]  # fmt: skip
-    for at, name in ((3, "Diseased area"), (4, "The photo alone")):
-        which.setCurrentIndex(at)
-        panel.table.selectRow(at - 2)
-        panel._show_selected()
-        assert which.currentText() == name, "stays for the next photo"
-    assert panel.detail.photo._map.isNull()
+        "Outlines", "Class map: Early blight of tomato", "Class map: Healthy tomato leaf",
+        "Class map: Late blight of tomato", "The photo alone"]  # fmt: skip
+    assert which.currentText() == "Outlines"
+    assert not detail.legend.isVisible()
+    which.setCurrentIndex(2)
+    assert detail.legend.isVisible()
+    panel.table.selectRow(1)
+    panel._show_selected()
+    assert which.currentText().startswith("Class map"), "the kind stays for the next photo"
+    which.setCurrentIndex(4)
+    assert detail.photo._layer.isNull()
+
+
+def test_lesions_are_outlined_only_where_a_disease_is_named(place):
+    panel, model = place
+    leaf = np.zeros((64, 64), bool)
+    leaf[8:56, 8:56] = True
+    sick = np.zeros_like(leaf)
+    sick[20:30, 20:30] = True
+    spotted = {**answer(0.95), "diseased": 4.0, "mask": encode_mask(Severity(leaf, sick), (0.0, 0.0, 1.0, 1.0))}
+    row = read_result(model.rows.rows[0], spotted)
+    panel.detail.show_result(row)
+    assert SICK in colours_of(panel.detail.photo._layer)
+    panel.detail.show_result(replace(row, verdict=CLASSES[1]))
+    assert SICK not in colours_of(panel.detail.photo._layer)
+    panel.detail.show_result(replace(row, sure=False, verdict=NOT_SURE))
+    assert SICK not in colours_of(panel.detail.photo._layer)
+
+
+def colours_of(picture):
+    image = picture.toImage()
+    return {image.pixelColor(x, y).getRgb()[:3] for x in range(image.width()) for y in range(image.height())}
+
+
+def test_below_the_threshold_no_bar_is_green_and_the_threshold_is_shown(place):
+    panel, model = place
+    panel.coverage.slider.setValue(2)
+    panel._show_selected()
+    bars, accent = panel.detail.bars, QColor(panel.detail.bars._theme.colours.accent).getRgb()[:3]
+    assert accent in colours_of(bars.grab())
+    assert panel.detail.threshold.isHidden()
+    panel.table.selectRow(1)  # 80 %, where 90 % are asked for
+    panel._show_selected()
+    assert panel.detail.verdict.text() == "Not sure"
+    assert accent not in colours_of(bars.grab())
+    assert "90\u00a0%" in panel.detail.threshold.text()
+    assert not panel.detail.threshold.isHidden()
+
+
+def test_the_whole_photo_is_shown_with_what_was_looked_at(place, qtbot, tmp_path):
+    panel, model = place
+    wide = np.zeros((60, 90, 3), np.uint8)
+    wide[:, :5] = (0, 0, 255)  # red, left of the square
+    (tmp_path / "wide.png").write_bytes(cv2.imencode(".png", wide)[1].tobytes())
+    view = panel.detail.photo
+    panel.detail.show_result(replace(model.rows.rows[0], path=str(tmp_path / "wide.png")))
+    qtbot.waitUntil(lambda: view._photo.width() == 90)
+    view.resize(300, 300)
+    whole, square = view.whole(), view.place()
+    assert (round(whole.width()), round(whole.height())) == (300, 200)
+    assert (round(square.x()), round(square.y()), round(square.width())) == (50, 50, 200)
+    pixels = view.grab().toImage()
+    assert pixels.pixelColor(5, 150).red() > 100
+    assert pixels.pixelColor(51, 150).red() == 255, "the frame"
+
+
+def test_the_brush_zooms_where_the_pointer_is_and_paints_there(place, qtbot):
+    panel, _ = place
+    panel.detail.correct.click()
+    dialog = panel.findChild(BrushDialog)
+    qtbot.waitUntil(lambda: dialog.canvas.width() > 200 and dialog.isActiveWindow())
+    touched = []
+    dialog.canvas.touched.connect(lambda y, x: touched.append((y, x)))
+    at = dialog.canvas.rect().center() + QPoint(40, 20)
+
+    def press():
+        QTest.mouseClick(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, at)
+
+    press()
+    side = dialog.photo.place().width()
+    dialog.photo.zoom_to(4, at)
+    press()
+    assert dialog.photo.place().width() == pytest.approx(4 * side)
+    assert np.allclose(touched[0], touched[1], atol=0.01)
+    dialog.photo.pan(QPointF(0.1 * 4 * side, 0))
+    press()
+    assert touched[2][1] == pytest.approx(touched[1][1] - 0.1, abs=0.01)
+    qtbot.keyClick(dialog, Qt.Key.Key_0)
+    assert dialog.photo.zoom == 1
+    dialog.reject()
+
+
+def test_a_stroke_is_done_again_and_the_automatic_mask_comes_back(place, qtbot):
+    panel, model = place
+    panel.detail.correct.click()
+    dialog = panel.findChild(BrushDialog)
+    kept = []
+    dialog.corrected.connect(kept.append)
+    assert not dialog.redo.isEnabled()
+    assert not dialog.automatic.isEnabled()
+    dialog._on_began()
+    dialog._on_touched(0.5, 0.5)
+    once = dialog.area.severity.percent
+    assert once > 0
+    dialog.undo.click()
+    assert dialog.area.severity.percent == 0
+    dialog.redo.click()
+    assert dialog.area.severity.percent == once
+    dialog.automatic.click()
+    assert dialog.area.severity.percent == 0
+    dialog.undo.click()
+    assert dialog.area.severity.percent == once
+    dialog.automatic.click()
+    dialog._on_keep()
+    assert kept == [None]
 
 
 def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(place, qtbot):

@@ -2,9 +2,12 @@
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QLabel, QPushButton
 
 from app import commands, resources
+from app.training.session import State
+from app.viewmodels.result import Result
+from core.training.events import RunFinished
 from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
@@ -14,6 +17,68 @@ def test_an_empty_program_also_offers_a_diagnosis(start):
     panel = start().window.place("dataset")
     assert "Diagnose photos" in [b.text() for b in panel.empty.findChildren(QPushButton)]
     assert "diagnosed" in panel.empty.text.text()
+
+
+def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how_to_take_a_photo(start, qtbot):
+    program = start(first=True)
+    panel = program.window.stack.currentWidget()
+    assert panel.objectName() == "place_diagnose"
+    assert panel.stack.currentWidget() is panel.start
+    assert program.diagnosis.model_path.endswith("leaves.safetensors")
+    qtbot.waitUntil(lambda: "Tomato" in panel.start.known.text(), timeout=60_000)
+    assert "Early blight of tomato" in panel.start.known.text()
+    assert "Healthy" not in panel.start.known.text()
+    said = " ".join(text.text() for text in panel.start.findChildren(QLabel))
+    assert "in focus" in said
+
+
+def test_who_was_elsewhere_comes_back_there(start):
+    assert start().window.stack.currentWidget().objectName() == "place_dataset"
+
+
+def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(start, qtbot):
+    program = start()
+    panel, model = program.window.go("diagnose"), program.diagnosis
+    model.rows.append([Result(0, "/photos/leaf.jpg")])
+    panel.table.selectRow(0)
+    panel._show_selected()
+    assert panel.preparation.isHidden()
+    model.preparing.emit(0, 9)
+    model.preparing.emit(3, 9)
+    assert panel.preparation.isVisible()
+    assert "step 4 of 9" in panel.preparation.text.text()
+    assert "s left" in panel.preparation.text.text()
+    assert panel.detail.verdict.text() == "Preparing the model…"
+    model.preparing.emit(9, 9)
+    assert panel.preparation.isHidden()
+    assert panel.detail.verdict.text() == "Looking…"
+
+
+def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbot, monkeypatch, tmp_path):
+    program = start()
+    window, session, done = program.window, program.training.session, []
+    monkeypatch.setattr(program.photo_commands, "use_model", lambda path: done.append(path))
+    monkeypatch.setattr(program.photo_commands, "diagnose", lambda found: done.append(len(found)))
+    window.actions_.start.triggered.disconnect()
+    window.actions_.start.triggered.connect(lambda: done.append("start"))
+    window.actions_.open_demo.triggered.disconnect()
+    drawn = write_folder(tmp_path / "demo", {"a": 20, "b": 12})
+    window.actions_.open_demo.triggered.connect(lambda: program.document.open(str(drawn)))
+    window.go("diagnose").start.synthetic.click()
+    qtbot.waitUntil(lambda: done == ["start"], timeout=30_000)
+    assert window.stack.currentWidget().objectName() == "place_train"
+    session._set(State.RUNNING)
+    notice = window.place("train").notice
+    qtbot.waitUntil(lambda: notice.isVisible() and "Step 2 of 3" in notice.text.text())
+    program.training.view.finished = RunFinished("completed", 9, 1, 0.9, 0.9, "/runs/best.safetensors", "", 60.0)
+    session._set(State.IDLE)
+    qtbot.waitUntil(lambda: len(done) == 3)
+    assert done == ["start", "/runs/best.safetensors", 8]
+    assert "Step 3 of 3" in window.place("diagnose").notice.text.text()
+    session._set(State.RUNNING)
+    session._set(State.IDLE)
+    qtbot.wait(50)
+    assert len(done) == 3, "the next training is no tour"
 
 
 def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monkeypatch):

@@ -83,15 +83,23 @@ def _ticks(timer: QTimer) -> bool:
 
 @pytest.fixture
 def start(qapp, qtbot, home, nothing_left, monkeypatch):
-    """`start(*paths)`: the program as `main` starts it, closed after the test. Errors in slots fail the test."""
-    from app import application
+    """`start(*paths)`: the program as `main` starts it, closed after the test. Errors in slots fail the test.
+
+    It opens on Dataset, where no model is loaded; with `first` as the very first start does.
+    """
+    from app import application, paths
     from app.main_window import FIRST_SIZE
+    from app.settings import Settings
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     programs, errors = [], []
 
-    def make(*paths):
-        program = application.start(qapp, list(paths))
+    def make(*given, first=False):
+        settings = Settings(paths.settings_store(), qapp)
+        if not first and not settings.text("place"):
+            settings.set("place", "dataset")
+            settings.sync()
+        program = application.start(qapp, list(given))
         if program is not None:
             program.window.resize(FIRST_SIZE)  # the screen of an offscreen run has 800 x 800 pixels
             program.crash.reported.connect(lambda sentence, details: errors.append(details))

@@ -46,7 +46,6 @@ class BrushDialog(QDialog):
         self._undone: list[Mask] = []
         self.photo = PhotoView(tr("The photo"))
         self.photo.setMinimumSize(280, 280)
-        self.photo.moved.connect(self._on_moved)
         self.photo.wish(photos, path)
         self.canvas = MaskCanvas(self.photo)
         self.canvas.began.connect(self._on_began)
@@ -67,6 +66,7 @@ class BrushDialog(QDialog):
             ("0", self.fit.click),
         ):  # fmt: skip
             QShortcut(QKeySequence(keys), self, act)
+        self.photo.moved.connect(self._on_moved)
         self._lay_out()
         self._show()
 

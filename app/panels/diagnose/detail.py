@@ -51,6 +51,7 @@ class DetailPane(QWidget):
         super().__init__()
         self._photos = photos
         self.shown: Result | None = None
+        self._waiting = tr("Looking…")
         self.setMinimumHeight(LEAST)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # as high for every photo
         layout = QHBoxLayout(self)
@@ -141,6 +142,12 @@ class DetailPane(QWidget):
         inside.addWidget(self.card)
         return frame
 
+    def show_waiting(self, preparing: bool) -> None:
+        """What stands where an answer will: the photo is looked at, or the model prepared before that."""
+        self._waiting = tr("Preparing the model…") if preparing else tr("Looking…")
+        if self.shown is not None and not (self.shown.done or self.shown.given_up):
+            self.verdict.setText(self._waiting)
+
     def show_result(self, result: Result | None, threshold: float = 0.0) -> None:
         """Show a photo and what was said of it; None clears the place. `threshold`: the confidence asked for."""
         before, self.shown = self.shown, result
@@ -152,7 +159,7 @@ class DetailPane(QWidget):
             self.verdict.setText(tr("Not readable"))
             self.doubt.setText(sentence(result.error))
         else:
-            self.verdict.setText(verdict_text(result) if result.done or result.given_up else tr("Looking…"))
+            self.verdict.setText(verdict_text(result) if result.done or result.given_up else self._waiting)
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
         below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNLIKE

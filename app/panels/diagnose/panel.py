@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import (
     QFileDialog,
     QHBoxLayout,
@@ -23,6 +23,7 @@ from app.mask import Mask
 from app.panels.diagnose.brush import BrushDialog
 from app.panels.diagnose.coverage import CoverageBar
 from app.panels.diagnose.detail import DetailPane
+from app.panels.diagnose.start_page import StartPage
 from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
@@ -35,6 +36,7 @@ from app.widgets.fields import SearchField
 from app.widgets.notice import Notice
 from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row
 from app.widgets.photo_view import PhotoDialog
+from app.widgets.preparation import PreparationBar
 from app.widgets.slot import Slot
 from app.widgets.table_view import sorted_view
 from app.widgets.written import follow_writing
@@ -47,7 +49,9 @@ SETTLE_MS: Final = 60
 
 @final
 class DiagnosePanel(QWidget):
-    """Results as they come; the newest selected photo large above the table of all."""
+    """Results as they come; the newest selected photo large above the table of all. Signal: `synthetic_asked()`."""
+
+    synthetic_asked = Signal()
 
     def __init__(
         self, model: DiagnosisModel, actions: Actions, settings: Settings, theme: Theme, photos: Thumbnails,
@@ -56,6 +60,7 @@ class DiagnosePanel(QWidget):
         super().__init__()
         self._model, self._actions, self._photos, self._writing = model, actions, photos, writing
         self.notice = Notice(theme)
+        self.preparation = PreparationBar()
         follow_writing(self.notice, writing)
         self._unready = False
         self._newest = -1  # place of a photo just brought that is not shown yet
@@ -112,6 +117,7 @@ class DiagnosePanel(QWidget):
         add = action_button(actions.diagnose_photos, theme, "add")
         layout.addWidget(header(tr("Diagnose"), tr("What do these leaves have?"), self.model_button, add))
         layout.addWidget(self.notice)
+        layout.addWidget(self.preparation)
         layout.addLayout(body, 1)
 
     def _empty_places(self, theme: Theme) -> tuple[QWidget, QWidget]:
@@ -122,19 +128,16 @@ class DiagnosePanel(QWidget):
             tr("Train one under Train, or choose a model file that you were given (.safetensors)."),
             action_button(actions.choose_model, theme, "folder", primary=True), action_button(actions.go_train, theme),
         )  # fmt: skip
-        no_photo = EmptyPlace(
-            theme, "drop", tr("Drop photos of leaves here"),
-            tr("One leaf, filling the picture, in daylight, in focus. Whole folders are fine too. "
-               "The photos stay on this computer."),
-            action_button(actions.diagnose_photos, theme, "add", primary=True),
-            action_button(actions.diagnose_folder, theme, "folder"), action_button(actions.paste, theme, "paste"),
-            action_button(actions.camera, theme, "camera"),
-        )  # fmt: skip
-        return no_model, no_photo
+        self.start = StartPage(actions, theme)
+        self.start.synthetic_asked.connect(self.synthetic_asked)
+        self.start.show_classes(self._model.known)
+        return no_model, self.start
 
     def _connect(self) -> None:
         model = self._model
         model.model_ready.connect(self._on_model)
+        model.loading.connect(self._on_loading)
+        model.preparing.connect(self._on_preparing)
         model.failed.connect(self._on_failed)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
@@ -160,6 +163,16 @@ class DiagnosePanel(QWidget):
     def shown_results(self) -> list[Result]:
         """What the filter leaves, in the table's order."""
         return self._model.shown.rows()
+
+    def _on_loading(self) -> None:
+        self.start.show_classes(self._model.known)
+        self._on_model(self._model.model_path)
+        self._on_preparing(0, 0)
+
+    def _on_preparing(self, done: int, total: int) -> None:
+        """A photo that waits for the model says so."""
+        self.preparation.show_progress(done, total)
+        self.detail.show_waiting(done < total)
 
     def _on_failed(self, message: str, details: str) -> None:
         self._unready = not self._model.ready

@@ -110,6 +110,21 @@ def test_a_photo_out_of_focus_too_dark_or_tiny_says_so_beside_its_answer(complet
         told, ("focus", "focus", "dark", "1 x 1 pixels"), strict=True)] == [False, True, True, True]  # fmt: skip
 
 
+@pytest.mark.parametrize("sides", [(400, 400), (400, 600)])
+def test_a_photo_of_two_leaves_says_so_and_one_of_one_does_not(completed, sides):
+    photo = np.full((*sides, 3), 150, np.uint8)
+    middle = sides[1] // 2
+    photo[100:300, middle - 190 : middle - 20] = (60, 140, 50)
+    examiner = Examiner(refusing_from(completed, 2.0))
+    one = examiner.examine(photo).warnings
+    photo[100:300, middle + 20 : middle + 190] = (60, 140, 50)
+    two = examiner.examine(photo)
+    examiner.close()
+    assert not [text for text in one if "leaves" in text]
+    assert "This photo seems to show 2 leaves" in " ".join(two.warnings)
+    assert two.leaves == 2
+
+
 def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
     photo = np.full((400, 400, 3), 150, np.uint8)
     photo[150:250, 220:300] = (60, 140, 50)

@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
+from core.data.leaf_drawing import CONDITIONS, draw_leaf
 from core.data.photo_reader import read_photo
-from core.diagnosis.leaf_mask import leaf_box, segment_leaf
+from core.diagnosis.leaf_mask import leaf_box, segment_leaf, segment_leaves
 from core.diagnosis.severity import Severity, grade, measure_severity
 
 MARKED = json.loads((Path(__file__).parent / "masks" / "leaves.json").read_text())["photos"]
@@ -101,3 +102,22 @@ def test_words_follow_the_percentage():
     assert Severity(leaf, lesions).word == "none"
     lesions[:3] = True
     assert (Severity(leaf, lesions).percent, Severity(leaf, lesions).word) == (30.0, "strong")
+
+
+@pytest.mark.parametrize("gap", [0, 30])
+def test_two_leaves_side_by_side_are_counted_and_one_is_one(gap):
+    paper = np.full((200, 400, 3), 190, np.uint8)
+    paper[40:160, 40:160] = (70, 140, 50)
+    assert segment_leaves(paper)[1] == 1
+    paper[40:160, 210 + gap : 330 + gap] = (70, 140, 50)
+    mask, leaves = segment_leaves(paper)
+    assert leaves == 2
+    assert mask.mean() < 0.25, "one of them is outlined"
+    paper[5:20, 180:195] = (70, 140, 50)
+    assert segment_leaves(paper)[1] == 2, "a scrap is no leaf"
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_drawn_leaf_is_counted_once(condition):
+    for leaf in range(5):
+        assert segment_leaves(draw_leaf(condition, 3, leaf).rgb)[1] == 1

@@ -1,0 +1,126 @@
+"""What the Diagnose place shows before there is a photo: where to drop one, what the model knows, how to take one."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Final, final
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+
+from app import resources
+from app.actions import Actions
+from app.cards import disease_name
+from app.theme import Theme
+from app.translation import tr
+from app.widgets.parts import action_button, button, card, label, row
+from core.diagnosis.verdict import NO_LEAF_NAMES, is_healthy
+
+DRAWING: Final = 48
+
+
+@final
+class StartPage(QWidget):
+    """Signal: `synthetic_asked()`."""
+
+    synthetic_asked = Signal()
+
+    def __init__(self, actions: Actions, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(12)
+        layout.addWidget(self._drop_area(actions), 3)
+        below = QHBoxLayout()
+        below.setSpacing(12)
+        below.addWidget(self._known_card(), 5)
+        below.addWidget(self._advice_card(), 4)
+        layout.addLayout(below, 2)
+        theme.changed.connect(self._draw)
+        self._draw()
+
+    def show_classes(self, classes: Sequence[str]) -> None:
+        """The classes that the model can name; none while it is being loaded."""
+        self.known.setText(crops_html(classes) if classes else tr("Loading the model…"))
+
+    def _drop_area(self, actions: Actions) -> QFrame:
+        frame, inside = card(role="dropzone")
+        inside.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        inside.setSpacing(10)
+        self._drawing = QLabel()
+        title = label(tr("Drop photos of leaves here"), "title")
+        text = label(tr("Photos or whole folders. They stay on this computer."), "muted")
+        for widget in (self._drawing, title, text):
+            inside.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
+        inside.addLayout(row(
+            None, action_button(actions.diagnose_photos, self._theme, "add", primary=True),
+            action_button(actions.diagnose_folder, self._theme, "folder"),
+            action_button(actions.paste, self._theme, "paste"), action_button(actions.camera, self._theme, "camera"),
+            None,
+        ))  # fmt: skip
+        tip = tr("Draws leaves, trains a network on them in about a minute, and diagnoses leaves it has not seen")
+        self.synthetic = button(tr("Try with synthetic leaves"), self.synthetic_asked.emit, "flat", tip)
+        inside.addLayout(row(None, label(tr("No photo at hand?"), "muted"), self.synthetic, None, spacing=2))
+        return frame
+
+    def _known_card(self) -> QFrame:
+        self.known = label("", wrap=True)
+        self.known.setTextFormat(Qt.TextFormat.RichText)
+        self.known.setAlignment(Qt.AlignmentFlag.AlignTop)
+        return _scrolled_card(tr("What this model knows"), self.known)
+
+    def _advice_card(self) -> QFrame:
+        rules = (
+            tr("One leaf, filling most of the picture."),
+            tr("Daylight or shade, no flash; in focus."),
+            tr("The upper side, flat, before a plain background."),
+            tr("A leaf with clear symptoms, neither the first spot nor all brown."),
+        )
+        text = "".join(f"<li>{html.escape(rule)}</li>" for rule in rules)
+        said = label(f"<ul style='margin:0 0 0 -22px'>{text}</ul>", wrap=True)
+        said.setAlignment(Qt.AlignmentFlag.AlignTop)
+        return _scrolled_card(tr("How to take a good photo"), said)
+
+    def _draw(self) -> None:
+        colour, ratio = self._theme.colours.accent, self.devicePixelRatioF()
+        self._drawing.setPixmap(resources.pixmap("drop", colour, DRAWING, ratio))
+
+
+def crops_html(classes: Sequence[str]) -> str:
+    """Crop after crop with its diseases, as rich text; classes without a crop as one list."""
+    crops: dict[str, list[str]] = {}
+    for name in classes:
+        crop, _, disease = name.rpartition("/")
+        if name.lower() in NO_LEAF_NAMES or disease.lower() in NO_LEAF_NAMES or is_healthy(name):
+            crops.setdefault(crop, [])
+            continue
+        crops.setdefault(crop, []).append(disease_name(name))
+    lines = []
+    for crop, diseases in crops.items():
+        head = f"<b>{html.escape(crop_name(crop))}</b>: " if crop else ""
+        if diseases:
+            lines.append(f"<p style='margin:0 0 4px 0'>{head}{html.escape('; '.join(diseases))}</p>")
+    return "".join(lines)
+
+
+def crop_name(crop: str) -> str:
+    """A crop as people call it, with a capital; one that is not known here by its own name."""
+    known = {
+        "apple": tr("Apple"), "bean": tr("Bean"), "blackgram": tr("Black gram"), "chilli": tr("Chilli"),
+        "citrus": tr("Citrus"), "strawberry": tr("Strawberry"), "tomato": tr("Tomato"),
+    }  # fmt: skip
+    return known.get(crop, disease_name(crop).capitalize())
+
+
+def _scrolled_card(title: str, text: QLabel) -> QFrame:
+    frame, inside = card()
+    scroll = QScrollArea()
+    scroll.setWidget(text)
+    scroll.setWidgetResizable(True)
+    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    scroll.setFrameShape(QFrame.Shape.NoFrame)
+    inside.addWidget(label(title, "heading"))
+    inside.addWidget(scroll, 1)
+    return frame

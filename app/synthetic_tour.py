@@ -1,0 +1,90 @@
+"""From synthetic leaves through a minute of training to a first diagnosis, place by place."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from PySide6.QtCore import QObject, QTimer
+
+from app.main_window import MainWindow
+from app.photo_commands import PhotoCommands
+from app.training.session import State
+from app.translation import tr
+from app.viewmodels.document import Document
+from app.viewmodels.training import TrainingModel
+
+SHOWN: Final = 8
+"""Leaves that are diagnosed at the end."""
+
+
+@final
+class SyntheticTour(QObject):
+    """One step follows the other; whoever opens other photos or stops the training has left the tour."""
+
+    def __init__(
+        self, window: MainWindow, document: Document, training: TrainingModel, photos: PhotoCommands
+    ) -> None:
+        super().__init__(window)
+        self._window, self._document, self._training, self._photos = window, document, training, photos
+        self._step = 0
+        document.opened.connect(self._on_opened)
+        document.given_up.connect(self._leave)
+        document.failed.connect(self._leave)
+        training.session.state_changed.connect(self._on_state)
+        training.session.failed.connect(self._leave)
+
+    def start(self) -> None:
+        """Draw the leaves, or open those drawn before."""
+        if self._training.session.busy:
+            text = tr("A training is running. Try the synthetic leaves when it has ended.")
+            self._window.go("diagnose").notice.alarm(text)
+            return
+        self._step = 1
+        panel = self._window.go("dataset")
+        panel.notice.tell(tr("Step 1 of 3: synthetic leaves are drawn."))
+        self._window.actions_.open_demo.trigger()
+
+    def _leave(self, *_: object) -> None:
+        self._step = 0
+
+    def _on_opened(self) -> None:
+        if self._step == 1:
+            self._step = 2
+            self._window.place("dataset").notice.hide()
+            self._window.go("train")
+            QTimer.singleShot(0, self._window.actions_.start.trigger)  # when all have heard what is open now
+        else:
+            self._leave()
+
+    def _on_state(self, state: State) -> None:
+        if self._step != 2:
+            return
+        if state is State.RUNNING:
+            QTimer.singleShot(0, self._tell_training)  # when the place has put its own notices away
+        elif state is State.STOPPING:
+            self._leave()
+        elif state is State.IDLE:
+            QTimer.singleShot(0, self._diagnose)  # when the run's last events are read
+
+    def _tell_training(self) -> None:
+        text = tr("Step 2 of 3: a network learns from them, which takes about a minute. The diagnosis follows by "
+                  "itself.")  # fmt: skip
+        self._window.place("train").notice.tell(text)
+
+    def _diagnose(self) -> None:
+        """A few of the leaves, with the network that has just learned."""
+        from app.panels.train.start_choice import shipped_model
+
+        finished = self._training.view.finished
+        if self._step != 2 or finished is None or self._document.table is None:
+            return
+        self._leave()
+        self._window.place("train").notice.hide()
+        shipped = shipped_model()
+        self._photos.use_model(finished.model_path)
+        dataset = self._document.table.dataset
+        self._photos.diagnose([dataset.path(row) for row in range(0, len(dataset), max(len(dataset) // SHOWN, 1))])
+        text = tr("Step 3 of 3: this network learned from synthetic leaves and knows only those. For leaves of your "
+                  "own, use the model that came with the program.")  # fmt: skip
+        back = (lambda: self._photos.use_model(shipped)) if shipped else None
+        self._window.place("diagnose").notice.tell(text, tr("Use that model"), back)
