@@ -14,6 +14,7 @@ from app.actions import Actions
 from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
+from app.widgets.naming import named
 from app.widgets.parts import action_button, button, card, label, row
 from core.diagnosis.verdict import NO_LEAF_NAMES, is_healthy
 
@@ -116,7 +117,7 @@ def crop_name(crop: str) -> str:
 
 def _scrolled_card(title: str, text: QLabel) -> QFrame:
     frame, inside = card()
-    scroll = QScrollArea()
+    scroll = named(QScrollArea(), title)
     scroll.setWidget(text)
     scroll.setWidgetResizable(True)
     scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
