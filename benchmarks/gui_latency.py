@@ -34,6 +34,7 @@ from PySide6.QtWidgets import QApplication
 
 from app import collector
 from app.application import Program, start
+from app.main_window import FIRST_SIZE
 from app.mask import encode_mask
 from app.process_thread import NICE
 from app.training.request import start_request
@@ -357,6 +358,7 @@ def main() -> None:
             rows += time_start(home)
         program = start(QApplication([]), [])
         assert program is not None
+        program.window.resize(FIRST_SIZE)  # an offscreen run's screen has 800 x 800 pixels
         if "folder" in parts:
             rows += time_folder(program, home)
         if "million" in parts:

@@ -63,6 +63,7 @@ class DiagnosePanel(QWidget):
         self.preparation = PreparationBar()
         follow_writing(self.notice, writing)
         self._unready = False
+        self._all = ""  # what is said of all results, filtered or not
         self._newest = -1  # place of a photo just brought that is not shown yet
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
@@ -149,7 +150,7 @@ class DiagnosePanel(QWidget):
         model.rows.modelReset.connect(self._on_rows)
         model.brought.connect(self._on_brought)
         for counted in (model.shown.narrowed, model.shown.modelReset):
-            counted.connect(self._on_counted)
+            counted.connect(self._on_scope)
         for shown_anew in (model.shown.rowsInserted, model.shown.narrowed, model.shown.layoutChanged):
             # after the table has put its own place right
             shown_anew.connect(Slot(self, lambda *_: self._show_newest()).call)
@@ -259,17 +260,14 @@ class DiagnosePanel(QWidget):
         rest = ((unsure, tr("{n} not answered", n=f"{unsure:,}")), (failed, tr("{n} not readable", n=f"{failed:,}")),
                 (given_up, tr("{n} cancelled", n=f"{given_up:,}")))  # fmt: skip
         self.rest.setVisible(given_up > 0)
-        self.state.setText(", ".join([done, *(text for many, text in rest if many)]))
+        self._all = ", ".join([done, *(text for many, text in rest if many)])
         self._on_scope()
-
-    def _on_counted(self) -> None:
-        self._on_busy(*self._model.progress)
 
     def _on_scope(self) -> None:
         """Say which results are shown, and so exported."""
         text = self._scope()
-        if self.search.text().strip() and not self._model.working:
-            self.state.setText(text)
+        if not self._model.working:
+            self.state.setText(text if self.search.text().strip() else self._all)
         for action, form in (
             (self._actions.export_csv, tr("{results} as a table")),
             (self._actions.export_html, tr("{results} with pictures, as one HTML page")),
