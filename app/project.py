@@ -16,13 +16,16 @@ from typing import Final, final
 import numpy as np
 
 from core.data.dataset import SPLITS, Dataset
+from core.errors import InputError
 from core.ops.contract import Array
+from core.schema import SchemaError, listing, named, parse_json, record, text
 from core.storage import write_file
 
 FILE: Final = "project.json"
 MANIFEST: Final = "manifest.csv"
 LONGEST: Final = 200
 """Bytes of a folder's name that its project is named by: a name has room for 255, and 13 are ours."""
+EDITS: Final = record({"excluded": listing(text), "moved": named(text), "names": named(text)})
 
 
 @final
@@ -80,8 +83,10 @@ def read_edits(folder: Path) -> Edits:
     path = folder / FILE
     if not path.is_file():
         return Edits()
-    raw = json.loads(path.read_text("utf-8"))
-    return Edits(tuple(raw["excluded"]), dict(raw["moved"]), dict(raw["names"]))
+    try:
+        return Edits(**EDITS(parse_json(path.read_bytes())))
+    except SchemaError as error:
+        raise InputError(f"{path} cannot be read ({error}). Remove it to see the photos without edits.") from error
 
 
 def write_edits(folder: Path, source: str, edits: Edits) -> None:

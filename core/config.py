@@ -178,7 +178,7 @@ def problems(config: RunConfig) -> list[Problem]:
                 found.append(Problem(name, f"{value:g} is too large; the most is {row.high:g}."))
     if config.validation + config.test >= 0.9:
         found.append(Problem("test", "validation and test together leave too few photos for training."))
-    if config.batch_size % config.accumulate:
+    if config.accumulate > 0 and config.batch_size % config.accumulate:
         found.append(Problem("accumulate", f"does not divide the batch size {config.batch_size}."))
     if config.train_layers != "all" and not config.start:
         found.append(Problem("train_layers", "needs weights to start from; name a model or ONNX file with --from."))

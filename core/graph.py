@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, final
 
 from core.errors import ModelFileError
+from core.schema import parse_json
 
 Shape: TypeAlias = tuple[int, ...]
 Attribute: TypeAlias = int | float | bool | str | tuple[int, ...] | tuple[float, ...]
@@ -126,7 +127,7 @@ def to_json(graph: Graph) -> str:
 def from_json(text: str) -> Graph:
     """Read a graph. Raises ModelFileError where a field is missing or of the wrong kind."""
     try:
-        raw = json.loads(text)
+        raw = parse_json(text)
         return Graph(str(raw["name"]), tuple(_read_node(n) for n in raw["nodes"]), str(raw["output"]))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelFileError(f"The network description in this file cannot be read ({error}).") from error

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from core.errors import ModelFileError
+from core.schema import SchemaError, mapping, parse_json
 from core.storage import write_file
 
 Tensors = Mapping[str, npt.NDArray[Any]]
@@ -78,10 +79,10 @@ def read_tensor_file(path: Path, kind: str, version: int) -> TensorFile:
     text = metadata.get("header", "")
     if metadata.get("checksum") != _checksum(text, tensors):
         raise ModelFileError(f"{path} was altered or damaged: its checksum does not fit. Copy it again.")
-    header = json.loads(text)
-    if not isinstance(header, dict):
-        raise ModelFileError(f"{path} has no readable header.")
-    return TensorFile(header, tensors, _labels(metadata))
+    try:
+        return TensorFile(mapping(parse_json(text)), tensors, _labels(metadata))
+    except SchemaError as error:
+        raise ModelFileError(f"{path} has a header that cannot be read ({error}).") from error
 
 
 def read_metadata(path: Path, kind: str, version: int) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from core.config import RunConfig, from_dict, to_dict
 from core.errors import InputError
+from core.schema import mapping, parse_json
 
 
 def start_request(config: RunConfig) -> str:
@@ -18,10 +19,10 @@ def start_request(config: RunConfig) -> str:
 def resume_request(folder: Path) -> str:
     """Go on with the run in a folder, where its last checkpoint stands. Raises InputError."""
     try:
-        values = json.loads((folder / "config.json").read_text("utf-8"))
+        values = mapping(parse_json((folder / "config.json").read_bytes()))
         values.pop("version", None)
         config = replace(from_dict(values), out=str(folder))
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"The run in {folder} cannot be continued: its settings cannot be read ({reason}).") from error
     return json.dumps({"config": to_dict(config), "resume": True, "overwrite": False})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Final, final
 
 from app.project import dataset_name
 from app.viewmodels.run_view import RunView
+from core.schema import mapping, parse_json
 from core.storage import storage_error, write_file
 from core.training import events
 
@@ -41,7 +41,7 @@ def list_runs(place: Path) -> list[RunSummary]:
     found = []
     for folder in place.iterdir() if place.is_dir() else ():
         try:
-            config = json.loads((folder / CONFIG).read_text("utf-8"))
+            config = mapping(parse_json((folder / CONFIG).read_bytes()))
             found.append((folder.stat().st_mtime, _summary(folder, config)))
         except (OSError, ValueError, AttributeError):
             continue

@@ -7,6 +7,7 @@ costs no more memory than its header honestly promises and `MOST_BYTES` allows.
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -53,10 +54,10 @@ def _read(file: IO[bytes] | gzip.GzipFile, path: Path) -> Array:
     shape = struct.unpack(f">{axes}I", head)
     kind = np.dtype(KINDS[magic[2]])
     size = kind.itemsize
-    for side in shape:
-        size *= side
-    if size > MOST_BYTES:
-        raise DataError(f"{path.name} promises {size} bytes; more than {MOST_BYTES} are not read.")
+    promised = size * math.prod(max(side, 1) for side in shape)  # NumPy knows no axis of 2**32 even beside one of 0
+    if promised > MOST_BYTES:
+        raise DataError(f"{path.name} promises {promised} bytes; more than {MOST_BYTES} are not read.")
+    size *= math.prod(shape)
     data = file.read(size)
     if len(data) < size:
         raise DataError(f"{path.name} is cut: {len(data)} of {size} bytes are there.")

@@ -24,7 +24,10 @@ PER_DIMENSION: Final = 20
 """Photos that each direction beyond `FEWEST` rests on: spreads of few photos are no measure."""
 SHRINK: Final = 0.05
 """Part of the identity mixed into covariances, so that few photos cannot make them singular."""
-SCORES: Final = ("probability", "max_logit", "energy", "mahalanobis", "relative")
+NEEDS_FEATURES: Final = ("mahalanobis", "relative")
+SCORES: Final = ("probability", "max_logit", "energy", *NEEDS_FEATURES)
+FEATURES: Final = "features."
+"""Prefix of the statistics' names in a model file."""
 
 
 @final
@@ -57,7 +60,8 @@ class FeatureStatistics:
             return None
         center, whiten, means, spread = parts
         fits = (
-            center.ndim == 1 and whiten.ndim == means.ndim == 2 and whiten.shape[0] == len(center)
+            all(part.dtype.kind == "f" for part in parts) and center.ndim == spread.ndim == 1
+            and whiten.ndim == means.ndim == 2 and whiten.shape[0] == len(center)
             and means.shape[1] == whiten.shape[1] == len(spread) and bool((spread > 0).all())
         )  # fmt: skip
         return FeatureStatistics(center, whiten, means, spread) if fits else None

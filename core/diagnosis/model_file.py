@@ -14,6 +14,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core.diagnosis import verdict
+from core.diagnosis.familiarity import FEATURES, NEEDS_FEATURES, SCORES, FeatureStatistics
+from core.diagnosis.features import feature_node
 from core.diagnosis.learned_photos import LearnedPhotos, checked_marks
 from core.diagnosis.model_identity import KIND, VERSION, find_model
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
@@ -23,6 +26,7 @@ from core.graph import Graph, from_json, to_json
 from core.ops.builder import check
 from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
+from core.schema import anything, listing, mapping, named, number, record, text, whole
 from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 
 MAX_SIDE: Final = 4096
@@ -35,6 +39,14 @@ LEARNED: Final = "learned_photos"
 """Name of the array of marks, and in the header of what is said of it."""
 CLASS_TEMPERATURES: Final = "class_temperatures"
 """Name in the header; a file without it has one temperature."""
+
+HEADER: Final = record(
+    {
+        "graph": mapping, "classes": listing(text), "preprocessing": record({"square": whole}), "temperature": number,
+        "data_hash": text, "licence": text, "figures": named(number), "sections": named(mapping),
+    },
+    {"views": anything, CLASS_TEMPERATURES: listing(number), LEARNED: record({"whole": anything})},
+)  # fmt: skip
 
 
 @final
@@ -177,9 +189,9 @@ def check_classes(model: ModelFile, names: Iterable[str]) -> None:
 
 
 def _checked(file: TensorFile) -> ModelFile:
-    header = file.header
+    header = HEADER(file.header)
     graph = check(from_json(json.dumps(header["graph"])))
-    classes = tuple(str(name) for name in header["classes"])
+    classes = header["classes"]
     stored = from_tensors({n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)})
     extra = {n.removeprefix(EXTRA): a for n, a in file.tensors.items() if n.startswith(EXTRA)}
     learned = _read_learned(header, extra.pop(LEARNED, None))
@@ -190,30 +202,47 @@ def _checked(file: TensorFile) -> ModelFile:
         raise ModelFileError(f"The file's {', '.join(endless[:5])} hold values that are not numbers.")
     if len(graph.node(graph.output).shape) != 1 or not len(set(classes)) == len(classes) == graph.classes:
         raise ModelFileError(f"The file names {len(set(classes))} classes, its network tells {graph.classes} apart.")
-    temperature = float(header["temperature"])
-    if not (math.isfinite(temperature) and temperature > 0):
+    _check_knowledge(graph, header["sections"], extra)
+    temperature = header["temperature"]
+    if not temperature > 0:
         raise ModelFileError(f"The file's temperature {temperature} is not a positive number.")
-    source_side = int(header["preprocessing"]["square"])
+    source_side = header["preprocessing"]["square"]
     if not 1 <= source_side <= MAX_SIDE:
         raise ModelFileError(f"The file wants photos of {source_side} pixels; that cannot be.")
     views = header.get("views", 1)
     if type(views) is not int or views not in VIEWS:  # True and 1.0 are equal to 1
         raise ModelFileError(f"The file wants {views!r} views of a photo; there can be 1 or 2 (with its mirror image).")
     return ModelFile(
-        graph, stored.weights, classes, source_side, temperature, str(header["data_hash"]), str(header["licence"]),
-        {str(k): float(v) for k, v in header["figures"].items()}, dict(header["sections"]), extra,
+        graph, stored.weights, classes, source_side, temperature, header["data_hash"], header["licence"],
+        header["figures"], header["sections"], extra,
         stored.half, views, stored.steps, learned, _read_class_temperatures(header, len(classes)),
         file.labels.get("name", ""), file.labels.get("date", ""),
     )
 
 
+def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[str, Array]) -> None:
+    """Thresholds and what they are compared with must be whole, or every diagnosis would fail or mean nothing."""
+    statistics, classes, node = FeatureStatistics.from_arrays(extra), graph.classes, feature_node(graph)
+    if statistics is None and any(name.startswith(FEATURES) for name in extra):
+        raise ModelFileError("The file's statistics of features are cut or do not fit together.")
+    if statistics is not None and len(statistics.means) != classes:
+        raise ModelFileError(f"The file has statistics of {len(statistics.means)} classes and {classes} classes.")
+    if statistics is not None and (node is None or len(statistics.center) != graph.node(node).shape[-1]):
+        raise ModelFileError("The file's statistics of features are of another network.")
+    thresholds = verdict.Thresholds.from_section(sections.get(verdict.SECTION, {}), classes)
+    if thresholds is not None and thresholds.score not in SCORES:
+        raise ModelFileError(f"The file has thresholds of {thresholds.score!r}, which is no score.")
+    if thresholds is not None and statistics is None and thresholds.score in NEEDS_FEATURES:
+        raise ModelFileError(f"The file has thresholds of {thresholds.score!r} and no statistics of features.")
+
+
 def _read_class_temperatures(header: Mapping[str, Any], classes: int) -> tuple[float, ...]:
     if CLASS_TEMPERATURES not in header:
         return ()
-    found = _floats(header[CLASS_TEMPERATURES])
+    found: tuple[float, ...] = header[CLASS_TEMPERATURES]
     if len(found) != classes:
         raise ModelFileError(f"The file has temperatures of {len(found)} classes and {classes} classes.")
-    if not all(math.isfinite(value) and value > 0 for value in found):
+    if not all(value > 0 for value in found):
         raise ModelFileError("The file's temperatures of classes are not all positive numbers.")
     return found
 

@@ -61,7 +61,7 @@ class Thresholds:
             curve = tuple(CoveragePoint(*(float(v) for v in row)) for row in section["curve"])
             found = Thresholds(str(section["score"]), float(section["far"]), int(section["no_leaf_class"]),
                                float(section["no_leaf"]), curve)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return None
         numbers = [found.far, found.no_leaf, *(v for p in curve for v in (p.threshold, p.accuracy))]
         sound = curve and -1 <= found.no_leaf_class < classes and all(math.isfinite(v) for v in numbers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from core.errors import ModelFileError
 from core.ops.contract import Array
+from core.schema import Reader, SchemaError, count, listing, mapping, maybe, named, number, record, text, whole
 from core.storage import storage_error
 from core.tensor_file import read_tensor_file, write_tensor_file
 from core.training.conditions import Conditions
@@ -26,6 +27,21 @@ LAST: Final = "last.safetensors"
 PREVIOUS: Final = "previous.safetensors"
 WEIGHTS: Final = "weights/"
 OPTIMIZER: Final = "optimizer/"
+KINDS: Final = {"str": text, "int": whole, "float": maybe(number, math.inf)}
+"""Readers by the type of a dataclass' field; JSON has no infinity."""
+
+
+def _fields_of(kind: type) -> Reader:
+    return record({field.name: KINDS[str(field.type)] for field in fields(kind)})
+
+
+HEADER: Final = record(
+    {
+        "config": mapping, "classes": listing(text), "fingerprint": text, "conditions": _fields_of(Conditions),
+        "state": _fields_of(RunState), "logs": named(count),
+    },
+    {"teachers": listing(text)},
+)  # fmt: skip
 
 
 @final
@@ -100,22 +116,21 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str]:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Raises ModelFileError where the file is cut, altered or of another version."""
     file = read_tensor_file(path, "checkpoint", VERSION)
-    header = file.header
     try:
-        state: dict[str, Any] = {k: math.inf if v is None else v for k, v in header["state"].items()}
-        return Checkpoint(
-            config=dict(header["config"]),
-            classes=tuple(header["classes"]),
-            fingerprint=str(header["fingerprint"]),
-            conditions=Conditions(**header["conditions"]),
-            state=RunState(**state),
-            logs={str(k): int(v) for k, v in header["logs"].items()},
-            weights=_part(file.tensors, WEIGHTS),
-            optimizer=_part(file.tensors, OPTIMIZER),
-            teachers=tuple(str(digest) for digest in header.get("teachers", ())),
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        header = HEADER(file.header)
+    except SchemaError as error:
         raise ModelFileError(f"{path} has a header that cannot be read ({error}).") from error
+    return Checkpoint(
+        config=header["config"],
+        classes=header["classes"],
+        fingerprint=header["fingerprint"],
+        conditions=Conditions(**header["conditions"]),
+        state=RunState(**header["state"]),
+        logs=header["logs"],
+        weights=_part(file.tensors, WEIGHTS),
+        optimizer=_part(file.tensors, OPTIMIZER),
+        teachers=header.get("teachers", ()),
+    )
 
 
 def _part(tensors: Mapping[str, Array], prefix: str) -> dict[str, Array]:

@@ -5,13 +5,13 @@ Each event goes to one line of JSON and comes back equal.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from typing import Any, Final, TypeAlias, final, get_args, get_type_hints
 
 from core.device import KernelTime
+from core.schema import mapping, parse_json
 from core.text import json_line
 
 
@@ -184,13 +184,17 @@ def to_line(event: Event) -> str:
 
 def from_line(line: str) -> Event:
     """The event of a line. Raises ValueError if it is none."""
-    raw = json.loads(line)
-    kind = EVENTS.get(raw.pop("event", ""))
+    raw = mapping(parse_json(line))
+    kind = EVENTS.get(str(raw.pop("event", "")))
     if kind is None:
         raise ValueError(f"not an event: {line[:80]}")
     hints = _hints(kind)
-    values = {f.name: _read(raw[f.name], hints[f.name]) for f in fields(kind) if f.name in raw or f.default is MISSING}
-    event: Event = kind(**values)
+    try:
+        values = {f.name: _read(raw[f.name], hints[f.name]) for f in fields(kind)
+                  if f.name in raw or f.default is MISSING}  # fmt: skip
+        event: Event = kind(**values)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not an event: {line[:80]}") from error
     return event
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -50,10 +51,10 @@ class History:
 
 
 def read_history(path: Path) -> History:
-    """The history in an ``events.jsonl``; a last line that a crash cut short is left out."""
+    """The history in an ``events.jsonl``. Lines that are no events are skipped: a crash may cut the last one short."""
     history = History()
     with path.open(encoding="utf-8") as file:
         for line in file:
-            if line.endswith("\n"):
+            with suppress(ValueError):
                 history.add(from_line(line))
     return history

@@ -16,6 +16,7 @@ from core.data.file_lock import locked
 from core.diagnosis.figures import Figures
 from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
+from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, storage_error, unused, write_file
 from core.text import csv_text
 from core.training.checkpoint import LAST, PREVIOUS
@@ -198,9 +199,9 @@ def read_config(path: Path) -> RunConfig:
     if not file.is_file():
         raise DataError(f"There is no run to continue in {path}: it has no {CONFIG}. Start it anew with --out {path}.")
     try:
-        values = json.loads(file.read_text("utf-8"))
+        values = mapping(parse_json(file.read_bytes()))
         values.pop("version", None)
         return from_dict(values)
-    except (OSError, ValueError, AttributeError, LeafClinicError) as error:
+    except (OSError, ValueError, LeafClinicError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{file} cannot be read ({reason}). The run cannot be continued.") from error

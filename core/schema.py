@@ -1,0 +1,138 @@
+"""Data from files, read by a schema: every reader takes a value and gives it checked, or raises SchemaError.
+
+    HEADER = record({"classes": listing(text), "temperature": number}, {"views": whole})
+    header = HEADER(parse_json(text))
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, final
+
+DEEPEST: Final = 64
+"""Levels of lists and objects within each other; our files have fewer than ten."""
+LARGEST: Final = 1 << 63
+MOST: Final = 1_000_000
+"""Entries of a list or an object."""
+
+Reader: TypeAlias = Callable[[Any], Any]
+
+
+@final
+class SchemaError(ValueError):
+    """What a file holds instead of what it should, without the file's name."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises SchemaError where it is none, too deep, or holds integers beyond 64 bits."""
+    try:
+        value = json.loads(text, parse_int=_parse_whole)
+    except RecursionError:
+        raise SchemaError("it is nested too deeply") from None
+    except SchemaError:
+        raise
+    except ValueError as error:
+        raise SchemaError(f"it is no JSON: {error}") from error
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level if isinstance(outer, dict | list)
+                 for inner in (outer.values() if isinstance(outer, dict) else outer)]  # fmt: skip
+    if level:
+        raise SchemaError("it is nested too deeply")
+    return value
+
+
+def _parse_whole(digits: str) -> int:
+    if len(digits) > 20 or not -LARGEST <= int(digits) < LARGEST:
+        raise SchemaError(f"the number {digits[:20]}... is too large")
+    return int(digits)
+
+
+def anything(value: Any) -> Any:
+    """For what its own module checks."""
+    return value
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise SchemaError(f"{_shown(value)} is no text")
+    try:
+        value.encode("utf-8", "surrogateescape")  # as file names are kept that are no UTF-8
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"{_shown(value)} is no text that can be written") from error
+    return value
+
+
+def number(value: Any) -> float:
+    """A finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise SchemaError(f"{_shown(value)} is no number")
+    return float(value)
+
+
+def whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SchemaError(f"{_shown(value)} is no whole number")
+    return value
+
+
+def count(value: Any) -> int:
+    """A whole number from 0 on."""
+    if whole(value) < 0:
+        raise SchemaError(f"{value} is below 0")
+    return int(value)
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A JSON object of any content."""
+    if not isinstance(value, dict) or len(value) > MOST:
+        raise SchemaError(f"{_shown(value)} is no JSON object")
+    return value
+
+
+def listing(reader: Reader) -> Reader:
+    """A list of values of one kind, as a tuple."""
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list) or len(value) > MOST:
+            raise SchemaError(f"{_shown(value)} is no list")
+        return tuple(reader(entry) for entry in value)
+
+    return read
+
+
+def named(reader: Reader) -> Reader:
+    """An object whose values are all of one kind."""
+    return lambda value: {name: _at(name, reader, entry) for name, entry in mapping(value).items()}
+
+
+def maybe(reader: Reader, missing: Any = None) -> Reader:
+    """`missing` where the file has null."""
+    return lambda value: missing if value is None else reader(value)
+
+
+def record(required: Mapping[str, Reader], optional: Mapping[str, Reader] | None = None) -> Reader:
+    """An object with these fields; others are passed over. A field of `optional` may be missing."""
+
+    def read(value: Any) -> dict[str, Any]:
+        found = mapping(value)
+        missing = [name for name in required if name not in found]
+        if missing:
+            raise SchemaError(f"{missing[0]} is missing")
+        readers = {**required, **(optional or {})}
+        return {name: _at(name, reader, found[name]) for name, reader in readers.items() if name in found}
+
+    return read
+
+
+def _at(name: str, reader: Reader, value: Any) -> Any:
+    try:
+        return reader(value)
+    except SchemaError as error:
+        raise SchemaError(f"{name}: {error}") from error
+
+
+def _shown(value: Any) -> str:
+    return ascii(value)[:60]

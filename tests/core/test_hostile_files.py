@@ -1,0 +1,206 @@
+"""Files from outside, altered in every way and signed again: each is read, or refused with a sentence."""
+
+import copy
+import json
+import random
+import struct
+import subprocess
+import sys
+from contextlib import closing, suppress
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from app.__main__ import main
+from core import tensor_file
+from core.config import RunConfig, problems
+from core.data.idx import read_idx
+from core.diagnosis.familiarity import FeatureStatistics
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.prediction import Predictor
+from core.diagnosis.verdict import SECTION
+from core.errors import EXIT_INTERRUPTED, ConfigError, LeafClinicError, ModelFileError
+from core.models import build, initial_weights
+from core.schema import SchemaError, parse_json
+from core.tensor_file import read_tensor_file
+from core.training.checkpoint import LAST, read_checkpoint
+from core.training.events import from_line
+from core.training.history import read_history
+from core.training.run_folder import CONFIG, read_config
+from tests.helpers.commands import ROOT, cache, photos, trained  # noqa: F401 (fixtures)
+from tests.helpers.tiny_photos import write_photos
+
+ODD = [None, True, -1, 0, 1, 2**31, 2**63, 10**400, 1e308, float("nan"), float("inf"), -0.5, "", "x", "\ud800",
+       "../../x", "a\x1b[2J", [], {}, [[]], [None], {"a": 1}]  # fmt: skip
+FEW, MANY, USED = 200, 4_000, 12
+RUNS = [FEW, pytest.param(MANY, marks=pytest.mark.slow)]
+
+
+def sign(path, kind, version, text, tensors):
+    """A file whose checksum is right, whatever its header."""
+    metadata = {"kind": kind, "version": str(version), "header": text, "checksum": tensor_file._checksum(text, tensors)}
+    dense = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    path.write_bytes(tensor_file._with_metadata(save(dense), metadata))
+
+
+def places(value, path=()):
+    """The paths of everything in a JSON value."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:4]) if isinstance(value, list) else ()
+    for key, entry in inner:
+        yield from places(entry, (*path, key))
+
+
+def altered(header, rng):
+    header = copy.deepcopy(header)
+    for _ in range(rng.randint(1, 3)):
+        *above, last = rng.choice([path for path in places(header) if path])
+        holder = header
+        for key in above:
+            holder = holder[key]
+        if rng.random() < 0.25:
+            del holder[last]
+        else:
+            holder[last] = rng.choice(ODD)
+    return header
+
+
+def altered_tensors(tensors, rng):
+    name = rng.choice(sorted(tensors))
+    array = tensors[name]
+    change = rng.choice(["gone", "cut", "flat", "half", "int", "nan"])
+    new = {"cut": array[:1], "flat": array.reshape(-1), "half": array.astype(np.float16), "int": array.astype(np.int8),
+           "nan": np.full_like(array, np.nan) if array.dtype.kind == "f" else array, "gone": array}[change]  # fmt: skip
+    return {n: new if n == name else a for n, a in tensors.items() if n != name or change != "gone"}
+
+
+@pytest.fixture(scope="module")
+def model_seed(tmp_path_factory):
+    """A model with everything that a file can hold."""
+    graph = build("squeezenet1_1", 3, 32)
+    rng = np.random.default_rng(0)
+    statistics = FeatureStatistics(rng.random(512), rng.random((512, 4)), rng.random((3, 4)), rng.random(4) + 0.1)
+    rejection = {"score": "relative", "far": -1e9, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1.0, 0.0, 0.9, 0.0]]}
+    path, sections = tmp_path_factory.mktemp("seed") / "m.safetensors", {SECTION: rejection, "test": {"parts": []}}
+    write_model(path, ModelFile(
+        graph, initial_weights(graph, 0), ("a", "b", "c"), 32, figures={"test_accuracy": 0.5}, sections=sections,
+        extra=statistics.to_arrays(), class_temperatures=(1, 2, 3),
+    ))  # fmt: skip
+    return read_tensor_file(path, "model", 1)
+
+
+def use(path, photo):
+    """As `leafclinic diagnose` does."""
+    with closing(Predictor(read_model(path))) as predictor:
+        assert not next(predictor.diagnose([str(photo)])).error
+
+
+@pytest.mark.parametrize("rounds", RUNS)
+def test_altered_model_files_are_refused_or_can_be_used(model_seed, tmp_path, rounds):
+    rng, path, refused = random.Random(1), tmp_path / "m.safetensors", 0
+    photo = next(write_photos(tmp_path / "photos").rglob("*.png"))
+    for i in range(rounds):
+        tensors = altered_tensors(model_seed.tensors, rng) if rng.random() < 0.3 else model_seed.tensors
+        header = altered(model_seed.header, rng) if tensors is model_seed.tensors else model_seed.header
+        sign(path, "model", 1, json.dumps(header), tensors)
+        try:
+            read_model(path)
+        except LeafClinicError:
+            refused += 1
+        else:
+            if i - refused < USED:
+                use(path, photo)
+    assert rounds / 2 < refused < rounds
+
+
+@pytest.mark.parametrize("rounds", RUNS)
+def test_altered_checkpoints_are_read_or_refused(trained, tmp_path, rounds):  # noqa: F811
+    seed = read_tensor_file(trained[0] / LAST, "checkpoint", 2)
+    rng, path, refused = random.Random(2), tmp_path / "c.safetensors", 0
+    for _ in range(rounds):
+        sign(path, "checkpoint", 2, json.dumps(altered(seed.header, rng)), seed.tensors)
+        try:
+            read_checkpoint(path)
+        except LeafClinicError:
+            refused += 1
+    assert rounds / 3 < refused < rounds
+
+
+@pytest.mark.parametrize("rounds", RUNS)
+def test_altered_settings_and_lines_of_a_run_are_read_or_refused(trained, tmp_path, rounds):  # noqa: F811
+    rng = random.Random(3)
+    config = json.loads((trained[0] / CONFIG).read_text("utf-8"))
+    lines = [json.loads(line) for line in (trained[0] / "events.jsonl").read_text("utf-8").splitlines()]
+    for _ in range(rounds):
+        (tmp_path / CONFIG).write_text(json.dumps(rng.choice([altered(config, rng), *ODD])))
+        with suppress(LeafClinicError):
+            read_config(tmp_path)
+        line = json.dumps(rng.choice([altered(rng.choice(lines), rng), *ODD]))
+        with suppress(ValueError):  # as all who read the log expect
+            from_line(line)
+
+
+@pytest.mark.parametrize("text", ["{", "", "[" * 100_000 + "]" * 100_000, "{\"a\":" * 900 + "1" + "}" * 900, "1" * 5000,
+                                  "[1, 2]", "null", "3", '{"temperature": ' + "9" * 400 + "}"])  # fmt: skip
+@pytest.mark.parametrize("kind", ["model", "checkpoint"])
+def test_a_header_that_is_no_object_of_ours_is_refused(model_seed, tmp_path, text, kind):
+    path = tmp_path / "m.safetensors"
+    sign(path, kind, {"model": 1, "checkpoint": 2}[kind], text, model_seed.tensors)
+    with pytest.raises(ModelFileError, match="header that cannot be read"):
+        read_model(path) if kind == "model" else read_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["center", "whiten", "means", "spread"])
+@pytest.mark.parametrize("change", ["missing", "cut"])
+def test_statistics_of_features_that_are_missing_or_cut_are_refused(model_seed, tmp_path, name, change):
+    path, full = tmp_path / "m.safetensors", f"extra/features.{name}"
+    tensors = {n: a[:1] if n == full else a for n, a in model_seed.tensors.items() if n != full or change == "cut"}
+    sign(path, "model", 1, json.dumps(model_seed.header), tensors)
+    with pytest.raises(ModelFileError, match="statistics"):
+        read_model(path)
+
+
+@pytest.mark.parametrize("rounds", RUNS)
+def test_altered_idx_files_are_read_or_refused(tmp_path, rounds):
+    rng, path = random.Random(4), tmp_path / "x-idx3-ubyte"
+    sizes = [0, 1, 2, 255, 2**16, 2**31, 2**32 - 1]
+    for _ in range(rounds):
+        axes = rng.randint(0, 5)
+        shape = [rng.choice(sizes) for _ in range(axes)]
+        head = bytes([0, 0, rng.choice([8, 9, 11, 12, 13, 14, 7]), axes]) + struct.pack(f">{axes}I", *shape)
+        path.write_bytes(head + rng.randbytes(rng.choice([0, 1, 4, 64])))
+        with suppress(LeafClinicError):
+            read_idx(path)
+
+
+def test_lines_of_a_log_that_are_no_events_are_skipped(trained, tmp_path):  # noqa: F811
+    log = tmp_path / "events.jsonl"
+    sound = (trained[0] / "events.jsonl").read_text("utf-8")
+    log.write_text("null\n3\n[]\n{}\n{\"event\": \"EpochDone\"}\n{\"event\": []}\n" + sound + "{\"eve")
+    assert len(read_history(log).epochs) == len(read_history(trained[0] / "events.jsonl").epochs) == 3
+
+
+def test_ctrl_c_while_a_command_is_imported_ends_in_a_sentence(monkeypatch, capsys):
+    def interrupt(module):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.__main__.import_module", interrupt)
+    assert main(["train"]) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "\nStopped.\n"
+
+
+def test_parts_of_a_batch_that_are_none_are_told():
+    for accumulate in (0, -1):
+        assert [p.field for p in problems(RunConfig(accumulate=accumulate))] == ["accumulate"]
+    done = subprocess.run([sys.executable, "-m", "core.train", "--data", ".", "--accumulate", "0"], cwd=ROOT,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == ConfigError.exit_code
+    assert "--accumulate: 0 is too small; the least is 1." in done.stderr
+
+
+def test_numbers_and_depth_have_limits():
+    assert parse_json('{"a": [1, -9223372036854775808, 1e999]}')["a"][1] == -(2**63)
+    for text in ("9223372036854775808", "[" * 70 + "]" * 70, "nonsense"):
+        with pytest.raises(SchemaError):
+            parse_json(text)
