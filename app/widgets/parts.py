@@ -121,7 +121,7 @@ def switch(*choices: tuple[str, str]) -> tuple[QButtonGroup, list[QWidget]]:
 
 def side_width(place: QWidget) -> int:
     """Width of a place's left column: a third of the place, within what its forms and tables need."""
-    return min(max(place.width() // 3, 318), 344)
+    return min(max(place.width() // 3, 312), 344)
 
 
 def fit(dialog: QWidget, width: int, height: int) -> None:
