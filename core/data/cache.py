@@ -7,6 +7,7 @@ next run finds a sound cache that lacks at most the last seconds of decoding.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
@@ -96,8 +97,19 @@ def _home(dataset: Dataset, folder: str) -> Path:
     """The folder of this dataset's caches: one for each root of photos."""
     base = Path(folder).expanduser().absolute() if folder else user_cache_folder()
     root = Path(dataset.root)
-    if base.is_relative_to(root) and not any(p.startswith(".") for p in base.relative_to(root).parts):
+    if _lies_among(base, root, dataset):
         raise DataError(f"The cache folder {base} lies among the photos in {root}. Choose one outside with --cache.")
     slug = re.sub(r"[^A-Za-z0-9]+", "-", root.name).strip("-")[:40] or "photos"
     mark = blake2b(dataset.root.encode(errors="surrogateescape"), digest_size=6).hexdigest()
     return base / f"{slug}-{mark}"
+
+
+def _lies_among(base: Path, root: Path, dataset: Dataset) -> bool:
+    """True if `base` is within the folder of photos or, for a manifest, within a folder below its own that has some."""
+    if not base.is_relative_to(root) or any(part.startswith(".") for part in base.relative_to(root).parts):
+        return False
+    if not dataset.listed:
+        return True
+    inner = base.relative_to(root).parts
+    folders = {"/".join(inner[:count]) for count in range(1, len(inner) + 1)}
+    return any(os.path.normpath(path).replace(os.sep, "/").rpartition("/")[0] in folders for path in dataset.paths)

@@ -1,8 +1,9 @@
-"""What lies where in a photo cache: file (path, size, time) -> content -> slot of pixels, or why there is none."""
+"""What lies where in a photo cache: file (path, size, times) -> content -> slot of pixels, or why there is none."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -18,9 +19,28 @@ VERSION: Final = 2
 NO_PHOTO: Final = -1
 
 
-def file_key(path: str, size: int, modified: int) -> bytes:
-    """16 bytes that change when the file at `path` does."""
-    return blake2b(f"{path}\0{size}\0{modified}".encode(errors="surrogateescape"), digest_size=16).digest()
+KEEPS_CHANGE_TIME: Final = os.name != "nt"
+"""Whether ``st_ctime_ns`` is when a file was last changed, which no program can set back. On Windows it is when the
+file was created."""
+SAMPLE: Final = 4096
+"""Bytes at the beginning, in the middle and at the end of a file that stand for its content on Windows."""
+
+
+def file_key(path: str, file: str, state: os.stat_result) -> bytes:
+    """16 bytes that change when the file does. `path` names it in the dataset, `file` for the operating system."""
+    facts = f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0{state.st_ctime_ns}\0{state.st_ino}"
+    sample = b"" if KEEPS_CHANGE_TIME else read_sample(file, state.st_size)
+    return blake2b(facts.encode(errors="surrogateescape") + b"\0" + sample, digest_size=16).digest()
+
+
+def read_sample(file: str, size: int) -> bytes:
+    """Three parts of a file. Raises OSError."""
+    with open(file, "rb") as opened:
+        parts = []
+        for at in (0, size // 2, max(size - SAMPLE, 0)):
+            opened.seek(at)
+            parts.append(opened.read(SAMPLE))
+    return b"".join(parts)
 
 
 @final

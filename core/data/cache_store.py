@@ -131,13 +131,13 @@ class CacheStore:
         if row % 4096 == 0:
             stop_if(cancelled)
         try:
-            state = os.stat(long_path(dataset.path(row)))
+            file = long_path(dataset.path(row))
+            return file_key(dataset.paths[row], file, os.stat(file))
         except (OSError, ValueError) as error:
             missing = isinstance(error, FileNotFoundError)
             said = getattr(error, "strerror", None) or error
             self.passing[row] = "The file does not exist." if missing else f"The file cannot be read ({said})."
             return None
-        return file_key(dataset.paths[row], state.st_size, state.st_mtime_ns)
 
     def _require_space(self, photos: int) -> None:
         needed = photos * self.photo_bytes + SPARE_BYTES

@@ -57,7 +57,8 @@ class Skipped:
 class Dataset:
     """Photos by row. Nothing is decoded yet, and files may turn out to be missing or broken.
 
-    root: the folder that relative paths start from; paths: with "/" between folders; classes: sorted
+    root: the folder that relative paths start from; listed: the paths come from a manifest, so not all below `root` is
+    theirs; paths: with "/" between folders; classes: sorted
     names; labels: int32 ``(N,)`` indices into `classes`; splits: int8 ``(N,)`` as the source gave them
     (TRAIN, VALIDATION, TEST or UNSPLIT); groups: int32 ``(N,)`` or None where the source gave none;
     group_names: the name of each group; columns: further ones, by name, as asked for.
@@ -72,6 +73,7 @@ class Dataset:
     group_names: Texts | None = None
     columns: Mapping[str, Texts] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
+    listed: bool = False
 
     def __len__(self) -> int:
         return len(self.paths)

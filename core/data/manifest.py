@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, final
 
@@ -116,7 +116,7 @@ def _read(
         raise DataError(_nothing(file, path, where, at))
     if progress is not None:
         progress(len(table), len(table))
-    return table.finish()
+    return replace(table.finish(), listed=True)
 
 
 def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:

@@ -13,7 +13,7 @@ import pytest
 
 from core.config import RunConfig
 from core.data import cache as cache_module
-from core.data import cache_store, decoding
+from core.data import cache_index, cache_store, decoding
 from core.data.cache import open_cache
 from core.data.dataset import Cancelled, left_out
 from core.data.folder import open_folder
@@ -90,6 +90,32 @@ def test_a_renamed_or_touched_photo_is_known_by_its_content(photos, tmp_path, mo
     dataset, cache = fill(photos, tmp_path / "store")
     assert decoded == []
     assert_sound(dataset, cache)
+
+
+@pytest.mark.parametrize("sampled", [False, pytest.param(True, id="as on Windows")])
+def test_a_photo_that_changed_with_equal_size_and_time_is_noticed(photos, tmp_path, monkeypatch, sampled):
+    """A bitmap of the same size, written over the old one, with its time set back."""
+    monkeypatch.setattr(cache_index, "KEEPS_CHANGE_TIME", not sampled)
+    file = photos / "rust" / "flat.bmp"
+    file.write_bytes(encode(corners(), ".bmp"))
+    before = file.stat()
+    fill(photos, tmp_path / "store")
+    file.write_bytes(encode(corners()[::-1], ".bmp"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert_sound(*fill(photos, tmp_path / "store"))
+
+
+def test_a_sample_of_a_file_sees_its_beginning_middle_and_end(tmp_path):
+    data = bytearray(100_000)
+    (tmp_path / "a").write_bytes(data)
+    samples = {cache_index.read_sample(str(tmp_path / "a"), len(data))}
+    for at in (0, 50_000, 99_999):
+        changed = data.copy()
+        changed[at] = 1
+        (tmp_path / "a").write_bytes(changed)
+        samples.add(cache_index.read_sample(str(tmp_path / "a"), len(data)))
+    assert len(samples) == 4
 
 
 def test_equal_files_share_one_place(photos, tmp_path):
@@ -307,3 +333,12 @@ def test_the_photos_of_a_manifest_elsewhere_are_found(photos, tmp_path):
     cache = open_cache(dataset, SIDE, folder=str(tmp_path / ".store"))
     assert_sound(dataset, cache)
     assert cache.facts.tolist() == [[32, 32, 0], [32, 32, 0]]
+
+
+def test_a_manifest_may_lie_in_a_folder_above_the_cache(photos, tmp_path):
+    manifest = tmp_path / "list.csv"
+    manifest.write_text("path,label\nphotos/rust/000.png,rust\nphotos/healthy/000.png,healthy\n")
+    dataset = open_dataset(RunConfig(data=str(manifest)))
+    assert_sound(dataset, open_cache(dataset, SIDE, folder=str(tmp_path / "store")))
+    with pytest.raises(DataError, match="lies among the photos"):
+        open_cache(dataset, SIDE, folder=str(photos / "rust" / "store"))
