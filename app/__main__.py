@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "diagnose": ("core.diagnose", "name the disease in photos"),
     "export": ("core.export", "write a model as ONNX"),
     "lab": ("core.lab", "measure kernels and classic networks on this machine"),
+    "cache": ("core.caches", "show, limit or clear the decoded photos"),
     "doctor": ("core.doctor", "say what this machine can run, and what is missing"),
 }
 """Subcommands: the module whose `main` runs it, and its line in the help. A folder of that name opens as ./train."""

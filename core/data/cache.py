@@ -17,6 +17,7 @@ from typing import final
 import numpy as np
 
 from core.cores import usable_cores
+from core.data.cache_limit import keep_limit
 from core.data.cache_store import CacheStore, stop_if
 from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped
 from core.data.file_lock import locked
@@ -88,7 +89,9 @@ def open_cache(
         with locked(home / f"{side}.lock", lambda: stop_if(cancelled)):
             store = CacheStore(home, side)
             store.fill(dataset, threads or usable_cores(), progress, cancelled)
-            return PhotoCache(str(home), *store.view(dataset))
+            found = PhotoCache(str(home), *store.view(dataset))
+        keep_limit(home.parent, home)
+        return found
     except OSError as error:
         raise storage_error(home, error) from error
 

@@ -1,0 +1,70 @@
+"""What the program keeps to be faster the next time: how large it is, how large it may be, and how to remove it.
+
+    leafclinic cache [--limit GB] [--clear] [--folder FOLDER] [--json]
+
+Nothing is lost by it: photos are decoded again when they are needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.command_line import run_command
+from core.data.cache_limit import empty_cache, list_caches, read_limit, write_limit
+from core.errors import EXIT_CODES, EXIT_DONE, InputError
+from core.user_cache import user_cache_folder
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
+    argv = sys.argv[1:] if argv is None else argv
+    return run_command(lambda: manage(argv))
+
+
+def manage(argv: Sequence[str]) -> int:
+    arguments = make_parser().parse_args(argv)
+    base = Path(arguments.folder).expanduser().absolute() if arguments.folder else user_cache_folder()
+    if arguments.limit is not None:
+        if not 0 <= arguments.limit < 1e6:
+            raise InputError("--limit: a number of gigabytes from 0 to 1,000,000 is needed.")
+        write_limit(base, int(arguments.limit * 1e9))
+    busy = [use.home.name for use in list_caches(base) if arguments.clear and not empty_cache(use.home)]
+    print(describe_json(base) if arguments.json else describe_text(base))
+    if busy:
+        sys.stderr.write(f"Another process is filling {', '.join(busy)}: it is kept. Clear it when that has ended.\n")
+    return EXIT_DONE
+
+
+def describe_json(base: Path) -> str:
+    caches = [{"folder": str(use.home), "bytes": use.size, "used": use.used} for use in list_caches(base)]
+    return json.dumps({"folder": str(base), "limit": read_limit(base), "caches": caches})
+
+
+def describe_text(base: Path) -> str:
+    caches = list_caches(base)
+    lines = [f"{use.size / 1e9:9.3f} GB  {time.strftime('%Y-%m-%d', time.localtime(use.used))}  {use.home.name}"
+             for use in caches]  # fmt: skip
+    total = sum(use.size for use in caches)
+    return "\n".join([f"Decoded photos in {base}:", *lines, f"{total / 1e9:9.3f} GB of at most "
+                      f"{read_limit(base) / 1e9:g} GB. What was used longest ago is removed first."])  # fmt: skip
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "leafclinic cache", allow_abbrev=False, epilog=EXIT_CODES,
+        description="Show the caches of decoded photos, limit their size, or clear them. Your photos are not touched.",
+    )  # fmt: skip
+    parser.add_argument("--limit", type=float, metavar="GB", help="how large they may be together, from now on")
+    parser.add_argument("--clear", action="store_true", help="remove all decoded photos that are not being written")
+    parser.add_argument("--folder", default="", help="the folder named with --cache (default: the user's cache folder)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

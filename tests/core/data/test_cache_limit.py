@@ -1,0 +1,88 @@
+"""Photo caches stay within their limit: the one used longest ago goes first, never one that is used or written."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from core.caches import main
+from core.data.cache import open_cache
+from core.data.cache_limit import empty_cache, list_caches, read_limit, write_limit
+from core.data.file_lock import locked
+from core.data.folder import open_folder
+from tests.helpers.photo_files import leaf_folder
+
+SIDE = 24
+
+
+@pytest.fixture
+def three(tmp_path):
+    """Three sets, whose caches were opened one after another."""
+    sets = [open_folder(leaf_folder(tmp_path / name, seed=seed)) for seed, name in enumerate("abc")]
+    for age, dataset in zip((300, 200, 100), sets, strict=True):
+        home = fill(dataset, tmp_path / "store").home
+        os.utime(home, (1e9 - age, 1e9 - age))
+    return sets
+
+
+def fill(dataset, store):
+    return open_cache(dataset, SIDE, folder=str(store))
+
+
+def names(store):
+    return [use.home.name[0] for use in list_caches(store)]
+
+
+def test_the_cache_used_longest_ago_is_emptied_first(three, tmp_path):
+    store = tmp_path / "store"
+    assert names(store) == ["c", "b", "a"]
+    write_limit(store, int(2.5 * list_caches(store)[0].size))
+    mapped = fill(three[0], store)
+    assert names(store) == ["a", "c"]
+    assert mapped.photos.any()
+    again = fill(three[1], store)
+    assert names(store) == ["b", "a"]
+    assert np.array_equal(again.gather(again.kept[:1])[0], fill(three[1], store).photos[0])
+
+
+def test_a_cache_larger_than_the_limit_is_kept_while_it_is_the_one_in_use(three, tmp_path):
+    write_limit(tmp_path / "store", 1)
+    assert len(fill(three[2], tmp_path / "store").kept) == len(three[2])
+    assert names(tmp_path / "store") == ["c"]
+
+
+def test_a_cache_that_is_being_written_is_kept(three, tmp_path):
+    home = list_caches(tmp_path / "store")[0].home
+    with locked(home / f"{SIDE}.lock", lambda: None):
+        assert not empty_cache(home)
+        assert main(["--clear", "--folder", str(tmp_path / "store")]) == 0
+    assert names(tmp_path / "store") == ["c"]
+
+
+def test_nothing_else_in_the_folder_is_touched(three, tmp_path):
+    (tmp_path / "store" / "mine").mkdir()
+    (tmp_path / "store" / "mine" / "notes.index").write_text("mine")
+    (tmp_path / "store" / "mine" / "yarn.lock").touch()
+    assert main(["--clear", "--folder", str(tmp_path / "store")]) == 0
+    assert names(tmp_path / "store") == []
+    assert (tmp_path / "store" / "mine" / "notes.index").read_text() == "mine"
+    assert len(fill(three[0], tmp_path / "store").kept) == len(three[0])
+
+
+def test_the_command_shows_and_limits(three, tmp_path, capsys):
+    store = str(tmp_path / "store")
+    assert main(["--folder", store]) == 0
+    assert "of at most 20 GB" in capsys.readouterr().out
+    assert main(["--folder", store, "--limit", "1.5", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["limit"], len(told["caches"])) == (1_500_000_000, 3)
+    assert read_limit(tmp_path / "store") == 1_500_000_000
+    for wrong in ("-1", "nan", "inf"):
+        assert main(["--folder", store, "--limit", wrong]) == 2
+
+
+@pytest.mark.parametrize("written", ["", "many", "\xff", "1" * 10_000])
+def test_a_limit_that_is_no_number_is_the_usual_one(tmp_path, written):
+    (tmp_path / "limit").write_bytes(written.encode("latin-1"))
+    assert read_limit(tmp_path) == 20_000_000_000
