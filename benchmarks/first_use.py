@@ -1,4 +1,5 @@
-"""How long the first training takes to begin: kernels never compiled, and compiled once.
+"""How long the first training takes to begin, and the first diagnosis to come: kernels never compiled, and compiled
+once.
 
     python -m benchmarks.first_use [--machine NAME]
 
@@ -25,7 +26,9 @@ from benchmarks.record import Row, make_row, write_results
 from core.data.synthetic import write_demo
 
 COLD_SECONDS, WARM_SECONDS = 40.0, 10.0
-"""What issue A asks for."""
+"""Asked of a training."""
+COLD_ANSWER, WARM_ANSWER = 5.0, 1.0
+"""Asked of a diagnosis, after the window is there."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,28 @@ def start_training(photos: Path, out: Path, environment: Mapping[str, str]) -> S
     raise RuntimeError(f"the training ended before its first step: {process.communicate()[1]}")
 
 
+def start_diagnosing(photo: Path, environment: Mapping[str, str]) -> float:
+    """Seconds from the start of the window's process that diagnoses to its answer on a photo, with the shipped model.
+    Raises RuntimeError if there is none."""
+    model = Path(__file__).parents[1] / "resources" / "models" / "leaves.safetensors"
+    asked = ({"model": str(model), "device": "cpu"}, {"id": 0, "path": str(photo), "crop": True})
+    begin = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-m", "app", "--process", "diagnose"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, env={**os.environ, **environment},
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("".join(json.dumps(line) + "\n" for line in asked))
+        process.stdin.flush()
+        for line in process.stdout:
+            if "verdict" in json.loads(line):
+                seconds = time.perf_counter() - begin
+                process.stdin.close()
+                return seconds
+    raise RuntimeError("the diagnosis ended without an answer")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machine", default="", help="short name of this machine in the file name")
@@ -69,11 +94,16 @@ def main() -> None:
         photos = write_demo(home / "photos")
         environment = {"NUMBA_CACHE_DIR": str(home / "kernels")}
         cold = start_training(photos, home / "cold", environment)
+        photo = next(photos.rglob("*.jpg"))
+        fresh = {"NUMBA_CACHE_DIR": str(home / "diagnosis")}
+        answers = [start_diagnosing(photo, fresh) for _ in range(4)]
         warm = [start_training(photos, home / f"warm{turn}", environment) for turn in range(3)]
     rows: list[Row] = [
         make_row("kernels compiled, the first time ever", cold.compiled, {"asked": COLD_SECONDS}, "s"),
         make_row("first training step, the first time ever", cold.first_step, {"asked": COLD_SECONDS}, "s"),
         make_row("first training step afterwards", max(w.first_step for w in warm), {"asked": WARM_SECONDS}, "s"),
+        make_row("first diagnosis, the first time ever", answers[0], {"asked": COLD_ANSWER}, "s"),
+        make_row("first diagnosis of a later start", max(answers[1:]), {"asked": WARM_ANSWER}, "s"),
     ]
     write_results("first_use", rows, chosen.machine, progress_shown=cold.shown,
                   warm_seconds=[round(w.first_step, 2) for w in warm])  # fmt: skip
