@@ -149,7 +149,7 @@ def test_the_whole_photo_is_shown_with_what_was_looked_at(place, qtbot, tmp_path
     (tmp_path / "wide.png").write_bytes(cv2.imencode(".png", wide)[1].tobytes())
     view = panel.detail.photo
     panel.detail.show_result(replace(model.rows.rows[0], path=str(tmp_path / "wide.png")))
-    qtbot.waitUntil(lambda: view._photo.width() == 90)
+    qtbot.waitUntil(lambda: view._photo.width() == 90, timeout=60_000)
     view.resize(300, 300)
     whole, square = view.whole(), view.place()
     assert (round(whole.width()), round(whole.height())) == (300, 200)
