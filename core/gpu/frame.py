@@ -274,6 +274,16 @@ class Frame:
         return wanted and f"{step.node}.{role}" not in self.frozen
 
 
+def has_bias(step: Step) -> bool:
+    """Whether the step owns a bias."""
+    return any(p.role == "bias" for p in step.parameters)
+
+
+def bias_of(frame: Frame, step: Step) -> int:
+    """Address of a step's bias, 0 if it has none."""
+    return frame.weight(f"{step.node}.bias") if has_bias(step) else 0
+
+
 def _photo_windows(program: Program) -> list[Window]:
     readers = [s for s in program.steps if s.op == "conv2d" and s.inputs[0].buffer == PHOTO]
     return [read_window(s.attributes) for s in readers]

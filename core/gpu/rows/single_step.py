@@ -20,11 +20,11 @@ from core.gpu.frame import Frame, Places
 from core.gpu.gradients import Backward
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.kernels.passes import layout_fast
-from core.gpu.launch import THREADS, Launch, blocks_of
+from core.gpu.launch import THREADS, Launch, blocks_of, simple_launch
 from core.gpu.lowering import write_step, write_step_gradients
 from core.gpu.rows.prepared import Allocate, Copy, Prepared, Work, address_of
 from core.gpu.writers import control, norm_steps
-from core.gpu.writers.plain_launches import head_launch, simple_launch
+from core.gpu.writers.plain_launches import head_launch
 from core.gpu.writers.update_steps import pack_launch
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Array, Mode, volume

@@ -7,16 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of, has_bias
 from core.gpu.gradients import Backward
 from core.gpu.kernels.convolution import depthwise_fast, depthwise_gradient, depthwise_walk
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.kernels.parts.thread_rows import lanes_a_row
-from core.gpu.launch import RELU, THREADS, Launch, Tensor, blocks_of, lanes_of
+from core.gpu.launch import RELU, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, simple_launch
 from core.gpu.writers import convolution
 from core.gpu.writers.norm_pairs import Between, between_norms, is_walkable
 from core.gpu.writers.norm_steps import saved_of
-from core.gpu.writers.plain_launches import SUM_BLOCKS, bias_of, has_bias, simple_launch
 from core.ops.window import read_window
 from core.program import Step
 

@@ -6,9 +6,8 @@ from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.kernels.parts.thread_rows import lanes_a_row
 from core.gpu.kernels.passes import batch_norm_fast
-from core.gpu.launch import RELU, THREADS, Launch, Tensor, blocks_of, lanes_of
+from core.gpu.launch import RELU, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, simple_launch
 from core.gpu.writers.norm_pairs import is_read_raw, is_undone_behind
-from core.gpu.writers.plain_launches import SUM_BLOCKS, simple_launch
 from core.program import Step
 
 

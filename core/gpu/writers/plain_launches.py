@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from core.errors import KernelUnavailable
-from core.gpu.compilation.compiler import Argument, Recipe
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of, has_bias  # noqa: F401
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.kernels.passes import head_fast, photo_fast, softmax_fast
-from core.gpu.launch import RELU, THREADS, Launch, Tensor, blocks_of, lanes_of
+from core.gpu.launch import RELU, RESIDENT, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, simple_launch  # noqa: F401
 from core.gpu.writers import control
 from core.graph import PHOTO
 from core.program import Step, Value
-
-BLOCKS: Final = 3
-"""Blocks of these that must fit on a multiprocessor: loads under way hide the memory's latency."""
-SUM_BLOCKS: Final = 4
-"""Blocks a multiprocessor for sums over pixels."""
-
-
-def simple_launch(
-    layer: str, direction: str, kernel: str, module: str, factory: str, arguments: tuple[Argument, ...],
-    signature: tuple[object, ...], grid: tuple[int, int, int], block: tuple[int, int, int], values: tuple[object, ...],
-    shared: int = 0, moved: int = 0, blocks: int = BLOCKS,
-) -> Launch:  # fmt: skip
-    """A launch of one of the plain kernels; `moved` is the fewest bytes it must move."""
-    recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1], blocks)
-    return Launch(layer, direction, kernel, recipe, grid, block, shared, values, bytes=moved)
 
 
 def photo_launch(frame: Frame) -> Launch:
@@ -49,23 +31,13 @@ def photo_launch(frame: Frame) -> Launch:
         *padded[0], *padded[1],
     )
     blocks = blocks_of(total, THREADS * photo_fast.PIXELS)
-    if blocks * frame.batch < BLOCKS * frame.processors:
+    if blocks * frame.batch < RESIDENT * frame.processors:
         blocks = blocks_of(total, THREADS)
     return simple_launch(
         PHOTO, "forward", "fused", "passes.photo_fast", "make_photo", (frame.element, channels, x.pitch),
         photo_fast.ARGUMENTS, (blocks, frame.batch, 1), (THREADS, 1, 1), values,
         moved=frame.batch * total * (3 + x.pitch * x.element), blocks=4,
     )
-
-
-def has_bias(step: Step) -> bool:
-    """Whether the step owns a bias."""
-    return any(p.role == "bias" for p in step.parameters)
-
-
-def bias_of(frame: Frame, step: Step) -> int:
-    """Address of a step's bias, 0 if it has none."""
-    return frame.weight(f"{step.node}.bias") if has_bias(step) else 0
 
 
 def softmax_launch(frame: Frame, step: Step) -> Launch:

@@ -11,12 +11,11 @@ from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.kernels.convolution import pointwise_narrow, pointwise_wide
 from core.gpu.kernels.convolution.pointwise_tiles import MAX_FILTERS, Shape, shape_to_narrow, shape_to_wide
-from core.gpu.launch import RELU, Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of, simple_launch
 from core.gpu.ops.conv import packing
 from core.gpu.writers import convolution
 from core.gpu.writers.norm_pairs import norm_before, norm_behind
 from core.gpu.writers.norm_steps import saved_of
-from core.gpu.writers.plain_launches import simple_launch
 from core.ops.contract import Array
 from core.program import Step
 

@@ -8,12 +8,12 @@ from typing import final
 
 import numpy as np
 
+from core.gpu.frame import has_bias
 from core.gpu.launch import Launch, Tensor
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.select import Case
 from core.gpu.writers import convolution
-from core.gpu.writers.plain_launches import has_bias
 from core.ops.contract import Array
 from core.ops.window import Window
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import Launch, Tensor
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.geometry import THREE, batch_norm_behind, is_fire, reads_image, window_of
 from core.gpu.ops.conv.packing import Taps
 from core.gpu.select import Case
 from core.gpu.writers import convolution
-from core.gpu.writers.plain_launches import bias_of
 from core.ops.window import read_window
 from core.program import Step
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import backward_weight, packing
 from core.gpu.ops.conv.packing import Taps
 from core.gpu.select import Case
 from core.gpu.writers import convolution
-from core.gpu.writers.plain_launches import bias_of
 from core.ops.contract import Array
 from core.ops.window import POINT
 from core.program import Step

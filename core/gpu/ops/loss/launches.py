@@ -5,9 +5,9 @@ from __future__ import annotations
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.kernels.passes import head_fast
-from core.gpu.launch import RELU, blocks_of, lanes_of
+from core.gpu.launch import RELU, blocks_of, lanes_of, simple_launch
 from core.gpu.select import Case
-from core.gpu.writers.plain_launches import head_launch, simple_launch, softmax_gradient_launch
+from core.gpu.writers.plain_launches import head_launch, softmax_gradient_launch
 from core.program import Step
 
 

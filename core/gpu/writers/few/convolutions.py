@@ -8,7 +8,7 @@ bf16.
 from __future__ import annotations
 
 from core.gpu.compilation.compiler import Recipe
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of
 from core.gpu.gradients import shared_activation
 from core.gpu.kernels.convolution import few_pixels
 from core.gpu.kernels.convolution.few_pixels import PART, Few
@@ -21,7 +21,6 @@ from core.gpu.ops.conv.packing import Taps
 from core.gpu.ops.dense import launches as dense
 from core.gpu.select import Case
 from core.gpu.writers import tiles
-from core.gpu.writers.plain_launches import bias_of
 from core.graph import PHOTO
 from core.ops.window import POINT, Window, read_window
 from core.program import Step

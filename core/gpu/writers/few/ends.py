@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of
 from core.gpu.kernels.convolution.few_pixels import PART
 from core.gpu.kernels.passes import classify_few
-from core.gpu.launch import Launch, blocks_of
+from core.gpu.launch import Launch, blocks_of, simple_launch
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.packing import Taps
 from core.gpu.writers.few.convolutions import reads_alone
-from core.gpu.writers.plain_launches import bias_of, simple_launch
 from core.program import Step
 
 

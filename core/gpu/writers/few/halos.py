@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.gpu.compilation.compiler import Recipe
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of
 from core.gpu.kernels.convolution import few_halo
 from core.gpu.kernels.convolution.few_pixels import PART, Few
 from core.gpu.kernels.parts.fragments import fast_divisor
@@ -15,7 +15,6 @@ from core.gpu.ops.conv.packing import Taps
 from core.gpu.select import Case
 from core.gpu.writers import tiles
 from core.gpu.writers.convolution import Half
-from core.gpu.writers.plain_launches import bias_of
 
 
 def shape_of(frame: Frame, x: Tensor, out: Tensor, half: int) -> Few | None:

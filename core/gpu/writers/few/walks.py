@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of
 from core.gpu.kernels.convolution import depthwise_few, expand_few
 from core.gpu.kernels.convolution.few_pixels import CHUNK, PART
 from core.gpu.kernels.parts.fragments import fast_divisor
-from core.gpu.launch import RELU, Launch, Tensor, blocks_of
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of, simple_launch
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.forward import pack_rows
 from core.gpu.ops.conv.packing import Taps
 from core.gpu.writers import depthwise_steps, tiles
 from core.gpu.writers.few.convolutions import read_by, reads_alone
 from core.gpu.writers.norm_pairs import is_walkable
-from core.gpu.writers.plain_launches import bias_of, simple_launch
 from core.graph import PHOTO
 from core.ops.window import POINT, read_window
 from core.program import Step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core.gpu.frame import bias_of
 from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor
@@ -10,7 +11,6 @@ from core.gpu.select import Case
 from core.gpu.writers import convolution, tiles
 from core.gpu.writers.hopper import point_launches
 from core.gpu.writers.hopper.window_steps import partly
-from core.gpu.writers.plain_launches import bias_of
 from core.ops.window import POINT, read_window
 
 SLOWER = "It was not measured the fastest for this shape."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, bias_of
 from core.gpu.kernels.hopper import halo_resident, halo_warpgroup
 from core.gpu.kernels.hopper.halo_boxes import HaloBoxes
 from core.gpu.kernels.hopper.row_gradient_boxes import RowBoxes
@@ -17,7 +17,6 @@ from core.gpu.ops.pool.launches import max_backward, places_of
 from core.gpu.select import INPUT, Case
 from core.gpu.writers import tiles
 from core.gpu.writers.hopper import point_launches, row_launches, window_launches
-from core.gpu.writers.plain_launches import bias_of
 from core.graph import PHOTO
 from core.ops.window import read_window
 from core.program import Step
