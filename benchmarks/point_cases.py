@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of
-from core.gpu.ops.conv import packing
-from core.gpu.writers import convolution
+from core.gpu.ops.conv import backward_weight, packing, products
+from core.gpu.ops.conv.products import Ending
+from core.gpu.writers import tiles
 from core.gpu.writers.hopper import point_launches
 from core.models.table import build
 from core.ops.window import POINT
@@ -120,13 +124,18 @@ def by_common(layer: Layer, at: Mapping[str, int], processors: int) -> list[Laun
     """What the plan launches without the copy engine, with the tiles of the table."""
     x, dx, y = _tensors(layer, at)
     taps = packing.taps_of(x, POINT, False)
+    frame: Any = SimpleNamespace(arithmetic="bf16", batch=1, processors=processors)
     if layer.direction == "forward":
-        return [convolution.forward("", "bf16", 1, x, y, POINT, taps, at["weight"], at["bias"], "relu")]
-    weights, _ = convolution.backward_weight("", "bf16", 1, x, y, POINT, taps, at["partial"], processors)
+        return [products.forward(frame, "", x, y, POINT, taps, at["weight"], Ending(at["bias"], "relu"))]
+    case: Any = SimpleNamespace(frame=frame, step=SimpleNamespace(node=""))
+    tile, splits = tiles.backward_weight("bf16", layer.pixels, y.padded, taps.total, processors)
+    split = blocks_of(blocks_of(layer.pixels, splits), tile.depth) * tile.depth
+    reading = backward_weight.Reading(x, POINT, taps, lambda filters, bias: np.empty(0, np.int32))
+    weights = backward_weight.partial_launch(case, reading, y, at["partial"], tile, split)
     if layer.direction == "filters":
         return [weights]
-    mask = x if layer.masking else None
-    return [convolution.backward_input("", "bf16", 1, y, dx, POINT, at["weight"], mask, layer.masking), weights]
+    ending = Ending(mask=x if layer.masking else None, masking=layer.masking)
+    return [products.backward_input(frame, "", y, dx, POINT, at["weight"], ending), weights]
 
 
 def row_of(layer: Layer, tile: Tile, microseconds: float) -> dict[str, Any]:

@@ -12,11 +12,6 @@ from typing import Final
 from core.gpu.driver.hosted import Launcher, hosted
 from core.gpu.kernels.ladder import (
     batch_norm,
-    conv2d,
-    conv2d_im2col,
-    conv2d_shared,
-    dense,
-    dense_warp,
     depthwise,
     depthwise_filters,
     matmul,
@@ -28,7 +23,11 @@ from core.gpu.kernels.ladder import (
     softmax,
     update,
 )
-from core.gpu.kernels.ladder.conv2d import refuse_fused
+from core.gpu.kernels.ladder.cases import refuse_fused
+from core.gpu.ops.conv import im2col, shared
+from core.gpu.ops.conv import naive as conv
+from core.gpu.ops.dense import naive as dense
+from core.gpu.ops.dense import warp
 from core.gpu.ops.elementwise import naive as elementwise
 from core.gpu.ops.elementwise import naive_dropout as dropout
 from core.gpu.ops.pool import naive as pool
@@ -51,24 +50,24 @@ def row(
 
 
 CONVOLUTION: Final = (
-    row("conv2d", "forward", "naive", conv2d.launch_naive_forward, "out",
+    row("conv2d", "forward", "naive", conv.launch_naive_forward, "out",
         "one thread per output, straight from global memory"),
-    row("conv2d", "forward", "shared", conv2d_shared.launch_shared_forward, "out",
-        "8 x 8 pixels of 32 filters a block; input tile and filters in shared memory", conv2d_shared.refuse),
-    row("conv2d", "forward", "im2col", conv2d_im2col.launch_im2col_forward, "out",
-        "windows unfolded into a matrix, then a tiled product", conv2d_im2col.refuse),
-    row("conv2d", "backward_input", "naive", conv2d.launch_naive_backward_input, "dx",
+    row("conv2d", "forward", "shared", shared.launch_shared_forward, "out",
+        "8 x 8 pixels of 32 filters a block; input tile and filters in shared memory", shared.refuse),
+    row("conv2d", "forward", "im2col", im2col.launch_im2col_forward, "out",
+        "windows unfolded into a matrix, then a tiled product", im2col.refuse),
+    row("conv2d", "backward_input", "naive", conv.launch_naive_backward_input, "dx",
         "one thread per input gathers from every window that saw it"),
-    row("conv2d", "backward_input", "shared", conv2d_shared.launch_shared_backward_input, "dx",
-        "the forward walk over dy with the filters turned around", conv2d_shared.refuse),
-    row("conv2d", "backward_input", "im2col", conv2d_im2col.launch_im2col_backward_input, "dx",
-        "tiled product, then windows folded back", conv2d_im2col.refuse),
-    row("conv2d", "backward_weight", "naive", conv2d.launch_naive_backward_weight, "dweight dbias",
+    row("conv2d", "backward_input", "shared", shared.launch_shared_backward_input, "dx",
+        "the forward walk over dy with the filters turned around", shared.refuse),
+    row("conv2d", "backward_input", "im2col", im2col.launch_im2col_backward_input, "dx",
+        "tiled product, then windows folded back", im2col.refuse),
+    row("conv2d", "backward_weight", "naive", conv.launch_naive_backward_weight, "dweight dbias",
         "one thread per weight walks all pixels of all photos", refuse_fused, LONG_SUMS),
-    row("conv2d", "backward_weight", "shared", conv2d_shared.launch_shared_backward_weight, "dweight dbias",
-        "16 x 16 tiles of pixels by channels, slices of the pixels added in order", conv2d_shared.refuse, LONG_SUMS),
-    row("conv2d", "backward_weight", "im2col", conv2d_im2col.launch_im2col_backward_weight, "dweight dbias",
-        "dy transposed times the unfolded windows", conv2d_im2col.refuse, LONG_SUMS),
+    row("conv2d", "backward_weight", "shared", shared.launch_shared_backward_weight, "dweight dbias",
+        "16 x 16 tiles of pixels by channels, slices of the pixels added in order", shared.refuse, LONG_SUMS),
+    row("conv2d", "backward_weight", "im2col", im2col.launch_im2col_backward_weight, "dweight dbias",
+        "dy transposed times the unfolded windows", im2col.refuse, LONG_SUMS),
 )  # fmt: skip
 
 DEPTHWISE: Final = (
@@ -97,12 +96,12 @@ DENSE: Final = (
         "one thread per weight", refuse_fused, LONG_SUMS),
     row("dense", "backward_weight", "shared", dense.launch_shared_backward_weight, "dweight dbias",
         "tiled product of the transposed dy", refuse_fused, LONG_SUMS),
-    row("dense", "forward", "warp_tiled", dense_warp.launch_forward, "out",
-        "the weight turned, then a warp's own tiles", dense_warp.refuse),
-    row("dense", "backward_input", "warp_tiled", dense_warp.launch_backward_input, "dx",
-        "a warp's own tiles, 8 x 16 sums a thread", dense_warp.refuse),
-    row("dense", "backward_weight", "warp_tiled", dense_warp.launch_backward_weight, "dweight dbias",
-        "dy turned, then a warp's own tiles", dense_warp.refuse_weight, LONG_SUMS),
+    row("dense", "forward", "warp_tiled", warp.launch_forward, "out",
+        "the weight turned, then a warp's own tiles", warp.refuse),
+    row("dense", "backward_input", "warp_tiled", warp.launch_backward_input, "dx",
+        "a warp's own tiles, 8 x 16 sums a thread", warp.refuse),
+    row("dense", "backward_weight", "warp_tiled", warp.launch_backward_weight, "dweight dbias",
+        "dy turned, then a warp's own tiles", warp.refuse_weight, LONG_SUMS),
 )  # fmt: skip
 
 POOLS: Final = (

@@ -15,9 +15,9 @@ from typing import Any, Final
 from core.errors import DeviceError
 from core.gpu.compilation.cuda import SIMULATED, cuda
 from core.gpu.driver.hosted import Arrays, over, stream_address
-from core.gpu.kernels.ladder.conv2d import refuse_fused
-from core.gpu.kernels.ladder.product import add_bias
+from core.gpu.kernels.ladder.cases import refuse_fused
 from core.gpu.kernels.ladder.reduction import launch_sum_columns
+from core.gpu.ops.dense.product import add_bias
 from core.ops.registry import Case
 
 AS_IT_LIES: Final = 0

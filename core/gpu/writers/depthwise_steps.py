@@ -13,7 +13,7 @@ from core.gpu.kernels.convolution import depthwise_fast, depthwise_gradient, dep
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.kernels.parts.thread_rows import lanes_a_row
 from core.gpu.launch import RELU, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, simple_launch
-from core.gpu.writers import convolution
+from core.gpu.ops.conv.partial_sums import sum_launch
 from core.gpu.writers.norm_pairs import Between, between_norms, is_walkable
 from core.gpu.writers.norm_steps import saved_of
 from core.ops.window import read_window
@@ -151,7 +151,7 @@ def _reduce(walk: Backward, step: Step, splits: int, size: int) -> None:
         f"gradient:{step.node}", lambda: np.concatenate([places.reshape(-1), biases if bias else biases[:0]])
     )
     frame.add(
-        convolution.reduction(
+        sum_launch(
             step.node, frame.use(f"partial:{step.node}", 4 * size * splits), table, frame.gradient_of(name),
             frame.gradient_of(f"{step.node}.bias") if bias else 0, splits, size, weights,
             weights + (channels if bias else 0), walk.accumulate,

@@ -13,7 +13,7 @@ from core.gpu.kernels.convolution import pointwise_narrow, pointwise_wide
 from core.gpu.kernels.convolution.pointwise_tiles import MAX_FILTERS, Shape, shape_to_narrow, shape_to_wide
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, simple_launch
 from core.gpu.ops.conv import packing
-from core.gpu.writers import convolution
+from core.gpu.ops.conv.partial_sums import sum_launch
 from core.gpu.writers.norm_pairs import norm_before, norm_behind
 from core.gpu.writers.norm_steps import saved_of
 from core.ops.contract import Array
@@ -189,7 +189,7 @@ def _reduce(walk: Backward, step: Step, blocks: int, size: int, places: Array) -
     frame, name = walk.frame, f"{step.node}.weight"
     table = frame.table(f"gradient:{step.node}", lambda: places)
     frame.add(
-        convolution.reduction(
+        sum_launch(
             step.node, frame.use(f"partial:{step.node}", 4 * size * blocks), table, frame.gradient_of(name), 0, blocks,
             size, places.size, places.size, walk.accumulate,
         )

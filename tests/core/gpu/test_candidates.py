@@ -12,6 +12,7 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.explain import explain, frame_for
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.lowering import choose_forward, write_backward, write_forward
+from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.elementwise import combine
 from core.gpu.ops.pool import average_pool, max_pool
 from core.gpu.select import FORWARD, INPUT, Case
@@ -20,6 +21,7 @@ from core.ops.builder import with_loss
 from core.program import fold_batch_norm, lower
 
 SHAPE = (3, 3, 2, 2)
+TILE = (64, 64, 64, 3, 2, 2, 4)
 KERNELS = (
     (max_pool.FORWARD, max_pool.make_max_pool(4, SHAPE)),
     (max_pool.FORWARD, max_pool.make_positive_max_pool(SHAPE)),
@@ -27,6 +29,11 @@ KERNELS = (
     (max_pool.GRADIENT, max_pool.make_packed_max_pool_gradient(SHAPE)),
     (average_pool.FORWARD, average_pool.make_average_pool(2, SHAPE, True)),
     (average_pool.GRADIENT, average_pool.make_average_pool_gradient(2, SHAPE, True)),
+    (implicit_gemm.SIGNATURE, implicit_gemm.make_convolution("bf16", TILE, "window")),
+    (halo.SIGNATURE, halo.make_halo_convolution("bf16", TILE, True)),
+    (image.SIGNATURE, image.make_photo_convolution("bf16", 64, 3, 1, 6)),
+    (weight_gradient.SIGNATURE, weight_gradient.make_weight_gradient("bf16", TILE, True)),
+    (partial_sums.SIGNATURE, partial_sums.reduction),
     (combine.COMBINE, combine.make_combine(2, "sum")),
     (combine.DROPOUT, combine.make_dropout(2)),
 )

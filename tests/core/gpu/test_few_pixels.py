@@ -9,7 +9,7 @@ from core.gpu.kernels.convolution.few_pixels import Few
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.packing import Taps
-from core.gpu.writers.convolution import Half
+from core.gpu.ops.conv.products import Half
 from core.gpu.writers.few import convolutions, halos
 from core.ops.window import Window
 from tests.helpers.emulated_gpu import Machine, Memory

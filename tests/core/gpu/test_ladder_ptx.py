@@ -15,22 +15,26 @@ from core.gpu.kernels.ladder import matmul_copy_engine, matmul_hopper, matmul_wa
 from core.gpu.kernels.ladder.matmul_tensor_core import KINDS, TILE, make_kernel
 from tests.helpers.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
 
-MODULES = (
-    "batch_norm", "conv2d", "conv2d_im2col", "conv2d_shared", "dense", "dense_warp", "depthwise", "depthwise_filters",
-    "dropout", "elementwise", "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp", "pool", "product",
+LADDER = (
+    "batch_norm", "depthwise", "depthwise_filters", "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp",
     "reduction", "softmax", "update",
 )  # fmt: skip
+FAMILIES = (
+    "conv.naive", "conv.shared", "conv.im2col", "dense.naive", "dense.product", "dense.warp", "elementwise.naive",
+    "elementwise.naive_dropout", "pool.naive",
+)  # fmt: skip
+MODULES = (*(f"kernels.ladder.{name}" for name in LADDER), *(f"ops.{name}" for name in FAMILIES))
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 MEASURED = json.loads((RESULTS / "product_tiles-h200.json").read_text(encoding="utf-8"))["rates"]
 """TFLOP/s by side and tile."""
 
 ON_EVERY_GPU = (
-    ("conv2d_shared", "shared_forward"),
-    ("product", "product_nt"),
-    ("matmul", "double_buffered"),
-    ("matmul_warp", "large"),
-    ("elementwise", "vectorised_relu"),
+    ("ops.conv.shared", "shared_forward"),
+    ("ops.dense.product", "product_nt"),
+    ("kernels.ladder.matmul", "double_buffered"),
+    ("kernels.ladder.matmul_warp", "large"),
+    ("ops.elementwise.naive", "vectorised_relu"),
 )
 """Kernels compiled for every generation; the others, of the same make, for Hopper only (time)."""
 
@@ -53,12 +57,12 @@ def ptx_of(kernel, capability):
 
 
 def kernels(module):
-    found = vars(importlib.import_module(f"core.gpu.kernels.ladder.{module}"))
+    found = vars(importlib.import_module(f"core.gpu.{module}"))
     return {
         name: value
         for name, value in found.items()
         if hasattr(value, "py_func") and not value.targetoptions.get("device")
-        and value.py_func.__module__ == f"core.gpu.kernels.ladder.{module}"
+        and value.py_func.__module__ == f"core.gpu.{module}"
     }  # fmt: skip
 
 
@@ -90,7 +94,7 @@ def test_the_ladder_compiles_for_every_generation(capability):
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("matmul", "tiled_vectorised"), ("matmul", "double_buffered"), ("matmul_warp", "large"), ("matmul_warp", "small"),
+    [("matmul", "tiled_vectorised"), ("kernels.ladder.matmul", "double_buffered"), ("kernels.ladder.matmul_warp", "large"), ("matmul_warp", "small"),
      ("matmul_warp", "deep"), ("matmul_narrow", "narrow")],
 )
 def test_wide_rungs_load_and_store_16_bytes_at_a_time(module, name):

@@ -1,7 +1,7 @@
 """3x3 convolution of few pixels, both halves of a fire too: filters in registers, each pixel once in shared memory.
 
 A tap at a time every pixel would come nine times from the second-level cache, which is what one photo's 3x3 layers
-wait for. As in `conv_halo` pixels are numbered along rows of width + 1, so that taps are constant offsets; as in
+wait for. As in `ops.conv.halo` pixels are numbered along rows of width + 1, so that taps are constant offsets; as in
 `few_pixels` all filters of a warp are loaded at once, before the kernel in front has ended, and the warps share the
 sum's depth. Sixteen bytes of a pixel lie together, pixels behind each other: eight lanes read from all banks.
 """
@@ -19,10 +19,10 @@ from core.gpu.compilation.ptx import (
     shared_address,
     shared_load4,
 )
-from core.gpu.kernels.convolution.conv_halo import pixel_of_number
 from core.gpu.kernels.convolution.few_pixels import Few, make_loads, make_outputs
 from core.gpu.kernels.parts.early_start import wait_for_previous
 from core.gpu.kernels.parts.fragments import divide
+from core.gpu.kernels.parts.pixels import pixel_of_number
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -22,10 +22,10 @@ from core.gpu.compilation.ptx import (
     shared_store2,
     store4,
 )
-from core.gpu.kernels.convolution.conv_tensor_core import pixel_of_row
 from core.gpu.kernels.parts.early_start import load4_constant_where, load4_where, wait_for_previous
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate
+from core.gpu.kernels.parts.pixels import pixel_of_row
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 

@@ -20,10 +20,10 @@ from core.gpu.compilation.ptx import (
     shared_address,
     store4,
 )
-from core.gpu.kernels.convolution.conv_halo import pixel_of_number
-from core.gpu.kernels.convolution.conv_photo import exchange
 from core.gpu.kernels.hopper.halo_warpgroup import part_pixels
+from core.gpu.kernels.parts.fragments import exchange
 from core.gpu.kernels.parts.lanes import activate, in_turn
+from core.gpu.kernels.parts.pixels import pixel_of_number
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.kernels.parts.warpgroup import TILE, high_word, low_word, make_products, make_wait, meet
 from core.gpu.kernels.parts.wgmma import show_to_tensor_cores

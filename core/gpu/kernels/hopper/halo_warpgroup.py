@@ -1,4 +1,4 @@
-"""`conv_halo` for Hopper: 3x3 convolution of stride 1 by `wgmma`, the tensor cores reading the pixels as they lie.
+"""`ops.conv.halo` for Hopper: 3x3 convolution of stride 1 by `wgmma`, the tensor cores reading the pixels as they lie.
 
 Numbering, halo and tenth tap as there. In shared memory a channel block lies in parts of 16 bytes, a part of all pixels
 after another, so that 8 pixels are one of `wgmma`'s blocks, and a tap begins as many times 16 bytes further as it is
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import WAIT_COPIES, commit_copies, copy_async16, shared_address
-from core.gpu.kernels.convolution.conv_halo import pixel_of_number
 from core.gpu.kernels.parts.epilogue import make_staging, make_writing
+from core.gpu.kernels.parts.pixels import pixel_of_number
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.kernels.parts.warpgroup import TILE, high_word, low_word, make_products, make_wait
 from core.gpu.kernels.parts.wgmma import show_to_tensor_cores

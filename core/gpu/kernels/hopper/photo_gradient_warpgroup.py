@@ -4,7 +4,7 @@ The gradient between the two is never in memory: a block gathers two rows of it 
 (`winners.make_sharing`) into shared memory while `wgmma` multiplies the two rows before. Both factors run across
 the sum over pixels: 8 windows of a photo row lie as `wgmma` wants them (`photo_pool_warpgroup`), and a product's 64
 rows are 8 photo rows of 8 elements, one beyond a window of 7 and ignored. A block walks over its share of all rows and
-keeps its sums in registers; `conv_weight_gradient.reduction` adds the blocks' in order. The bias gradient is the sum of
+keeps its sums in registers; `partial_sums` adds the blocks' in order. The bias gradient is the sum of
 all windows' gradients that a winner got.
 """
 

@@ -2,11 +2,11 @@
 
 ``dweight[f, ky, kx, c] = sum over pixels of dy[y, x, f] x[y + ky - 1, x + kx - 1, c]``: one product has 64 filters and
 all that one kx has, three ky of the channels. Each of three warpgroups has one kx, and the sums stay in registers until
-the block's share of all turns is done; `conv_weight_gradient.reduction` adds the blocks' in order. The bias gradient is
+the block's share of all turns is done; `partial_sums` adds the blocks' in order. The bias gradient is
 one more product, with ones.
 
 Pixels are numbered along rows of `pitch`, at least one more than a photo's width, so that a tap is a constant distance,
-as in `conv_halo`; boxes of the copy engine, one or a few a turn, lie so by themselves and are zero beyond the photo's
+as in `halo`; boxes of the copy engine, one or a few a turn, lie so by themselves and are zero beyond the photo's
 edges. A pixel's channels are a swizzled line of 32, 64 or 128 bytes; `wgmma` swizzles by the address it reads, so a
 factor may begin at any line. The blocks of columns of three ky are `pitch` lines apart. One thread sends for a turn's
 boxes when all warps have done with the slot.

@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import SIMULATED, cuda, device_function
 from core.gpu.driver.hosted import Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
 from core.gpu.kernels.ladder.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index, int32
-from core.gpu.kernels.ladder.conv2d import geometry, refuse_fused
+from core.gpu.kernels.ladder.cases import geometry, refuse_fused
 from core.gpu.kernels.ladder.reduction import (
     COLUMNS,
     ROWS,

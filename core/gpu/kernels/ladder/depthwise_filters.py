@@ -12,7 +12,7 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import SIMULATED, cuda, device_function
 from core.gpu.driver.hosted import Arrays, at, blocks, flat, scratch
 from core.gpu.kernels.ladder.arrays import Int, Matrix, Pair, Vector, float32, index, int32
-from core.gpu.kernels.ladder.conv2d import geometry
+from core.gpu.kernels.ladder.cases import geometry
 from core.gpu.kernels.ladder.reduction import launch_sum_parts
 from core.gpu.kernels.ladder.vector import load4
 from core.gpu.kernels.parts.thread_rows import lanes_a_row

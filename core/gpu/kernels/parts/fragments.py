@@ -14,6 +14,7 @@ from core.gpu.compilation.ptx import (
     mma_tf32,
     of_lane,
     of_quad,
+    shuffle_bits,
     to_tf32,
 )
 
@@ -141,3 +142,19 @@ def make_filter_loader(tiles: int, row: int) -> Any:
                     out[n * 4 + i] = four[i]
 
     return load
+
+
+@device_function
+def exchange(r, lane):
+    """Transpose 4 x 4 registers between the 4 lanes of a quad."""
+    for stage in range(2):
+        step = 1 << stage
+        odd = (lane >> stage) & 1
+        for k in range(2):
+            i = 2 * k if stage == 0 else k
+            j = i + step
+            got = shuffle_bits(r[i] if odd == 1 else r[j], u32(step))
+            if odd == 1:
+                r[i] = got
+            else:
+                r[j] = got

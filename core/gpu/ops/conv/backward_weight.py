@@ -9,11 +9,13 @@ from typing import final
 import numpy as np
 
 from core.gpu.frame import has_bias
-from core.gpu.launch import Launch, Tensor
-from core.gpu.ops.conv import packing
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
+from core.gpu.ops.conv import packing, weight_gradient
 from core.gpu.ops.conv.geometry import reads_image, window_of
+from core.gpu.ops.conv.partial_sums import sum_launch
 from core.gpu.select import Case
-from core.gpu.writers import convolution
+from core.gpu.writers import tiles
 from core.ops.contract import Array
 from core.ops.window import Window
 
@@ -47,14 +49,37 @@ def read_input(case: Case) -> Reading:
 
 def split_pixels(case: Case, read: Callable[[Case], Reading] = read_input) -> None:
     """Every block sums its own range of pixels."""
-    frame, step, reading = case.frame, case.step, read(case)
-    dy = frame.image(step.output, True)
-    launch, splits = convolution.backward_weight(
-        step.node, frame.arithmetic, frame.batch, reading.x, dy, reading.window, reading.taps, 0, frame.processors
+    frame, reading, dy = case.frame, read(case), case.frame.image(case.step.output, True)
+    pixels = frame.batch * dy.height * dy.width
+    tile, splits = case.configuration or tiles.backward_weight(
+        frame.arithmetic, pixels, dy.padded, reading.taps.total, frame.processors
     )
-    add_partials(
-        case, reading, dy, splits,
-        lambda at: replace(launch, values=(*launch.values[:2], at, *launch.values[3:])),
+    split = blocks_of(blocks_of(pixels, splits), tile.depth) * tile.depth
+    splits = blocks_of(pixels, split)
+    add_partials(case, reading, dy, splits, lambda at: partial_launch(case, reading, dy, at, tile, split))
+
+
+def partial_launch(case: Case, reading: Reading, dy: Tensor, partial: int, tile: Tile, split: int) -> Launch:
+    """The launch of the partial results, each of `split` pixels."""
+    frame, x, window, taps = case.frame, reading.x, reading.window, reading.taps
+    pixels, size = frame.batch * dy.height * dy.width, packing.partial_size(dy.padded, taps)
+    splits = blocks_of(pixels, split)
+    values = {
+        "x": x.address, "dy": dy.address, "partial": partial, "pixels": pixels, "split": split, "filters": dy.padded,
+        "packed": dy.padded, "depth": taps.total, "by_area": dy.height * dy.width, "by_across": dy.width,
+        "area": dy.height * dy.width, "across": dy.width, "height": x.height, "width": x.width, "pitch": x.pitch,
+        "row_pitch": x.row_pitch, "image_pitch": x.photo_pitch, "stride_y": window.stride[0],
+        "stride_x": window.stride[1], "top": window.padding[0], "left": window.padding[1], "channels": taps.channels,
+        "kernel_width": taps.kernel[1], "used": taps.total, "ldy": dy.pitch, "size": size,
+    }  # fmt: skip
+    constants = (frame.arithmetic, tile.numbers, window.padding != (0, 0, 0, 0))
+    return make_launch(
+        case.step.node, "backward_weight", "tensor_core",
+        ("ops.conv.weight_gradient", "make_weight_gradient", constants), weight_gradient.SIGNATURE, values,
+        (blocks_of(dy.padded, tile.rows), blocks_of(taps.total, tile.columns), splits), (tile.threads, 1, 1),
+        weight_gradient.shared_bytes(tile, x.element),
+        x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,
+        tile.blocks, flops=2 * pixels * dy.padded * taps.total,
     )  # fmt: skip
 
 
@@ -69,7 +94,7 @@ def add_partials(
     if not frame.trains(step, "weight"):
         return
     bias, shape = has_bias(step) and frame.trains(step, "bias"), frame.layout.offsets[name][1]
-    size, count = convolution.partial_size(dy.padded, reading.taps), int(np.prod(shape))
+    size, count = packing.partial_size(dy.padded, reading.taps), int(np.prod(shape))
 
     def use() -> int:
         return frame.use(f"partial:{step.node}", 4 * size * splits)
@@ -77,7 +102,7 @@ def add_partials(
     frame.add(replace(make(use()), lane=lane))
     table = frame.table(f"gradient:{step.node}", lambda: reading.places(dy.padded, bias))
     frame.add(
-        convolution.reduction(
+        sum_launch(
             step.node,
             use(),
             table,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.conv import backward_input, backward_weight, forward
+from core.gpu.ops.conv import backward_input, backward_weight, forward, image_launches
 from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
 from core.gpu.writers import pointwise_steps
 from core.gpu.writers.few import convolutions as few
@@ -47,9 +47,9 @@ PRODUCTS: Final = (
     Candidate("batch_norm_sums", ONE, FORWARD, forward.batch_norm_sums,
               "the implicit product, with the sums of the batch norm behind", efficiency=0.46,
               refuses=forward.refuse_sums),
-    Candidate("image", ONE, FORWARD, forward.image,
+    Candidate("image", ONE, FORWARD, image_launches.forward,
               "of the network's input: filters stay in shared memory, rows of ldmatrix overlap", efficiency=0.48,
-              refuses=forward.refuse_image),
+              refuses=image_launches.refuse),
     Candidate("fire", FIRE, FORWARD, forward.fire, "1x1 and 3x3 halves of a small fire in one launch", "auto", 0.5,
               forward.refuse_fire),
     Candidate("implicit_gemm", ONE, INPUT, backward_input.implicit_gemm, "the implicit product with rotated filters",

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Final
 
 from core.gpu.frame import Frame, bias_of
-from core.gpu.launch import Launch, Tensor
-from core.gpu.ops.conv import packing
+from core.gpu.launch import Launch, Tensor, blocks_of
+from core.gpu.ops.conv import packing, products
 from core.gpu.ops.conv.geometry import THREE, batch_norm_behind, is_fire, reads_image, window_of
+from core.gpu.ops.conv.halo import shared_bytes as halo_shared_bytes
 from core.gpu.ops.conv.packing import Taps
+from core.gpu.ops.conv.products import Ending, Half
 from core.gpu.select import Case
-from core.gpu.writers import convolution
 from core.ops.window import read_window
 from core.program import Step
 
@@ -25,6 +26,12 @@ MERGED_ON_HOPPER: Final = 3100
 def sides_of(case: Case) -> tuple[Tensor, Tensor]:
     """Input and output of a case's first step."""
     return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output)
+
+
+def taps_of(case: Case) -> Taps:
+    """How the sum over a window is laid out."""
+    step = case.step
+    return packing.taps_of(case.frame.image(step.inputs[0]), window_of(case.frame, step), reads_image(step))
 
 
 def pack_rows(frame: Frame, step: Step, taps: Taps) -> int:
@@ -42,30 +49,16 @@ def add_forward(case: Case, launch: Launch) -> None:
 
 
 def implicit_gemm(case: Case) -> None:
-    _product(case, None)
-
-
-def batch_norm_sums(case: Case) -> None:
-    _product(case, batch_norm_behind(case.frame, case.step))
-
-
-def _product(case: Case, counting: Step | None) -> None:
-    """The implicit product, with the sums of the batch norm `counting` if there is one."""
     frame, step, (x, out) = case.frame, case.step, sides_of(case)
-    window = window_of(frame, step)
-    taps = packing.taps_of(x, window, reads_image(step))
-    launch = convolution.forward(
-        step.node, frame.arithmetic, frame.batch, x, out, window, taps, pack_rows(frame, step, taps),
-        bias_of(frame, step), step.activation, statistics=int(counting is not None), photos=frame.places.control,
-        tile=case.configuration,
+    taps = taps_of(case)
+    ending = Ending(bias_of(frame, step), step.activation)
+    add_forward(
+        case,
+        products.forward(
+            frame, step.node, x, out, window_of(frame, step), taps, pack_rows(frame, step, taps), ending,
+            control=frame.places.control, tile=case.configuration,
+        ),
     )  # fmt: skip
-    if counting is not None:
-        name = f"sums:{counting.node}"
-        frame.partials[name] = launch.grid[0]
-        values = list(launch.values)
-        values[convolution.STATISTICS] = frame.use(name, 8 * launch.grid[0] * out.padded)
-        launch = replace(launch, values=tuple(values))
-    add_forward(case, launch)
 
 
 def refuse_sums(case: Case) -> str:
@@ -73,28 +66,21 @@ def refuse_sums(case: Case) -> str:
     return "" if found else "It trains convolutions before a batch norm that is not frozen."
 
 
-def _image_launch(case: Case, weight: int, bias: int) -> Launch | None:
-    frame, step, (x, out) = case.frame, case.step, sides_of(case)
-    window = window_of(frame, step)
-    return convolution.forward_photo(
-        step.node, frame.arithmetic, frame.batch, x, out, window, packing.taps_of(x, window, True), weight, bias,
-        step.activation, frame.processors, frame.shared,
+def batch_norm_sums(case: Case) -> None:
+    frame, step, norm, (x, out) = case.frame, case.step, batch_norm_behind(case.frame, case.step), sides_of(case)
+    assert norm is not None
+    taps = taps_of(case)
+    tile, name = case.configuration or products.forward_tile(frame, out, taps), f"sums:{norm.node}"
+    blocks = blocks_of(frame.batch * out.height * out.width, tile.rows)
+    weight = pack_rows(frame, step, taps)
+    frame.partials[name] = blocks
+    add_forward(
+        case,
+        products.forward(
+            frame, step.node, x, out, window_of(frame, step), taps, weight, Ending(bias_of(frame, step)),
+            sums=frame.use(name, 8 * blocks * out.padded), control=frame.places.control, tile=tile,
+        ),
     )  # fmt: skip
-
-
-def refuse_image(case: Case) -> str:
-    if not reads_image(case.step):
-        return "It computes convolutions of the network's input."
-    if _image_launch(case, 0, 0) is None:
-        return "It takes 32, 64, 96 or 128 filters that fit into shared memory, and windows 16 bytes apart."
-    return ""
-
-
-def image(case: Case) -> None:
-    taps = packing.taps_of(sides_of(case)[0], window_of(case.frame, case.step), True)
-    launch = _image_launch(case, pack_rows(case.frame, case.step, taps), bias_of(case.frame, case.step))
-    assert launch is not None
-    add_forward(case, launch)
 
 
 def refuse_three(case: Case) -> str:
@@ -104,34 +90,27 @@ def refuse_three(case: Case) -> str:
     return ""
 
 
-def _halo_launch(case: Case, weight: int, bias: int, size: int) -> Launch:
-    frame, step, (x, out) = case.frame, case.step, sides_of(case)
-    return convolution.halo(
-        step.node, "forward", frame.arithmetic, frame.batch, x, out, weight, bias, step.activation, None, "", False, 0,
-        size, case.configuration,
-    )  # fmt: skip
-
-
 def refuse_halo(case: Case) -> str:
-    frame = case.frame
     if reason := refuse_three(case):
         return reason
     x, out = sides_of(case)
-    size = convolution.channel_bytes(x.padded, frame.element, out.padded)
-    if not size:
+    if not products.channel_bytes(x, out):
         return "It takes channels in blocks of 32 bytes, and 16 filters or more."
-    fits = _halo_launch(case, 0, 0, size).shared <= frame.shared
+    tile = case.configuration or products.halo_tile(case.frame, "forward", x, out)
+    fits = halo_shared_bytes(tile, x.element, x.width, False) <= case.frame.shared
     return "" if fits else "The image's rows do not fit into shared memory."
 
 
 def halo(case: Case) -> None:
     frame, step, (x, out) = case.frame, case.step, sides_of(case)
-    size = convolution.channel_bytes(x.padded, frame.element, out.padded)
+    size = products.channel_bytes(x, out)
     weight = frame.packed(
-        f"halo:{step.node}.weight",
-        lambda: packing.pack_halo([frame.filters(step)], size, frame.element, False),
+        f"halo:{step.node}.weight", lambda: packing.pack_halo([frame.filters(step)], size, frame.element, False)
     )
-    add_forward(case, _halo_launch(case, weight, bias_of(frame, step), size))
+    ending = Ending(bias_of(frame, step), step.activation)
+    add_forward(
+        case, products.halo_product(frame, step.node, "forward", x, out, weight, ending, tile=case.configuration)
+    )
 
 
 def refuse_fire(case: Case) -> str:
@@ -145,7 +124,7 @@ def refuse_fire(case: Case) -> str:
     return f"Both expand layers beside each other were measured faster above {limit} pixels." if many else ""
 
 
-def fire_arguments(case: Case) -> tuple[Tensor, Tensor, Taps, int, convolution.Half]:
+def fire_arguments(case: Case) -> tuple[Tensor, Tensor, Taps, int, Half]:
     """x, both outputs as one, the 3x3 filters' taps and packed rows, and the 1x1 half."""
     frame, (one, three) = case.frame, case.steps
     x, out = frame.image(one.inputs[0]), frame.image(one.output)
@@ -153,25 +132,13 @@ def fire_arguments(case: Case) -> tuple[Tensor, Tensor, Taps, int, convolution.H
     point, taps = (packing.taps_of(x, read_window(s.attributes), False) for s in case.steps)
     first, second = (pack_rows(frame, s, t) for s, t in ((one, point), (three, taps)))
     depth = packing.padded_depth(point.total, frame.element)
-    return x, out, taps, second, convolution.Half(first, bias_of(frame, one), one.output.shape[-1], depth)
+    return x, out, taps, second, Half(first, bias_of(frame, one), one.output.shape[-1], depth)
 
 
 def fire(case: Case) -> None:
     frame, three = case.frame, case.steps[1]
     x, out, taps, weight, half = fire_arguments(case)
+    ending = Ending(bias_of(frame, three), three.activation)
     frame.add(
-        convolution.forward(
-            three.node,
-            frame.arithmetic,
-            frame.batch,
-            x,
-            out,
-            THREE,
-            taps,
-            weight,
-            bias_of(frame, three),
-            three.activation,
-            half,
-            tile=case.configuration,
-        )
+        products.forward(frame, three.node, x, out, THREE, taps, weight, ending, half, tile=case.configuration)
     )

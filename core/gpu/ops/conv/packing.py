@@ -49,6 +49,11 @@ def padded_depth(total: int, element: int) -> int:
     return -(-total // unit) * unit
 
 
+def partial_size(filters: int, taps: Taps) -> int:
+    """Floats of one partial weight and bias gradient."""
+    return filters * taps.total + filters
+
+
 def pack_forward(weight: Array, taps: Taps, element: int) -> Array:
     """Packed filters ``(filters up to 16 bytes, depth)`` of indices; `weight` OHWI holds the source's indices."""
     filters, kh, kw, depth = weight.shape

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import Tensor
-from core.gpu.ops.conv import backward_weight, packing
+from core.gpu.ops.conv import backward_weight, packing, products
+from core.gpu.ops.conv.backward_input import gradient_ending
 from core.gpu.ops.conv.packing import Taps
+from core.gpu.ops.conv.products import Ending
 from core.gpu.select import Case
-from core.gpu.writers import convolution
 from core.ops.contract import Array
 from core.ops.window import POINT
 from core.program import Step
@@ -42,47 +45,24 @@ def pack_rows(case: Case) -> int:
 
 def forward(case: Case) -> None:
     frame, step, (x, out, taps) = case.frame, case.step, sides_of(case)
+    ending = Ending(bias_of(frame, step), step.activation)
     frame.add(
-        convolution.forward(
-            step.node,
-            frame.arithmetic,
-            frame.batch,
-            x,
-            out,
-            POINT,
-            taps,
-            pack_rows(case),
-            bias_of(frame, step),
-            step.activation,
-            tile=case.configuration,
+        products.forward(
+            frame, step.node, x, out, POINT, taps, pack_rows(case), ending, tile=case.configuration
         )
     )
 
 
 def backward_input(case: Case) -> None:
     frame, step, value = case.frame, case.step, case.step.inputs[0]
-    mask, activation, add = case.backward.target(value)
-    dy, (dx, places) = frame.image(step.output, True), frame.flat(value, True)
+    ending, dy, (dx, places) = gradient_ending(case), frame.image(step.output, True), frame.flat(value, True)
     weight = frame.packed(
         f"backward:{step.node}",
         lambda: packing.pack_backward([pack_filters(frame, step, places, dx.channels)], frame.element),
     )
-    flat = frame.flat(value)[0] if mask is not None else None
-    frame.add(
-        convolution.backward_input(
-            step.node,
-            frame.arithmetic,
-            frame.batch,
-            dy,
-            dx,
-            POINT,
-            weight,
-            flat,
-            activation,
-            add,
-            tile=case.configuration,
-        )
-    )
+    if ending.mask is not None:
+        ending = replace(ending, mask=frame.flat(value)[0])
+    frame.add(products.backward_input(frame, step.node, dy, dx, POINT, weight, ending, tile=case.configuration))
 
 
 def read_input(case: Case) -> backward_weight.Reading:

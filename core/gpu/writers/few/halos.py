@@ -12,9 +12,9 @@ from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of
 from core.gpu.ops.conv import forward, packing
 from core.gpu.ops.conv.packing import Taps
+from core.gpu.ops.conv.products import Half
 from core.gpu.select import Case
 from core.gpu.writers import tiles
-from core.gpu.writers.convolution import Half
 
 
 def shape_of(frame: Frame, x: Tensor, out: Tensor, half: int) -> Few | None:

@@ -8,7 +8,7 @@ from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import backward_weight, forward, packing
 from core.gpu.select import Case
-from core.gpu.writers import convolution, tiles
+from core.gpu.writers import tiles
 from core.gpu.writers.hopper import point_launches
 from core.gpu.writers.hopper.window_steps import partly
 from core.ops.window import POINT, read_window
@@ -83,7 +83,7 @@ def gradients(case: Case) -> None:
         f"boxes backward:{step.node}",
         lambda: point_launches.pack_point_gradients(frame.filters(step), parts, columns),
     )
-    size = convolution.partial_size(dy.padded, packing.taps_of(x, POINT, False))
+    size = packing.partial_size(dy.padded, packing.taps_of(x, POINT, False))
     launch, splits = point_launches.gradients(
         step.node, frame.batch, x, dy, dx, weight, activation if mask else "", size, tile, frame.processors
     )
@@ -112,6 +112,6 @@ def filters(case: Case) -> None:
     """The partial weight gradients of a 1x1 convolution of few channels."""
     frame, step, tile, (x, dy) = case.frame, case.step, _filters_tile(case), _gradient_sides(case)
     assert tile is not None
-    size = convolution.partial_size(dy.padded, packing.taps_of(x, POINT, False))
+    size = packing.partial_size(dy.padded, packing.taps_of(x, POINT, False))
     launch, splits = point_launches.filter_gradients(step.node, frame.batch, x, dy, size, tile, frame.processors)
     backward_weight.add_partials(case, backward_weight.read_input(case), dy, splits, partly(launch))

@@ -12,8 +12,7 @@ from core.gpu.kernels.hopper import halo_resident, halo_warpgroup, photo_gradien
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of
-from core.gpu.ops.conv.packing import Taps, pack_forward, taps_of
-from core.gpu.writers.convolution import partial_size
+from core.gpu.ops.conv.packing import Taps, pack_forward, partial_size, taps_of
 from core.graph import Shape
 from core.ops.contract import Array
 from core.ops.window import Window
@@ -44,7 +43,7 @@ def halo(
     layer: str, direction: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str,
     mask: Tensor | None, masking: str, accumulate: bool, second: int, tile: Tile,
 ) -> Launch:  # fmt: skip
-    """As `core.gpu.writers.convolution.halo`, in bf16, with filters of `pack_parts` in blocks of the tile's depth."""
+    """As `ops.conv.products.halo_product`, in bf16, with filters of `pack_parts` in blocks of the tile's depth."""
     columns, limit = out.padded, batch * (x.height + 1) * (x.width + 1)
     blocks = x.padded * 2 // tile.depth
     values = (

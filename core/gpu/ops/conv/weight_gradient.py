@@ -1,9 +1,19 @@
 """Weight gradient of a convolution on the tensor cores: the sum over pixels is split between blocks.
 
-``dweight[f, k] = sum over pixels m of dy[m, f] xcol[m, k]``, k over taps and channels as they lie in the packed
-filters. Every block of the third grid axis sums its own range of pixels into its own partial result, and
-`make_reduction` adds those in a fixed order: no atomics, the same bits every time. The bias gradient rides
-along as one more product with ones.
+Computes ``dweight[f, k] = sum over pixels m of dy[m, f] windows[m, k]``, k over taps and channels as in the packed
+filters, and the bias gradient as one more product, with ones.
+
+```
+           k: taps x channels               a block: BF x BN weights, WM x WN warps, over `split` pixels
+         +------+------+                    a step: BP pixels, by mma.sync
+ filters |  BF  x  BN  |  x splits          ring of ST stages in shared memory, filled by cp.async:
+         +------+------+                      [BP rows of dy: BF filters | BP rows of windows: BN of k]
+```
+
+Rows of a stage are pixels and 16 (bf16) or 32 bytes longer than their data; fragments are read across them, transposed.
+Every block of the third grid axis writes a partial result of its own and `partial_sums` adds those in a fixed order: no
+atomics, the same bits every time. Bytes: dy once for each BN of k, windows once for each BF filters, from L2 mostly;
+and 4 bytes x splits x weights of partial results.
 """
 
 from __future__ import annotations
@@ -19,8 +29,6 @@ from core.gpu.compilation.ptx import (
     float_to_bits,
     ldmatrix2_transposed,
     ldmatrix4_transposed,
-    load1,
-    load_float,
     shared_address,
     shared_load1,
     store2,
@@ -28,6 +36,7 @@ from core.gpu.compilation.ptx import (
 )
 from core.gpu.kernels.parts.fragments import ELEMENT, ONES, divide, multiply_add
 from core.gpu.kernels.parts.tile import Tile
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -38,19 +47,37 @@ def shared_bytes(tile: Tile, element: int) -> int:
     return tile.stages * tile.depth * ((tile.rows + tile.columns) * element + 2 * pad)
 
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 3,  # x, dy, partial
-    *(types.int32,) * 5,  # pixels, pixels a split, filters, packed filters, packed row length
-    *(types.uint32,) * 4,  # fast division by pixels of a photo and by the width
-    *(types.int32,) * 2,  # pixels of a photo, width (of dy)
-    *(types.int32,) * 5,  # height, width, pixel pitch, row pitch, photo pitch of x, in elements
-    *(types.int32,) * 4,  # stride y, x; padding top, left
-    *(types.int32,) * 3,  # channels a tap, kernel width, columns in use (taps x channels)
-    *(types.int32,) * 2,  # pixel pitch of dy; floats of one partial result
-)
+SIGNATURE: Final = KernelSignature((
+    Argument("x", POINTER, "activations (N, height, width, channels)"),
+    Argument("dy", POINTER, "gradient (pixels, filters)"),
+    Argument("partial", POINTER, "partial results (splits, size)"),
+    Argument("pixels", INTEGER, "pixels of dy"),
+    Argument("split", INTEGER, "pixels of a partial result"),
+    Argument("filters", INTEGER, "filters, up to 16 bytes"),
+    Argument("packed", INTEGER, "rows of a partial result: filters, up to 16 bytes"),
+    Argument("depth", INTEGER, "columns of a partial result: taps x channels"),
+    Argument("by_area", DIVISOR, "division by `area`"),
+    Argument("by_across", DIVISOR, "division by `across`"),
+    Argument("area", INTEGER, "pixels of an image of dy"),
+    Argument("across", INTEGER, "pixels of a row of dy"),
+    Argument("height", INTEGER, "rows of x"),
+    Argument("width", INTEGER, "columns of x"),
+    Argument("pitch", INTEGER, "elements from a pixel of x to the next"),
+    Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
+    Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
+    Argument("stride_y", INTEGER, "rows of x from a window to the next"),
+    Argument("stride_x", INTEGER, "columns of x from a window to the next"),
+    Argument("top", INTEGER, "padding above"),
+    Argument("left", INTEGER, "padding on the left"),
+    Argument("channels", INTEGER, "channels of a tap"),
+    Argument("kernel_width", INTEGER, "columns of the window"),
+    Argument("used", INTEGER, "columns in use: taps x channels"),
+    Argument("ldy", INTEGER, "elements from a pixel of dy to the next"),
+    Argument("size", INTEGER, "floats of a partial result: weights, then biases"),
+))  # fmt: skip
 
 
-def _fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tuple[Any, Any]:
+def make_fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tuple[Any, Any]:
     """Device functions that read fragments whose rows lie along pixels: `a(stage, k, column)`, `b(..., out)`."""
     if element == 2:
 
@@ -114,7 +141,7 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
     LOADS, ROUNDS = BP * CH, (BP * CH + TH - 1) // TH
 
     @device_function
-    def send_windows(slot, x, at, end, about, window, height, width, pitch, row, photo, ky, kx, ko, tid):
+    def send_windows(slot, x, at, end, about, window, height, width, pitches, ky, kx, ko, tid):
         for j in range(ROUNDS):
             r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
             m = u32(at + r)
@@ -126,12 +153,53 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
             ok = i32(m) < end and ky[j] < (1 << 20)
             if border:
                 ok = ok and u32(y + ky[j]) < u32(height) and u32(xx + kx[j]) < u32(width)
-            source = u64(x + u64((i64(n) * i64(photo) + i64(i32(y * row + xx * pitch + ko[j]))) * element))
+            inside = i64(i32(y * pitches[1] + xx * pitches[0] + ko[j]))
+            source = u64(x + u64((i64(n) * i64(pitches[2]) + inside) * element))
             if LOADS % TH == 0 or tid + j * TH < LOADS:
                 to = u32(slot + u32(r * ROW + part * 16))
                 copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
 
     return send_windows
+
+
+def make_tap_finder(tile: Tile, element: int) -> Any:
+    """Device function: rows, columns and offsets of the taps of this thread's columns; none beyond those in use."""
+    VEC, TH, BP = 16 // element, tile.threads, tile.depth
+    CB = tile.columns // VEC
+    BR = (BP * CB + TH - 1) // TH
+
+    @device_function
+    def find_taps(bn, channels, kernel_width, used, row_pitch, pitch, tid, ky, kx, ko):
+        for j in range(BR):
+            column = i32(bn + ((tid + j * TH) % CB) * VEC)
+            tap = i32(column // channels)
+            ky[j] = i32(tap // kernel_width) if column < used else i32(1 << 20)
+            kx[j] = i32(tap % kernel_width)
+            ko[j] = i32((tap // kernel_width) * row_pitch + kx[j] * pitch + column - tap * channels)
+
+    return find_taps
+
+
+def make_partial_writer(tile: Tile) -> Any:
+    """Device function: a warp's sums, and where `biased` those of the bias, to its block's partial result."""
+    TM, TN = tile.fragments
+
+    @device_function
+    def write_partial(mine, acc, sums, first, start, packed, depth, biased, lane):
+        g, t = i32(lane >> 2), i32(lane & 3)
+        for m in range(TM):
+            for half in range(2):
+                f = i32(first + m * 16 + g + half * 8)
+                if f < packed:
+                    for n in range(TN):
+                        column, o = i32(start + n * 8 + t * 2), (m * TN + n) * 4 + half * 2
+                        if column < depth:
+                            at = u64(mine + u64((i64(f) * i64(depth) + i64(column)) * 4))
+                            store2(at, float_to_bits(acc[o]), float_to_bits(acc[o + 1]))
+                    if biased and t == 0:
+                        store_float(u64(mine + u64((i64(packed) * i64(depth) + i64(f)) * 4)), sums[m * 4 + half * 2])
+
+    return write_partial
 
 
 def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool) -> Any:
@@ -146,13 +214,14 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     NACC, NB, NS, ONE = TM * TN * 4, TN * 2, TM * 4, ONES[arithmetic]
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
-    mma, (load_a, load_b) = multiply_add(arithmetic), _fragment_loaders(E, ROWA, ROWB, TN)
+    mma, (load_a, load_b) = multiply_add(arithmetic), make_fragment_loaders(E, ROWA, ROWB, TN)
     send_gradient, send_windows = make_gradient_sender(tile, E), make_window_sender(tile, E, border)
-    wait = WAIT_COPIES[ST - 2]
+    find_taps, write_partial, wait = make_tap_finder(tile, E), make_partial_writer(tile), WAIT_COPIES[ST - 2]
 
     def weight_gradient(
-        x, dy, partial, pixels, split, filters, packed, depth, hw_mul, hw_shift, w_mul, w_shift, hw, wo,
-        height, width, pitch, row, photo, sy, sx, pt, pl, channels, kw, used, ldy, size,
+        x, dy, partial, pixels, split, filters, packed, depth, by_area_mul, by_area_shift, by_across_mul,
+        by_across_shift, area, across, height, width, pitch, row_pitch, image_pitch, stride_y, stride_x, top, left,
+        channels, kernel_width, used, ldy, size,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
         base = shared_address(shared)
@@ -166,12 +235,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         ky = cuda.local.array(BR, dtype=types.int32)
         kx = cuda.local.array(BR, dtype=types.int32)
         ko = cuda.local.array(BR, dtype=types.int32)
-        for j in range(BR):
-            column = i32(bn + ((tid + j * TH) % CB) * VEC)
-            tap = i32(column // channels)
-            ky[j] = i32(tap // kw) if column < used else i32(1 << 20)
-            kx[j] = i32(tap % kw)
-            ko[j] = i32((tap // kw) * row + kx[j] * pitch + column - tap * channels)
+        find_taps(bn, channels, kernel_width, used, row_pitch, pitch, tid, ky, kx, ko)
         acc = cuda.local.array(NACC, dtype=types.float32)
         for i in range(NACC):
             acc[i] = f32(0.0)
@@ -181,19 +245,20 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         for i in range(NS):
             sums[i] = f32(0.0)
         biased = bn == 0 and wn == 0
-        about, window = (hw_mul, hw_shift, w_mul, w_shift, hw, wo), (sy, sx, pt, pl)
+        about = (by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across)
+        window = (stride_y, stride_x, top, left)
         filled, used = u32(0), u32(0)
         for k in range(1 - ST, steps):
             if k >= 0:
                 wait()
-                cuda.syncthreads()
+                cuda.syncthreads()  # the stage has arrived; nobody reads the one that is filled next
             ahead = i32(k + ST - 1)
             if ahead < steps:
                 slot, at = u32(base + filled), i32(start + ahead * BP)
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 send_gradient(slot, dy, at, end, bf, filters, ldy, tid)
-                send_windows(u32(slot + u32(STB)), x, at, end, about, window, height, width, pitch, row, photo, ky, kx,
-                             ko, tid)
+                pitches = (pitch, row_pitch, image_pitch)
+                send_windows(u32(slot + u32(STB)), x, at, end, about, window, height, width, pitches, ky, kx, ko, tid)
             commit_copies()
             if k >= 0:
                 stage = u32(base + used)
@@ -206,48 +271,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                         mma(a, b, acc, tm * TN * 4, TN)
                         if biased:
                             mma(a, ones, sums, tm * 4, 1)
-        g, t = i32(lane >> 2), i32(lane & 3)
         mine = u64(partial + u64(i64(i32(cuda.blockIdx.z)) * i64(size) * 4))
-        for m in range(TM):
-            for half in range(2):
-                f = i32(bf + wm + m * 16 + g + half * 8)
-                if f < packed:
-                    for n in range(TN):
-                        column, o = i32(bn + wn + n * 8 + t * 2), (m * TN + n) * 4 + half * 2
-                        if column < depth:
-                            at = u64(mine + u64((i64(f) * i64(depth) + i64(column)) * 4))
-                            store2(at, float_to_bits(acc[o]), float_to_bits(acc[o + 1]))
-                    if biased and t == 0:
-                        store_float(u64(mine + u64((i64(packed) * i64(depth) + i64(f)) * 4)), sums[m * 4 + half * 2])
+        write_partial(mine, acc, sums, i32(bf + wm), i32(bn + wn), packed, depth, biased, lane)
 
     return weight_gradient
-
-
-REDUCTION_ARGUMENTS: Final = (
-    *(types.uint64,) * 4,  # partial, map, weight gradient, bias gradient
-    *(types.int32,) * 5,  # splits, floats of one partial, weights, weights and biases, accumulate
-)
-
-
-def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
-    """Adds the partial results of each parameter in order; blocks of 32 parameters x 8 ranges of splits.
-
-    `table` says where in a partial result each weight, then each bias, lies.
-    """
-    sums = cuda.shared.array((8, 32), dtype=types.float32)
-    tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
-    i = i32(i32(cuda.blockIdx.x) * 32 + tx)
-    total = f32(0.0)
-    if i < count:
-        at = u64(partial + u64(i64(load1(u64(table + u64(i64(i) * 4)))) * 4))
-        for z in range(ty, splits, 8):
-            total = f32(total + load_float(u64(at + u64(i64(z) * i64(size) * 4))))
-    sums[ty, tx] = total
-    cuda.syncthreads()
-    if ty == 0 and i < count:
-        for other in range(1, 8):
-            total = f32(total + sums[other, tx])
-        target = u64(weights + u64(i64(i) * 4)) if i < first else u64(biases + u64(i64(i - first) * 4))
-        if accumulate != 0:
-            total = f32(total + load_float(target))
-        store_float(target, total)

@@ -13,7 +13,7 @@ from typing import Final
 from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import SHARED_BYTES, Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
 from core.gpu.kernels.ladder.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
-from core.gpu.kernels.ladder.conv2d import geometry, groups, refuse_fused
+from core.gpu.kernels.ladder.cases import geometry, groups, refuse_fused
 from core.gpu.kernels.ladder.reduction import launch_sum_columns, sum_slices
 from core.ops.registry import Case
 from core.ops.window import read_window
@@ -166,7 +166,7 @@ def _chunk(case: Case, forward: bool) -> tuple[int, int]:
 
 def refuse(case: Case) -> str | None:
     if groups(case) > 1:
-        return "The shared rung convolves all channels at once; it has no groups."
+        return "The shared level convolves all channels at once; it has no groups."
     if not min(_chunk(case, True)[0], _chunk(case, False)[0]):
         return f"A kernel of {case.attributes['kernel']} does not fit into {SHARED_BYTES // 1024} KB of shared memory."
     return refuse_fused(case)

@@ -14,9 +14,9 @@ from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import Arrays, at, blocks, over, scratch
 from core.gpu.kernels.ladder import matmul_warp
 from core.gpu.kernels.ladder.arrays import Matrix, float32, index
-from core.gpu.kernels.ladder.conv2d import refuse_fused
-from core.gpu.kernels.ladder.product import add_bias
+from core.gpu.kernels.ladder.cases import refuse_fused
 from core.gpu.kernels.ladder.reduction import launch_sum_columns
+from core.gpu.ops.dense.product import add_bias
 from core.ops.registry import Case
 
 SIDE: Final = 32

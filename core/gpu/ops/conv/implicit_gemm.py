@@ -1,13 +1,24 @@
-"""Convolution on the tensor cores: an implicit matrix product, forward and input gradient in one kernel.
+"""Convolution as an implicit matrix product on the tensor cores: forward and input gradient in one kernel.
 
-Rows of the product are output pixels (N, H, W flattened), columns are filters, the sum runs over taps and
-channels. Pixels and filters travel by `cp.async` through a ring of shared-memory stages, zero-filled at the
-border; the epilogue adds the bias, applies ReLU or the producer's ReLU mask, and stores 16 bytes a lane into
-a channel slice. The input gradient is the same product with rotated filters. Source of the scheme: NVIDIA's
-CUTLASS, "implicit GEMM convolution".
+Computes ``out = activation(windows(x) filters^T + bias)``; the matrix of windows is never in memory (CUTLASS's
+"implicit GEMM convolution"). The input gradient is the same product over dy with rotated filters, masked by the
+activation of x's producer and, where asked, added to what is there.
 
-Three arithmetics share the code, because a stage's rows are bytes: bf16 (pairs, k16), tf32 (k8), and float32
-as three tf32 products of high and low parts (CUTLASS's "3xTF32"; relative error about 1e-6).
+```
+          columns: filters                   a block: BM x BN of the product, WM x WN warps
+        +----+----+----+                     a warp: TM fragments of 16 rows x TN fragments of 8 columns,
+        |    |    |    |  BM pixels            sums in registers
+ rows:  +----+----+----+                     a step: KB bytes of the sum over taps and channels, by mma.sync
+ pixels |    | BN |    |                     ring of ST stages in shared memory, filled by cp.async:
+ (N H W)+----+----+----+                       [BM rows of pixels | BN rows of filters] x (KB + 16) bytes
+```
+
+Rows are 16 bytes longer than their data, so that ldmatrix meets no bank conflict. Taps beyond the border are copied as
+zeros. The sums pass through shared memory (reused) and leave as 16 bytes a thread. Bytes: x, filters and out once each
+where L2 holds a block's windows; the floor is ``2 N H W filters taps channels`` FLOP.
+
+The arithmetics share the code, because a stage's rows are bytes: bf16 (pairs, k16), tf32 (k8), float32 as three tf32
+products of high and low parts (CUTLASS's "3xTF32"; relative error about 1e-6), and fma without tensor cores.
 """
 
 from __future__ import annotations
@@ -32,7 +43,9 @@ from core.gpu.compilation.ptx import (
 )
 from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.fragments import ELEMENT, divide
+from core.gpu.kernels.parts.pixels import pixel_of_row
 from core.gpu.kernels.parts.tile import Tile, make_multiplier
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -43,19 +56,46 @@ def shared_bytes(tile: Tile, element: int) -> int:
     return max(tile.stages * stage, tile.rows * (tile.columns * element + 16), 2048 * tile.warp_rows)
 
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 7,  # x, packed filters, bias (0: none), out, mask (0: none), statistics, control block
-    *(types.uint64,) * 2,  # packed filters and bias of a fire's 1x1 half, the first columns
-    *(types.int32,) * 2,  # its columns (0: none), its packed row length
-    *(types.int32,) * 4,  # rows, columns, depth (packed row length), depth of the sum
-    *(types.uint32,) * 4,  # fast division by pixels of a photo and by the width
-    *(types.int32,) * 2,  # pixels of a photo, width (of the output)
-    *(types.int32,) * 5,  # height, width, pixel pitch, row pitch, photo pitch of the input, in elements
-    *(types.int32,) * 4,  # stride y, x; padding top, left
-    *(types.int32,) * 5,  # channels, channel block, kernel height, width; offset of the second segment
-    *(types.int32,) * 2,  # pixel pitch of out and of mask
-    *(types.int32,) * 3,  # activation, mask (0 none, 1 relu, 2 relu6), accumulate
-)
+SIGNATURE: Final = KernelSignature((
+    Argument("x", POINTER, "activations (N, height, width, channels), or the gradient dy"),
+    Argument("weight", POINTER, "packed filters, a row each"),
+    Argument("bias", POINTER, "float32 (columns,); 0 for none"),
+    Argument("out", POINTER, "activations, or the gradient dx"),
+    Argument("mask", POINTER, "x's value, where the gradient of its activation is applied; 0 for none"),
+    Argument("sums", POINTER, "sums and sums of squares of out, (blocks, 2, columns), for a batch norm; 0 for none"),
+    Argument("control", POINTER, "control block: its first word is the batch's real number of images"),
+    Argument("weight1", POINTER, "packed filters of a fire's 1x1 half, the first columns"),
+    Argument("bias1", POINTER, "its bias"),
+    Argument("columns1", INTEGER, "its filters; 0 for none"),
+    Argument("depth1", INTEGER, "its packed row length"),
+    Argument("rows", INTEGER, "pixels of out"),
+    Argument("columns", INTEGER, "filters, up to 16 bytes"),
+    Argument("depth", INTEGER, "packed row length"),
+    Argument("total", INTEGER, "depth of the sum"),
+    Argument("by_area", DIVISOR, "division by `area`"),
+    Argument("by_across", DIVISOR, "division by `across`"),
+    Argument("area", INTEGER, "pixels of an image of out"),
+    Argument("across", INTEGER, "pixels of a row of out"),
+    Argument("height", INTEGER, "rows of x; for \"spread\" the stride in the upper 16 bits"),
+    Argument("width", INTEGER, "columns of x; for \"spread\" the stride in the upper 16 bits"),
+    Argument("pitch", INTEGER, "elements from a pixel of x to the next"),
+    Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
+    Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
+    Argument("stride_y", INTEGER, "rows of x from a window to the next"),
+    Argument("stride_x", INTEGER, "columns of x from a window to the next"),
+    Argument("top", INTEGER, "padding above"),
+    Argument("left", INTEGER, "padding on the left"),
+    Argument("channels", INTEGER, "channels of a tap"),
+    Argument("block", INTEGER, "channels before the next tap: all"),
+    Argument("kernel_height", INTEGER, "rows of the window"),
+    Argument("kernel_width", INTEGER, "columns of the window"),
+    Argument("segment", INTEGER, "elements from x to the channels of a fire's 1x1 gradient, more depth of the sum"),
+    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    Argument("ldm", INTEGER, "elements from a pixel of mask to the next"),
+    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+    Argument("masking", INTEGER, "activation that `mask` is the output of"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
+))  # fmt: skip
 
 
 def make_column_sums(tile: Tile) -> Any:
@@ -94,12 +134,6 @@ def make_column_sums(tile: Tile) -> Any:
         cuda.syncthreads()
 
     return column_sums
-
-
-@device_function
-def pixel_of_row(r, about):
-    """Pixel of a block's row: `about` is (first pixel, pixels)."""
-    return i32(about[0] + r) if about[0] + r < about[1] else i32(-1)
 
 
 def make_window_finder(tile: Tile, element: int, spread: bool) -> Any:
@@ -170,13 +204,35 @@ def make_filter_sender(tile: Tile, element: int) -> Any:
     return send_filters
 
 
+@device_function
+def next_tap(place, size, centre):
+    """Move on where the channel is beyond the tap's: to the next tap, the next block of channels, the second segment.
+
+    `place`: (row and column of the tap, channel, first channel of the block, elements to the segment, channels of a
+    block); `size`: (channels, kernel height and width, elements to the second segment); `centre`: the centre tap.
+    """
+    ky, kx, c, first, shift, block = place
+    while c >= block:
+        c = i32(c - block)
+        kx = i32(kx + 1)
+        if kx == size[2]:
+            kx = i32(0)
+            ky = i32(ky + 1)
+            if ky == size[1]:
+                ky = i32(0)
+                first = i32(first + block)
+                if first >= size[0]:  # the second segment: the centre tap of other channels
+                    ky, kx, first, shift, block = i32(centre[0]), i32(centre[1]), i32(0), i32(size[3]), i32(1 << 30)
+    return ky, kx, c, first, shift, block
+
+
 def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, statistics: bool = False) -> Any:
     """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "spread" (a strided
     convolution's input gradient, which reads every stride-th place)."""
     tile = Tile(*numbers)
     BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
-    E = ELEMENT[arithmetic]
-    VEC, TH, ROW, CH, BK = 16 // E, tile.threads, KB + 16, KB // 16, KB // E
+    E, TH, ROW, CH = ELEMENT[arithmetic], tile.threads, KB + 16, KB // 16
+    VEC, BK = 16 // E, KB // E
     (TM, TN), STG, AR, OROW = tile.fragments, (BM + BN) * ROW, BM * CH // TH, BN * E + 16
     NACC, NB, LAST, STATS = TM * TN * 4, TN * 2, (ST - 1) * STG, statistics
     assert BM * CH % TH == 0
@@ -189,14 +245,13 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
 
     def convolution(
-        x, weight, bias, out, mask, stats, photos, weight1, bias1, columns1, depth1,
-        rows, columns, depth, total, hw_mul, hw_shift, w_mul, w_shift, hw, wo,
-        height, width, pitch, row, photo, sy, sx, pt, pl, channels, block, kh, kw, segment, ldc, ldm,
-        activation, masking, accumulate,
+        x, weight, bias, out, mask, sums, control, weight1, bias1, columns1, depth1, rows, columns, depth, total,
+        by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across,
+        height, width, pitch, row_pitch, image_pitch, stride_y, stride_x, top, left, channels, block, kernel_height,
+        kernel_width, segment, ldo, ldm, activation, masking, accumulate,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
-        base = shared_address(shared)
-        tid = i32(cuda.threadIdx.x)
+        base, tid = shared_address(shared), i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BM // WM)), i32((warp // WM) * (BN // WN))
         bm, bn = i32(i32(cuda.blockIdx.x) * BM), i32(i32(cuda.blockIdx.y) * BN)
@@ -205,15 +260,16 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         first, limit, shift, kc, kend = i32(bn), i32(columns), i32(0), i32(q * VEC), i32(total)
         if bn < columns1:  # the 1x1 half of a fire's expand: only the centre tap
             weight, bias, depth, kend = weight1, bias1, depth1, i32(channels)
-            ky, kx, limit, block = i32(pt), i32(pl), i32(columns1), i32(1 << 30)
+            ky, kx, limit, block = i32(top), i32(left), i32(columns1), i32(1 << 30)
         elif columns1 > 0:
             first, limit = i32(bn - columns1), i32(columns - columns1)
         steps = i32((kend + BK - 1) // BK)
         py = cuda.local.array(AR, dtype=types.int32)
         px = cuda.local.array(AR, dtype=types.int32)
         pa = cuda.local.array(AR, dtype=types.uint64)
-        about, corner = (hw_mul, hw_shift, w_mul, w_shift, hw, wo), (sy, sx, pt, pl)
-        find_windows(x, i32(bm + r0), rows, about, corner, pitch, row, photo, py, px, pa)
+        about = (by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across)
+        window, centre = (stride_y, stride_x, top, left), (top, left)
+        find_windows(x, i32(bm + r0), rows, about, window, pitch, row_pitch, image_pitch, py, px, pa)
         wa = u64(weight + u64((i64(first + r0) * i64(depth) + i64(q * VEC)) * E))
         acc = cuda.local.array(NACC, dtype=types.float32)
         bf = cuda.local.array(NB, dtype=types.uint32)
@@ -223,38 +279,28 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         for k in range(1 - ST, steps):
             if k >= 0:
                 wait()
-                cuda.syncthreads()
+                cuda.syncthreads()  # the stage has arrived; nobody reads the one that is filled next
             ahead = i32(k + ST - 1)
             if ahead < steps:
-                while c >= block:
-                    c = i32(c - block)
-                    kx = i32(kx + 1)
-                    if kx == kw:
-                        kx = i32(0)
-                        ky = i32(ky + 1)
-                        if ky == kh:
-                            ky = i32(0)
-                            cb = i32(cb + block)
-                            if cb >= channels:  # the second segment: the centre tap of other channels
-                                ky, kx, cb, shift, block = i32(pt), i32(pl), i32(0), i32(segment), i32(1 << 30)
-                slot = u32(base + filled + u32(r0 * ROW + q * 16))
-                send_pixels(slot, x, py, px, pa, ky, kx, i32(c + cb + shift), kc < kend, height, width, row, pitch)
+                place, size = (ky, kx, c, cb, shift, block), (channels, kernel_height, kernel_width, segment)
+                ky, kx, c, cb, shift, block = next_tap(place, size, centre)
+                slot, channel = u32(base + filled + u32(r0 * ROW + q * 16)), i32(c + cb + shift)
+                send_pixels(slot, x, py, px, pa, ky, kx, channel, kc < kend, height, width, row_pitch, pitch)
                 send_filters(u32(slot + u32(BM * ROW)), weight, wa, r0, first, limit, depth)
                 wa = u64(wa + u64(KB))
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
-                kc = i32(kc + BK)
-                c = i32(c + BK)
+                kc, c = i32(kc + BK), i32(c + BK)
             commit_copies()
             if k >= 0:
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
                 multiply(u32(stage + u32(wm * ROW)), u32(stage + u32((BM + wn) * ROW)), lane, acc, bf)
         wait_all()
-        cuda.syncthreads()
+        cuda.syncthreads()  # the ring is free for the sums
         if STATS:
-            column_sums(acc, stats, i32(i32(load1(photos)) * hw - bm), columns, bn, base)
+            column_sums(acc, sums, i32(i32(load1(control)) * area - bm), columns, bn, base)
         stage_out(acc, base, wm, wn, lane, bias, first, limit, activation)
         cuda.syncthreads()
-        write_out(base, tid, bn, columns, out, ldc, mask, ldm, masking, accumulate, (bm, rows))
+        write_out(base, tid, bn, columns, out, ldo, mask, ldm, masking, accumulate, (bm, rows))
 
     return convolution

@@ -1,12 +1,12 @@
 """Convolution, from one thread per output up. NHWC photos, OHWI filters, any kernel and stride.
 
 - naive:       this file. One thread per element of the result, all reads from global memory
-- shared:      `conv2d_shared.py`. A block keeps its part of the input (with its border) and of the filters
+- shared:      `shared.py`. A block keeps its part of the input (with its border) and of the filters
                in shared memory and uses each of them many times
-- im2col:      `conv2d_im2col.py`. Windows unfolded into a matrix, then the tiled product of `product.py`
-- tensor_core: the same product without the unfolded matrix, on the matrix units, in its own file
+- im2col:      `im2col.py`. Windows unfolded into a matrix, then the tiled product of `ops/dense/product.py`
+- tensor_core: `implicit_gemm.py`. The same product without the unfolded matrix, on the matrix units
 
-Each rung has three kernels: forward, the gradient of the input, the gradient of the filters.
+Each level has three kernels: forward, the gradient of the input, the gradient of the filters.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import Arrays, as_matrix, over, zeros
 from core.gpu.kernels.ladder.arrays import Batch, Filters, Int, Pair, Vector, float32
+from core.gpu.kernels.ladder.cases import geometry, groups
 from core.gpu.kernels.ladder.reduction import sum_columns_naive
 from core.ops.registry import Case
-from core.ops.window import read_window
 
 
 @cuda.jit
@@ -89,25 +89,6 @@ def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, p
                     if 0 <= z < x.shape[2]:
                         total += dy[n, row, column, o] * x[n, y, z, channel]
     dweight[o, ky, kx, c] = total
-
-
-def geometry(case: Case) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(stride, padding at the top and left) of a case, as the kernels take them."""
-    window = read_window(case.attributes)
-    return window.stride, (window.padding[0], window.padding[1])
-
-
-def groups(case: Case) -> int:
-    return int(str(case.attributes.get("groups", 1)))
-
-
-def refuse_fused(case: Case) -> str | None:
-    """The teaching kernels do one thing each, in float32."""
-    if case.activation:
-        return f"The {case.activation} after it is a kernel of its own on this rung."
-    if case.precision != "float32":
-        return f"This rung computes in float32, not in {case.precision}."
-    return None
 
 
 def launch_naive_forward(case: Case, arrays: Arrays) -> None:

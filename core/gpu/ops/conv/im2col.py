@@ -12,9 +12,9 @@ from typing import Any
 from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import Arrays, as_matrix, over, scratch
 from core.gpu.kernels.ladder.arrays import Batch, Int, Matrix, Pair, float32
-from core.gpu.kernels.ladder.conv2d import geometry, groups, refuse_fused
-from core.gpu.kernels.ladder.product import add_bias, launch_product, product_nn, product_nt, product_tn
+from core.gpu.kernels.ladder.cases import geometry, groups, refuse_fused
 from core.gpu.kernels.ladder.reduction import launch_sum_columns
+from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.ops.registry import Case
 from core.ops.window import read_window
 
@@ -58,7 +58,7 @@ def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width:
 
 def refuse(case: Case) -> str | None:
     if groups(case) > 1:
-        return "The im2col rung convolves all channels at once; it has no groups."
+        return "The im2col level convolves all channels at once; it has no groups."
     return refuse_fused(case)
 
 

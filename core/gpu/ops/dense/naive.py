@@ -9,8 +9,8 @@ from __future__ import annotations
 from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import Arrays, over, zeros
 from core.gpu.kernels.ladder.arrays import Matrix, Vector
-from core.gpu.kernels.ladder.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.kernels.ladder.reduction import launch_sum_columns, sum_columns_naive
+from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.ops.registry import Case
 
 

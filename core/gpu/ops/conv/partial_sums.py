@@ -1,0 +1,62 @@
+"""Sums of partial gradients, in a fixed order: the same bits every time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.gpu.compilation.cuda import cuda, types
+from core.gpu.compilation.ptx import load1, load_float, store_float
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, Launch, blocks_of, make_launch
+
+i32, u64, i64, f32 = types.int32, types.uint64, types.int64, types.float32
+
+SIGNATURE: Final = KernelSignature((
+    Argument("partial", POINTER, "partial results (splits, size)"),
+    Argument("table", POINTER, "int32 (count,): the place of each weight, then of each bias, in a partial result"),
+    Argument("weights", POINTER, "the weights' gradient"),
+    Argument("biases", POINTER, "the biases' gradient"),
+    Argument("splits", INTEGER, "partial results"),
+    Argument("size", INTEGER, "floats of one"),
+    Argument("first", INTEGER, "weights"),
+    Argument("count", INTEGER, "weights and biases"),
+    Argument("accumulate", INTEGER, "1 adds to the gradients"),
+))  # fmt: skip
+
+
+def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
+    """Adds the partial results of each parameter in order; blocks of 32 parameters x 8 ranges of splits.
+
+    `table` says where in a partial result each weight, then each bias, lies.
+    """
+    sums = cuda.shared.array((8, 32), dtype=types.float32)
+    tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+    i = i32(i32(cuda.blockIdx.x) * 32 + tx)
+    total = f32(0.0)
+    if i < count:
+        at = u64(partial + u64(i64(load1(u64(table + u64(i64(i) * 4)))) * 4))
+        for z in range(ty, splits, 8):
+            total = f32(total + load_float(u64(at + u64(i64(z) * i64(size) * 4))))
+    sums[ty, tx] = total
+    cuda.syncthreads()
+    if ty == 0 and i < count:
+        for other in range(1, 8):
+            total = f32(total + sums[other, tx])
+        target = u64(weights + u64(i64(i) * 4)) if i < first else u64(biases + u64(i64(i - first) * 4))
+        if accumulate != 0:
+            total = f32(total + load_float(target))
+        store_float(target, total)
+
+
+def sum_launch(
+    layer: str, partial: int, places: int, weight: int, bias: int, splits: int, size: int, weights: int, count: int,
+    accumulate: bool,
+) -> Launch:
+    """The launch that adds the partial results into the gradient buffer."""
+    values = {
+        "partial": partial, "table": places, "weights": weight, "biases": bias, "splits": splits, "size": size,
+        "first": weights, "count": count, "accumulate": int(accumulate),
+    }  # fmt: skip
+    return make_launch(
+        layer, "backward_weight", "reduction", ("ops.conv.partial_sums", "reduction", ()), SIGNATURE, values,
+        (blocks_of(count, 32), 1, 1), (32, 8, 1), moved=4 * (splits + 2) * count, resident=1, lane=1,
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""Launches of the implicit product and of the 3x3 product with pixels in shared memory, in both directions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from core.gpu.frame import Frame
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
+from core.gpu.ops.conv import halo, implicit_gemm
+from core.gpu.ops.conv.packing import Taps, padded_depth
+from core.gpu.writers import tiles
+from core.ops.window import POINT, Window
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Half:
+    """The 1x1 convolution that shares a launch with a 3x3 one: packed filters, bias, filters, row length."""
+
+    weight: int = 0
+    bias: int = 0
+    filters: int = 0
+    depth: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What happens to sums: bias and activation; or the mask of a gradient, its activation, whether to add."""
+
+    bias: int = 0
+    activation: str = ""
+    mask: Tensor | None = None
+    masking: str = ""
+    accumulate: bool = False
+
+    @property
+    def values(self) -> dict[str, int]:
+        """As kernels' arguments."""
+        mask = self.mask
+        return {
+            "bias": self.bias, "mask": mask.address if mask else 0, "ldm": mask.pitch if mask else 0,
+            "activation": RELU[self.activation], "masking": RELU[self.masking] if mask else 0,
+            "accumulate": int(self.accumulate),
+        }  # fmt: skip
+
+    @property
+    def passes(self) -> int:
+        """How often an element of out is moved: written, read to add, its mask read."""
+        return 1 + int(self.accumulate) + (self.mask is not None)
+
+
+def forward(
+    frame: Frame, layer: str, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, ending: Ending,
+    half: Half | None = None, sums: int | None = None, control: int = 0, tile: Tile | None = None,
+) -> Launch:  # fmt: skip
+    """The implicit product; with `half`, out's first channels are the 1x1's; `sums` for a batch norm's."""
+    one, rows = half or Half(), frame.batch * out.height * out.width
+    tile = tile or forward_tile(frame, out, taps, half)
+    kind = "point" if window.kernel == POINT.kernel and window.padding == POINT.padding else "window"
+    values = {
+        "sums": sums or 0, "control": control, "weight1": one.weight, "bias1": one.bias,
+        "columns1": one.filters, "depth1": one.depth, "total": taps.total,
+        **_window(x, window.stride, window.padding[:2], taps.kernel, taps.channels), "segment": 0,
+    }  # fmt: skip
+    return _product(
+        frame, layer, "forward", (kind, sums is not None), tile, x, out, weight, ending, values,
+        flops=2 * rows * ((out.padded - one.filters) * taps.total + one.filters * taps.channels),
+        moved=x.element * (frame.batch * x.height * x.width * x.padded + rows * out.padded),
+    )  # fmt: skip
+
+
+def forward_tile(frame: Frame, out: Tensor, taps: Taps, half: Half | None = None) -> Tile:
+    """The measured tile."""
+    rows = frame.batch * out.height * out.width
+    return tiles.forward(frame.arithmetic, rows, out.padded, taps.total, half.filters if half else 0)
+
+
+def backward_input(
+    frame: Frame, layer: str, dy: Tensor, dx: Tensor, window: Window, weight: int, ending: Ending, second: int = 0,
+    tile: Tile | None = None,
+) -> Launch:  # fmt: skip
+    """dx from dy with rotated filters; `second` filters of a fire's 1x1 convolution are in the channels before dy's.
+
+    A strided convolution's gradient reads every stride-th place ("spread").
+    """
+    (kh, kw), (sy, sx), (top, left, _, _) = window.kernel, window.stride, window.padding
+    rows, total = frame.batch * dx.height * dx.width, kh * kw * dy.padded + second
+    kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) and not second else "window"
+    values = {
+        "sums": 0, "control": 0, "weight1": 0, "bias1": 0, "columns1": 0, "depth1": 0, "total": total,
+        **_window(dy, (1, 1), (kh - 1 - top, kw - 1 - left), (kh, kw), dy.padded), "segment": -second,
+    }  # fmt: skip
+    if kind == "spread":
+        values |= {"height": sy << 16 | dy.height, "width": sx << 16 | dy.width}
+    read = frame.batch * dy.height * dy.width * (dy.padded + second)
+    return _product(
+        frame, layer, "backward_input", (kind, False),
+        tile or tiles.backward_input(frame.arithmetic, rows, dx.padded, total), dy, dx, weight, ending, values,
+        flops=2 * rows * dx.padded * total, moved=dy.element * (read + rows * dx.padded * ending.passes),
+    )  # fmt: skip
+
+
+def _window(
+    x: Tensor, stride: tuple[int, int], padding: tuple[int, ...], kernel: tuple[int, int], channels: int
+) -> dict[str, int]:
+    return {
+        "height": x.height, "width": x.width, "pitch": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.photo_pitch,
+        "stride_y": stride[0], "stride_x": stride[1], "top": padding[0], "left": padding[1], "channels": channels,
+        "block": channels, "kernel_height": kernel[0], "kernel_width": kernel[1],
+    }  # fmt: skip
+
+
+def _product(
+    frame: Frame, layer: str, direction: str, kind: tuple[str, bool], tile: Tile, x: Tensor, out: Tensor, weight: int,
+    ending: Ending, values: dict[str, int], **cost: int,
+) -> Launch:  # fmt: skip
+    """The implicit product; `kind`: how windows are read, and whether a batch norm's sums are made."""
+    rows, columns = frame.batch * out.height * out.width, out.padded
+    values |= {
+        "x": x.address, "weight": weight, "out": out.address, "rows": rows, "columns": columns,
+        "depth": padded_depth(values["total"], x.element), "by_area": out.height * out.width, "by_across": out.width,
+        "area": out.height * out.width, "across": out.width, "ldo": out.pitch, **ending.values,
+    }  # fmt: skip
+    made = ("ops.conv.implicit_gemm", "make_convolution", (frame.arithmetic, tile.numbers, *kind))
+    return make_launch(
+        layer, direction, "tensor_core", made, implicit_gemm.SIGNATURE, values,
+        (blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), 1), (tile.threads, 1, 1),
+        implicit_gemm.shared_bytes(tile, x.element), resident=tile.blocks, **cost,
+    )  # fmt: skip
+
+
+def channel_bytes(x: Tensor, out: Tensor) -> int:
+    """Bytes of a halo kernel's channel block; 0 where the channels do not divide or the filters are too few."""
+    for size in (64, 32):
+        if x.padded * x.element % size == 0 and out.padded >= 16:
+            return size
+    return 0
+
+
+def halo_tile(frame: Frame, direction: str, x: Tensor, out: Tensor) -> Tile:
+    """The measured tile."""
+    limit = frame.batch * (x.height + 1) * (x.width + 1)
+    return tiles.halo(frame.arithmetic, direction, limit, out.padded, x.padded, channel_bytes(x, out))
+
+
+def halo_product(
+    frame: Frame, layer: str, direction: str, x: Tensor, out: Tensor, weight: int, ending: Ending, second: int = 0,
+    tile: Tile | None = None,
+) -> Launch:  # fmt: skip
+    """A 3x3 convolution, forward or as an input gradient; `second` filters of a fire's 1x1 are before x's channels."""
+    size, tile = channel_bytes(x, out), tile or halo_tile(frame, direction, x, out)
+    limit, blocks = frame.batch * (x.height + 1) * (x.width + 1), x.padded * x.element // size
+    values: dict[str, Any] = {
+        "x": x.address, "weight": weight, "out": out.address, "limit": limit, "columns": out.padded,
+        "depth": blocks * (10 if second else 9) * size // x.element, "by_area": (x.height + 1) * (x.width + 1),
+        "by_across": x.width + 1, "height": x.height, "width": x.width, "pitch": x.pitch, "blocks": blocks,
+        "segment": -second, "ldo": out.pitch, **ending.values,
+    }  # fmt: skip
+    made = ("ops.conv.halo", "make_halo_convolution", (frame.arithmetic, tile.numbers, bool(second)))
+    rows = frame.batch * x.height * x.width
+    return make_launch(
+        layer, direction, "tensor_core", made, halo.SIGNATURE, values,
+        (blocks_of(limit, tile.rows), blocks_of(out.padded, tile.columns), 1), (tile.threads, 1, 1),
+        halo.shared_bytes(tile, x.element, x.width, bool(second)), resident=tile.blocks,
+        flops=2 * rows * out.padded * (9 * x.padded + second),
+        moved=x.element * rows * (x.padded + second + out.padded * ending.passes),
+    )  # fmt: skip
