@@ -51,6 +51,8 @@ class Actions:
     language_system: QAction
     language_en: QAction
     language_vi: QAction
+    storage: QAction
+    guide: QAction
     open_log: QAction
     about: QAction
 
@@ -92,7 +94,9 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "language_en": ("English", None, tr("The language of all texts")),
         "language_vi": ("Tiếng Việt", None, tr("The language of all texts")),
         "open_log": (tr("Open the &log"), None, tr("What the program wrote down")),
-        "about": (tr("&About LeafClinic"), "F1", tr("Version, privacy, licence")),
+        "storage": (tr("Sto&rage…"), None, tr("Decoded photos and compiled kernels: size, limit, clearing")),
+        "guide": (tr("User &guide"), "F1", tr("How to diagnose, train and read the results")),
+        "about": (tr("&About LeafClinic"), None, tr("Version, privacy, licence")),
     }
 
 
@@ -106,8 +110,8 @@ MENUS: Final = {
     "&Edit": ("undo", "redo", "", "find", "", "exclude", "include", "", "paste"),
     "&Training": ("start", "pause", "stop", "", "run_report", "run_pdf"),
     "&Diagnosis": ("diagnose_photos", "diagnose_folder", "paste", "camera", "", "choose_model", "export_model"),
-    "&View": (*GROUPS[0], "", *GROUPS[1], "", *GROUPS[2]),
-    "&Help": ("open_log", "about"),
+    "&View": (*GROUPS[0], "", *GROUPS[1], "", *GROUPS[2], "", "storage"),
+    "&Help": ("guide", "", "open_log", "about"),
 }
 
 

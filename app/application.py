@@ -184,6 +184,14 @@ class Program:
         self.thumbnails.close()
         self.photos.close()
         self.first.close()
+        _end_decoders()
         self.settings.sync()
         self.crash.remove()
         translation.remove(self.application)
+
+
+def _end_decoders() -> None:
+    """End the processes that decode photos, if this process has started any."""
+    reader = sys.modules.get("core.data.photo_reader")
+    if reader is not None:
+        reader.READERS.release()

@@ -86,6 +86,7 @@ class Commands(QObject):
             (actions.open_demo, self._on_open_demo), (actions.quit, self._window.close),
             (actions.undo, document.undo.undo), (actions.redo, document.undo.redo),
             (actions.find, self._on_find), (actions.open_log, self._on_open_log), (actions.about, self._on_about),
+            (actions.storage, self._on_storage), (actions.guide, self._on_guide),
         ):  # fmt: skip
             action.triggered.connect(lambda _=False, act=act: act())
         document.undo.canUndoChanged.connect(actions.undo.setEnabled)
@@ -182,6 +183,16 @@ class Commands(QObject):
 
     def _on_open_log(self) -> None:
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(paths.folder("logs") / "leafclinic.log")))
+
+    def _on_storage(self) -> None:
+        from app.widgets.storage import StorageDialog
+
+        StorageDialog(self._window, self._theme).exec()
+
+    def _on_guide(self) -> None:
+        from app.widgets.guide import GuideDialog
+
+        GuideDialog(self._window).exec()
 
     def _on_about(self) -> None:
         text = tr(

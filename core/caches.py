@@ -17,7 +17,7 @@ from pathlib import Path
 from core.command_line import run_command
 from core.data.cache_limit import empty_cache, list_caches, read_limit, write_limit
 from core.errors import EXIT_CODES, EXIT_DONE, InputError
-from core.user_cache import user_cache_folder
+from core.user_cache import kernel_bytes, remove_old_kernels, user_cache_folder
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,16 +33,22 @@ def manage(argv: Sequence[str]) -> int:
         if not 0 <= arguments.limit < 1e6:
             raise InputError("--limit: a number of gigabytes from 0 to 1,000,000 is needed.")
         write_limit(base, int(arguments.limit * 1e9))
-    busy = [use.home.name for use in list_caches(base) if arguments.clear and not empty_cache(use.home)]
+    busy = clear_caches(base) if arguments.clear else []
     print(describe_json(base) if arguments.json else describe_text(base))
     if busy:
         sys.stderr.write(f"Another process is filling {', '.join(busy)}: it is kept. Clear it when that has ended.\n")
     return EXIT_DONE
 
 
+def clear_caches(base: Path) -> list[str]:
+    """Remove all decoded photos in `base`, and compiled kernels older than a day; names of caches that are in use."""
+    remove_old_kernels()
+    return [use.home.name for use in list_caches(base) if not empty_cache(use.home)]
+
+
 def describe_json(base: Path) -> str:
     caches = [{"folder": str(use.home), "bytes": use.size, "used": use.used} for use in list_caches(base)]
-    return json.dumps({"folder": str(base), "limit": read_limit(base), "caches": caches})
+    return json.dumps({"folder": str(base), "limit": read_limit(base), "caches": caches, "kernels": kernel_bytes()})
 
 
 def describe_text(base: Path) -> str:
@@ -51,7 +57,8 @@ def describe_text(base: Path) -> str:
              for use in caches]  # fmt: skip
     total = sum(use.size for use in caches)
     return "\n".join([f"Decoded photos in {base}:", *lines, f"{total / 1e9:9.3f} GB of at most "
-                      f"{read_limit(base) / 1e9:g} GB. What was used longest ago is removed first."])  # fmt: skip
+                      f"{read_limit(base) / 1e9:g} GB. What was used longest ago is removed first.",
+                      f"{kernel_bytes() / 1e9:9.3f} GB  compiled kernels"])  # fmt: skip
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -60,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Show the caches of decoded photos, limit their size, or clear them. Your photos are not touched.",
     )  # fmt: skip
     parser.add_argument("--limit", type=float, metavar="GB", help="how large they may be together, from now on")
-    parser.add_argument("--clear", action="store_true", help="remove all decoded photos that are not being written")
+    parser.add_argument("--clear", action="store_true", help="remove decoded photos that are not being written, and compiled kernels older than a day")
     parser.add_argument("--folder", default="", help="the folder named with --cache (default: the user's cache folder)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

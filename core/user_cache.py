@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ from typing import Final
 from core.errors import InputError, StorageError
 from core.private_folder import make_private_folder
 
+KERNEL_DAYS: Final = 1.0
+"""Compiled kernels younger than this stay when the caches are cleared: a program that runs now may be using them."""
 REMEDY: Final = "Set XDG_CACHE_HOME to a folder that may be written."
 
 
@@ -70,3 +73,28 @@ def make_kernel_folder(folder: Path) -> Path:
                          "able to change them. Another folder: set XDG_CACHE_HOME.") from error
     except OSError as error:
         raise StorageError(f"{folder} cannot be made: {error.strerror}. {REMEDY}") from error
+
+
+def kernel_bytes() -> int:
+    """Bytes of all compiled kernels in the user's cache folder."""
+    return sum(_newest_and_size(entry)[1] for entry in _kernel_entries())
+
+
+def remove_old_kernels(days: float = KERNEL_DAYS) -> None:
+    """Remove compiled kernels of which nothing was written for so many days; each program version has its own."""
+    for entry in _kernel_entries():
+        if _newest_and_size(entry)[0] < time.time() - 86400 * days:
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+
+
+def _kernel_entries() -> list[Path]:
+    """One folder per instruction set and version for the CPU, one file per kernel for the GPU."""
+    folder = user_cache_folder() / "kernels"
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _newest_and_size(entry: Path) -> tuple[float, int]:
+    """When something was last written in it (seconds since 1970), and its bytes."""
+    files = [entry, *entry.rglob("*")] if entry.is_dir() else [entry]
+    found = [file.stat() for file in files if file.exists()]
+    return max((stat.st_mtime for stat in found), default=0.0), sum(stat.st_size for stat in found)

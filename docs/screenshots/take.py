@@ -1,4 +1,4 @@
-"""Takes the README's screenshots from the real program, in light and dark.
+"""Takes the screenshots of README and user guide from the real program, in light and dark.
 
     make screenshots                                               of the program's own drawn leaves, into this folder
     python docs/screenshots/take.py PHOTOS --out FOLDER [--model FILE] [--epochs 3]      of your photos
@@ -19,13 +19,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QEventLoop, QTimer
+from PySide6.QtCore import QEventLoop, Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
 from app.application import Program, start
 from app.panels.diagnose.brush import BrushDialog
 
 SIZE = (1280, 820)
+FOLDER = Path(__file__).parent
+GUIDE = FOLDER.parents[1] / "resources" / "guide"
+GUIDE_WIDTH = 760
+"""Pixels: the width of the guide's page."""
+SMOOTH = Qt.TransformationMode.SmoothTransformation
 
 
 def wait(milliseconds: int) -> None:
@@ -43,11 +48,14 @@ def until(done: Callable[[], bool], seconds: int = 600) -> None:
 
 
 def shoot(program: Program, out: Path, name: str) -> None:
-    """The window as it is, in light and in dark."""
+    """The window as it is, in light and in dark; the user guide gets a smaller picture."""
     for side in ("light", "dark"):
         program.theme.set(side)
         wait(400)
-        program.window.grab().save(str(out / f"{name}-{side}.png"))
+        picture = program.window.grab()
+        picture.save(str(out / f"{name}-{side}.png"))
+        if out == FOLDER and side == "light" and (GUIDE / f"{name}.jpg").exists():
+            picture.toImage().scaledToWidth(GUIDE_WIDTH, SMOOTH).save(str(GUIDE / f"{name}.jpg"), quality=85)
 
 
 def open_photos(program: Program, photos: str, out: Path) -> None:
@@ -126,7 +134,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.photos and options.out is None:
         parser.error("name a folder of yours for pictures of your photos with --out")
-    out = options.out or Path(__file__).parent
+    out = options.out or FOLDER
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["LEAFCLINIC_HOME"] = home
