@@ -67,7 +67,10 @@ def make_parser() -> argparse.ArgumentParser:
         description="Show the caches of decoded photos, limit their size, or clear them. Your photos are not touched.",
     )  # fmt: skip
     parser.add_argument("--limit", type=float, metavar="GB", help="how large they may be together, from now on")
-    parser.add_argument("--clear", action="store_true", help="remove decoded photos that are not being written, and compiled kernels older than a day")
+    parser.add_argument(
+        "--clear", action="store_true",
+        help="remove decoded photos that are not being written, and compiled kernels older than a day",
+    )  # fmt: skip
     parser.add_argument("--folder", default="", help="the folder named with --cache (default: the user's cache folder)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -54,8 +54,8 @@ class StorageDialog(QDialog):
 
     def _show_use(self) -> None:
         photos = sum(use.size for use in list_caches(self._base))
-        self.used.setText(tr("Decoded photos: {photos} GB. Compiled kernels: {kernels} GB.",
-                             photos=f"{photos / GIGABYTE:.2f}", kernels=f"{kernel_bytes() / GIGABYTE:.2f}"))  # fmt: skip
+        sizes = {"photos": f"{photos / GIGABYTE:.2f}", "kernels": f"{kernel_bytes() / GIGABYTE:.2f}"}
+        self.used.setText(tr("Decoded photos: {photos} GB. Compiled kernels: {kernels} GB.", **sizes))
 
     def _on_limit(self, gigabytes: int) -> None:
         try:

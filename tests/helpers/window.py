@@ -15,6 +15,8 @@ from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QThread, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 
+from core.data.photo_reader import READERS
+
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
 
@@ -50,6 +52,7 @@ def nothing_left(qapp):
     gc.disable()  # as the program does: Qt objects must not die in another thread (`app.collector`)
     threads, processes = own_threads(), children()
     yield
+    READERS.release()  # parts of the program that were tested alone have nobody who does
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         qapp.processEvents()

@@ -30,8 +30,7 @@ from app.wording import duration, epoch_text, number, stage_text
 from core.percent import percent
 
 REDRAW_MS: Final = 500
-"""One timer draws one plot at a time, and only what is seen and new: the window draws with the cores that train
-(`docs/window.md`, What it costs)."""
+"""One timer draws one plot at a time, and only what is visible and new: the window draws with the cores that train."""
 
 
 @final

@@ -1,0 +1,89 @@
+"""The dialogs on storage and the user guide, opened from the menus."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from PySide6.QtGui import QTextDocument
+
+from app import resources
+from app.widgets.guide import GuideDialog
+from app.widgets.storage import StorageDialog
+from core.data.cache import open_cache
+from core.data.cache_limit import list_caches, read_limit
+from core.data.folder import open_folder
+from core.data.photo_reader import read_photo
+from core.user_cache import kernel_bytes, user_cache_folder
+from tests.helpers.photo_files import leaf_folder
+from tests.helpers.window import children
+
+
+@pytest.fixture
+def caches(tmp_path, monkeypatch):
+    """A cache of decoded photos, and compiled kernels of an older version and of today."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    open_cache(open_folder(leaf_folder(tmp_path / "photos")), 24)
+    for name, days in (("avx2-0123", 40), ("conv-0123.ptx", 40), ("avx2-4567", 0)):
+        entry = user_cache_folder() / "kernels" / name
+        file = entry if name.endswith("ptx") else entry / "kernel.nbc"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x" * 1000)
+        for one in {file, entry}:
+            os.utime(one, (time.time() - 86400 * days,) * 2)
+    return user_cache_folder()
+
+
+def test_clearing_removes_decoded_photos_and_old_kernels(start, caches):
+    program = start()
+    dialog = StorageDialog(program.window, program.theme)
+    assert kernel_bytes() > 3000
+    dialog.clear_button.click()
+    assert list_caches(caches) == []
+    assert [entry.name for entry in (caches / "kernels").iterdir()] == ["avx2-4567"]
+    assert "0.00 GB" in dialog.used.text()
+    dialog.deleteLater()
+
+
+def test_the_limit_is_kept(start, caches):
+    program = start()
+    dialog = StorageDialog(program.window, program.theme)
+    assert dialog.limit.value() == 20
+    dialog.limit.setValue(3)
+    assert read_limit(caches) == 3_000_000_000
+    dialog.deleteLater()
+
+
+@pytest.mark.parametrize("language", ["en", "vi"])
+def test_the_guide_is_shown_offline_with_its_pictures(start, language):
+    program = start()
+    program.speak(language)
+    dialog = GuideDialog(program.window)
+    shown = dialog.page.document()
+    assert shown.toPlainText().splitlines()[0] == ("User guide" if language == "en" else "Hướng dẫn sử dụng")
+    for name in ("diagnose.jpg", "train.jpg", "result.jpg"):
+        assert f"]({name})" in resources.text(f"guide/{language}.md")
+        kind = QTextDocument.ResourceType.ImageResource
+        assert shown.resource(kind.value, shown.baseUrl().resolved(name)) is not None
+        assert (resources.data(f"guide/{name}"))
+    dialog.deleteLater()
+
+
+def test_menus_lead_there(start, monkeypatch):
+    opened = []
+    for dialog in (StorageDialog, GuideDialog):
+        monkeypatch.setattr(dialog, "exec", lambda self: opened.append(type(self).__name__))
+    actions = start().window.actions_
+    actions.storage.trigger()
+    actions.guide.trigger()
+    assert opened == ["StorageDialog", "GuideDialog"]
+
+
+def test_closing_the_program_ends_the_processes_that_decode_photos(start, tmp_path):
+    program = start()
+    before = children()
+    read_photo(str(next(leaf_folder(tmp_path / "photos").rglob("*.png"))), 24)
+    assert children() - before
+    program.close()
+    assert not children() - before
