@@ -83,6 +83,13 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "export_pdf": (tr("Export P&DF…"), "Ctrl+Alt+E", tr("All results with pictures, to print or to send")),
         "run_report": (tr("Open the r&un's report"), "Ctrl+Shift+R", tr("The report of the run shown, in the browser")),
         "run_pdf": (tr("Save the run's report as PD&F…"), "Ctrl+Alt+R", tr("The report of the run shown, to print")),
+        **_view_rows(),
+    }
+
+
+def _view_rows() -> dict[str, tuple[str, object, str]]:
+    """The same for places, colours, languages, storage and help."""
+    return {
         "go_dataset": (tr("&Dataset"), "Ctrl+1", tr("Photos, classes, health, split")),
         "go_train": (tr("&Train"), "Ctrl+2", tr("Settings, live curves, kernels, runs")),
         "go_diagnose": (tr("D&iagnose"), "Ctrl+3", tr("What do these leaves have?")),
