@@ -94,8 +94,11 @@ def test_the_ladder_compiles_for_every_generation(capability):
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("matmul", "tiled_vectorised"), ("kernels.ladder.matmul", "double_buffered"), ("kernels.ladder.matmul_warp", "large"), ("matmul_warp", "small"),
-     ("matmul_warp", "deep"), ("matmul_narrow", "narrow")],
+    [
+        ("kernels.ladder.matmul", "tiled_vectorised"), ("kernels.ladder.matmul", "double_buffered"),
+        ("kernels.ladder.matmul_warp", "large"), ("kernels.ladder.matmul_warp", "small"),
+        ("kernels.ladder.matmul_warp", "deep"), ("kernels.ladder.matmul_narrow", "narrow"),
+    ],
 )
 def test_wide_rungs_load_and_store_16_bytes_at_a_time(module, name):
     ptx = ptx_of(kernels(module)[name], (9, 0))
