@@ -17,7 +17,7 @@ from core.data.idx import read_digits
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.digits import HOST_RUNGS, Lesson, run_lesson, run_plan
 from core.laboratory.network import HOST
-from core.laboratory.yardstick import run_torch
+from core.laboratory.pytorch_baseline import run_torch
 
 ROUNDS = 5
 GAP_SECONDS = 0.02

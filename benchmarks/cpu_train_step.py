@@ -48,7 +48,7 @@ def ours(case: str) -> Callable[[], object]:
     from core.models import build
     from core.models.init import initial_weights
     from core.ops.builder import with_loss
-    from core.ops.photo import identity_rows
+    from core.ops.photo import identity_augmentation
     from core.plan import compile_plan
     from core.program import fold_batch_norm, fold_weights
 
@@ -58,7 +58,7 @@ def ours(case: str) -> Callable[[], object]:
     rng = np.random.default_rng(0)
     photos = PhotoBatch(
         rng.integers(0, 256, (batch, size, size, 3), dtype=np.uint8),
-        identity_rows(batch, (size, size), (size, size)),
+        identity_augmentation(batch, (size, size), (size, size)),
         rng.integers(0, CLASSES, batch).astype(np.int32),
     )
     if kind == "train":

@@ -27,10 +27,10 @@ import numpy as np
 from benchmarks.record import FOLDER, commit, versions
 from core.device import Optimizer, PhotoBatch
 from core.gpu.plan import CudaPlan
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 from core.program import fold_batch_norm, fold_weights
 
 PYTEST = (
@@ -104,7 +104,7 @@ def take_steps() -> None:
     """A training step and predictions of each of `STEPS`: what memcheck watches."""
     for name, side, count in STEPS:
         network = build(name, 5, side, dropout=0.0)
-        weights, rows = initial_weights(network, 0), identity_rows(count, (side, side), (side, side))
+        weights, rows = initial_weights(network, 0), identity_augmentation(count, (side, side), (side, side))
         photos = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), np.uint8)
         batch = PhotoBatch(photos, rows, np.arange(count, dtype=np.int32) % 5)
         plan = CudaPlan(

@@ -25,9 +25,9 @@ from benchmarks.torch_models import make_model
 from core.device import Optimizer, PhotoBatch
 from core.gpu.driver.device import open_device
 from core.gpu.plan import CudaPlan
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 from core.program import fold_batch_norm, fold_weights
 
 ROUNDS, CLASSES, SIZE = 15, 10, 224
@@ -86,7 +86,8 @@ def ours(case: Case) -> tuple[Callable[[int], float], CudaPlan]:
     photos = draw.integers(0, 256, (case.batch, SIZE, SIZE, 3), dtype=np.uint8)
     plan.keep_photos(photos)
     labels = draw.integers(0, CLASSES, case.batch).astype(np.int32)
-    batch = PhotoBatch(None, identity_rows(case.batch, (SIZE, SIZE), (SIZE, SIZE)), labels, np.arange(case.batch))
+    plain = identity_augmentation(case.batch, (SIZE, SIZE), (SIZE, SIZE))
+    batch = PhotoBatch(None, plain, labels, np.arange(case.batch))
     if case.training:
         plan.train_step(batch, 1e-5)
     return lambda replays: plan.replay_milliseconds(batch, replays), plan
@@ -142,7 +143,7 @@ def measure(case: Case) -> tuple[Row, list[list[object]]]:
     mine, other = (statistics.median(p[i] for p in pairs) for i in (0, 1))
     ratio = statistics.median(b / a for a, b in pairs)
     labels = np.zeros(case.batch, np.int32)
-    rows = identity_rows(case.batch, (SIZE, SIZE), (SIZE, SIZE))
+    rows = identity_augmentation(case.batch, (SIZE, SIZE), (SIZE, SIZE))
     kernels = plan.time_kernels(PhotoBatch(None, rows, labels, np.arange(case.batch)))
     floor = sum(k.floor_ms for k in kernels)
     slow = [

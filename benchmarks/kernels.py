@@ -26,9 +26,9 @@ from benchmarks.record import Row, make_row, print_table, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernels.ladder import matmul_copy_engine, matmul_hopper, matmul_tensor_core
 from core.gpu.table import BF16, TABLE
-from core.laboratory.network import Walk, cuda_place
+from core.laboratory.network import UnfusedNetwork, cuda_backend
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.ops.builder import with_loss
 from core.ops.registry import Case
 
@@ -286,7 +286,7 @@ def time_steps(clock: Clock, rows: list[Row]) -> None:
     weights = initial_weights(graph, 0)
     times, losses = {}, {}
     for rung in ("naive", "shared", "im2col"):
-        walk = Walk(graph, weights, BATCH, TABLE, rung, cuda_place())
+        walk = UnfusedNetwork(graph, weights, BATCH, TABLE, rung, cuda_backend())
         rng = np.random.default_rng(0)
         walk.photos.copy_to_device(rng.standard_normal((BATCH, *graph.photo_shape), np.float32))
         walk.step()

@@ -21,7 +21,7 @@ from core.gpu.ops.conv import backward_weight, packing, products
 from core.gpu.ops.conv.products import Ending
 from core.gpu.writers import tiles
 from core.gpu.writers.hopper import point_launches
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.window import POINT
 
 DIRECTIONS = {"forward": point_boxes, "gradients": point_gradients, "filters": point_filters}

@@ -15,10 +15,10 @@ from typing import Any
 import llvmlite.binding
 
 from core.cores import usable_cores
-from core.cpu.level import LEVELS, choose_level
+from core.cpu.instruction_set import INSTRUCTION_SETS, choose_isa
 
 FOLDER = Path(__file__).parent / "results"
-WIDEST = next(iter(LEVELS))
+WIDEST = next(iter(INSTRUCTION_SETS))
 PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "torch", "onnxruntime")
 
 
@@ -114,7 +114,7 @@ def machine_name() -> str:
     """A short name for file names, such as ``amd-epyc-2`` or ``amd-epyc-avx2-2``: processor, vector instructions where
     they are less than AVX-512 (clouds call processors of both kinds by one name), cores."""
     words = processor().lower().replace("(r)", "").replace("(tm)", "").split()
-    level = choose_level("", llvmlite.binding.get_host_cpu_features()).name
+    level = choose_isa("", llvmlite.binding.get_host_cpu_features()).name
     less = [] if level == WIDEST else [level]
     return "-".join([*(w for w in words[:3] if w.isalnum()), *less, str(usable_cores())])
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.record import Row, make_row, write_results
-from core.laboratory.ladder import make_case, rungs, solve
+from core.laboratory.kernel_comparison import list_kernels, make_case, solve
 from core.laboratory.timing import bare_run
 from core.ops.registry import Case
 
@@ -50,7 +50,7 @@ def ways_of(case: Case) -> dict[str, Callable[[], object]]:
     """Each way as something to run, checked; PyTorch last."""
     given, wanted = solve(case)
     ways: dict[str, Callable[[], object]] = {}
-    for row in rungs(("conv2d",)):
+    for row in list_kernels(("conv2d",)):
         if row.device != "cpu" or row.direction != "forward" or row.refuses(case) is not None:
             continue
         arrays = {**given, "out": np.full(wanted["out"].shape, np.nan, np.float32)}

@@ -21,8 +21,8 @@ from core.config import RunConfig
 from core.data.loader import Loader
 from core.device import Plan
 from core.gpu.driver.device import open_device
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.ops.builder import with_loss
 from core.optim.settings import optimizer_of
 from core.plan import compile_plan

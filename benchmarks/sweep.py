@@ -25,10 +25,10 @@ from benchmarks.torch_graph import capture
 from benchmarks.torch_models import make_model
 from core.device import Optimizer, PhotoBatch
 from core.errors import OutOfMemory
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
@@ -57,7 +57,8 @@ def ours(model: str, device: str, training: bool, batch: int, side: int) -> tupl
     plan.load(weights if training else fold_weights(base, weights))
     draw = np.random.default_rng(1)
     photos = draw.integers(0, 256, (batch, side, side, 3), dtype=np.uint8)
-    rows, labels = identity_rows(batch, (side, side), (side, side)), draw.integers(0, CLASSES, batch).astype(np.int32)
+    rows = identity_augmentation(batch, (side, side), (side, side))
+    labels = draw.integers(0, CLASSES, batch).astype(np.int32)
     if device == "cuda":
         from core.gpu.plan import CudaPlan
 

@@ -25,8 +25,8 @@ from core.device import Plan
 from core.diagnosis.model_file import ModelFile, write_model
 from core.gpu.driver.device import open_device
 from core.gpu.plan import CudaPlan
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.ops.builder import with_loss
 from core.optim.settings import optimizer_of
 from core.plan import compile_plan

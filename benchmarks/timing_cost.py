@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks.record import Row, machine_name, write_results
 from core.config import RunConfig
 from core.device import PhotoBatch
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 from core.optim.settings import optimizer_of
 from core.plan import compile_plan
 from core.training.sampling import Sampling
@@ -38,7 +38,7 @@ def measure(device: str) -> list[Row]:
     draw = np.random.default_rng(0)
     plan.keep_photos(draw.integers(0, 256, (batch, side, side, 3), np.uint8))
     labels = draw.integers(0, 10, batch).astype(np.int32)
-    photos = PhotoBatch(None, identity_rows(batch, (side, side), (side, side)), labels, np.arange(batch))
+    photos = PhotoBatch(None, identity_augmentation(batch, (side, side), (side, side)), labels, np.arange(batch))
     take_step(plan, photos, 1e-4)
     sampling, timings, begin = Sampling(0), [], time.monotonic()
     for step in range(steps):

@@ -10,7 +10,7 @@ from typing import Final, Self, final
 
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds
-from core.ops.update import Optimizer
+from core.optim.optimizer import Optimizer
 from core.program import ParameterLayout, Program
 
 STREAM_BUFFERS: Final = 2
@@ -24,21 +24,21 @@ __all__ = ["STREAM_BUFFERS", "KernelTime", "Memory", "Optimizer", "PhotoBatch", 
 class PhotoBatch:
     """Photos as they come from the cache, and what is done to each on the device.
 
-    photos: uint8 ``(N, H, W, 3)`` RGB, any N up to the plan's batch; rows: float32 ``(N, ROW)``
+    photos: uint8 ``(N, H, W, 3)`` RGB, any N up to the plan's batch; augmentation: float32 ``(N, AUGMENTATION_SIZE)``
     (`core.ops.photo`); labels: int32 ``(N,)``, -1 where unknown. With `index`, photos may be None:
     the rows of the set that was put on the device by `Plan.keep_photos`. targets: float32 ``(N, classes)``, what a
     loss that is taught (`core.ops.builder.with_loss`) wants of each photo, sums of 1; None for any other.
     """
 
     photos: Array | None
-    rows: Array
+    augmentation: Array
     labels: Array
     index: Array | None = None
     targets: Array | None = None
 
     def target_problem(self, classes: int) -> str:
         """Why a loss that wants targets of so many classes, or none (0), cannot take this batch, or nothing."""
-        got, wanted = None if self.targets is None else self.targets.shape, (len(self.rows), classes)
+        got, wanted = None if self.targets is None else self.targets.shape, (len(self.augmentation), classes)
         if got == (wanted if classes else None):
             return ""
         if not classes:

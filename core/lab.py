@@ -27,12 +27,12 @@ from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
-from core.laboratory import studies, yardstick
+from core.laboratory import pytorch_baseline, studies
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
 from core.laboratory.explained import explain_plan
-from core.laboratory.ladder import CASES, UPDATES, climb, rungs
+from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
 from core.laboratory.mnist import RECIPES, certainty, learn, predict
 from core.laboratory.options import make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
@@ -68,7 +68,7 @@ def run_conv(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
     table, place = studies.table_and_place(device)
     train, test = read_digits(arguments.data, "train"), read_digits(arguments.data, "t10k")
-    known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan", yardstick.NAME)
+    known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan", pytorch_baseline.NAME)
     ways = arguments.ways or known
     if not set(ways) <= set(known):
         raise InputError(f"--ways: on {device} there are {', '.join(known)}.")
@@ -83,11 +83,11 @@ def run_conv(arguments: argparse.Namespace) -> None:
         first = 0.0
         for way in ways:
             report = teller(TITLES.get(way, way), arguments)
-            if way == yardstick.NAME and (missing := yardstick.problem(device)) is not None:
+            if way == pytorch_baseline.NAME and (missing := pytorch_baseline.problem(device)) is not None:
                 print(f"  {missing}")
                 continue
-            if way in ("plan", yardstick.NAME):
-                done = (run_plan if way == "plan" else yardstick.run_torch)(lesson, device, train, test, report)
+            if way in ("plan", pytorch_baseline.NAME):
+                done = (run_plan if way == "plan" else pytorch_baseline.run_torch)(lesson, device, train, test, report)
             else:
                 done = run_lesson(lesson, table, way, place, train, test, report)
             report("", 0, 0)
@@ -134,11 +134,11 @@ def run_depthwise(arguments: argparse.Namespace) -> None:
 def run_ladder(arguments: argparse.Namespace) -> None:
     device, results, wrong = _device(arguments.device), [], []
     for op in arguments.ops:
-        directions = dict.fromkeys(row.direction for row in rungs((op,)) if row.device == device)
+        directions = dict.fromkeys(row.direction for row in list_kernels((op,)) if row.device == device)
         if not directions:
             print(f"\n{op}: it has no kernels on {device}; --device {'cpu' if device == 'cuda' else 'cuda'} runs them.")
         for (name, case), direction in product({**CASES, **UPDATES}[op].items(), directions):
-            for i, found in enumerate(climb(case, direction, device)):
+            for i, found in enumerate(compare_kernels(case, direction, device)):
                 row = found.kernel
                 if not i:
                     print(f"\n{op} {direction}, {name}, {device}\n"

@@ -19,7 +19,7 @@ from core.graph import LABEL, PHOTO, Attributes, Graph, Node, Parameter, Shape
 from core.ops.activation import ACTIVATIONS
 from core.ops.attributes import read_number
 from core.ops.contract import Array, Cost, volume
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 
 FUSED_ACTIVATIONS: Final = tuple(row.name for row in ACTIVATIONS.values() if row.fuses)
 TAKES_ACTIVATION: Final = ("conv2d", "depthwise_conv2d", "dense", "batch_norm", "add")

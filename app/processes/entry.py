@@ -23,7 +23,7 @@ ENTRIES: Final = {
     "photos": "core.data.photo_process",
     "leaves": "core.diagnosis.leaf_process",
     "writing": "app.processes.writing",
-    "compile": "core.cpu.warm",
+    "compile": "core.cpu.precompilation",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.processes.protocol import Channel, serve
-from core.laboratory.ladder import CASES, Climbed, climb, cost_of, rungs, source
+from core.laboratory.kernel_comparison import CASES, KernelResult, compare_kernels, cost_of, list_kernels, source
 from core.laboratory.studies import roof
 from core.plan import cuda_problem
 
@@ -17,7 +17,7 @@ def main() -> int:
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
     """First request {"list": true}; then {"op", "direction", "shape"} as often as wanted."""
     kernels = []
-    for row in rungs():
+    for row in list_kernels():
         place, text = source(row)
         kernels.append({"op": row.op, "direction": row.direction, "device": row.device, "algorithm": row.algorithm,
                         "idea": row.idea, "place": place, "source": text})  # fmt: skip
@@ -29,14 +29,14 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         roofs = roofs or {device: list(roof(device)) for device, problem in devices.items() if not problem}
         flops, size = cost_of(case)
         channel.tell(roofs=roofs, intensity=flops / size)
-        for climbed in climb(case, request["direction"]):
+        for climbed in compare_kernels(case, request["direction"]):
             if channel.ended():
                 return
             channel.tell(result=_describe(climbed))
         channel.tell(done=True)
 
 
-def _describe(climbed: Climbed) -> dict[str, Any]:
+def _describe(climbed: KernelResult) -> dict[str, Any]:
     row = climbed.kernel
     return {
         "device": row.device, "algorithm": row.algorithm, "milliseconds": climbed.milliseconds,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.tables.results import figure, markdown_table, newest, provenance
-from core.ops.registry import LADDER
+from core.ops.registry import ALGORITHM_ORDER
 
 LAYERS = ("conv1 7x7 224px 3->96", "1x1 54px 16->64", "3x3 54px 16->64", "3x3 27px 64->256", "1x1 13px 512->64")
 DIRECTIONS = ("forward", "backward_input", "backward_weight")
@@ -83,7 +83,7 @@ def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
     def make(results: dict[str, Any]) -> str:
         chosen = [row for row in results["rows"] if row["name"].startswith(prefix)]
         known = {rung for row in chosen for rung in results["rungs"][row["name"]]}
-        rungs = sorted(known, key=(*LADDER, "plan").index)
+        rungs = sorted(known, key=(*ALGORITHM_ORDER, "plan").index)
         peers = list(dict.fromkeys(peer for row in chosen for peer in row["peers"]))
         rows = []
         for row in chosen:
@@ -137,7 +137,7 @@ def single_table(results: dict[str, Any]) -> str:
     """A line for every way, PyTorch last; a column for every layer. The reference in float64 is no way."""
     peers = {row["name"]: row["peers"]["pytorch"] for row in results["rows"]}
     layers = {name: {**rungs, "PyTorch": peers[name]} for name, rungs in results["rungs"].items()}
-    ways = [way for way in (*LADDER[1:], "PyTorch") if any(way in rungs for rungs in layers.values())]
+    ways = [way for way in (*ALGORITHM_ORDER[1:], "PyTorch") if any(way in rungs for rungs in layers.values())]
     rows = [[way, *(figure(rungs[way]) if way in rungs else "refuses" for rungs in layers.values())] for way in ways]
     return markdown_table(["one layer forward (ms)", *layers], rows)
 

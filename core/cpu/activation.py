@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from core.cpu.level import Level
+from core.cpu.instruction_set import InstructionSet
 from core.cpu.pixels import Pixels, row_function
 from core.cpu.vectors import I64, Vectors
 from core.errors import KernelUnavailable
@@ -78,9 +78,9 @@ def clip_of(number: int) -> int:
     return number if number <= CLIP else 0
 
 
-def _apply(level: Level, function: ir.Function, gradient: bool) -> None:
+def _apply(isa: InstructionSet, function: ir.Function, gradient: bool) -> None:
     """Pixels: out = value of out, or the gradient of out given `seen`; a branch for each number."""
-    p = Pixels(function, level)
+    p = Pixels(function, isa)
     number, out, out_pixel, seen, seen_pixel, count, channels = p.a
     four, v, b = ir.Constant(I64, 4), p.v, p.b
     done = function.append_basic_block("done")

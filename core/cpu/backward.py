@@ -16,51 +16,51 @@ from core.cpu.backward_products import convolution_backward, depthwise_backward
 from core.cpu.forward import as_image, dropout_settings, everywhere, pool_fields, pool_shares
 from core.cpu.geometry import View
 from core.cpu.gradients import Ledger, Target, lone_clip
-from core.cpu.lowering import Frame, map_record
+from core.cpu.lowering import Lowering, map_record
 from core.cpu.records import NOWHERE, Address, Record, Space
 from core.ops.activation import ACTIVATIONS
 from core.program import Step, Value
 
 
-def backward_records(frame: Frame, wanted: frozenset[str], given: bool = False) -> list[Record]:
+def backward_records(lowering: Lowering, wanted: frozenset[str], given: bool = False) -> list[Record]:
     """The whole reverse walk. Every step finds the gradient of its output, masked by its fused activation.
 
     given: the gradient of the last step's output is there before the walk, without its mask.
     """
-    ledger = Ledger(frame, wanted)
+    ledger = Ledger(lowering, wanted)
     if given:
-        ledger.give(frame.program.output)
+        ledger.give(lowering.program.output)
     records: list[Record] = []
-    for step in reversed(frame.program.steps):
+    for step in reversed(lowering.program.steps):
         if step.op == "softmax_cross_entropy":
-            records += frame.writers[step.node].backward(frame, step, ledger)
+            records += lowering.writers[step.node].backward(lowering, step, ledger)
         elif step.output.buffer in wanted:
             before, due = ledger.settle(step)
             records += before
             if due:
-                dy, y = frame.d(step.output), frame.x(step.output)
+                dy, y = lowering.d(step.output), lowering.x(step.output)
                 records.append(map_record(step.node, "backward_input", ew.COPY, dy, dy, y, activation=due))
-            records += frame.writers[step.node].backward(frame, step, ledger)
+            records += lowering.writers[step.node].backward(lowering, step, ledger)
     return records
 
 
-def _pool(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    masks = step.op == "max_pool" and lone_clip(frame, step) > 0  # by winners that the forward record closed
+def _pool(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+    masks = step.op == "max_pool" and lone_clip(lowering, step) > 0  # by winners that the forward record closed
     target = ledger.targets(step, masks)[0]
     if target is None:
         return []
-    dy = frame.d(step.output)
+    dy = lowering.d(step.output)
     fields = pool_fields(step, target.dx, dy) | {pooling.ACCUMULATE: int(target.accumulate)}
     if step.op == "max_pool":
-        fields[pooling.AUX] = frame.buffers.address(f"w {step.node}")
+        fields[pooling.AUX] = lowering.buffers.address(f"w {step.node}")
         kernel = pooling.run_max_pool_backward
     else:
-        fields[pooling.AUX] = pool_shares(frame, step)
+        fields[pooling.AUX] = pool_shares(lowering, step)
         kernel = pooling.run_avg_pool_backward
     return [*target.before, Record(kernel, fields, target.dx.height, step.node, "backward_input", "fused")]
 
 
-def _copy(frame: Frame, step: Step, target: Target, dy: View, **more: object) -> list[Record]:
+def _copy(lowering: Lowering, step: Step, target: Target, dy: View, **more: object) -> list[Record]:
     record = map_record(
         step.node, "backward_input", more.pop("mode", ew.COPY), target.dx, dy, target.y,  # type: ignore[arg-type]
         activation=target.clip, accumulate=target.accumulate, **more,  # type: ignore[arg-type]
@@ -68,28 +68,28 @@ def _copy(frame: Frame, step: Step, target: Target, dy: View, **more: object) ->
     return [*target.before, record]
 
 
-def _activation(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def _activation(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     """An activation of its own: its gradient in the place of its output's, then whatever mask its input needs."""
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return []
-    dy, seen = frame.d(step.output), frame.x(step.inputs[0] if ACTIVATIONS[step.op].needs_input else step.output)
+    dy, seen = lowering.d(step.output), lowering.x(step.inputs[0] if ACTIVATIONS[step.op].needs_input else step.output)
     own = map_record(step.node, "backward_input", ew.COPY, dy, dy, seen, activation=number_of(step.op, step.node))
-    return [own, *_copy(frame, step, target, dy)]
+    return [own, *_copy(lowering, step, target, dy)]
 
 
-def _add(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def _add(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     records: list[Record] = []
     for value in step.inputs:
         if value.buffer in ledger.wanted:
-            records += _copy(frame, step, ledger.target(step, value, True), frame.d(step.output))
+            records += _copy(lowering, step, ledger.target(step, value, True), lowering.d(step.output))
     return records
 
 
-def _multiply(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def _multiply(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     """Of the image: the factors times dy; of the factors: the sum over all pixels of the image times dy."""
     image, factor = ledger.targets(step, masks=False)
-    dy, x, scale = frame.d(step.output), frame.x(step.inputs[0]), frame.x(step.inputs[1])
+    dy, x, scale = lowering.d(step.output), lowering.x(step.inputs[0]), lowering.x(step.inputs[1])
     records: list[Record] = []
     if image is not None:
         own = map_record(
@@ -104,36 +104,36 @@ def _multiply(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     return records
 
 
-def _concat(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def _concat(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     records: list[Record] = []
     channel = step.output.channel
     for value in step.inputs:
         part = Value(step.output.buffer, value.shape, channel)
         channel += value.shape[-1]
         if value.buffer in ledger.wanted:
-            records += _copy(frame, step, ledger.target(step, value, True), frame.d(part))
+            records += _copy(lowering, step, ledger.target(step, value, True), lowering.d(part))
     return records
 
 
-def _flatten(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def _flatten(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     target = ledger.targets(step)[0]
-    return [] if target is None else _copy(frame, step, target, as_image(frame.d(step.output), target.dx))
+    return [] if target is None else _copy(lowering, step, target, as_image(lowering.d(step.output), target.dx))
 
 
-def _dropout(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def _dropout(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     target = ledger.targets(step)[0]
     if target is None:
         return []
     scale, limit, key = dropout_settings(step)
-    dy = frame.d(step.output)
-    return _copy(frame, step, target, dy, mode=ew.DROPOUT, scale=frame.constant([scale]), shift=limit, key=key)
+    dy = lowering.d(step.output)
+    return _copy(lowering, step, target, dy, mode=ew.DROPOUT, scale=lowering.constant([scale]), shift=limit, key=key)
 
 
-def _softmax(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def _softmax(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return []
-    y, dy = frame.x(step.output), frame.d(step.output)
+    y, dy = lowering.x(step.output), lowering.d(step.output)
     records = list(target.before)
     for row in range(y.height):
         for column in range(y.width):
@@ -145,14 +145,14 @@ def _softmax(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     return records
 
 
-def _cross_entropy(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def _cross_entropy(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     value = step.inputs[0]
-    x = frame.x(value)
+    x = lowering.x(value)
     weights = step.attributes["class_weights"] or (1.0,) * x.channels
     fields: dict[int, int | Address] = {
         loss.X: x.address, loss.CHANNELS: x.channels,
-        loss.SMOOTHING: frame.constant([float(step.attributes["label_smoothing"])]),  # type: ignore[arg-type]
-        loss.WEIGHTS: frame.constant(weights),  # type: ignore[arg-type]
+        loss.SMOOTHING: lowering.constant([float(step.attributes["label_smoothing"])]),  # type: ignore[arg-type]
+        loss.WEIGHTS: lowering.constant(weights),  # type: ignore[arg-type]
     }  # fmt: skip
     before: tuple[Record, ...] = ()
     if value.buffer in ledger.wanted:
@@ -162,26 +162,26 @@ def _cross_entropy(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     return [*before, Record(loss.run_cross_entropy, fields, 1, step.node, "backward_input", "fused")]
 
 
-def _batch_norm(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    x, dy = frame.x(step.inputs[0]), frame.d(step.output)
-    saved, sums = frame.moments[step.node]
+def _batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+    x, dy = lowering.x(step.inputs[0]), lowering.d(step.output)
+    saved, sums = lowering.moments[step.node]
     frozen = bool(step.attributes["frozen"])
     target = ledger.targets(step, masks=frozen)[0]
     if frozen:
         if target is None:
             return []
         scale = saved + 8 * x.channels
-        shift = frame.constant(np.zeros(x.channels, np.float32))
-        return _copy(frame, step, target, dy, mode=ew.AFFINE, scale=scale, shift=shift)
-    factors = Address(Space.SHARED, frame.memory(3 * x.channels).ctypes.data)
-    spare = Address(Space.SHARED, frame.memory(x.channels).ctypes.data)
+        shift = lowering.constant(np.zeros(x.channels, np.float32))
+        return _copy(lowering, step, target, dy, mode=ew.AFFINE, scale=scale, shift=shift)
+    factors = Address(Space.SHARED, lowering.memory(3 * x.channels).ctypes.data)
+    spare = Address(Space.SHARED, lowering.memory(x.channels).ctypes.data)
     fields: dict[int, int | Address] = {
         bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
         bn.CHANNELS: x.channels, bn.DY: dy.address, bn.DY_ROW: dy.row, bn.DY_PIXEL: dy.pixel,
         bn.SUMS: sums, bn.SAVED: saved, bn.COEFFICIENTS: factors,
-        bn.GAMMA: frame.parameter(step, "weight") or NOWHERE,
-        bn.WEIGHT: frame.private(step, "weight") if frame.trains(step, "weight") else spare,
-        bn.BIAS: frame.private(step, "bias") if frame.trains(step, "bias") else spare,
+        bn.GAMMA: lowering.parameter(step, "weight") or NOWHERE,
+        bn.WEIGHT: lowering.private(step, "weight") if lowering.trains(step, "weight") else spare,
+        bn.BIAS: lowering.private(step, "bias") if lowering.trains(step, "bias") else spare,
     }  # fmt: skip
     blocks = -(-x.channels // bn.BLOCK)
     records = [
@@ -199,7 +199,7 @@ def _batch_norm(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
     return records
 
 
-BACKWARD: Final[Mapping[str, Callable[[Frame, Step, Ledger], list[Record]]]] = {
+BACKWARD: Final[Mapping[str, Callable[[Lowering, Step, Ledger], list[Record]]]] = {
     "conv2d": convolution_backward,
     "dense": convolution_backward,
     "depthwise_conv2d": depthwise_backward,

@@ -11,59 +11,59 @@ from core.cpu.forward import pack_depthwise
 from core.cpu.geometry import View
 from core.cpu.gradients import Ledger, Target
 from core.cpu.input_gradient import gradient_panel_floats, input_gradient
-from core.cpu.lowering import Frame, convolution_of, map_record, zero_record
+from core.cpu.lowering import Lowering, convolution_of, map_record, zero_record
 from core.cpu.records import Address, Record, Space
 from core.cpu.weight_gradient import bias_gradient, weight_gradient
 from core.ops.window import read_window
 from core.program import Step
 
 
-def convolution_backward(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    x, dy = frame.x(step.inputs[0]), frame.d(step.output)
-    c = convolution_of(step, frame.image(step.inputs[0]))
-    records = _parameter_gradients(frame, step, c, x, dy)
+def convolution_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+    x, dy = lowering.x(step.inputs[0]), lowering.d(step.output)
+    c = convolution_of(step, lowering.image(step.inputs[0]))
+    records = _parameter_gradients(lowering, step, c, x, dy)
     target = ledger.targets(step)[0]
     if target is None:
         return records
     size = gradient_panel_floats(c, (x.height, x.width))
-    panel = Address(Space.SHARED, frame.memory(max(size, 1)).ctypes.data)
-    weight = frame.parameter(step, "weight")
+    panel = Address(Space.SHARED, lowering.memory(max(size, 1)).ctypes.data)
+    weight = lowering.parameter(step, "weight")
     assert weight is not None
     mask = target.y if target.clip else None
     products, packs, empty = input_gradient(c, dy, target.dx, mask, _flags(target), weight, panel, step.node)
-    if frame.is_together(step):
-        products = [for_all_photos(record, frame.buffers.slot_bytes, frame.batch) for record in products]
-    frame.packs.extend(packs)
-    return [*records, *target.before, *_fill(frame, step, target, empty, c.stride), *products]
+    if lowering.is_together(step):
+        products = [for_all_photos(record, lowering.buffers.slot_bytes, lowering.batch) for record in products]
+    lowering.packs.extend(packs)
+    return [*records, *target.before, *_fill(lowering, step, target, empty, c.stride), *products]
 
 
-def _parameter_gradients(frame: Frame, step: Step, c: Convolution, x: View, dy: View) -> list[Record]:
+def _parameter_gradients(lowering: Lowering, step: Step, c: Convolution, x: View, dy: View) -> list[Record]:
     records: list[Record] = []
-    one, together, slot = frame.constant([1.0]), frame.is_together(step), frame.buffers.slot_bytes
-    if frame.trains(step, "weight") and together:
-        records += dense_gradient(c, x, dy, frame.whole(step, "weight"), slot, step.node)
-    elif frame.trains(step, "weight"):
-        records += weight_gradient(c, x, dy, frame.private(step, "weight"), step.node)
-    if frame.trains(step, "bias") and together:
-        records += dense_bias_gradient(dy, one, frame.whole(step, "bias"), slot, step.node)
-    elif frame.trains(step, "bias"):
-        records += bias_gradient(dy, one, frame.private(step, "bias"), step.node)
+    one, together, slot = lowering.constant([1.0]), lowering.is_together(step), lowering.buffers.slot_bytes
+    if lowering.trains(step, "weight") and together:
+        records += dense_gradient(c, x, dy, lowering.whole(step, "weight"), slot, step.node)
+    elif lowering.trains(step, "weight"):
+        records += weight_gradient(c, x, dy, lowering.private(step, "weight"), step.node)
+    if lowering.trains(step, "bias") and together:
+        records += dense_bias_gradient(dy, one, lowering.whole(step, "bias"), slot, step.node)
+    elif lowering.trains(step, "bias"):
+        records += bias_gradient(dy, one, lowering.private(step, "bias"), step.node)
     return records
 
 
-def depthwise_backward(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
-    x, dy, window = frame.x(step.inputs[0]), frame.d(step.output), read_window(step.attributes)
+def depthwise_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
+    x, dy, window = lowering.x(step.inputs[0]), lowering.d(step.output), read_window(step.attributes)
     records: list[Record] = []
-    if frame.trains(step, "weight"):
-        records += depthwise.weight_gradient(window, x, dy, frame.private(step, "weight"), step.node)
-    if frame.trains(step, "bias"):
-        records += bias_gradient(dy, frame.constant([1.0]), frame.private(step, "bias"), step.node)
+    if lowering.trains(step, "weight"):
+        records += depthwise.weight_gradient(window, x, dy, lowering.private(step, "weight"), step.node)
+    if lowering.trains(step, "bias"):
+        records += bias_gradient(dy, lowering.constant([1.0]), lowering.private(step, "bias"), step.node)
     target = ledger.targets(step)[0]
     if target is None:
         return records
-    taps, mask = pack_depthwise(frame, step), target.y if target.clip else None
+    taps, mask = pack_depthwise(lowering, step), target.y if target.clip else None
     products, empty = depthwise.input_gradient(window, dy, target.dx, mask, _flags(target), taps, step.node)
-    return [*records, *target.before, *_fill(frame, step, target, empty, window.stride), *products]
+    return [*records, *target.before, *_fill(lowering, step, target, empty, window.stride), *products]
 
 
 def _flags(target: Target) -> int:
@@ -71,14 +71,14 @@ def _flags(target: Target) -> int:
 
 
 def _fill(
-    frame: Frame, step: Step, target: Target, empty: list[tuple[int, int, int, int]], stride: tuple[int, int]
+    lowering: Lowering, step: Step, target: Target, empty: list[tuple[int, int, int, int]], stride: tuple[int, int]
 ) -> list[Record]:
     """The phases of an input gradient that no tap reaches: zeros, or the mask of what is there."""
     records = []
     for place in empty:
         dx, y = _phase(target.dx, place, stride), _phase(target.y, place, stride)
         if not target.accumulate:
-            records.append(zero_record(frame, step.node, dx))
+            records.append(zero_record(lowering, step.node, dx))
         elif target.clip:
             records.append(map_record(step.node, "backward_input", ew.COPY, dx, dx, y, activation=target.clip))
     return records

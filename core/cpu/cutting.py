@@ -9,11 +9,11 @@ from typing import Final, final
 
 from core.cpu import microkernel as mk
 from core.cpu import packing, tiled
-from core.cpu.level import current_level
+from core.cpu.instruction_set import current_isa
 from core.cpu.records import Address, Record
 
 UNKNOWN: Final = 24, 64
-"""Rows and depth where they are not known: a count that tiles of every width divide."""
+"""RecordTable and depth where they are not known: a count that tiles of every width divide."""
 
 
 @final
@@ -33,19 +33,19 @@ def split_columns(count: int, m: int = 0, depth: int = 1) -> tuple[Columns, ...]
     With `m` rows of that depth given, the widest tiles are those that cost least: 14 pixels are one tile of 14 x 32,
     but three of up to 6 x 64. Without, they are the widest there are, unless mixed widths cost something.
     """
-    widths = sorted(v for v in current_level().rows if v)[::-1]
-    options = [_in_widths(count, widths[i:]) for i in range(len(widths) if m or current_level().again_cycles else 1)]
+    widths = sorted(v for v in current_isa().tile_heights if v)[::-1]
+    options = [_in_widths(count, widths[i:]) for i in range(len(widths) if m or current_isa().again_cycles else 1)]
     return min(options, key=lambda parts: _columns_cost(parts, *((m, depth) if m else UNKNOWN)))
 
 
 def _columns_cost(parts: Sequence[Columns], m: int, depth: int) -> float:
     """Cycles of `m` rows of all columns, for every step of their depth; every width goes through A once more."""
-    again = (len(parts) - 1) * m * current_level().again_cycles
+    again = (len(parts) - 1) * m * current_isa().again_cycles
     return again + sum(p.blocks * _rows_cost(m, p.vectors, depth) for p in parts)
 
 
 def _in_widths(count: int, widths: Sequence[int]) -> tuple[Columns, ...]:
-    lanes = current_level().lanes
+    lanes = current_isa().vector_width
     left, first, parts = -(-count // lanes), 0, []
     for vectors in widths:
         blocks, left = divmod(left, vectors)
@@ -59,7 +59,7 @@ def _in_widths(count: int, widths: Sequence[int]) -> tuple[Columns, ...]:
 @functools.cache
 def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], ...]:
     """Heights of tiles that sum to `count` at the least cost: at most three pairs (height, how many)."""
-    heights = sorted(current_level().rows[vectors], reverse=True)
+    heights = sorted(current_isa().tile_heights[vectors], reverse=True)
     options = _splits(count, heights, 3)
     return min(options, key=lambda parts: sum(number * _tile_cost(h, vectors, depth) for h, number in parts))
 
@@ -67,7 +67,7 @@ def split_rows(count: int, vectors: int, depth: int) -> tuple[tuple[int, int], .
 def _tile_cost(height: int, vectors: int, depth: int) -> float:
     """Cycles of a tile for every step of its depth: two multiply-adds or two loads in one, but four for a sum."""
     wide = max(vectors, 1)
-    return max(height * wide, height + wide, 8) / 2 + current_level().call_cycles / depth
+    return max(height * wide, height + wide, 8) / 2 + current_isa().call_cycles / depth
 
 
 def _rows_cost(count: int, vectors: int, depth: int) -> float:
@@ -102,7 +102,7 @@ def cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
 
 def panel_floats(columns: int, groups: int, depth: int, m: int = 0) -> int:
     """Floats of all panels of a packed filter with `depth` taps times channels."""
-    lanes = current_level().lanes
+    lanes = current_isa().vector_width
     return groups * sum(c.vectors * c.blocks * lanes for c in split_columns(columns, m, depth)) * depth
 
 
@@ -111,7 +111,7 @@ def packed_product(
 ) -> dict[int, int | Address]:
     """Fields of a product with a packed B: `counts` is (ky, kx, k)."""
     kh, kw, kl = counts
-    wide = columns.vectors * current_level().lanes * 4
+    wide = columns.vectors * current_isa().vector_width * 4
     return {
         **cut(m, columns, kh * kw * kl),
         mk.KW: kw, mk.KL: kl, tiled.KH: kh, tiled.KH_LAST: kh, mk.SAK: 4,
@@ -126,7 +126,7 @@ def each_panel(
 ) -> Iterator[tuple[Columns, Address]]:
     for part in split_columns(columns, m, depth):
         yield part, panel
-        panel = panel + groups * part.vectors * part.blocks * current_level().lanes * 4 * depth
+        panel = panel + groups * part.vectors * part.blocks * current_isa().vector_width * 4 * depth
 
 
 def pack_record(
@@ -134,7 +134,7 @@ def pack_record(
     strides: tuple[int, int, int, int, int], groups: int, layer: str,
 ) -> Record:  # fmt: skip
     """`strides` of the source in bytes: columns, t1, t2, k, groups."""
-    wide = part.vectors * current_level().lanes
+    wide = part.vectors * current_isa().vector_width
     t1, t2, depth = counts
     fields: dict[int, int | Address] = {
         packing.SOURCE: source, packing.PANEL: panel, packing.WIDE: wide, packing.VALID: part.count,

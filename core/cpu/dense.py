@@ -10,7 +10,7 @@ from core.cpu import tiled
 from core.cpu.convolution import Convolution
 from core.cpu.cutting import Columns, split_columns
 from core.cpu.geometry import View
-from core.cpu.level import current_level
+from core.cpu.instruction_set import current_isa
 from core.cpu.records import Address, Record
 from core.program import Program
 
@@ -20,7 +20,7 @@ weights are read again and again, but all other layers keep to the caches of the
 
 PHOTOS_AT_ONCE: Final = 24
 UNITS_AT_ONCE: Final = 48
-"""Rows of one task: multiples of every tile's height but 5."""
+"""RecordTable of one task: multiples of every tile's height but 5."""
 
 
 def is_dense_dominated(program: Program) -> bool:
@@ -75,7 +75,7 @@ def _sum_over_photos(part: Columns, height: int, slot_bytes: int) -> dict[int, i
     """Fields of a product that sums over photos: the outermost count of the tile's loop is theirs."""
     return {
         tiled.VECTORS: part.vectors, tiled.BLOCKS: part.blocks, tiled.COLUMNS: part.count,
-        tiled.SBJ: part.vectors * current_level().lanes * 4, mk.SBY: slot_bytes, mk.KW: 1, mk.KL: 1,
+        tiled.SBJ: part.vectors * current_isa().vector_width * 4, mk.SBY: slot_bytes, mk.KW: 1, mk.KL: 1,
         mk.FLAGS: mk.ACCUMULATE, tiled.ROWS: -(-height // UNITS_AT_ONCE), tiled.HEIGHT: height,
         tiled.AT_ONCE: UNITS_AT_ONCE,
     }  # fmt: skip

@@ -14,7 +14,7 @@ from core.cpu import tiled
 from core.cpu.activation import clip_of
 from core.cpu.cutting import Columns, cut
 from core.cpu.geometry import View, phases
-from core.cpu.level import current_level
+from core.cpu.instruction_set import current_isa
 from core.cpu.records import NOWHERE, Address, Record
 from core.cpu.weight_gradient import over_pixels
 from core.ops.window import Window
@@ -24,11 +24,11 @@ CHANNELS_AT_ONCE: Final = 64
 
 
 def _blocks(channels: int) -> Columns:
-    return Columns(0, -(-channels // current_level().lanes), 0, channels)
+    return Columns(0, -(-channels // current_isa().vector_width), 0, channels)
 
 
 def _channel_steps() -> dict[int, int | Address]:
-    width = 4 * current_level().lanes
+    width = 4 * current_isa().vector_width
     return {tiled.SAJ: width, tiled.SBJ: width, tiled.GROUPS: 1, mk.KW: 1, tiled.T1: 1, tiled.T2: 1}
 
 

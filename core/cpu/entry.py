@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from core.cpu.level import cached
+from core.cpu.instruction_set import cached
 
 SIGNATURE: Final = types.void(*[types.int64] * 5)
 

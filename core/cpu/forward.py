@@ -16,7 +16,7 @@ from core.cpu.cutting import panel_floats
 from core.cpu.dense import for_all_photos
 from core.cpu.geometry import View
 from core.cpu.gradients import lone_clip
-from core.cpu.lowering import Frame, convolution_of, map_record
+from core.cpu.lowering import Lowering, convolution_of, map_record
 from core.cpu.records import NOWHERE, Address, Record, Space
 from core.graph import PHOTO
 from core.ops.activation import ACTIVATIONS
@@ -26,55 +26,55 @@ from core.ops.window import Window, read_window
 from core.program import Step, Value
 
 
-def photo_record(frame: Frame) -> Record:
+def photo_record(lowering: Lowering) -> Record:
     """The transform of uint8 photos into the network's input; the plan sets the kernel that a batch needs."""
-    node = frame.program.graph.nodes[0]
-    out = frame.x(frame.program.values[PHOTO])
+    node = lowering.program.graph.nodes[0]
+    out = lowering.x(lowering.program.values[PHOTO])
     mean, std = (np.asarray(node.attributes[k], np.float64) for k in ("mean", "std"))
     normal = np.zeros(6, np.float32)
     normal[: len(mean)], normal[3 : 3 + len(std)] = mean, 1 / std
     fields: dict[int, int | Address] = {
         photo.OUT: out.address, photo.OUT_ROW: out.row, photo.HEIGHT: out.height, photo.WIDTH: out.width,
-        photo.CHANNELS: out.channels, photo.NORMAL: frame.constant(normal),
+        photo.CHANNELS: out.channels, photo.NORMAL: lowering.constant(normal),
     }  # fmt: skip
     return Record(photo.run_plain_photo, fields, out.height, PHOTO, "forward", "fused")
 
 
-def _convolve(frame: Frame, step: Step) -> list[Record]:
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
-    c = convolution_of(step, frame.image(step.inputs[0]))
+def _convolve(lowering: Lowering, step: Step) -> list[Record]:
+    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
+    c = convolution_of(step, lowering.image(step.inputs[0]))
     depth = c.kernel[0] * c.kernel[1] * c.depth
-    panel = Address(Space.SHARED, frame.memory(panel_floats(c.width, c.groups, depth, y.width)).ctypes.data)
-    weight = frame.parameter(step, "weight")
+    panel = Address(Space.SHARED, lowering.memory(panel_floats(c.width, c.groups, depth, y.width)).ctypes.data)
+    weight = lowering.parameter(step, "weight")
     assert weight is not None
-    frame.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
+    lowering.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
     activation = number_of(step.activation, step.node)
-    records = forward_records(c, x, y, panel, frame.parameter(step, "bias"), activation, step.node)
-    if frame.is_together(step):
-        return [for_all_photos(record, frame.buffers.slot_bytes, frame.batch) for record in records]
+    records = forward_records(c, x, y, panel, lowering.parameter(step, "bias"), activation, step.node)
+    if lowering.is_together(step):
+        return [for_all_photos(record, lowering.buffers.slot_bytes, lowering.batch) for record in records]
     return records
 
 
-def pack_depthwise(frame: Frame, step: Step) -> Address:
+def pack_depthwise(lowering: Lowering, step: Step) -> Address:
     """The step's filter as (kh, kw, C), packed whenever the weights changed."""
     kh, kw = read_window(step.attributes).kernel
     channels, taps = step.output.shape[2], kh * kw
-    panel = Address(Space.SHARED, frame.memory(channels * taps).ctypes.data)
-    weight = frame.parameter(step, "weight")
+    panel = Address(Space.SHARED, lowering.memory(channels * taps).ctypes.data)
+    weight = lowering.parameter(step, "weight")
     assert weight is not None
     fields: dict[int, int | Address] = {
         packing.SOURCE: weight, packing.PANEL: panel, packing.WIDE: channels, packing.VALID: channels,
         packing.BLOCKS: 1, packing.PART: channels * taps * 4, packing.T1: 1, packing.T2: 1,
         packing.DEPTH: taps, packing.S_N: taps * 4, packing.S_K: 4,
     }  # fmt: skip
-    frame.packs.append(Record(packing.run_pack, fields, 1, step.node, "update", "pack"))
+    lowering.packs.append(Record(packing.run_pack, fields, 1, step.node, "update", "pack"))
     return panel
 
 
-def _depthwise(frame: Frame, step: Step) -> list[Record]:
-    x, y, taps = frame.x(step.inputs[0]), frame.x(step.output), pack_depthwise(frame, step)
+def _depthwise(lowering: Lowering, step: Step) -> list[Record]:
+    x, y, taps = lowering.x(step.inputs[0]), lowering.x(step.output), pack_depthwise(lowering, step)
     activation, window = number_of(step.activation, step.node), read_window(step.attributes)
-    return depthwise.forward_records(window, x, y, taps, frame.parameter(step, "bias"), activation, step.node)
+    return depthwise.forward_records(window, x, y, taps, lowering.parameter(step, "bias"), activation, step.node)
 
 
 def pool_fields(step: Step, x: View, y: View) -> dict[int, int | Address]:
@@ -90,38 +90,38 @@ def pool_fields(step: Step, x: View, y: View) -> dict[int, int | Address]:
     }  # fmt: skip
 
 
-def pool_shares(frame: Frame, step: Step) -> Address:
+def pool_shares(lowering: Lowering, step: Step) -> Address:
     """1 / window size of every window of an average pooling."""
-    height, width, _ = frame.image(step.inputs[0])
+    height, width, _ = lowering.image(step.inputs[0])
     if step.op == "global_avg_pool":
-        return frame.constant([1 / (height * width)])
-    return frame.constant((1 / divisors(step.attributes, height, width)).astype(np.float32).ravel())
+        return lowering.constant([1 / (height * width)])
+    return lowering.constant((1 / divisors(step.attributes, height, width)).astype(np.float32).ravel())
 
 
-def _max_pool(frame: Frame, step: Step) -> list[Record]:
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+def _max_pool(lowering: Lowering, step: Step) -> list[Record]:
+    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     fields = pool_fields(step, x, y)
-    if frame.program.training:
-        fields[pooling.AUX] = frame.buffers.address(f"w {step.node}")
-        fields[pooling.CLOSED] = lone_clip(frame, step)
+    if lowering.program.training:
+        fields[pooling.AUX] = lowering.buffers.address(f"w {step.node}")
+        fields[pooling.CLOSED] = lone_clip(lowering, step)
     return [Record(pooling.run_max_pool, fields, y.height, step.node, "forward", "fused")]
 
 
-def _avg_pool(frame: Frame, step: Step) -> list[Record]:
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
-    fields = pool_fields(step, x, y) | {pooling.AUX: pool_shares(frame, step)}
+def _avg_pool(lowering: Lowering, step: Step) -> list[Record]:
+    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
+    fields = pool_fields(step, x, y) | {pooling.AUX: pool_shares(lowering, step)}
     return [Record(pooling.run_avg_pool, fields, y.height, step.node, "forward", "fused")]
 
 
-def _activation(frame: Frame, step: Step) -> list[Record]:
-    y, x = frame.x(step.output), frame.x(step.inputs[0])
+def _activation(lowering: Lowering, step: Step) -> list[Record]:
+    y, x = lowering.x(step.output), lowering.x(step.inputs[0])
     return [map_record(step.node, "forward", ew.COPY, y, x, activation=number_of(step.op, step.node))]
 
 
-def _add(frame: Frame, step: Step) -> list[Record]:
-    a, b = (frame.x(v) for v in step.inputs)
+def _add(lowering: Lowering, step: Step) -> list[Record]:
+    a, b = (lowering.x(v) for v in step.inputs)
     activation = number_of(step.activation, step.node)
-    return [map_record(step.node, "forward", ew.ADD, frame.x(step.output), a, b, activation=activation)]
+    return [map_record(step.node, "forward", ew.ADD, lowering.x(step.output), a, b, activation=activation)]
 
 
 def everywhere(factor: View, image: View) -> View:
@@ -129,22 +129,22 @@ def everywhere(factor: View, image: View) -> View:
     return View(factor.address, image.height, image.width, image.channels, 0, 0)
 
 
-def _multiply(frame: Frame, step: Step) -> list[Record]:
-    y, (x, factor) = frame.x(step.output), (frame.x(v) for v in step.inputs)
+def _multiply(lowering: Lowering, step: Step) -> list[Record]:
+    y, (x, factor) = lowering.x(step.output), (lowering.x(v) for v in step.inputs)
     return [map_record(step.node, "forward", ew.MULTIPLY, y, x, everywhere(factor, y))]
 
 
-def _concat(frame: Frame, step: Step) -> list[Record]:
+def _concat(lowering: Lowering, step: Step) -> list[Record]:
     records, channel = [], step.output.channel
     for value in step.inputs:
         part = Value(step.output.buffer, value.shape, channel)
-        records.append(map_record(step.node, "forward", ew.COPY, frame.x(part), frame.x(value)))
+        records.append(map_record(step.node, "forward", ew.COPY, lowering.x(part), lowering.x(value)))
         channel += value.shape[-1]
     return records
 
 
-def _flatten(frame: Frame, step: Step) -> list[Record]:
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+def _flatten(lowering: Lowering, step: Step) -> list[Record]:
+    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     return [map_record(step.node, "forward", ew.COPY, as_image(y, x), x)]
 
 
@@ -160,14 +160,14 @@ def dropout_settings(step: Step) -> tuple[float, int, int]:
     return 1 / (1 - rate), threshold(rate), int(step.attributes["key"])  # type: ignore[arg-type]
 
 
-def _dropout(frame: Frame, step: Step) -> list[Record]:
+def _dropout(lowering: Lowering, step: Step) -> list[Record]:
     scale, limit, key = dropout_settings(step)
-    y, x = frame.x(step.output), frame.x(step.inputs[0])
-    return [map_record(step.node, "forward", ew.DROPOUT, y, x, scale=frame.constant([scale]), shift=limit, key=key)]
+    y, x = lowering.x(step.output), lowering.x(step.inputs[0])
+    return [map_record(step.node, "forward", ew.DROPOUT, y, x, scale=lowering.constant([scale]), shift=limit, key=key)]
 
 
-def _softmax(frame: Frame, step: Step) -> list[Record]:
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+def _softmax(lowering: Lowering, step: Step) -> list[Record]:
+    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     records = []
     for row in range(x.height):
         for column in range(x.width):
@@ -177,33 +177,33 @@ def _softmax(frame: Frame, step: Step) -> list[Record]:
     return records
 
 
-def _cross_entropy(frame: Frame, step: Step) -> list[Record]:
+def _cross_entropy(lowering: Lowering, step: Step) -> list[Record]:
     return []  # one record does forward and backward: core.cpu.backward
 
 
-def _batch_norm(frame: Frame, step: Step) -> list[Record]:
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
+def _batch_norm(lowering: Lowering, step: Step) -> list[Record]:
+    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
     channels = x.channels
-    saved = Address(Space.SHARED, frame.memory(4 * channels).ctypes.data)
-    settings = frame.constant([float(step.attributes[k]) for k in ("epsilon", "momentum")])  # type: ignore[arg-type]
+    saved = Address(Space.SHARED, lowering.memory(4 * channels).ctypes.data)
+    settings = lowering.constant([float(step.attributes[k]) for k in ("epsilon", "momentum")])  # type: ignore[arg-type]
     fields: dict[int, int | Address] = {
         bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
         bn.CHANNELS: channels, bn.SAVED: saved, bn.SETTINGS: settings,
     }  # fmt: skip
     roles = ("weight", "bias", "running_mean", "running_var")
     for name, role in zip((bn.WEIGHT, bn.BIAS, bn.MEAN, bn.VARIANCE), roles, strict=True):
-        fields[name] = frame.parameter(step, role) or NOWHERE
+        fields[name] = lowering.parameter(step, role) or NOWHERE
     blocks = -(-channels // bn.BLOCK)
     scaled = map_record(
         step.node, "forward", ew.AFFINE, y, x, scale=saved + 8 * channels, shift=saved + 12 * channels,
         activation=number_of(step.activation, step.node),
     )  # fmt: skip
-    if not frame.program.training or step.attributes["frozen"]:
-        frame.packs.append(Record(bn.run_fix, fields, blocks, step.node, "update", "fused"))
-        frame.moments[step.node] = (saved, NOWHERE)
+    if not lowering.program.training or step.attributes["frozen"]:
+        lowering.packs.append(Record(bn.run_fix, fields, blocks, step.node, "update", "fused"))
+        lowering.moments[step.node] = (saved, NOWHERE)
         return [scaled]
-    sums = Address(Space.SHARED, frame.memory(frame.batch * 4 * channels).ctypes.data)
-    frame.moments[step.node] = (saved, sums)
+    sums = Address(Space.SHARED, lowering.memory(lowering.batch * 4 * channels).ctypes.data)
+    lowering.moments[step.node] = (saved, sums)
     fields[bn.SUMS] = sums
     return [
         Record(bn.run_statistics, fields, 1, step.node, "forward", "fused"),
@@ -212,7 +212,7 @@ def _batch_norm(frame: Frame, step: Step) -> list[Record]:
     ]
 
 
-FORWARD: Final[Mapping[str, Callable[[Frame, Step], list[Record]]]] = {
+FORWARD: Final[Mapping[str, Callable[[Lowering, Step], list[Record]]]] = {
     "conv2d": _convolve,
     "dense": _convolve,
     "depthwise_conv2d": _depthwise,

@@ -9,7 +9,7 @@ import numpy as np
 
 from core.cpu.activation import clip_of, number_of
 from core.cpu.geometry import View
-from core.cpu.lowering import Frame, border_records, zero_record
+from core.cpu.lowering import Lowering, border_records, zero_record
 from core.cpu.records import Record
 from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
@@ -28,20 +28,20 @@ class Target:
     before: tuple[Record, ...]
 
 
-def lone_clip(frame: Frame, step: Step) -> int:
+def lone_clip(lowering: Lowering, step: Step) -> int:
     """The clip of the one activation whose output only this step reads, else 0: its mask can be this step's."""
     value, clips = step.inputs[0], set()
-    span = range(value.channel, value.channel + frame.image(value)[2])
-    for other in frame.program.steps:
-        if other is not step and any(_overlap(frame, v, value.buffer, span) for v in other.inputs):
+    span = range(value.channel, value.channel + lowering.image(value)[2])
+    for other in lowering.program.steps:
+        if other is not step and any(_overlap(lowering, v, value.buffer, span) for v in other.inputs):
             return 0
-        if _overlap(frame, other.output, value.buffer, span):
+        if _overlap(lowering, other.output, value.buffer, span):
             clips.add(clip_of(number_of(other.activation, other.node)))
     return clips.pop() if len(clips) == 1 else 0
 
 
-def _overlap(frame: Frame, value: Value, buffer: str, span: range) -> bool:
-    end = value.channel + frame.image(value)[2]
+def _overlap(lowering: Lowering, value: Value, buffer: str, span: range) -> bool:
+    end = value.channel + lowering.image(value)[2]
     return value.buffer == buffer and value.channel < span.stop and span.start < end
 
 
@@ -49,22 +49,22 @@ def _overlap(frame: Frame, value: Value, buffer: str, span: range) -> bool:
 class Ledger:
     """State of all gradients while the backward records are written, last step first."""
 
-    def __init__(self, frame: Frame, wanted: frozenset[str]) -> None:
-        self.frame, self.wanted = frame, wanted
+    def __init__(self, lowering: Lowering, wanted: frozenset[str]) -> None:
+        self.lowering, self.wanted = lowering, wanted
         self._bordered: set[str] = set()
-        channels = {name: shape[2] for name, shape in frame.buffers.shapes.items()}
+        channels = {name: shape[2] for name, shape in lowering.buffers.shapes.items()}
         self._written = {name: np.zeros(count, bool) for name, count in channels.items()}
         self._masked = {name: np.zeros(count, bool) for name, count in channels.items()}
         self._clip = {name: np.zeros(count, int) for name, count in channels.items()}
         self._reads = {name: np.zeros(count, int) for name, count in channels.items()}
-        for step in frame.program.steps:
+        for step in lowering.program.steps:
             own = clip_of(number_of(step.activation, step.node))
             self._clip[step.output.buffer][self._span(step.output)] = own
             for value in step.inputs if step.output.buffer in wanted else ():
                 self._reads[value.buffer][self._span(value)] += 1
 
     def _span(self, value: Value) -> slice:
-        return slice(value.channel, value.channel + self.frame.image(value)[2])
+        return slice(value.channel, value.channel + self.lowering.image(value)[2])
 
     def give(self, value: Value) -> None:
         """The value's gradient is written by someone outside, into memory with a clean border."""
@@ -85,7 +85,7 @@ class Ledger:
         fused = int(clip[0]) if masks and last and (clip == clip[0]).all() else 0
         if fused:
             self._masked[name][span] = True
-        return Target(self.frame.d(value), accumulate, fused, self.frame.x(value), before)
+        return Target(self.lowering.d(value), accumulate, fused, self.lowering.x(value), before)
 
     def targets(self, step: Step, masks: bool = True) -> list[Target | None]:
         """`target` of every input of the step, None where nobody wants its gradient."""
@@ -96,15 +96,15 @@ class Ledger:
         if name in self._bordered:
             return ()
         self._bordered.add(name)
-        return tuple(border_records(self.frame, f"d {name}", "backward_input"))
+        return tuple(border_records(self.lowering, f"d {name}", "backward_input"))
 
     def _zero_unwritten(self, step: Step, value: Value) -> tuple[Record, ...]:
         span = self._span(value)
         records = []
         for channel in range(span.start, span.stop):
             if not self._written[value.buffer][channel]:
-                part = Value(value.buffer, (*self.frame.image(value)[:2], 1), channel)
-                records.append(zero_record(self.frame, step.node, self.frame.d(part)))
+                part = Value(value.buffer, (*self.lowering.image(value)[:2], 1), channel)
+                records.append(zero_record(self.lowering, step.node, self.lowering.d(part)))
         return tuple(records)
 
     def settle(self, step: Step) -> tuple[tuple[Record, ...], int]:

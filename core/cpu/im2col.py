@@ -14,7 +14,7 @@ from core.cpu.cutting import panel_floats
 from core.cpu.geometry import View, window_of
 from core.cpu.gradients import Ledger
 from core.cpu.input_gradient import gradient_panel_floats, input_gradient
-from core.cpu.lowering import MATRIX, Frame, convolution_of, zero_record
+from core.cpu.lowering import MATRIX, Lowering, convolution_of, zero_record
 from core.cpu.memory import floats, words
 from core.cpu.records import Address, Record, Space
 from core.cpu.weight_gradient import bias_gradient, weight_gradient
@@ -70,47 +70,47 @@ def matrix_bytes(step: Step, source: Shape, target: Shape) -> int:
     return 4 * target[0] * target[1] * kh * kw * source[2]
 
 
-def write_forward(frame: Frame, step: Step) -> list[Record]:
+def write_forward(lowering: Lowering, step: Step) -> list[Record]:
     """Records that unfold the input and multiply."""
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
-    unfold, matrix, c = _unfold(frame, step, x, y)
-    panel = Address(Space.SHARED, frame.memory(panel_floats(c.width, 1, c.depth, y.width)).ctypes.data)
-    weight = frame.parameter(step, "weight")
+    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
+    unfold, matrix, c = _unfold(lowering, step, x, y)
+    panel = Address(Space.SHARED, lowering.memory(panel_floats(c.width, 1, c.depth, y.width)).ctypes.data)
+    weight = lowering.parameter(step, "weight")
     assert weight is not None
-    frame.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
+    lowering.packs.extend(forward_packs(c, y.width, weight, panel, step.node))
     end = number_of(step.activation, step.node)
-    return _named([unfold, *forward_records(c, matrix, y, panel, frame.parameter(step, "bias"), end, step.node)])
+    return _named([unfold, *forward_records(c, matrix, y, panel, lowering.parameter(step, "bias"), end, step.node)])
 
 
-def write_backward(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     """Records that unfold the input again for the filters' gradient, and fold the gradient of the matrix."""
-    x, dy, records = frame.x(step.inputs[0]), frame.d(step.output), list[Record]()
-    unfold, matrix, c = _unfold(frame, step, x, dy)
-    if frame.trains(step, "weight"):
-        products = weight_gradient(c, matrix, dy, frame.private(step, "weight"), step.node)
+    x, dy, records = lowering.x(step.inputs[0]), lowering.d(step.output), list[Record]()
+    unfold, matrix, c = _unfold(lowering, step, x, dy)
+    if lowering.trains(step, "weight"):
+        products = weight_gradient(c, matrix, dy, lowering.private(step, "weight"), step.node)
         records += _named([replace(unfold, direction="backward_weight"), *products])
-    if frame.trains(step, "bias"):
-        records += _named(bias_gradient(dy, frame.constant([1.0]), frame.private(step, "bias"), step.node))
+    if lowering.trains(step, "bias"):
+        records += _named(bias_gradient(dy, lowering.constant([1.0]), lowering.private(step, "bias"), step.node))
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return records
     size = gradient_panel_floats(c, (matrix.height, matrix.width))
-    panel, weight = Address(Space.SHARED, frame.memory(size).ctypes.data), frame.parameter(step, "weight")
+    panel, weight = Address(Space.SHARED, lowering.memory(size).ctypes.data), lowering.parameter(step, "weight")
     assert weight is not None
     products, packs, _ = input_gradient(c, dy, matrix, None, 0, weight, panel, step.node)
-    frame.packs.extend(packs)
+    lowering.packs.extend(packs)
     fold = replace(unfold, kernel=run_fold, tasks=1, direction="backward_input", fields={
         **unfold.fields, X: target.dx.address, X_ROW: target.dx.row, X_PIXEL: target.dx.pixel,
     })  # fmt: skip
-    zero = [] if target.accumulate else [zero_record(frame, step.node, target.dx)]
+    zero = [] if target.accumulate else [zero_record(lowering, step.node, target.dx)]
     return [*records, *target.before, *zero, *_named([*products, fold])]
 
 
-def _unfold(frame: Frame, step: Step, x: View, y: View) -> tuple[Record, View, Convolution]:
+def _unfold(lowering: Lowering, step: Step, x: View, y: View) -> tuple[Record, View, Convolution]:
     """The record that fills the matrix, the matrix as an image, and the 1x1 convolution that remains."""
-    c = convolution_of(step, frame.image(step.inputs[0]))
+    c = convolution_of(step, lowering.image(step.inputs[0]))
     (kh, kw), (sh, sw), (top, left, _, _) = c.kernel, c.stride, c.padding
-    depth, at = kh * kw * c.channels, frame.buffers.address(MATRIX)
+    depth, at = kh * kw * c.channels, lowering.buffers.address(MATRIX)
     fields: dict[int, int | Address] = {
         X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width, CHANNELS: x.channels,
         MATRIX_AT: at, ROWS: y.height, COLUMNS: y.width, KERNEL_Y: kh, KERNEL_X: kw, STRIDE_Y: sh, STRIDE_X: sw,

@@ -29,14 +29,14 @@ class Writers:
     images) needs in a photo's memory, shared by all steps.
     """
 
-    forward: Callable[[Frame, Step], list[Record]]
-    backward: Callable[[Frame, Step, Any], list[Record]]
+    forward: Callable[[Lowering, Step], list[Record]]
+    backward: Callable[[Lowering, Step, Any], list[Record]]
     scratch: Callable[[Step, Shape, Shape], int] = lambda step, source, target: 0
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Frame:
+class Lowering:
     """Everything the records of one plan point at.
 
     `writers`: those chosen for each step, by its node; `weights`, `gradient`: flat arrays; `arrays` keeps constants,
@@ -129,10 +129,10 @@ def map_record(
     return Record(kernel, fields, out.height, layer, direction, "fused")
 
 
-def border_records(frame: Frame, name: str, direction: str) -> list[Record]:
+def border_records(lowering: Lowering, name: str, direction: str) -> list[Record]:
     """Zero the border of an array whose memory others used before: all above, between the rows, all below."""
-    top, left, bottom, right = frame.buffers.borders[name]
-    view = frame.buffers.whole(name)
+    top, left, bottom, right = lowering.buffers.borders[name]
+    view = lowering.buffers.whole(name)
     pieces = [(view.at(-top, -left), 1, 0, top * view.row), (view.at(view.height, -left), 1, 0, bottom * view.row)]
     pieces += [(view.at(0, -left), view.height, view.row, left * view.pixel)]
     pieces += [(view.at(0, view.width), view.height, view.row, right * view.pixel)]
@@ -144,8 +144,8 @@ def border_records(frame: Frame, name: str, direction: str) -> list[Record]:
     return records
 
 
-def zero_record(frame: Frame, layer: str, out: View) -> Record:
+def zero_record(lowering: Lowering, layer: str, out: View) -> Record:
     """Fill a view with zeros."""
-    zeros = frame.constant(np.zeros(out.channels, np.float32))
+    zeros = lowering.constant(np.zeros(out.channels, np.float32))
     nothing = View(zeros, out.height, out.width, out.channels, 0, 0)
     return map_record(layer, "backward_input", ew.COPY, out, nothing)

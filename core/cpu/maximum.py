@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.cpu.level import Level
+from core.cpu.instruction_set import InstructionSet
 from core.cpu.vectors import I32, I64, Vectors, small_function
 
 WIDE: Final = 4
@@ -25,7 +25,7 @@ ARGUMENTS: Final = 11
 GATHER_ARGUMENTS: Final = 14
 
 
-def make_maximum(level: Level) -> Any:
+def make_maximum(isa: InstructionSet) -> Any:
     """An intrinsic ``maximum(wide, winners, x, row, pixel, kh, kw, out, place, line, closed, lanes)``.
 
     wide: vectors, `WIDE` or 1. winners: address of int32 that get each winner's place, or 0. x, out: addresses of
@@ -42,9 +42,9 @@ def make_maximum(level: Level) -> Any:
                 for branch, vectors in ((wider, WIDE), (single, 1)):
                     with branch, b.if_else(keeps) as (with_places, without):
                         with with_places:
-                            b.call(_window_function(b.module, level, vectors, True), arguments[1:])
+                            b.call(_window_function(b.module, isa, vectors, True), arguments[1:])
                         with without:
-                            b.call(_window_function(b.module, level, vectors, False), arguments[1:])
+                            b.call(_window_function(b.module, isa, vectors, False), arguments[1:])
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * (ARGUMENTS + 1)), emit
@@ -52,20 +52,20 @@ def make_maximum(level: Level) -> Any:
     return maximum
 
 
-def _window_function(module: ir.Module, level: Level, vectors: int, winners: bool) -> Any:
-    emit = partial(_emit_window, level=level, vectors=vectors, winners=winners)
-    return small_function(module, level, f"maximum_{vectors}_{int(winners)}", ARGUMENTS, emit)
+def _window_function(module: ir.Module, isa: InstructionSet, vectors: int, winners: bool) -> Any:
+    emit = partial(_emit_window, isa=isa, vectors=vectors, winners=winners)
+    return small_function(module, isa, f"maximum_{vectors}_{int(winners)}", ARGUMENTS, emit)
 
 
-def _emit_window(function: ir.Function, level: Level, vectors: int, winners: bool) -> None:
+def _emit_window(function: ir.Function, isa: InstructionSet, vectors: int, winners: bool) -> None:
     b = ir.IRBuilder(function.append_basic_block("entry"))
     winner, x, row, pixel, kh, kw, out, place, line, closed, lanes = function.args
-    v = Vectors(b, level)
+    v = Vectors(b, isa)
     mask = v.first(lanes) if vectors == 1 else None
     best = [v.slot(v.constant(float("-inf"))) for _ in range(vectors)]
-    first = v.splat(b.trunc(place, I32)) if winners else ir.Constant(v.bits, [0] * v.lanes)
+    first = v.splat(b.trunc(place, I32)) if winners else ir.Constant(v.bits, [0] * v.vector_width)
     kept = [v.slot(first) for _ in best]
-    steps = [ir.Constant(I64, 4 * i * v.lanes) for i in range(vectors)]
+    steps = [ir.Constant(I64, 4 * i * v.vector_width) for i in range(vectors)]
     with cgutils.for_range(b, kh) as y, cgutils.for_range(b, kw) as column:
         start = b.add(x, b.add(b.mul(y.index, row), b.mul(column.index, pixel)))
         here = v.splat(b.trunc(b.add(b.add(place, b.mul(y.index, line)), column.index), I32)) if winners else None
@@ -98,10 +98,10 @@ def _close(v: Vectors, best: Any, kept: Any, closed: Any) -> Any:
     cap = b.select(b.icmp_signed("==", closed, ir.Constant(I64, 2)), v.constant(6.0), v.constant(float("inf")))
     is_open = b.and_(b.fcmp_ordered(">", best, v.constant(0.0)), b.fcmp_ordered("<", best, cap))
     free = v.splat(b.icmp_signed("==", closed, ir.Constant(I64, 0)))
-    return b.select(b.or_(is_open, free), kept, ir.Constant(v.ints, [-1] * v.lanes))
+    return b.select(b.or_(is_open, free), kept, ir.Constant(v.ints, [-1] * v.vector_width))
 
 
-def make_gather(level: Level) -> Any:
+def make_gather(isa: InstructionSet) -> Any:
     """An intrinsic for the gradient of one input pixel: the sum of dy over those of its windows that it won.
 
     Arguments: wide as in `maximum`; dx; adds (1 adds to dx); dy, its row and pixel; winners as `maximum` wrote them,
@@ -119,8 +119,8 @@ def make_gather(level: Level) -> Any:
             with b.if_else(is_wide) as (wider, single):
                 for branch, vectors in ((wider, WIDE), (single, 1)):
                     with branch:
-                        code = partial(_emit_gather, level=level, vectors=vectors)
-                        function = small_function(b.module, level, f"gather_{vectors}", GATHER_ARGUMENTS, code)
+                        code = partial(_emit_gather, isa=isa, vectors=vectors)
+                        function = small_function(b.module, isa, f"gather_{vectors}", GATHER_ARGUMENTS, code)
                         b.call(function, arguments[1:])
             return context.get_dummy_value()
 
@@ -129,12 +129,12 @@ def make_gather(level: Level) -> Any:
     return gather
 
 
-def _emit_gather(function: ir.Function, level: Level, vectors: int) -> None:
+def _emit_gather(function: ir.Function, isa: InstructionSet, vectors: int) -> None:
     b = ir.IRBuilder(function.append_basic_block("entry"))
     dx, adds, dy, row, pixel, winners, winner_row, winner_pixel, rows, columns, place, line, step, lanes = function.args
-    v = Vectors(b, level)
+    v = Vectors(b, isa)
     mask = v.first(lanes) if vectors == 1 else None
-    offsets = [ir.Constant(I64, 4 * i * v.lanes) for i in range(vectors)]
+    offsets = [ir.Constant(I64, 4 * i * v.vector_width) for i in range(vectors)]
     sums = [v.slot(v.constant(0.0)) for _ in offsets]
     with b.if_then(b.icmp_signed("!=", adds, ir.Constant(I64, 0))):
         for offset, total in zip(offsets, sums, strict=True):

@@ -24,7 +24,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.cpu.level import Level
+from core.cpu.instruction_set import InstructionSet
 
 ACCUMULATE: Final = 1
 """Start from C instead of zero."""
@@ -54,25 +54,25 @@ BYTES = ir.IntType(8).as_pointer()
 SIGNATURE = ir.FunctionType(ir.VoidType(), [BYTES] + [I64] * 7)
 
 
-def make_tile(level: Level) -> Any:
+def make_tile(isa: InstructionSet) -> Any:
     """An intrinsic ``tile(shape, record, a, b, c, x, mask, kh, lanes)``; shape is ``vectors * 64 + rows``.
 
     All but `record` (address of the int64 fields above) may differ from tile to tile: addresses of
     A, B, C, bias row and mask, the number of ky, and the valid floats of the last vector.
     """
-    if level.assembly:
+    if isa.assembly:
         llvmlite.binding.initialize_native_asmparser()  # without it LLVM aborts the process at inline assembly
-    sizes = [(v, m) for v, heights in level.rows.items() for m in heights]
-    kinds = [(v, m, whole) for v, m in sizes for whole in ([False] if level.masks else [False, True])]
+    sizes = [(v, m) for v, heights in isa.tile_heights.items() for m in heights]
+    kinds = [(v, m, whole) for v, m in sizes for whole in ([False] if isa.masks else [False, True])]
 
     @intrinsic
     def tile(context, shape, record, a, b, c, x, mask, kh, lanes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
             record = builder.inttoptr(arguments[1], BYTES)
             done = builder.append_basic_block("tile_done")
-            switch = builder.switch(_which(builder, level, arguments), done)
+            switch = builder.switch(_which(builder, isa, arguments), done)
             for vectors, rows, whole in kinds:
-                function = _tile_function(builder.module, level, vectors, rows, whole)
+                function = _tile_function(builder.module, isa, vectors, rows, whole)
                 block = builder.append_basic_block()
                 switch.add_case(ir.Constant(I64, whole * WHOLE + vectors * 64 + rows), block)
                 builder.position_at_end(block)
@@ -86,34 +86,34 @@ def make_tile(level: Level) -> Any:
     return tile
 
 
-def _which(builder: ir.IRBuilder, level: Level, arguments: Any) -> Any:
+def _which(builder: ir.IRBuilder, isa: InstructionSet, arguments: Any) -> Any:
     """The shape, and `WHOLE` where all lanes count and that is worth a tile of its own."""
-    if level.masks:
+    if isa.masks:
         return arguments[0]
-    whole = builder.icmp_signed("==", arguments[8], ir.Constant(I64, level.lanes))
+    whole = builder.icmp_signed("==", arguments[8], ir.Constant(I64, isa.vector_width))
     return builder.add(arguments[0], builder.select(whole, ir.Constant(I64, WHOLE), ir.Constant(I64, 0)))
 
 
-def _tile_function(module: ir.Module, level: Level, vectors: int, rows: int, whole: bool) -> ir.Function:
-    name = f"leafclinic_tile_{level.name}_{vectors}x{rows}" + "_whole" * whole
+def _tile_function(module: ir.Module, isa: InstructionSet, vectors: int, rows: int, whole: bool) -> ir.Function:
+    name = f"leafclinic_tile_{isa.name}_{vectors}x{rows}" + "_whole" * whole
     function = cgutils.get_or_insert_function(module, SIGNATURE, name)
     if not function.blocks:
         function.linkage = "internal"
         function.attributes.add("noinline")
         function.attributes.add("nounwind")
-        _Tile(function, level, vectors, rows, whole).emit()
+        _Tile(function, isa, vectors, rows, whole).emit()
     return function
 
 
 class _Tile:
     """Emits one tile function; the state of an emission is its builder, pointers and constants."""
 
-    def __init__(self, function: ir.Function, level: Level, vectors: int, rows: int, whole: bool) -> None:
-        self.function, self.level, self.rows, self.whole = function, level, rows, whole
+    def __init__(self, function: ir.Function, isa: InstructionSet, vectors: int, rows: int, whole: bool) -> None:
+        self.function, self.isa, self.rows, self.whole = function, isa, rows, whole
         self.depthwise, self.vectors = vectors == 0, max(vectors, 1)
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
-        self.vector = ir.VectorType(F32, level.lanes)
-        self.zero = ir.Constant(self.vector, [0.0] * level.lanes)
+        self.vector = ir.VectorType(F32, isa.vector_width)
+        self.zero = ir.Constant(self.vector, [0.0] * isa.vector_width)
         self.cells = [(m, v) for m in range(rows) for v in range(self.vectors)]
 
     def emit(self) -> None:
@@ -121,8 +121,8 @@ class _Tile:
         load = self._field_loader(record)
         self.flags, self.ldc, self.ldm = load(FLAGS), load(LDC), load(LDM)
         self.row_offset = [self.b.mul(self._i64(m), load(SAM)) for m in range(self.rows)]
-        iota = ir.Constant(ir.VectorType(I64, self.level.lanes), list(range(self.level.lanes)))
-        self.open_lanes = self.b.icmp_signed("<", iota, self._splat(lanes, ir.VectorType(I64, self.level.lanes)))
+        iota = ir.Constant(ir.VectorType(I64, self.isa.vector_width), list(range(self.isa.vector_width)))
+        self.open_lanes = self.b.icmp_signed("<", iota, self._splat(lanes, ir.VectorType(I64, self.isa.vector_width)))
         start = self._start()
         strides = [(load(SAK), load(SBK)), (load(SAX), load(SBX)), (load(SAY), load(SBY))]
         pointers = self.b.inttoptr(a, BYTES), self.b.inttoptr(b, BYTES)
@@ -143,13 +143,13 @@ class _Tile:
         return self.b.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count))
 
     def _at(self, base: Any, row: int, stride: Any, v: int) -> Any:
-        offset = self.b.add(self.b.mul(self._i64(row), stride), self._i64(4 * v * self.level.lanes))
+        offset = self.b.add(self.b.mul(self._i64(row), stride), self._i64(4 * v * self.isa.vector_width))
         return self.b.inttoptr(self.b.add(base, offset), self.vector.as_pointer())
 
     def _load(self, pointer: Any, v: int = 0, checked: bool = False) -> Any:
         """A vector at any alignment; checked: the last one only in its open lanes."""
         if checked and not self.whole and v == self.vectors - 1:
-            kind = f"v{self.level.lanes}f32"
+            kind = f"v{self.isa.vector_width}f32"
             masked = cgutils.get_or_insert_function(
                 self.function.module,
                 ir.FunctionType(self.vector, [pointer.type, I32, self.open_lanes.type, self.vector]),
@@ -165,7 +165,7 @@ class _Tile:
             masked = cgutils.get_or_insert_function(
                 self.function.module,
                 ir.FunctionType(ir.VoidType(), [self.vector, pointer.type, I32, self.open_lanes.type]),
-                f"llvm.masked.store.v{self.level.lanes}f32.p0",
+                f"llvm.masked.store.v{self.isa.vector_width}f32.p0",
             )
             self.b.call(masked, [value, pointer, ir.Constant(I32, 4), self.open_lanes])
         else:
@@ -221,21 +221,21 @@ class _Tile:
 
     def _multiply_add(self, pa: Any, pb: Any, sums: list[Any]) -> list[Any]:
         """One k: every row's float times every filter vector."""
-        step = 4 * self.level.lanes
+        step = 4 * self.isa.vector_width
         filters = [
             self._load(self.b.bitcast(self.b.gep(pb, [self._i64(step * v)]), self.vector.as_pointer()))
             for v in range(self.vectors)
         ]
         new = []
         for m in range(self.rows):
-            if self.depthwise and self.level.assembly:
+            if self.depthwise and self.isa.assembly:
                 new.append(self._fma_from_memory(pa, m, filters[0], sums[m]))
                 continue
             if self.depthwise:
                 seen = self._load(self.b.bitcast(self.b.gep(pa, [self.row_offset[m]]), self.vector.as_pointer()))
                 new.append(self._fma(seen, filters[0], sums[m]))
                 continue
-            if self.level.name == "avx512" and self.vectors == 1:
+            if self.isa.name == "avx512" and self.vectors == 1:
                 new.append(self._fma_from_memory(pa, m, filters[0], sums[m]))
                 continue
             value = self._broadcast(pa, m)
@@ -250,7 +250,7 @@ class _Tile:
         return ("($1)", []) if m == 0 else (f"($1,$2,{scale})", [self.row_offset[odd]])
 
     def _broadcast(self, pa: Any, m: int) -> Any:
-        if not self.level.assembly:
+        if not self.isa.assembly:
             scalar = self.b.load(self.b.bitcast(self.b.gep(pa, [self.row_offset[m]]), F32.as_pointer()))
             scalar.align = 4
             return self._splat(scalar, self.vector)
@@ -262,9 +262,9 @@ class _Tile:
 
     def _fma(self, a: Any, b: Any, c: Any) -> Any:
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        if self.depthwise or not self.level.assembly:
+        if self.depthwise or not self.isa.assembly:
             # fmuladd: fused where the processor can, a multiply and an add elsewhere.
-            name = f"llvm.fmuladd.v{self.level.lanes}f32"
+            name = f"llvm.fmuladd.v{self.isa.vector_width}f32"
             return self.b.call(cgutils.get_or_insert_function(self.function.module, kind, name), [a, b, c])
         r = self._register()
         code = ir.InlineAsm(kind, "vfmadd231ps $2, $1, $0", f"={r},{r},{r},0", side_effect=True)
@@ -274,13 +274,13 @@ class _Tile:
         """A vector of A (depthwise), or one float that AVX-512 broadcasts within: best where it is used once."""
         form, index = self._address_form(m)
         kind = ir.FunctionType(self.vector, [BYTES, *[I64] * len(index), self.vector, self.vector])
-        spread = "" if self.depthwise else f"{{1to{self.level.lanes}}}"
+        spread = "" if self.depthwise else f"{{1to{self.isa.vector_width}}}"
         code = f"vfmadd231ps {form}{spread}, ${2 + len(index)}, $0"
         places = f"={self._register()},r," + "r," * len(index) + f"{self._register()},0"
         return self.b.call(ir.InlineAsm(kind, code, places, side_effect=True), [pa, *index, b, c])
 
     def _register(self) -> str:
-        return "v" if self.level.name == "avx512" else "x"
+        return "v" if self.isa.name == "avx512" else "x"
 
     def _finish(self, total: list[Any]) -> None:
         """ReLU or ReLU6, or the mask, then the store. NaN passes through."""
@@ -308,4 +308,4 @@ class _Tile:
         self.b.position_at_end(end)
 
     def _constant(self, value: float) -> ir.Constant:
-        return ir.Constant(self.vector, [value] * self.level.lanes)
+        return ir.Constant(self.vector, [value] * self.isa.vector_width)

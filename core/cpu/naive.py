@@ -8,7 +8,7 @@ from __future__ import annotations
 from core.cpu.activation import activate, number_of
 from core.cpu.geometry import View, window_of
 from core.cpu.gradients import Ledger
-from core.cpu.lowering import Frame, zero_record
+from core.cpu.lowering import Lowering, zero_record
 from core.cpu.memory import floats, words
 from core.cpu.records import NOWHERE, Address, Record
 from core.program import Step
@@ -86,34 +86,34 @@ def run_weight_gradient(record, context, photo, low, high):  # type: ignore[no-u
                 floats(w[BIAS] + o * 4, 1)[0] += dy[o]
 
 
-def write_forward(frame: Frame, step: Step) -> list[Record]:
+def write_forward(lowering: Lowering, step: Step) -> list[Record]:
     """The record of a product forward."""
-    x, y = frame.x(step.inputs[0]), frame.x(step.output)
-    fields = _fields(frame, step, x, y) | {
-        WEIGHT: frame.parameter(step, "weight") or NOWHERE, BIAS: frame.parameter(step, "bias") or NOWHERE,
+    x, y = lowering.x(step.inputs[0]), lowering.x(step.output)
+    fields = _fields(lowering, step, x, y) | {
+        WEIGHT: lowering.parameter(step, "weight") or NOWHERE, BIAS: lowering.parameter(step, "bias") or NOWHERE,
         ACTIVATION: number_of(step.activation, step.node),
     }  # fmt: skip
     return [Record(run_forward, fields, y.height, step.node, "forward", "naive")]
 
 
-def write_backward(frame: Frame, step: Step, ledger: Ledger) -> list[Record]:
+def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     """Records of a product's gradients."""
-    x, dy, records = frame.x(step.inputs[0]), frame.d(step.output), list[Record]()
-    trained = {role: frame.private(step, role) for role in ("weight", "bias") if frame.trains(step, role)}
+    x, dy, records = lowering.x(step.inputs[0]), lowering.d(step.output), list[Record]()
+    trained = {role: lowering.private(step, role) for role in ("weight", "bias") if lowering.trains(step, role)}
     if trained:
-        fields = _fields(frame, step, x, dy) | _gradient_steps(step)
+        fields = _fields(lowering, step, x, dy) | _gradient_steps(step)
         fields |= {WEIGHT: trained.get("weight", NOWHERE), BIAS: trained.get("bias", NOWHERE)}
         records.append(Record(run_weight_gradient, fields, 1, step.node, "backward_weight", "naive"))
     target = ledger.targets(step, masks=False)[0]
     if target is None:
         return records
-    fields = _fields(frame, step, target.dx, dy) | {WEIGHT: frame.parameter(step, "weight") or NOWHERE}
-    records += [*target.before, *([] if target.accumulate else [zero_record(frame, step.node, target.dx)])]
+    fields = _fields(lowering, step, target.dx, dy) | {WEIGHT: lowering.parameter(step, "weight") or NOWHERE}
+    records += [*target.before, *([] if target.accumulate else [zero_record(lowering, step.node, target.dx)])]
     return [*records, Record(run_input_gradient, fields, 1, step.node, "backward_input", "naive")]
 
 
-def _fields(frame: Frame, step: Step, x: View, y: View) -> dict[int, int | Address]:
-    (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, frame.image(step.inputs[0]))
+def _fields(lowering: Lowering, step: Step, x: View, y: View) -> dict[int, int | Address]:
+    (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, lowering.image(step.inputs[0]))
     groups = count_groups(step)
     return {
         X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width,

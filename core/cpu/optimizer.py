@@ -8,12 +8,12 @@ from typing import Final, final
 import numpy as np
 
 from core.cpu import update as kernel
-from core.cpu.lowering import Frame
+from core.cpu.lowering import Lowering
 from core.cpu.memory import F32, aligned
 from core.cpu.records import Address, Record, Space
 from core.errors import ModelFileError
 from core.ops.contract import Array
-from core.ops.update import Optimizer, clip_factor, moments, scalars
+from core.optim.optimizer import Optimizer, clip_factor, moments, scalars
 
 RULES: Final = {"sgd": kernel.SGD, "adam": kernel.ADAM, "adamw": kernel.ADAMW}
 
@@ -22,16 +22,16 @@ RULES: Final = {"sgd": kernel.SGD, "adam": kernel.ADAM, "adamw": kernel.ADAMW}
 class CpuOptimizer:
     """Moments and running average, each as long as the trained weights."""
 
-    def __init__(self, optimizer: Optimizer, frame: Frame) -> None:
+    def __init__(self, optimizer: Optimizer, lowering: Lowering) -> None:
         self.optimizer, self.step = optimizer, 0
-        self._frame = frame
-        count = frame.layout.trained
+        self._lowering = lowering
+        count = lowering.layout.trained
         self.arrays: dict[str, F32] = {name: aligned(count) for name in moments(optimizer)}
         if optimizer.average > 0:
             self.arrays["average"] = aligned(count)
-        self._settings = frame.memory(kernel.SETTING_COUNT)
+        self._settings = lowering.memory(kernel.SETTING_COUNT)
         self._sums = np.zeros(max(1, -(-count // kernel.CHUNK)), np.float64)
-        self._roles = _roles(frame)
+        self._roles = _roles(lowering)
         self.records = self._write_records(count)
 
     @property
@@ -41,7 +41,7 @@ class CpuOptimizer:
     def start_average(self, weights: F32) -> None:
         """The running average starts at the weights that are loaded."""
         if "average" in self.arrays:
-            self.arrays["average"][:] = weights[: self._frame.layout.trained]
+            self.arrays["average"][:] = weights[: self._lowering.layout.trained]
 
     def norm(self, parts: int) -> float:
         """Norm of the mean gradient after the norm's record ran."""
@@ -73,7 +73,8 @@ class CpuOptimizer:
     def _write_records(self, count: int) -> list[Record]:
         names = list(moments(self.optimizer))
         fields: dict[int, int | Address] = {
-            kernel.COUNT: count, kernel.WEIGHTS: _at(self._frame.weights), kernel.GRADIENT: _at(self._frame.gradient),
+            kernel.COUNT: count,
+            kernel.WEIGHTS: _at(self._lowering.weights), kernel.GRADIENT: _at(self._lowering.gradient),
             kernel.FIRST: _at(self.arrays[names[0]]), kernel.SECOND: _at(self.arrays[names[-1]]),
             kernel.AVERAGE: _at(self.arrays["average"]) if "average" in self.arrays else 0,
             kernel.ROLE: _at(self._roles), kernel.SETTINGS: _at(self._settings), kernel.SUMS: _at(self._sums),
@@ -89,12 +90,12 @@ def _at(array: Array) -> Address:
     return Address(Space.SHARED, array.ctypes.data)
 
 
-def _roles(frame: Frame) -> Array:
+def _roles(lowering: Lowering) -> Array:
     """One byte per trained float: padding and frozen parameters are idle."""
-    roles = np.zeros(frame.layout.trained, np.uint8)
-    decayed = {first for first, _ in frame.layout.decayed}
-    for name, (first, shape) in frame.layout.offsets.items():
-        if first < frame.layout.trained and name not in frame.frozen:
+    roles = np.zeros(lowering.layout.trained, np.uint8)
+    decayed = {first for first, _ in lowering.layout.decayed}
+    for name, (first, shape) in lowering.layout.offsets.items():
+        if first < lowering.layout.trained and name not in lowering.frozen:
             size = int(np.prod(shape))
             roles[first : first + size] = kernel.DECAYS if first in decayed else kernel.LEARNS
     return roles

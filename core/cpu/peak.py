@@ -16,14 +16,14 @@ import numpy as np
 
 from core.cpu import microkernel
 from core.cpu.entry import entry
-from core.cpu.level import current_level
+from core.cpu.instruction_set import current_isa
 from core.cpu.memory import FIELDS, aligned
 from core.cpu.microkernel import KL, KW, LDC, SAK, SAM, SBK
 
 VECTORS: Final = 2
-ROWS: Final = max(current_level().rows[VECTORS])
-"""The fastest tile of each level, or as fast as any (`docs/cpu-engine.md`)."""
-WIDTH: Final = VECTORS * current_level().lanes
+ROWS: Final = max(current_isa().tile_heights[VECTORS])
+"""The fastest tile of each isa, or as fast as any (`docs/cpu-engine.md`)."""
+WIDTH: Final = VECTORS * current_isa().vector_width
 DEPTH: Final = 192
 """Factors of a sum; both factors of the product lie in the nearest cache (35 KB with AVX-512, 17 with AVX2)."""
 FLOPS: Final = 2 * ROWS * WIDTH * DEPTH
@@ -34,9 +34,9 @@ ROUNDS: Final = 5
 COPIED_BYTES: Final = 64 << 20
 """Copied in a round, by all threads together; with what is written twice a processor's last cache, or more."""
 
-_tile = microkernel.make_tile(replace(current_level(), rows={VECTORS: (ROWS,)}))
+_tile = microkernel.make_tile(replace(current_isa(), tile_heights={VECTORS: (ROWS,)}))
 _SHAPE: Final = VECTORS * 64 + ROWS
-_LANES: Final = current_level().lanes
+_VECTOR_WIDTH: Final = current_isa().vector_width
 
 
 @final
@@ -59,7 +59,7 @@ class Peak:
 def run_tiles(record, a, b, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Compute one tile again and again; C lies behind B."""
     for _ in range(low, high):
-        _tile(_SHAPE, record, a, b, b + 4 * WIDTH * DEPTH, 0, 0, 1, _LANES)
+        _tile(_SHAPE, record, a, b, b + 4 * WIDTH * DEPTH, 0, 0, 1, _VECTOR_WIDTH)
 
 
 @functools.cache

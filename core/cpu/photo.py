@@ -13,7 +13,17 @@ from numba.extending import intrinsic
 from core.cpu.memory import bytes_at, floats, words
 from core.graph import Shape
 from core.ops.contract import Array
-from core.ops.photo import BLUR, BLUR_RADIUS, COLOUR, CUTOUT, GREY, GROUND, GROUND_AFFINE, MASK, ROW
+from core.ops.photo import (
+    AUGMENTATION_SIZE,
+    BACKGROUND,
+    BACKGROUND_AFFINE,
+    BLUR,
+    BLUR_RADIUS,
+    COLOUR,
+    CUTOUT,
+    GREY,
+    MASK,
+)
 
 # Record: where the input buffer lies; 6 floats: the mean (3, or 1 if grey) and from the fourth on 1 / std.
 OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
@@ -23,14 +33,14 @@ PHOTOS, PHOTO_BYTES, SOURCE_HEIGHT, SOURCE_WIDTH, ROWS, INDEX = range(6)
 """uint8 photos, bytes of one, their size, the float rows, and 0 or int64 rows of the photos to take."""
 MASKS, MASK_HEIGHT, MASK_WIDTH, GROUNDS, GROUND_HEIGHT, GROUND_WIDTH = range(16, 22)
 """uint8 leaf masks and grounds (`core.ops.photo.Backgrounds`) and their sizes; read where a row asks for them."""
-_TO_GROUND = GROUND_AFFINE.start
+_TO_GROUND = BACKGROUND_AFFINE.start
 
 
 def run_plain_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Whole pixels of three channels, moved and normalised (`is_plain`). Tasks are rows of the output."""
     w, run = words(record), words(context)
     width = run[SOURCE_WIDTH]
-    row = floats(run[ROWS] + photo * ROW * 4, ROW)
+    row = floats(run[ROWS] + photo * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
     which = words(run[INDEX] + photo * 8)[0] if run[INDEX] else photo
     pixels = run[PHOTOS] + which * run[PHOTO_BYTES] + int(row[2]) * 3
     n = floats(w[NORMAL], 6)
@@ -49,7 +59,7 @@ def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def
     """Tasks are rows of the output."""
     w, run = words(record), words(context)
     height, width = run[SOURCE_HEIGHT], run[SOURCE_WIDTH]
-    row = floats(run[ROWS] + photo * ROW * 4, ROW)
+    row = floats(run[ROWS] + photo * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
     which = words(run[INDEX] + photo * 8)[0] if run[INDEX] else photo
     pixels = run[PHOTOS] + which * run[PHOTO_BYTES]
     normal = floats(w[NORMAL], 6)
@@ -58,19 +68,21 @@ def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def
     for y in range(low, high):
         out = floats(w[OUT] + y * w[OUT_ROW], columns * channels)
         _sample_row(pixels, row, colours, y, height, width)
-        if row[GROUND] > 0:
+        if row[BACKGROUND] > 0:
             _set_on_ground(run, row, colours, y, height, width)
-        if row[GROUND] < 0:
+        if row[BACKGROUND] < 0:
             _mix_with_other(run, row, colours, y, height, width)
         _colour_row(row, normal, colours, out, channels)
         y0, x0, y1, x1 = int(row[20]), int(row[21]), int(row[22]), int(row[23])
-        if y0 <= y < y1 and row[GROUND] >= 0:
+        if y0 <= y < y1 and row[BACKGROUND] >= 0:
             for i in range(max(x0, 0) * channels, min(max(x1, 0), columns) * channels):
                 out[i] = 0
 
 
 def photo_kernel(rows: Array, shape: Shape, source: Shape) -> Callable[..., None]:
-    """The kernel for a batch with these rows ``(N, ROW)``: sampling is compiled only where a photo needs it.
+    """Choose the kernel for a batch with these augmentation parameters ``(N, AUGMENTATION_SIZE)``.
+
+    The kernel that samples is compiled only where a photo needs it.
 
     `shape`: (height, width, channels) of the network's input; `source`: (height, width) of the photos.
     """
@@ -80,7 +92,7 @@ def photo_kernel(rows: Array, shape: Shape, source: Shape) -> Callable[..., None
 def is_plain(rows: Array, size: Shape, source: Shape) -> bool:
     """True if whole pixels are copied: no scaling, colour, blur, cutout or ground, and no pixel outside a photo."""
     plain = (rows[:, COLOUR] == np.eye(3, 4).ravel()).all(axis=1) & (rows[:, [0, 1, 3, 4]] == (1, 0, 0, 1)).all(axis=1)
-    plain &= (rows[:, [BLUR, GROUND]] == 0).all(axis=1) & (rows[:, CUTOUT] == 0).all(axis=1)
+    plain &= (rows[:, [BLUR, BACKGROUND]] == 0).all(axis=1) & (rows[:, CUTOUT] == 0).all(axis=1)
     corner = rows[:, [5, 2]]
     inside = (corner == np.floor(corner)) & (corner >= 0) & (corner + size <= source)
     return bool((plain & inside.all(axis=1)).all())
@@ -108,7 +120,7 @@ def _set_on_ground(run, row, colours, y, height, width):  # type: ignore[no-unty
     """Behind the leaf one row of colours becomes the ground's."""
     tall, wide, high, broad = run[MASK_HEIGHT], run[MASK_WIDTH], run[GROUND_HEIGHT], run[GROUND_WIDTH]
     mask = bytes_at(run[MASKS] + int(row[MASK]) * tall * wide, tall * wide)
-    ground = run[GROUNDS] + (int(row[GROUND]) - 1) * high * broad * 3
+    ground = run[GROUNDS] + (int(row[BACKGROUND]) - 1) * high * broad * 3
     half, base, g = np.float32(0.5), colours.ctypes.data, _TO_GROUND
     down, right = np.float32(tall / height), np.float32(wide / width)
     for x in range(len(colours) // 4):
@@ -124,7 +136,7 @@ def _set_on_ground(run, row, colours, y, height, width):  # type: ignore[no-unty
 @njit(inline="always")
 def _mix_with_other(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """One row of colours keeps the row's share of itself, none in the box; the rest is another photo of the set."""
-    other = run[PHOTOS] + (-int(row[GROUND]) - 1) * run[PHOTO_BYTES]
+    other = run[PHOTOS] + (-int(row[BACKGROUND]) - 1) * run[PHOTO_BYTES]
     y0, x0, y1, x1 = int(row[20]), int(row[21]), int(row[22]), int(row[23])
     base, g = colours.ctypes.data, _TO_GROUND
     for x in range(len(colours) // 4):

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from core.cpu.level import Level, current_level
+from core.cpu.instruction_set import InstructionSet, current_isa
 from core.cpu.vectors import I64, Vectors, small_function
 
 
@@ -24,13 +24,13 @@ from core.cpu.vectors import I64, Vectors, small_function
 class Pixels:
     """Emits one function; `a` are its arguments, int64 each."""
 
-    def __init__(self, function: ir.Function, level: Level) -> None:
+    def __init__(self, function: ir.Function, isa: InstructionSet) -> None:
         self.b, self.a = ir.IRBuilder(function.append_basic_block("entry")), function.args
-        self.v = Vectors(self.b, level)
+        self.v = Vectors(self.b, isa)
 
     def for_channels(self, channels: Any, body: Callable[[Any, Any], None]) -> None:
         """`body(first channel, mask)` for every vector of channels; only the last may have a mask."""
-        lanes = ir.Constant(I64, self.v.lanes)
+        lanes = ir.Constant(I64, self.v.vector_width)
         with cgutils.for_range_slice(self.b, ir.Constant(I64, 0), channels, lanes) as (channel, _):
             left = self.b.sub(channels, channel)
             with self.b.if_else(self.b.icmp_signed(">=", left, lanes)) as (whole, part):
@@ -52,9 +52,9 @@ class Pixels:
         return base
 
 
-def _affine(level: Level, function: ir.Function) -> None:
+def _affine(isa: InstructionSet, function: ir.Function) -> None:
     """Row: out = clip(x * scale + shift)."""
-    p = Pixels(function, level)
+    p = Pixels(function, isa)
     out, out_pixel, x, x_pixel, scale, shift, count, channels, clip = p.a
     four, v, b = ir.Constant(I64, 4), p.v, p.b
     low = b.select(b.icmp_signed("!=", clip, ir.Constant(I64, 0)), v.constant(0.0), v.constant(float("-inf")))
@@ -72,9 +72,9 @@ def _affine(level: Level, function: ir.Function) -> None:
     p.b.ret_void()
 
 
-def _norm_gradient(level: Level, function: ir.Function) -> None:
+def _norm_gradient(isa: InstructionSet, function: ir.Function) -> None:
     """Row: out (+)= dy * k0 + x * k1 + k2."""
-    p = Pixels(function, level)
+    p = Pixels(function, isa)
     out, out_pixel, dy, dy_pixel, x, x_pixel, coefficients, count, channels, accumulate = p.a
     four, v, b = ir.Constant(I64, 4), p.v, p.b
     adds = b.icmp_signed("!=", accumulate, ir.Constant(I64, 0))
@@ -97,9 +97,9 @@ def _norm_gradient(level: Level, function: ir.Function) -> None:
     p.b.ret_void()
 
 
-def _depthwise(level: Level, function: ir.Function) -> None:
+def _depthwise(isa: InstructionSet, function: ir.Function) -> None:
     """Row: out = clip(bias + the sum of nine taps times what lies under them)."""
-    p = Pixels(function, level)
+    p = Pixels(function, isa)
     out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip = p.a
     four, v, b = ir.Constant(I64, 4), p.v, p.b
     low = b.select(b.icmp_signed("!=", clip, ir.Constant(I64, 0)), v.constant(0.0), v.constant(float("-inf")))
@@ -111,7 +111,7 @@ def _depthwise(level: Level, function: ir.Function) -> None:
         start = v.slot(v.constant(0.0))
         with b.if_then(b.icmp_signed("!=", bias, ir.Constant(I64, 0))):
             b.store(v.load(p.at(bias, (channel, four)), mask), start)
-        if mask is None and level.assembly and not level.masks:
+        if mask is None and isa.assembly and not isa.masks:
             origin = p.at(x, (channel, four)), p.at(out, (channel, four))
             _depthwise_whole(p, origin, k, b.load(start), (low, high))
             return
@@ -145,14 +145,14 @@ def _depthwise_whole(p: Pixels, origin: tuple[Any, Any], taps: list[Any], start:
         b.store(b.add(b.load(out), out_pixel), out)
 
 
-def _sums(level: Level, function: ir.Function, gradient: bool) -> None:
+def _sums(isa: InstructionSet, function: ir.Function, gradient: bool) -> None:
     """Image: float64 sums of x and x squared; in backward of dy and dy * (x - mean)."""
-    p = Pixels(function, level)
+    p = Pixels(function, isa)
     x, x_row, x_pixel, dy, dy_row, dy_pixel, mean, height, width, channels, plain, other = p.a
     four, eight, v, b = ir.Constant(I64, 4), ir.Constant(I64, 8), p.v, p.b
 
     def body(channel: Any, mask: Any) -> None:
-        zero = ir.Constant(v.doubles, [0.0] * v.lanes)
+        zero = ir.Constant(v.doubles, [0.0] * v.vector_width)
         total, product = v.slot(zero), v.slot(zero)
         middle = v.load(p.at(mean, (channel, four)), mask) if gradient else None
         with cgutils.for_range(b, height) as y, cgutils.for_range(b, width) as pixel:
@@ -172,12 +172,12 @@ def _sums(level: Level, function: ir.Function, gradient: bool) -> None:
     p.b.ret_void()
 
 
-def row_function(name: str, count: int, emit: Callable[[Level, ir.Function], None]) -> Any:
+def row_function(name: str, count: int, emit: Callable[[InstructionSet, ir.Function], None]) -> Any:
     """The function as something kernels may call with `count` int64."""
 
     def code(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-        level = current_level()
-        builder.call(small_function(builder.module, level, name, count, partial(emit, level)), arguments)
+        isa = current_isa()
+        builder.call(small_function(builder.module, isa, name, count, partial(emit, isa)), arguments)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * count), code

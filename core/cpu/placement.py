@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.cpu.geometry import Border, Buffers, gradient_border, input_border
-from core.cpu.lowering import MATRIX, Frame
+from core.cpu.lowering import MATRIX, Lowering
 from core.graph import PHOTO
 from core.ops.contract import volume
 from core.program import Program, Step
@@ -20,13 +20,13 @@ ROW_BY_ROW: Final = ("conv2d", "batch_norm")
 CONVOLUTIONS: Final = ("conv2d", "dense", "depthwise_conv2d")
 
 
-def place_arrays(frame: Frame, wanted: frozenset[str], kept: frozenset[str], share: bool) -> None:
+def place_arrays(lowering: Lowering, wanted: frozenset[str], kept: frozenset[str], share: bool) -> None:
     """Give every buffer, every wanted gradient ("d name"), every pool's winners ("w step") and the matrix of im2col a
     place.
 
     kept: buffers that are read at the end; share: arrays that are never alive together may overlap.
     """
-    buffers, program = frame.buffers, frame.program
+    buffers, program = lowering.buffers, lowering.program
     end = 2 * len(program.steps) + 2
     borders, turned = _borders(buffers, program)
     groups = group_steps(program)
@@ -43,7 +43,7 @@ def place_arrays(frame: Frame, wanted: frozenset[str], kept: frozenset[str], sha
             size = 4 * volume(step.output.shape)
             buffers.want_bytes(f"w {step.node}", size, groups[i] + 1 if share else 0, last if share else end)
     scratch = max(
-        frame.writers[s.node].scratch(s, buffers.image(s.inputs[0]), buffers.image(s.output)) for s in program.steps
+        lowering.writers[s.node].scratch(s, buffers.image(s.inputs[0]), buffers.image(s.output)) for s in program.steps
     )
     if scratch:
         buffers.want_bytes(MATRIX, scratch, 0, end)
@@ -54,7 +54,7 @@ def group_steps(program: Program) -> list[int]:
     """Number of each step's group: at inference steps that follow each other without reading each other's results.
 
     One photo's threads meet after a group only, and so arrays of one group never share memory. A max pool and
-    the steps before it that write what it reads are a group too, because they run by turns (`core.cpu.strips`).
+    the steps before it that write what it reads are a group too, because they run by turns (`core.cpu.pool_fusion`).
     """
     groups, written, read, pool = [-1], set[str](), set[str](), -1
     fed = _fed_pools(program)

@@ -15,20 +15,20 @@ from core.cpu import elementwise as ew
 from core.cpu import loss, packing, photo, tiled
 from core.cpu.dense import is_dense_dominated
 from core.cpu.entry import entry
+from core.cpu.execution import image_runner
 from core.cpu.flatten import spell_out_flatten
 from core.cpu.geometry import Buffers
 from core.cpu.gradient_sums import sum_records
-from core.cpu.lowering import Frame
+from core.cpu.kernel_entries import choose_writers
+from core.cpu.lowering import Lowering
 from core.cpu.memory import FIELDS, aligned
 from core.cpu.optimizer import CpuOptimizer
-from core.cpu.records import Record, Rows, Words, write_rows
+from core.cpu.record_list import list_records, stage_records
+from core.cpu.records import Record, RecordTable, Words, encode_records
 from core.cpu.refusals import find_problem, refuse_choices
-from core.cpu.schedule import Schedule, as_calls, share_out, walk_schedule
-from core.cpu.script import stage_records, write_script
-from core.cpu.table import choose_writers
+from core.cpu.schedule import Schedule, as_calls, execute_schedule, share_out
 from core.cpu.timing import time_records
 from core.cpu.verification import Slots, check_forward, check_gradients, read_value
-from core.cpu.walk import photo_walker
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, OutOfMemory
 from core.graph import PHOTO, Graph
@@ -77,17 +77,17 @@ class CpuPlan(Plan):
     def _build(self, optimizer: Optimizer, outputs: Sequence[str], frozen: frozenset[str], together: bool) -> None:
         self._weights = aligned(self.layout.size)
         self._gradient = aligned(self.layout.trained if self.training else 0)
-        self._frame = frame = Frame(
+        self._lowering = lowering = Lowering(
             self.program, self.layout, self.batch, frozen, Buffers(self.program), self._writers, self._weights,
             self._gradient,
             together=together,
         )
-        self._script = write_script(frame, outputs)
-        self.records, self._emitted = self._script.records, self._script.emitted
-        self._arena = aligned(self._slots * frame.buffers.slot_bytes // 4)
+        self._record_list = list_records(lowering, outputs)
+        self.records, self._emitted = self._record_list.records, self._record_list.emitted
+        self._arena = aligned(self._slots * lowering.buffers.slot_bytes // 4)
         private_bytes = 4 * self.layout.trained if self.training else 0
         self._private = aligned(self.threads * private_bytes // 4)
-        self._slot_space = (self._arena.ctypes.data, frame.buffers.slot_bytes)
+        self._slot_space = (self._arena.ctypes.data, lowering.buffers.slot_bytes)
         self._private_space = (self._private.ctypes.data, private_bytes)
         self._losses, self._correct = np.zeros(self.batch, np.float32), np.zeros(self.batch, np.int32)
         self._inverse = np.ones(1, np.float32)
@@ -97,16 +97,16 @@ class CpuPlan(Plan):
         self._backgrounds: Backgrounds | None = None
         self._rows = self._number(self.records)
         self._photo_record = next(i for i, r in enumerate(self.records) if r.kernel is photo.run_plain_photo)
-        self._calls, self._stages = stage_records(self._script)
+        self._calls, self._stages = stage_records(self._record_list)
         self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
         # Only the fast kernels' steps are one record deep, so that threads need not meet between records of a group.
-        self._groups = share_out(self.records, self._script.bounds, self.threads) if self._tiled else self._alone
+        self._groups = share_out(self.records, self._record_list.bounds, self.threads) if self._tiled else self._alone
         self._whole = as_calls([(i, 0, record.tasks) for i, record in enumerate(self.records)])
-        self._packs = self._share_out(frame.packs)
+        self._packs = self._share_out(lowering.packs)
         if self.training:
-            self._optimizer = CpuOptimizer(optimizer, frame)
+            self._optimizer = CpuOptimizer(optimizer, lowering)
             self._updates = self._share_out(self._optimizer.records, [0, 1, 2])
-            self._sums = [self._share_out(self._tell_threads(sum_records(frame, add))) for add in (False, True)]
+            self._sums = [self._share_out(self._tell_threads(sum_records(lowering, add))) for add in (False, True)]
         self.memory = self._count_memory()
 
     def _tell_threads(self, records: list[Record]) -> list[Record]:
@@ -114,10 +114,10 @@ class CpuPlan(Plan):
         about = {packing.PRIVATE_STRIDE: self._private_space[1], packing.THREADS: self.threads}
         return [Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name) for r in records]
 
-    def _number(self, records: Sequence[Record]) -> Rows:
-        return write_rows(records, self._slot_space, self._private_space)
+    def _number(self, records: Sequence[Record]) -> RecordTable:
+        return encode_records(records, self._slot_space, self._private_space)
 
-    def _share_out(self, records: Sequence[Record], bounds: Sequence[int] = ()) -> tuple[Rows, Schedule]:
+    def _share_out(self, records: Sequence[Record], bounds: Sequence[int] = ()) -> tuple[RecordTable, Schedule]:
         """Records whose tasks the threads share; without bounds they are one group, in which no thread waits."""
         return self._number(records), share_out(records, bounds or [0, len(records)], self.threads)
 
@@ -128,7 +128,7 @@ class CpuPlan(Plan):
             gradients=self._gradient.nbytes + self._private.nbytes,
             optimizer=optimizer,
             activations=self._arena.nbytes,
-            workspace=sum(array.nbytes for array in self._frame.arrays),
+            workspace=sum(array.nbytes for array in self._lowering.arrays),
             photos=0,
         )
 
@@ -201,9 +201,9 @@ class CpuPlan(Plan):
 
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
         self._backgrounds, c = backgrounds, self._context
-        c[photo.MASKS], c[photo.GROUNDS] = backgrounds.masks.ctypes.data, backgrounds.grounds.ctypes.data
+        c[photo.MASKS], c[photo.GROUNDS] = backgrounds.masks.ctypes.data, backgrounds.images.ctypes.data
         c[photo.MASK_HEIGHT], c[photo.MASK_WIDTH] = backgrounds.masks.shape[1:]
-        c[photo.GROUND_HEIGHT], c[photo.GROUND_WIDTH] = backgrounds.grounds.shape[1:3]
+        c[photo.GROUND_HEIGHT], c[photo.GROUND_WIDTH] = backgrounds.images.shape[1:3]
 
     def borrow_photos(self, owner: CpuPlan) -> None:
         self._kept = owner._kept
@@ -244,22 +244,24 @@ class CpuPlan(Plan):
                 self._run_photos(self._calls, stage.first, stage.last, photos, backwards)
                 backwards = not backwards
 
-    def _run_groups(self, rows: Rows, schedule: Schedule, first: int = 0, last: int = -1, photo: int = 0) -> None:
-        walk_schedule(rows, schedule, self._context.ctypes.data, first, last, photo)
+    def _run_groups(
+        self, table: RecordTable, schedule: Schedule, first: int = 0, last: int = -1, photo: int = 0
+    ) -> None:
+        execute_schedule(table, schedule, self._context.ctypes.data, first, last, photo)
 
     def _check_forward(self, count: int) -> dict[str, Array]:
         """Compare every forward step with the reference; gives the reference's gradients of a training step."""
         before, mode = self._weights.copy(), Mode(self.training, self._seed, int(self._context[ew.STEP]), self._photos)
         address, stride = self._slot_space
-        photos, photo_part = [], (0, self._script.parts[0][1])
+        photos, photo_part = [], (0, self._record_list.parts[0][1])
         for n in [0] if self._apart else range(count):
             run = partial(self._run, photos=count) if self._apart else partial(self._run_one, photo=n)
             for index in range(*photo_part):
                 run(index)
             memory = Slots(address, stride, count if self._apart else 1)
-            photos.append(read_value(self._frame, self.program.values[PHOTO], memory))
+            photos.append(read_value(self._lowering, self.program.values[PHOTO], memory))
             shifted = replace(mode, photo0=mode.photo0 + n)
-            check_forward(self._frame, self._script.parts, run, memory, shifted)
+            check_forward(self._lowering, self._record_list.parts, run, memory, shifted)
         self._weights[:] = before
         if not self.training:
             return {}
@@ -282,7 +284,7 @@ class CpuPlan(Plan):
     def _run_photos(self, calls: Words, first: int, last: int, photos: int, backwards: bool = False) -> None:
         context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._apart)
         threads = min(self.threads, photos)  # slots are only as many as photos
-        photo_walker()(
+        image_runner()(
             rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, photos, int(backwards), by_thread,
             threads, context,
         )  # fmt: skip
@@ -290,7 +292,7 @@ class CpuPlan(Plan):
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch; gives the number of photos."""
         photos = self._kept if batch.photos is None else np.ascontiguousarray(batch.photos, np.uint8)
-        rows = np.ascontiguousarray(batch.rows, np.float32)
+        rows = np.ascontiguousarray(batch.augmentation, np.float32)
         labels = np.ascontiguousarray(batch.labels, np.int32)
         index = None if batch.index is None else np.ascontiguousarray(batch.index, np.int64)
         count = len(rows)

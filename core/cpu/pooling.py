@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.cpu.level import current_level
+from core.cpu.instruction_set import current_isa
 from core.cpu.maximum import WIDE, make_gather, make_maximum
 from core.cpu.memory import floats, words
 
@@ -17,8 +17,8 @@ CLOSED: int = 20
 """Forward of max: 1 drops winners not above 0, 2 also those not below 6 (gradient of a fused ReLU or ReLU6)."""
 
 
-LANES = current_level().lanes
-maximum, gather = make_maximum(current_level()), make_gather(current_level())
+VECTOR_WIDTH = current_isa().vector_width
+maximum, gather = make_maximum(current_isa()), make_gather(current_isa())
 
 
 def run_max_pool(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -37,13 +37,13 @@ def run_max_pool(record, context, photo, low, high):  # type: ignore[no-untyped-
             place = (y0 - top) * w[KERNEL_X] + x0 - left
             c = 0
             while c < channels:
-                wide = WIDE if channels - c >= WIDE * LANES else 1
+                wide = WIDE if channels - c >= WIDE * VECTOR_WIDTH else 1
                 kept = winner + 4 * c if winner else 0
                 maximum(
                     wide, kept, x + 4 * c, w[X_ROW], w[X_PIXEL], y1 - y0, x1 - x0, out + 4 * c,
                     place, w[KERNEL_X], w[CLOSED], channels - c,
                 )  # fmt: skip
-                c += wide * LANES
+                c += wide * VECTOR_WIDTH
 
 
 def run_max_pool_backward(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -63,13 +63,13 @@ def run_max_pool_backward(record, context, photo, low, high):  # type: ignore[no
             place = (iy + w[TOP] - first_y * w[STRIDE_Y]) * w[KERNEL_X] + ix + w[LEFT] - first_x * w[STRIDE_X]
             c = 0
             while c < channels:
-                wide = WIDE if channels - c >= WIDE * LANES else 1
+                wide = WIDE if channels - c >= WIDE * VECTOR_WIDTH else 1
                 gather(
                     wide, dx + 4 * c, w[ACCUMULATE], dy + 4 * c, w[Y_ROW], w[Y_PIXEL], winners + 4 * c, places,
                     channels * 4, last_y + 1 - first_y, last_x + 1 - first_x, place, w[STRIDE_Y] * w[KERNEL_X],
                     w[STRIDE_X], channels - c,
                 )  # fmt: skip
-                c += wide * LANES
+                c += wide * VECTOR_WIDTH
 
 
 def run_avg_pool(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201

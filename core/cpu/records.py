@@ -57,7 +57,7 @@ class Record:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RecordTable:
     """Records as numbers: row i for slot s and thread t is ``table + s * slot_shift + t * thread_shift``."""
 
     table: Words
@@ -65,8 +65,8 @@ class Rows:
     thread_shift: Words
 
 
-def write_rows(records: Sequence[Record], slots: tuple[int, int], privates: tuple[int, int]) -> Rows:
-    """Rows of the records; `slots` and `privates` are (first address, bytes to the next)."""
+def encode_records(records: Sequence[Record], slots: tuple[int, int], privates: tuple[int, int]) -> RecordTable:
+    """RecordTable of the records; `slots` and `privates` are (first address, bytes to the next)."""
     table, slot_shift, thread_shift = (np.zeros((len(records), FIELDS), np.int64) for _ in range(3))
     for i, record in enumerate(records):
         table[i, 0] = entry(record.kernel).address
@@ -80,4 +80,4 @@ def write_rows(records: Sequence[Record], slots: tuple[int, int], privates: tupl
                 table[i, field], slot_shift[i, field] = slots[0] + value.bytes, slots[1]
             else:
                 table[i, field], thread_shift[i, field] = privates[0] + value.bytes, privates[1]
-    return Rows(table, slot_shift, thread_shift)
+    return RecordTable(table, slot_shift, thread_shift)

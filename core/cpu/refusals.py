@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.cpu.table import ALGORITHMS
+from core.cpu.kernel_entries import ALGORITHMS
 from core.errors import DeviceError, KernelUnavailable
 from core.ops.contract import Array
-from core.ops.photo import ROW
+from core.ops.photo import AUGMENTATION_SIZE
 
 
 def refuse_choices(precision: str, algorithm: str) -> None:
@@ -27,8 +27,8 @@ def find_problem(photos: Array | None, rows: Array, labels: Array, index: Array 
     count = len(rows)
     if not 1 <= count <= batch:
         return f"this plan takes 1 to {batch} photos at a time, not {count}"
-    if rows.shape != (count, ROW) or not np.isfinite(rows).all():
-        return f"their transform is not {ROW} finite numbers a photo"
+    if rows.shape != (count, AUGMENTATION_SIZE) or not np.isfinite(rows).all():
+        return f"their transform is not {AUGMENTATION_SIZE} finite numbers a photo"
     if labels.shape != (count,):
         return f"there are {labels.size} labels for {count} photos"
     if index is None:

@@ -8,8 +8,8 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from core.cpu.records import Record, Rows, Words
-from core.cpu.walk import LINE_BYTES, group_walker, lone_walker
+from core.cpu.execution import LINE_BYTES, group_runner, sequence_runner
+from core.cpu.records import Record, RecordTable, Words
 
 HALVINGS: Final = 3
 """A thread's share of a record is cut into 1/2, 1/4, 1/8 and 1/8: the last pieces are small, so that threads end
@@ -33,14 +33,16 @@ class Schedule:
     counters: Words
 
 
-def walk_schedule(rows: Rows, schedule: Schedule, context: int, first: int = 0, last: int = -1, photo: int = 0) -> None:
+def execute_schedule(
+    rows: RecordTable, schedule: Schedule, context: int, first: int = 0, last: int = -1, photo: int = 0
+) -> None:
     """Run the groups `first` to `last` (all without numbers) of a schedule of these rows on its threads."""
     groups, threads = len(schedule.shares), schedule.shares.shape[1] - 1
     s, last = schedule, groups if last < 0 else last
     if threads == 1:
-        lone_walker()(rows.table, s.calls, s.shares[first, 0], s.shares[last - 1, 1], context, photo)
+        sequence_runner()(rows.table, s.calls, s.shares[first, 0], s.shares[last - 1, 1], context, photo)
         return
-    group_walker()(rows.table, s.calls, s.shares, s.counters, first, last, threads, context, photo)
+    group_runner()(rows.table, s.calls, s.shares, s.counters, first, last, threads, context, photo)
 
 
 def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) -> Schedule:

@@ -11,18 +11,18 @@ from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
 from core.cpu import loss, packing
 from core.cpu.backward import backward_records
+from core.cpu.execution import image_runner
 from core.cpu.geometry import Buffers, View
 from core.cpu.gradient_sums import sum_records
-from core.cpu.lowering import Frame, Writers
+from core.cpu.lowering import Lowering, Writers
 from core.cpu.memory import FIELDS, aligned, view_at
 from core.cpu.placement import place_arrays
-from core.cpu.records import Record, write_rows
-from core.cpu.schedule import as_calls, share_out, walk_schedule
-from core.cpu.walk import photo_walker
+from core.cpu.records import Record, encode_records
+from core.cpu.schedule import as_calls, execute_schedule, share_out
 from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Cost, Mode, volume
+from core.ops.op_table import OPS
 from core.ops.registry import Case
-from core.ops.table import OPS
 from core.program import Program, Step, Value, lay_out_parameters
 
 
@@ -46,7 +46,7 @@ def run_single(case: Case, arrays: dict[str, Any], direction: str, writers: Writ
         single.write_parameters(arrays)
 
 
-def single_walk(
+def prepare_single(
     case: Case, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1
 ) -> Callable[[], None]:
     """The walk of `run_single` alone: every call computes once more on arrays copied in beforehand, for timing."""
@@ -72,14 +72,14 @@ class Single:
         layout = lay_out_parameters(self.program.graph)
         self.weights, self.gradient = aligned(layout.size), aligned(layout.trained)
         buffers = Buffers(self.program)
-        self.frame = Frame(
+        self.lowering = Lowering(
             self.program, layout, case.batch, frozenset(), buffers, {"node": writers}, self.weights, self.gradient
         )
         wanted = frozenset((*self.names, "out"))
-        place_arrays(self.frame, wanted, frozenset(), share=False)
+        place_arrays(self.lowering, wanted, frozenset(), share=False)
         goes_back = training and (direction != "forward" or case.op == "softmax_cross_entropy")
-        self.forward = writers.forward(self.frame, self.program.steps[0])
-        self.backward = backward_records(self.frame, wanted, given=True) if goes_back else []
+        self.forward = writers.forward(self.lowering, self.program.steps[0])
+        self.backward = backward_records(self.lowering, wanted, given=True) if goes_back else []
         self.arena = aligned(case.batch * buffers.slot_bytes // 4)
         self.private = aligned(threads * layout.trained)
         self.context = np.zeros(FIELDS, np.int64)
@@ -89,8 +89,8 @@ class Single:
     def read(self, arrays: dict[str, Any]) -> None:
         """Inputs, parameters and what the context says."""
         for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
-            self._copy_in(self.frame.x(value), arrays[name])
-        for name, (first, shape) in self.frame.layout.offsets.items():
+            self._copy_in(self.lowering.x(value), arrays[name])
+        for name, (first, shape) in self.lowering.layout.offsets.items():
             self.weights[first : first + volume(shape)] = arrays[name.removeprefix("node.")].ravel()
         mode, c = arrays.get("mode", Mode(training=True)), self.context
         c[ew.SEED], c[ew.STEP], c[ew.PHOTO0], c[bn.COUNT] = mode.seed, mode.step, mode.photo0, self.case.batch
@@ -102,56 +102,56 @@ class Single:
                 self.targets = np.ascontiguousarray(arrays["targets"], np.float32)
                 c[loss.TARGETS] = self.targets.ctypes.data
             self.inverse[0] = loss.inverse_weight(self.case.attributes["class_weights"], labels)
-        self.walk(self.frame.packs)
+        self.walk(self.lowering.packs)
 
     def walk(self, records: list[Record]) -> None:
-        slots = (self.arena.ctypes.data, self.frame.buffers.slot_bytes)
-        rows = write_rows(records, slots, (self.private.ctypes.data, 4 * self.frame.layout.trained))
+        slots = (self.arena.ctypes.data, self.lowering.buffers.slot_bytes)
+        rows = encode_records(records, slots, (self.private.ctypes.data, 4 * self.lowering.layout.trained))
         context, alone = self.context.ctypes.data, share_out(records, range(len(records) + 1), self.threads)
         for i, record in enumerate(records):
             if record.once or record.direction == "update":
-                walk_schedule(rows, alone, context, i, i + 1)
+                execute_schedule(rows, alone, context, i, i + 1)
             else:
-                photo_walker()(
+                image_runner()(
                     rows.table, rows.slot_shift, rows.thread_shift, as_calls([(i, 0, record.tasks)]), 0, 1,
                     self.case.batch, 0, 0, self.threads, context,
                 )  # fmt: skip
 
     def read_gradient(self, dy: Array) -> None:
         if self.case.op != "softmax_cross_entropy":
-            self._copy_in(self.frame.d(self.program.output), dy)
+            self._copy_in(self.lowering.d(self.program.output), dy)
 
     def write_forward(self, arrays: dict[str, Any]) -> None:
         if self.case.op == "softmax_cross_entropy":
             self.walk(self.backward)
             arrays["out"][...] = self.losses[:, None]
             return
-        self._copy_out(self.frame.x(self.program.output), arrays["out"])
-        for name, (first, shape) in self.frame.layout.offsets.items():
+        self._copy_out(self.lowering.x(self.program.output), arrays["out"])
+        for name, (first, shape) in self.lowering.layout.offsets.items():
             if name.removeprefix("node.").startswith("running"):
                 arrays[name.removeprefix("node.")][...] = self.weights[first : first + volume(shape)].reshape(shape)
 
     def write_inputs(self, arrays: dict[str, Any]) -> None:
         for name, value in zip(self.names, self.program.steps[0].inputs, strict=True):
-            self._copy_out(self.frame.d(value), arrays[f"d{name}"])
+            self._copy_out(self.lowering.d(value), arrays[f"d{name}"])
             if self.case.op == "softmax_cross_entropy":
                 arrays["dx"] *= arrays["dy"]
 
     def write_parameters(self, arrays: dict[str, Any]) -> None:
-        about = {packing.PRIVATE_STRIDE: 4 * self.frame.layout.trained, packing.THREADS: self.threads}
+        about = {packing.PRIVATE_STRIDE: 4 * self.lowering.layout.trained, packing.THREADS: self.threads}
         self.walk([
             Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name)
-            for r in sum_records(self.frame, add=False)
+            for r in sum_records(self.lowering, add=False)
         ])  # fmt: skip
-        for name, (first, shape) in self.frame.layout.offsets.items():
-            if first < self.frame.layout.trained:
+        for name, (first, shape) in self.lowering.layout.offsets.items():
+            if first < self.lowering.layout.trained:
                 flat = self.gradient[first : first + volume(shape)]
                 arrays[f"d{name.removeprefix('node.')}"][...] = flat.reshape(shape)
 
     def _images(self, view: View) -> Iterator[Array]:
         """The view of every photo as an array (height, width, channels)."""
         for n in range(self.case.batch):
-            address = self.arena.ctypes.data + n * self.frame.buffers.slot_bytes + view.address.bytes
+            address = self.arena.ctypes.data + n * self.lowering.buffers.slot_bytes + view.address.bytes
             yield view_at(address, (view.height, view.width, view.channels), (view.row, view.pixel, 4))
 
     def _copy_in(self, view: View, array: Array) -> None:

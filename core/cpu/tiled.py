@@ -19,7 +19,7 @@ from numba import njit
 
 from core.cpu import batch_norm, microkernel
 from core.cpu.activation import CLIP, activate
-from core.cpu.level import Level, cache_folder, current_level
+from core.cpu.instruction_set import InstructionSet, cache_folder, current_isa
 from core.cpu.memory import floats, words
 
 # Fields 1 to 12 are read by the tile (core.cpu.microkernel).
@@ -39,10 +39,10 @@ SAJ: Final = 48
 """Bytes of A from block to block of columns: a depthwise product has channels of its own in A."""
 
 AT_ONCE: Final = 49
-"""Rows of one task of a whole batch; 0 in all other records."""
+"""RecordTable of one task of a whole batch; 0 in all other records."""
 
 HEIGHT: Final = 50
-"""Rows of C where the photos of a batch are summed over; 0 where each photo is a row."""
+"""RecordTable of C where the photos of a batch are summed over; 0 where each photo is a row."""
 
 BY_ROW: Final = 51
 """1: a row's blocks are tasks that follow each other, and threads share the rows; 0: a block's rows are, and threads
@@ -55,23 +55,23 @@ ACTIVATION: Final = 52
 ADD: Final = 22
 """1: sums over a batch add to what is there."""
 
-LANES: Final = current_level().lanes
-tile = microkernel.make_tile(current_level())
+VECTOR_WIDTH: Final = current_isa().vector_width
+tile = microkernel.make_tile(current_isa())
 cache_folder()  # named after the sources as they are now, when they are imported
 
 HIGHEST: Final = 14
 
 
-def _heights(level: Level) -> np.ndarray:
+def _heights(isa: InstructionSet) -> np.ndarray:
     """(vectors, rows left) to the highest compiled tile for them."""
-    table = np.zeros((max(level.rows) + 1, HIGHEST + 1), np.int64)
-    for vectors, heights in level.rows.items():
+    table = np.zeros((max(isa.tile_heights) + 1, HIGHEST + 1), np.int64)
+    for vectors, heights in isa.tile_heights.items():
         for left in range(1, HIGHEST + 1):
             table[vectors, left] = max(h for h in heights if h <= left)
     return table
 
 
-_HEIGHTS: Final = _heights(current_level())
+_HEIGHTS: Final = _heights(current_isa())
 
 
 def run_tiled(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -87,13 +87,13 @@ def run_tiled(record, context, photo, low, high):  # type: ignore[no-untyped-def
 def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
     wide = max(vectors, 1)
-    width = wide * LANES * 4
+    width = wide * VECTOR_WIDTH * 4
     planes = w[TASKS] // rows
     for task in range(low, high):
         r, plane = (task // planes, task % planes) if w[BY_ROW] else (task % rows, task // rows)
         j, g = plane % blocks, plane // blocks
         kh = w[KH_LAST] if r == rows - 1 else w[KH]
-        lanes = w[COLUMNS] - (blocks * wide - 1) * LANES if j == blocks - 1 else LANES
+        lanes = w[COLUMNS] - (blocks * wide - 1) * VECTOR_WIDTH if j == blocks - 1 else VECTOR_WIDTH
         a0 = w[A] + g * w[SAG] + j * w[SAJ] + r * w[SAR]
         b = w[B] + g * w[SBG] + j * w[SBJ] + r * w[SBR]
         c0 = w[C] + g * w[SCG] + j * width + r * w[SCR]
@@ -110,7 +110,7 @@ def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: A
                     for _ in range(w[PARTS + 2 * part + 1]):
                         tile(shape, record, a, b, c, x, m, kh, lanes)
                         if w[ACTIVATION] > CLIP:
-                            activate(w[ACTIVATION], c, w[LDC], height, (wide - 1) * LANES + lanes)
+                            activate(w[ACTIVATION], c, w[LDC], height, (wide - 1) * VECTOR_WIDTH + lanes)
                         a += height * w[SAM]
                         c += height * w[LDC]
                         m += height * w[LDM]
@@ -120,14 +120,14 @@ def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: A
 def _run_batch(w, record, run, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """r are blocks of `AT_ONCE` rows; the last may be lower, or empty when the batch is small."""
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
-    width = vectors * LANES * 4
+    width = vectors * VECTOR_WIDTH * 4
     all_rows = w[HEIGHT] if w[HEIGHT] else run[batch_norm.COUNT]
     kh = run[batch_norm.COUNT] if w[HEIGHT] else w[KH]
     for task in range(low, high):
         first = task % rows * w[AT_ONCE]
         j = task // rows % blocks
         g = task // rows // blocks
-        lanes = w[COLUMNS] - (blocks * vectors - 1) * LANES if j == blocks - 1 else LANES
+        lanes = w[COLUMNS] - (blocks * vectors - 1) * VECTOR_WIDTH if j == blocks - 1 else VECTOR_WIDTH
         a = w[A] + g * w[SAG] + first * w[SAM]
         b = w[B] + g * w[SBG] + j * w[SBJ]
         c = w[C] + g * w[SCG] + j * width + first * w[LDC]
@@ -138,12 +138,12 @@ def _run_batch(w, record, run, low, high):  # type: ignore[no-untyped-def]  # no
             height = _HEIGHTS[vectors, min(left, HIGHEST)]
             if w[HEIGHT] and not run[ADD]:
                 for i in range(height):
-                    line = floats(c + i * w[LDC], (vectors - 1) * LANES + lanes)
+                    line = floats(c + i * w[LDC], (vectors - 1) * VECTOR_WIDTH + lanes)
                     for column in range(len(line)):
                         line[column] = 0
             tile(vectors * 64 + height, record, a, b, c, x, m, kh, lanes)
             if w[ACTIVATION] > CLIP:
-                activate(w[ACTIVATION], c, w[LDC], height, (vectors - 1) * LANES + lanes)
+                activate(w[ACTIVATION], c, w[LDC], height, (vectors - 1) * VECTOR_WIDTH + lanes)
             a += height * w[SAM]
             c += height * w[LDC]
             m += height * w[LDM]

@@ -1,4 +1,4 @@
-"""The optimizers of `core.ops.update` on flat arrays, in chunks that threads share, and the gradient's norm."""
+"""The optimizers of `core.optim.optimizer` on flat arrays, in chunks that threads share, and the gradient's norm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDLE, LEARNS, DECAYS = range(3)
 # Rules.
 SGD, ADAM, ADAMW = range(3)
 
-# Settings, float32, as `core.ops.update.scalars` and `Optimizer` give them.
+# Settings, float32, as `core.optim.optimizer.scalars` and `Optimizer` give them.
 (
     RATE, ROOT, SHRINK, EMA, CLIP, PARTS, MOMENTUM, NESTEROV, BETA1, REST1, BETA2, REST2, EPSILON, DECAY,
 ) = range(14)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Vector code of one level as LLVM IR: loads and stores at any alignment, masks for the last lanes, small functions."""
+"""Vector code of one isa as LLVM IR: loads and stores at any alignment, masks for the last lanes, small functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import llvmlite.binding
 from llvmlite import ir
 from numba.core import cgutils
 
-from core.cpu.level import Level
+from core.cpu.instruction_set import InstructionSet
 
 F32: Final = ir.FloatType()
 F64: Final = ir.DoubleType()
@@ -17,10 +17,12 @@ I64: Final = ir.IntType(64)
 I32: Final = ir.IntType(32)
 
 
-def small_function(module: ir.Module, level: Level, name: str, count: int, emit: Callable[[ir.Function], None]) -> Any:
+def small_function(
+    module: ir.Module, isa: InstructionSet, name: str, count: int, emit: Callable[[ir.Function], None]
+) -> Any:
     """A function of `count` int64 in the module, emitted when it is first asked for; it stays a function of its own."""
     kind = ir.FunctionType(ir.VoidType(), [I64] * count)
-    function = cgutils.get_or_insert_function(module, kind, f"leafclinic_{name}_{level.name}")
+    function = cgutils.get_or_insert_function(module, kind, f"leafclinic_{name}_{isa.name}")
     if not function.blocks:
         function.linkage = "internal"
         function.attributes.add("noinline")
@@ -31,25 +33,25 @@ def small_function(module: ir.Module, level: Level, name: str, count: int, emit:
 
 @final
 class Vectors:
-    """Writes vectors of a level's floats with a builder. Addresses are int64; a mask says which lanes count."""
+    """Writes vectors of a isa's floats with a builder. Addresses are int64; a mask says which lanes count."""
 
-    def __init__(self, builder: ir.IRBuilder, level: Level) -> None:
-        self.b, self.lanes = builder, level.lanes
-        self.floats, self.ints = ir.VectorType(F32, self.lanes), ir.VectorType(I32, self.lanes)
-        self.doubles, self.bits = ir.VectorType(F64, self.lanes), ir.VectorType(ir.IntType(1), self.lanes)
+    def __init__(self, builder: ir.IRBuilder, isa: InstructionSet) -> None:
+        self.b, self.vector_width = builder, isa.vector_width
+        self.floats, self.ints = ir.VectorType(F32, self.vector_width), ir.VectorType(I32, self.vector_width)
+        self.doubles, self.bits = ir.VectorType(F64, self.vector_width), ir.VectorType(ir.IntType(1), self.vector_width)
 
     def splat(self, scalar: Any) -> Any:
         """The scalar in every lane."""
-        undefined = ir.Constant(ir.VectorType(scalar.type, self.lanes), ir.Undefined)
+        undefined = ir.Constant(ir.VectorType(scalar.type, self.vector_width), ir.Undefined)
         one = self.b.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        return self.b.shuffle_vector(one, undefined, ir.Constant(self.ints, [0] * self.lanes))
+        return self.b.shuffle_vector(one, undefined, ir.Constant(self.ints, [0] * self.vector_width))
 
     def constant(self, value: float) -> ir.Constant:
-        return ir.Constant(self.floats, [value] * self.lanes)
+        return ir.Constant(self.floats, [value] * self.vector_width)
 
     def first(self, count: Any) -> Any:
         """Mask of the first `count` lanes."""
-        iota = ir.Constant(ir.VectorType(I64, self.lanes), list(range(self.lanes)))
+        iota = ir.Constant(ir.VectorType(I64, self.vector_width), list(range(self.vector_width)))
         return self.b.icmp_signed("<", iota, self.splat(count))
 
     def slot(self, value: Any) -> Any:
@@ -67,7 +69,7 @@ class Vectors:
             value.align = 4
             return value
         masked = ir.FunctionType(vector, [pointer.type, I32, self.bits, vector])
-        name = f"llvm.masked.load.v{self.lanes}{'f' if vector == self.floats else 'i'}32.p0"
+        name = f"llvm.masked.load.v{self.vector_width}{'f' if vector == self.floats else 'i'}32.p0"
         function = cgutils.get_or_insert_function(self.b.module, masked, name)
         return self.b.call(function, [pointer, ir.Constant(I32, 4), mask, ir.Constant(vector, None)])
 
@@ -79,7 +81,7 @@ class Vectors:
             return
         letter = {self.floats: "f32", self.doubles: "f64", self.ints: "i32"}[value.type]
         kind = ir.FunctionType(ir.VoidType(), [value.type, pointer.type, I32, self.bits])
-        name = f"llvm.masked.store.v{self.lanes}{letter}.p0"
+        name = f"llvm.masked.store.v{self.vector_width}{letter}.p0"
         function = cgutils.get_or_insert_function(self.b.module, kind, name)
         self.b.call(function, [value, pointer, ir.Constant(I32, 4), mask])
 
@@ -95,7 +97,7 @@ class Vectors:
     def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
         """a * b + c, fused where the processor can."""
         kind = ir.FunctionType(a.type, [a.type] * 3)
-        name = f"llvm.fmuladd.v{self.lanes}f{32 if a.type == self.floats else 64}"
+        name = f"llvm.fmuladd.v{self.vector_width}f{32 if a.type == self.floats else 64}"
         return self.b.call(cgutils.get_or_insert_function(self.b.module, kind, name), [a, b, c])
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
@@ -134,6 +136,6 @@ class Vectors:
         for term in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             y = self.multiply_add(y, x, self.constant(term))
         y = self.shift(self.multiply_add(self.b.fmul(x, x), y, x), 1.0)
-        exponent = self.b.shl(self.b.add(whole, ir.Constant(self.ints, [127] * self.lanes)),
-                              ir.Constant(self.ints, [23] * self.lanes))
+        exponent = self.b.shl(self.b.add(whole, ir.Constant(self.ints, [127] * self.vector_width)),
+                              ir.Constant(self.ints, [23] * self.vector_width))
         return self.b.fmul(y, self.b.bitcast(exponent, self.floats))

@@ -9,11 +9,11 @@ from typing import Final, final
 import numpy as np
 
 from core.cpu.geometry import View
-from core.cpu.lowering import Frame
+from core.cpu.lowering import Lowering
 from core.cpu.memory import view_at
 from core.errors import LeafClinicError
 from core.ops.contract import Array, Mode
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from core.program import Step, Value
 
 FORWARD_TOLERANCE: Final = 1e-4
@@ -34,7 +34,7 @@ class Slots:
 
 
 def check_forward(
-    frame: Frame, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], memory: Slots, mode: Mode
+    lowering: Lowering, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], memory: Slots, mode: Mode
 ) -> None:
     """Run the records of each step (first, last); raise LeafClinicError at the first whose output differs."""
     for step, first, last in parts:
@@ -42,9 +42,10 @@ def check_forward(
             run(index)
         if step.op == "softmax_cross_entropy":
             continue
-        inputs = [read_value(frame, v, memory) for v in step.inputs]
-        wanted = _reference(frame, step, inputs, mode)
-        _compare(read_value(frame, step.output, memory), wanted, f"{step.node} ({step.op}) forward", FORWARD_TOLERANCE)
+        inputs = [read_value(lowering, v, memory) for v in step.inputs]
+        wanted = _reference(lowering, step, inputs, mode)
+        got = read_value(lowering, step.output, memory)
+        _compare(got, wanted, f"{step.node} ({step.op}) forward", FORWARD_TOLERANCE)
 
 
 def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
@@ -55,9 +56,9 @@ def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> No
             _compare(got[name], wanted[name], f"the gradient of {name}", GRADIENT_TOLERANCE, floor)
 
 
-def read_value(frame: Frame, value: Value, memory: Slots) -> Array:
+def read_value(lowering: Lowering, value: Value, memory: Slots) -> Array:
     """A copy of a forward value of every photo, ``(N, *shape)``."""
-    images = list(_images(frame.x(value), memory))
+    images = list(_images(lowering.x(value), memory))
     return np.stack(images).reshape(memory.count, *value.shape)
 
 
@@ -67,11 +68,11 @@ def _images(view: View, memory: Slots) -> Iterator[Array]:
         yield view_at(start, (view.height, view.width, view.channels), (view.row, view.pixel, 4)).copy()
 
 
-def _reference(frame: Frame, step: Step, inputs: Sequence[Array], mode: Mode) -> Array:
+def _reference(lowering: Lowering, step: Step, inputs: Sequence[Array], mode: Mode) -> Array:
     parameters = {}
     for parameter in step.parameters:
-        first, shape = frame.layout.offsets[f"{step.node}.{parameter.role}"]
-        parameters[parameter.role] = frame.weights[first : first + parameter.size].reshape(shape)
+        first, shape = lowering.layout.offsets[f"{step.node}.{parameter.role}"]
+        parameters[parameter.role] = lowering.weights[first : first + parameter.size].reshape(shape)
     out = OPS[step.op].forward(step.attributes, inputs, parameters, mode).output
     return OPS[step.activation].forward({}, [out], {}, mode).output if step.activation else out
 

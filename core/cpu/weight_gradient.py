@@ -9,7 +9,7 @@ from core.cpu import tiled
 from core.cpu.convolution import Convolution
 from core.cpu.cutting import cut, split_columns
 from core.cpu.geometry import View
-from core.cpu.level import current_level
+from core.cpu.instruction_set import current_isa
 from core.cpu.records import Address, Record
 
 REDUCED_PIXELS: Final = 220
@@ -40,7 +40,8 @@ def weight_gradient(c: Convolution, x: View, dy: View, private: Address, layer: 
             **summed, **cut(m, part, at_once * dy.width),
             tiled.A: x.at(-c.padding[0], -c.padding[1]), mk.SAM: 4, mk.SAK: sw * x.pixel, mk.SAY: sh * x.row,
             tiled.SAR: at_once * sh * x.row, tiled.SAG: c.depth * 4, tiled.SAT1: x.row, tiled.SAT2: x.pixel,
-            tiled.B: dy.address + shift, tiled.SBJ: part.vectors * current_level().lanes * 4, tiled.SBG: c.width * 4,
+            tiled.B: dy.address + shift, tiled.SBG: c.width * 4,
+            tiled.SBJ: part.vectors * current_isa().vector_width * 4,
             tiled.C: private + shift, mk.LDC: c.width * 4, tiled.SCT1: kw * c.depth * c.width * 4,
             tiled.SCT2: c.depth * c.width * 4, tiled.SCG: kh * kw * c.depth * c.width * 4,
             tiled.GROUPS: c.groups, tiled.T1: kh, tiled.T2: t2,
@@ -58,7 +59,7 @@ def bias_gradient(dy: View, one: Address, private: Address, layer: str) -> list[
         shift = part.first * 4
         fields = {
             **summed, **cut(1, part, at_once * dy.width), tiled.A: one, tiled.B: dy.address + shift,
-            tiled.SBJ: part.vectors * current_level().lanes * 4, tiled.C: private + shift,
+            tiled.SBJ: part.vectors * current_isa().vector_width * 4, tiled.C: private + shift,
             tiled.GROUPS: 1, tiled.T1: 1, tiled.T2: 1,
         }  # fmt: skip
         records.append(Record(tiled.run_tiled, fields, part.blocks * times, layer, "backward_weight", "tiled"))

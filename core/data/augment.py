@@ -13,7 +13,7 @@ import numpy as np
 
 from core.data.philox import uniforms
 from core.ops.contract import Array
-from core.ops.photo import AFFINE, BLUR, BLUR_RADIUS, COLOUR, CUTOUT, ROW, identity_rows
+from core.ops.photo import AFFINE, AUGMENTATION_SIZE, BLUR, BLUR_RADIUS, COLOUR, CUTOUT, identity_augmentation
 
 _STREAM: Final = 0x41554720
 """Second word of the generator's key; the loader's order has another."""
@@ -62,20 +62,20 @@ PRESETS: Final = {
 
 
 def evaluation_rows(count: int, source: int, size: int) -> Array:
-    """Rows that show the whole square photo of side `source` at side `size`, plainly; float32 ``(count, ROW)``."""
-    return identity_rows(count, (source, source), (size, size))
+    """Rows that show the whole square photo of side `source` at side `size`; float32 ``(count, AUGMENTATION_SIZE)``."""
+    return identity_augmentation(count, (source, source), (size, size))
 
 
 def draw_rows(
     preset: str, seed: int, epoch: int, photos: Array, source: int, size: int, occurrence: Array | None = None
 ) -> Array:
-    """Rows float32 ``(N, ROW)`` for photos (numbers, int ``(N,)``) of side `source` shown at side `size`."""
+    """Rows ``(N, AUGMENTATION_SIZE)`` for photos (numbers, int ``(N,)``) of side `source` shown at side `size`."""
     strength = PRESETS[preset]
     if strength == PRESETS["none"]:
         return evaluation_rows(len(photos), source, size)
     times = np.zeros(len(photos), np.int64) if occurrence is None else occurrence
     u = uniforms(_DRAWS, photos, times, epoch, (seed, _STREAM))
-    rows = np.zeros((len(photos), ROW), np.float32)
+    rows = np.zeros((len(photos), AUGMENTATION_SIZE), np.float32)
     rows[:, AFFINE] = affine(strength, u[:, :8], source, size)
     rows[:, COLOUR] = _colour(strength, u[:, 8:16])
     rows[:, BLUR] = np.where(u[:, 16] < strength.blur, 0.05 + 0.15 * u[:, 17], 0.0)

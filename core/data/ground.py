@@ -13,7 +13,7 @@ import numpy as np
 from core.data.augment import Strength, affine
 from core.data.philox import uniforms
 from core.ops.contract import Array
-from core.ops.photo import GROUND, GROUND_AFFINE, MASK, Backgrounds
+from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 
 _STREAM: Final = 0x47524E44
 """Second word of the generator's key; other draws have others."""
@@ -35,14 +35,14 @@ class GroundSwap:
     def draw(
         self, rows: Array, slots: Array, key: tuple[int, int], photos: Array, occurrence: Array, size: int
     ) -> None:
-        """Write grounds into rows ``(N, ROW)`` of photos that lie in `slots` and are shown at side `size`.
+        """Write grounds into rows ``(N, AUGMENTATION_SIZE)`` of photos in `slots` and are shown at side `size`.
 
         A pure function of key (seed, epoch), photo and occurrence, as `core.data.augment.draw_rows`.
         """
         seed, epoch = key
         u = uniforms(_DRAWS, photos, occurrence, epoch, (seed, _STREAM))
-        grounds = self.backgrounds.grounds
+        grounds = self.backgrounds.images
         chosen = np.flatnonzero((u[:, 0] < self.chance) & self.can[slots])
-        rows[chosen, GROUND] = 1 + np.floor(u[chosen, 1] * len(grounds))
+        rows[chosen, BACKGROUND] = 1 + np.floor(u[chosen, 1] * len(grounds))
         rows[chosen, MASK] = slots[chosen]
-        rows[chosen, GROUND_AFFINE] = affine(_LIE, u[chosen, 2:], grounds.shape[1], size)
+        rows[chosen, BACKGROUND_AFFINE] = affine(_LIE, u[chosen, 2:], grounds.shape[1], size)

@@ -14,7 +14,7 @@ import numpy as np
 from core.data.augment import PRESETS, affine
 from core.data.philox import uniforms
 from core.ops.contract import Array
-from core.ops.photo import CUTOUT, GROUND, GROUND_AFFINE, MASK
+from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, CUTOUT, MASK
 
 _STREAM: Final = 0x4D495820
 """Second word of the generator's key; other draws have others."""
@@ -37,7 +37,7 @@ class Mixing:
         self, rows: Array, which: Array, labels: Array, key: tuple[int, int], photos: Array, occurrence: Array,
         source: int, size: int,
     ) -> Array:  # fmt: skip
-        """Write the mixes into a batch's rows ``(N, ROW)``; gives its targets, float32 ``(N, classes)``.
+        """Write the mixes into a batch's rows ``(N, AUGMENTATION_SIZE)``; gives its targets, float32 ``(N, classes)``.
 
         which: the photos' numbers in the set that the device has, int ``(N,)``; labels ``(N,)``; photos of side
         `source` are shown at side `size`. A pure function of key (seed, epoch), photos and occurrence.
@@ -47,10 +47,10 @@ class Mixing:
         mixed = np.flatnonzero((u[:, 0] < self.chance) & (other >= 0))
         other = other[mixed]
         share, boxes = _shares(u[mixed], size)
-        rows[mixed, GROUND] = -1 - which[other]
+        rows[mixed, BACKGROUND] = -1 - which[other]
         rows[mixed, MASK] = np.where(boxes.any(axis=1), 1, share)
         rows[mixed, CUTOUT] = boxes
-        rows[mixed, GROUND_AFFINE] = affine(PRESETS[self.augment], u[mixed, 5:], source, size)
+        rows[mixed, BACKGROUND_AFFINE] = affine(PRESETS[self.augment], u[mixed, 5:], source, size)
         targets = smoothed(labels, self.classes, self.smoothing)
         targets[mixed] = share[:, None] * targets[mixed] + (1 - share[:, None]) * targets[other]
         return targets.astype(np.float32)

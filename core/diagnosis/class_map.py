@@ -15,7 +15,7 @@ import numpy as np
 from core.diagnosis.features import feature_node, head_node
 from core.graph import Graph
 from core.ops.contract import Array, Mode, Result
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 
 OFF_LEAF_WARNING: Final = 0.7
 """Share of the map off the leaf above which the answer is doubted. Of 400 validation photos 1.8 % lie above: 14 % of

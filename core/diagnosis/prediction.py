@@ -176,7 +176,11 @@ def choose_device(wanted: str) -> str:
 def compile_ahead(model: ModelFile, report: Callable[[int, int], None]) -> None:
     """Compile the CPU kernels that predictions of this model run; `report(done, total)` where that takes seconds: the
     first time on a computer. From the cache they are loaded without a report."""
-    from core.cpu.warm import are_compiled, compile_kernels, prediction_kernels  # imports Numba: only where it is used
+    from core.cpu.precompilation import (  # imports Numba: only where it is used
+        are_compiled,
+        compile_kernels,
+        prediction_kernels,
+    )
 
     names = prediction_kernels(fold_batch_norm(model.graph))
     compile_kernels(names, (lambda done, total: None) if are_compiled(names) else report)

@@ -10,7 +10,7 @@ from core.gpu.frame import Frame, Places
 from core.gpu.launch import Launch
 from core.gpu.lowering import walk
 from core.gpu.writers.update_steps import UpdateArrays, pack_launch, result_launches, update_launch
-from core.ops.update import Optimizer
+from core.optim.optimizer import Optimizer
 
 EARLY_PHOTOS: Final = 2
 """Up to so many photos launches start early: 32 photos of SqueezeNet gain nothing, its training loses 3.5 %."""

@@ -34,7 +34,7 @@ from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode
 from core.ops.photo import Backgrounds
-from core.ops.update import moments, scalars
+from core.optim.optimizer import moments, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 
 
@@ -264,7 +264,7 @@ class CudaPlan(Plan):
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
         self._device.activate()
         self._backgrounds, settings = backgrounds, self._control.settings
-        for name, array in (("mask", backgrounds.masks), ("ground", backgrounds.grounds)):
+        for name, array in (("mask", backgrounds.masks), ("ground", backgrounds.images)):
             plural = f"{name}s"
             if plural in self._blocks:
                 self._blocks.pop(plural).close()

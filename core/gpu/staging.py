@@ -62,20 +62,20 @@ class Staging:
         self, batch: PhotoBatch, kept: Array | None, kept_address: int, backgrounds: Backgrounds | None = None
     ) -> int:
         """Queue the copies of a batch; gives the number of photos. Raises InputError where it does not fit."""
-        count, photos = len(batch.rows), batch.photos
+        count, photos = len(batch.augmentation), batch.photos
         source = kept if photos is None else photos
         if source is None:
             raise InputError("This batch names photos by index, but no photos were put on the GPU (keep_photos).")
         if source.ndim != 4 or source.shape[3] != 3 or not 1 <= count <= self._batch:
             raise InputError(f"This plan takes 1 to {self._batch} photos of (height, width, 3) uint8 at a time.")
-        problem = background_problem(batch.rows, backgrounds, len(source)) or batch.target_problem(self._taught)
+        problem = background_problem(batch.augmentation, backgrounds, len(source)) or batch.target_problem(self._taught)
         if problem:
             raise InputError(f"These photos cannot be computed: {problem}.")
         c, settings = self.control, self.control.settings
         settings["photos"] = count
         settings["source_height"], settings["source_width"] = source.shape[1:3]
         settings["source"] = kept_address if photos is None else self._stream_photos(photos)
-        c.rows[:count] = batch.rows
+        c.rows[:count] = batch.augmentation
         c.labels[:count] = batch.labels
         if batch.targets is not None:
             c.targets[:count] = batch.targets

@@ -32,7 +32,7 @@ from core.gpu.ops.elementwise import naive as elementwise
 from core.gpu.ops.elementwise import naive_dropout as dropout
 from core.gpu.ops.pool import naive as pool
 from core.gpu.rows import cublas, fast_rows
-from core.ops.registry import Kernel, Refusal, Table, Tolerance
+from core.ops.registry import Kernel, Refusal, Registry, Tolerance
 
 EXACT: Final = Tolerance(1e-5)
 LONG_SUMS: Final = Tolerance(1e-4)
@@ -225,4 +225,4 @@ TEACHING: Final = (
     *CONVOLUTION, *DEPTHWISE, *DENSE, *POOLS, *ELEMENTWISE, *JOINS, *SOFTMAX, *BATCH_NORM, *UPDATES, *PRODUCT,
 )  # fmt: skip
 
-TABLE: Final = Table((*TEACHING, *FAST, *VENDORS, *fast_rows.ROWS))
+TABLE: Final = Registry((*TEACHING, *FAST, *VENDORS, *fast_rows.ROWS))

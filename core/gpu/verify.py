@@ -8,7 +8,7 @@ import numpy as np
 
 from core.errors import LeafClinicError
 from core.ops.contract import Array, Mode, Result
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from core.program import Program, Step, Value
 
 LIMITS = {"mixed": 3e-2, "tf32": 3e-3, "float32": 1e-4}

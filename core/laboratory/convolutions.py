@@ -1,6 +1,6 @@
 """Ways to convolve on the CPU with NumPy alone, side by side: what each idea is worth before any kernel is written.
 
-Plain loops (`naive`) and our own tiles (`tiled`) are rows of `core.cpu.table`; these stand between them:
+Plain loops (`naive`) and our own tiles (`tiled`) are rows of `core.cpu.kernel_entries`; these stand between them:
 array operations tap by tap, and the same with one thread per share of the batch; windows unfolded into a
 matrix (im2col), and the same in parallel; Winograd's minimal filtering F(2,3) and F(4,3); the convolution
 theorem on whole photos and on tiles. NHWC photos, OHWI filters, float32.
@@ -16,10 +16,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from core.cores import usable_cores
-from core.cpu.table import CPU
+from core.cpu.kernel_entries import CPU
 from core.laboratory.transforms import fft_convolve, fft_convolve_tiled, winograd_convolve
 from core.ops.contract import Array
-from core.ops.registry import Case, Kernel, Table, Tolerance
+from core.ops.registry import Case, Kernel, Registry, Tolerance
 from core.ops.window import Window, add_windows, pad, read_window, windows
 
 Run: TypeAlias = Callable[[Case, dict[str, Any]], None]
@@ -185,5 +185,5 @@ WAYS: Final = _rows()
 """The rows of this module."""
 
 _OWN: Final = {row.key for row in WAYS}
-LABORATORY: Final = Table((*(row for row in CPU.rows if row.key not in _OWN), *WAYS))
+LABORATORY: Final = Registry((*(row for row in CPU.kernels if row.key not in _OWN), *WAYS))
 """The CPU's kernels and these, which stand for a plan's own im2col."""

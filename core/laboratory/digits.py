@@ -13,14 +13,14 @@ import numpy as np
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
 from core.laboratory.mnist import predict
-from core.laboratory.network import HOST, Place, Walk
+from core.laboratory.network import HOST, ArrayBackend, UnfusedNetwork
 from core.models.cnn import cnn
 from core.models.init import initial_weights
 from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
 from core.ops.builder import with_loss
 from core.ops.contract import Array, Mode
-from core.ops.photo import identity_rows
-from core.ops.registry import Table
+from core.ops.photo import identity_augmentation
+from core.ops.registry import Registry
 from core.plan import compile_plan
 
 Report: TypeAlias = Callable[[str, int, int], None]
@@ -79,12 +79,12 @@ def keep_quiet(stage: str, done: int, total: int) -> None:
 
 
 def run_lesson(
-    lesson: Lesson, table: Table, rung: str, place: Place, train: tuple[Array, Array],
+    lesson: Lesson, table: Registry, rung: str, place: ArrayBackend, train: tuple[Array, Array],
     test: tuple[Array, Array] | None, report: Report = keep_quiet,
 ) -> Outcome:  # fmt: skip
     """Train once over the examples with one rung and time every iteration (the first is not counted)."""
     graph = lesson_graph(lesson)
-    walk = Walk(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung, place)
+    walk = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung, place)
     seconds = []
     for photos, labels in batches(lesson, *train):
         _fill(walk, place, photos, labels)
@@ -109,7 +109,7 @@ def run_plan(
         with_loss(network, 0.0, ()), device=device, batch=lesson.batch, training=True, optimizer=optimizer
     )
     plan.load(initial_weights(network, lesson.seed))
-    rows, seconds, loss = identity_rows(lesson.batch, (28, 28), (28, 28)), [], 0.0
+    rows, seconds, loss = identity_augmentation(lesson.batch, (28, 28), (28, 28)), [], 0.0
     for photos, labels in batches(lesson, *train):
         colour = np.repeat(photos, 3, -1)
         begin = time.perf_counter()
@@ -132,7 +132,7 @@ def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Arra
         yield photos[rows], labels[rows]
 
 
-def _fill(walk: Walk, place: Place, photos: Array, labels: Array) -> None:
+def _fill(walk: UnfusedNetwork, place: ArrayBackend, photos: Array, labels: Array) -> None:
     for target, source in ((walk.photos, normalised(photos)), (walk.labels, labels)):
         if place is HOST:
             target[...] = source
@@ -140,7 +140,7 @@ def _fill(walk: Walk, place: Place, photos: Array, labels: Array) -> None:
             target.copy_to_device(np.ascontiguousarray(source))
 
 
-def _descend(walk: Walk, place: Place, rate: float) -> None:
+def _descend(walk: UnfusedNetwork, place: ArrayBackend, rate: float) -> None:
     """``weight -= rate gradient`` for every parameter, where the arrays live."""
     for name, gradient in walk.gradients.items():
         weight = walk.parameters[name]
@@ -157,7 +157,7 @@ def _descend_on_device(weight: Any, gradient: Any, rate: float) -> None:
     naive_descent[over(weight.size)](flat(weight), flat(gradient), rate)
 
 
-def _accuracy(walk: Walk, place: Place, photos: Array, labels: Array, report: Report) -> float:
+def _accuracy(walk: UnfusedNetwork, place: ArrayBackend, photos: Array, labels: Array, report: Report) -> float:
     """Right answers of the walk's forward pass (no dropout in this lesson) over whole batches."""
     right = seen = 0
     walk.mode = Mode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import fold_batch_norm, lower
 

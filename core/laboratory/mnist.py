@@ -21,7 +21,7 @@ from core.models.mlp import mlp
 from core.models.options import Options
 from core.ops.builder import with_loss
 from core.ops.contract import Array, Arrays
-from core.ops.photo import AFFINE, identity_rows
+from core.ops.photo import AFFINE, identity_augmentation
 from core.optim.schedule import learning_rate
 from core.plan import compile_plan
 
@@ -109,7 +109,7 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: in
     parts = []
     for first in range(0, len(photos), plan.batch):
         part = np.repeat(photos[first : first + plan.batch], 3, -1)
-        rows = identity_rows(len(part), (SIDE, SIDE), (SIDE, SIDE))
+        rows = identity_augmentation(len(part), (SIDE, SIDE), (SIDE, SIDE))
         parts.append(plan.predict(PhotoBatch(part, rows, np.full(len(part), -1, np.int32)))["logits"].copy())
     plan.close()
     return np.concatenate(parts)
@@ -128,7 +128,7 @@ def _batches(recipe: Recipe, photos: Array, labels: Array, total: int, seed: int
 
 def vary(recipe: Recipe, count: int, rng: np.random.Generator) -> Array:
     """Rows of `core.ops.photo` that turn, zoom and shift each digit about its middle."""
-    rows = identity_rows(count, (SIDE, SIDE), (SIDE, SIDE))
+    rows = identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE))
     if not (recipe.turn or recipe.shift or recipe.zoom):
         return rows
     middle = (SIDE - 1) / 2

@@ -1,7 +1,7 @@
 """A whole network walked kernel by kernel, without fusion, arena or captured graph: what the rungs cost together.
 
 Every op is one row of a device's table: the highest rung up to the one asked for that takes the case. What was
-taken stands in `Walk.chosen`. Arrays are NumPy's for the CPU table and Numba's device arrays for the CUDA table.
+taken is in `UnfusedNetwork.chosen`. Arrays are NumPy's for the CPU table and Numba's for the CUDA table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from core.errors import KernelUnavailable
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.ops.contract import Array, Mode
-from core.ops.registry import LADDER, Case, Kernel, Table
+from core.ops.registry import ALGORITHM_ORDER, Case, Kernel, Registry
 
 VIEWS: Final = ("flatten",)
 """Ops that only give an array another shape."""
@@ -24,7 +24,7 @@ VIEWS: Final = ("flatten",)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArrayBackend:
     """Where arrays live: how to make one without values, and how to bring one in from and out to the host."""
 
     empty: Callable[[tuple[int, ...]], Any]
@@ -32,19 +32,19 @@ class Place:
     get: Callable[[Any], Array]
 
 
-HOST: Final = Place(lambda shape: np.empty(shape, np.float32), np.ascontiguousarray, np.asarray)
+HOST: Final = ArrayBackend(lambda shape: np.empty(shape, np.float32), np.ascontiguousarray, np.asarray)
 
 
-def cuda_place() -> Place:
+def cuda_backend() -> ArrayBackend:
     """Device arrays of the first GPU."""
     from core.gpu.compilation.cuda import cuda
 
-    return Place(lambda shape: cuda.device_array(shape, np.float32), cuda.to_device, lambda a: a.copy_to_host())
+    return ArrayBackend(lambda shape: cuda.device_array(shape, np.float32), cuda.to_device, lambda a: a.copy_to_host())
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Launch:
+class KernelCall:
     """One kernel of the walk; `run()` queues it."""
 
     layer: str
@@ -57,15 +57,15 @@ class Launch:
 
 
 @final
-class Walk:
+class UnfusedNetwork:
     """Forward and backward over a training graph (`core.ops.builder.with_loss`) with rows of one table.
 
     forward, backward: launches in order. parameters and gradients: arrays by full parameter name.
     """
 
     def __init__(
-        self, graph: Graph, weights: Mapping[str, Array], batch: int, table: Table, rung: str, place: Place,
-        mode: Mode | None = None,
+        self, graph: Graph, weights: Mapping[str, Array], batch: int, table: Registry, rung: str,
+        place: ArrayBackend, mode: Mode | None = None,
     ) -> None:
         self.graph, self.batch, self.table, self.rung, self.place = graph, batch, table, rung, place
         self.mode = mode or Mode(training=True)
@@ -74,8 +74,8 @@ class Walk:
         self.photos = place.empty((batch, *graph.photo_shape))
         self.labels = place.put(np.zeros(batch, np.int32))
         self.values: dict[str, Any] = {PHOTO: self.photos}
-        self.forward: list[Launch] = []
-        self.backward: list[Launch] = []
+        self.forward: list[KernelCall] = []
+        self.backward: list[KernelCall] = []
         self._arrays: dict[str, dict[str, Any]] = {}
         for node in graph.nodes[1:]:
             self._add_forward(node)
@@ -146,17 +146,17 @@ class Walk:
             case = Case("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)
             out = self.place.empty((self.batch, *node.shape))
             arrays = {"x": total, "x2": part, "out": out}
-            self.backward.append(Launch(node.name, self._row(case, "forward"), case, arrays))
+            self.backward.append(KernelCall(node.name, self._row(case, "forward"), case, arrays))
             total = out
         return total
 
-    def _launch(self, node: Node, direction: str) -> Launch:
+    def _launch(self, node: Node, direction: str) -> KernelCall:
         inputs = tuple(self.graph.node(i).shape for i in node.inputs if i != LABEL)
         case = Case(node.op, node.attributes, inputs, node.shape, self.batch)
-        return Launch(node.name, self._row(case, direction), case, self._arrays[node.name])
+        return KernelCall(node.name, self._row(case, direction), case, self._arrays[node.name])
 
     def _row(self, case: Case, direction: str) -> Kernel:
-        allowed = LADDER[: LADDER.index(self.rung) + 1]
+        allowed = ALGORITHM_ORDER[: ALGORITHM_ORDER.index(self.rung) + 1]
         for row in reversed(self.table.of(case.op, direction)):
             if row.algorithm in allowed and row.refuses(case) is None:
                 return row

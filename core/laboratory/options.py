@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from core.errors import EXIT_CODES
-from core.laboratory.ladder import CASES, UPDATES
+from core.laboratory.kernel_comparison import CASES, UPDATES
 from core.laboratory.mnist import RECIPES
-from core.models.table import MODELS
+from core.models.architectures import MODELS
 from core.plan import DEVICES, PRECISIONS
 
 AddCommand: TypeAlias = Callable[..., argparse.ArgumentParser]

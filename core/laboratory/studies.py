@@ -16,14 +16,14 @@ from core.cores import usable_cores
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, OutOfMemory
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.network import HOST, Place, cuda_place
+from core.laboratory.network import HOST, ArrayBackend, cuda_backend
 from core.laboratory.plot import Point
 from core.laboratory.timing import Timing, time_on_device, time_rows
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
-from core.ops.registry import Case, Table
+from core.ops.photo import identity_augmentation
+from core.ops.registry import Case, Registry
 from core.plan import compile_plan, cuda_problem
 
 DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
@@ -43,7 +43,7 @@ class Throughput:
     refusal: str = ""
 
 
-def table_and_place(device: str) -> tuple[Table, Place]:
+def table_and_place(device: str) -> tuple[Registry, ArrayBackend]:
     """The kernels of a device and where their arrays live. Raises DeviceError."""
     if device == "cpu":
         return LABORATORY, HOST
@@ -52,7 +52,7 @@ def table_and_place(device: str) -> tuple[Table, Place]:
         raise DeviceError(problem)
     from core.gpu.table import TABLE
 
-    return TABLE, cuda_place()
+    return TABLE, cuda_backend()
 
 
 def matmul_study(sizes: Sequence[tuple[int, int, int]]) -> Iterator[tuple[str, list[Timing]]]:
@@ -208,7 +208,7 @@ def _training_plan(model: str, device: str, batch: int, image_size: int) -> tupl
 def _photos(batch: int, image_size: int) -> PhotoBatch:
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
-    rows = identity_rows(batch, (image_size, image_size), (image_size, image_size))
+    rows = identity_augmentation(batch, (image_size, image_size), (image_size, image_size))
     return PhotoBatch(photos, rows, rng.integers(0, 10, batch).astype(np.int32))
 
 

@@ -12,11 +12,11 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.cores import usable_cores
-from core.cpu.single import run_single, single_walk
-from core.laboratory.network import HOST, Place
+from core.cpu.single import prepare_single, run_single
+from core.laboratory.network import HOST, ArrayBackend
 from core.ops.contract import Array
-from core.ops.registry import Case, Kernel, Table
-from core.ops.table import OPS
+from core.ops.op_table import OPS
+from core.ops.registry import Case, Kernel, Registry
 
 REPEATS: Final = 7
 ENOUGH_SECONDS: Final = 0.5
@@ -38,7 +38,7 @@ class Timing:
     """Its factors are rounded to bf16: another peak is its measure."""
 
 
-def time_rows(case: Case, direction: str, table: Table, place: Place, flops: int) -> Iterator[Timing]:
+def time_rows(case: Case, direction: str, table: Registry, place: ArrayBackend, flops: int) -> Iterator[Timing]:
     """Every row of a case, lowest rung first; `flops` is the work of one run."""
     arrays = {name: place.put(value) for name, value in random_arrays(case).items()}
     for row in table.of(case.op, direction):
@@ -54,7 +54,7 @@ def time_rows(case: Case, direction: str, table: Table, place: Place, flops: int
 def bare_run(row: Kernel, case: Case, arrays: dict[str, Any]) -> Callable[[], object]:
     """What computes in a row and nothing else: the engine's kernels on the CPU make their walk once, not every run."""
     if isinstance(row.run, partial) and row.run.func is run_single:
-        return single_walk(case, arrays, row.direction, row.writers, usable_cores())
+        return prepare_single(case, arrays, row.direction, row.writers, usable_cores())
     return partial(row.run, case, arrays)
 
 
@@ -77,7 +77,7 @@ def random_arrays(case: Case) -> dict[str, Array]:
     return arrays
 
 
-def _median(run: Callable[[], Any], place: Place) -> float:
+def _median(run: Callable[[], Any], place: ArrayBackend) -> float:
     """Median milliseconds of one run."""
     if place is not HOST:
         return time_on_device(run)

@@ -10,24 +10,24 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from core.errors import ModelFileError
+from core.onnx.importer import Importer, Value, attributes_of, describe, shortest
 from core.onnx.tensors import to_number
-from core.onnx.walk import Value, Walk, attributes_of, describe, shortest
 from core.onnx.windows import WINDOW, window_of
 from core.ops.contract import Array, volume
 from core.ops.flatten import channels_last
 
-Rule: TypeAlias = Callable[[Walk, Any], None]
+Rule: TypeAlias = Callable[[Importer, Any], None]
 
 
-def read_conv(walk: Walk, node: Any) -> None:
+def read_conv(importer: Importer, node: Any) -> None:
     """To conv2d or depthwise_conv2d; a pending Pad joins its own pads."""
     attributes = attributes_of(node, (*WINDOW, "group"))
-    x, weight = walk.image(node.input[0], "Conv", pad=True), _weights(walk, node, 1)
-    image, groups = walk.shape(x), attributes.get("group", 1)
+    x, weight = importer.image(node.input[0], "Conv", pad=True), _weights(importer, node, 1)
+    image, groups = importer.shape(x), attributes.get("group", 1)
     if weight.ndim != 4:
         raise ModelFileError(f"{describe(node)} has filters of {weight.ndim} axes; only images are read.")
     if len(image) == 1:
-        _convolve_features(walk, node, x, weight, attributes)
+        _convolve_features(importer, node, x, weight, attributes)
         return
     framed = (image[0] + x.pad[0] + x.pad[2], image[1] + x.pad[1] + x.pad[3], image[2])
     window = window_of(describe(node), attributes, weight.shape[2:], framed)
@@ -38,117 +38,117 @@ def read_conv(walk: Walk, node: Any) -> None:
         "kernel": window.kernel,
         "stride": window.stride,
         "padding": (top, left, bottom, right),
-        "bias": walk.constant(node, 2) is not None,
+        "bias": importer.constant(node, 2) is not None,
     }
     if groups == image[2] == weight.shape[0] > 1:
-        name = walk.add("depthwise_conv2d", node, (x.node,), **shared)
+        name = importer.add("depthwise_conv2d", node, (x.node,), **shared)
     else:
-        name = walk.add("conv2d", node, (x.node,), filters=weight.shape[0], groups=groups, **shared)
-    walk.own(name, "weight", weight.transpose(0, 2, 3, 1))
+        name = importer.add("conv2d", node, (x.node,), filters=weight.shape[0], groups=groups, **shared)
+    importer.own(name, "weight", weight.transpose(0, 2, 3, 1))
     if shared["bias"]:
-        walk.own(name, "bias", _weights(walk, node, 2))
-    walk.values[node.output[0]] = Value(name)
+        importer.own(name, "bias", _weights(importer, node, 2))
+    importer.values[node.output[0]] = Value(name)
 
 
-def _convolve_features(walk: Walk, node: Any, x: Value, weight: Array, attributes: dict[str, Any]) -> None:
+def _convolve_features(importer: Importer, node: Any, x: Value, weight: Array, attributes: dict[str, Any]) -> None:
     """A 1x1 convolution after the global average is a dense layer."""
     plain = weight.shape[2:] == (1, 1) and not any(attributes.get("pads", ())) and not any(x.pad)
     if not plain or attributes.get("group", 1) != 1:
         raise ModelFileError(f"{describe(node)} convolves an image of one pixel, which is read for 1x1 filters only.")
-    _make_dense(walk, node, x, weight[:, :, 0, 0], walk.constant(node, 2))
+    _make_dense(importer, node, x, weight[:, :, 0, 0], importer.constant(node, 2))
 
 
-def read_gemm(walk: Walk, node: Any) -> None:
+def read_gemm(importer: Importer, node: Any) -> None:
     """To dense; alpha and beta go into the weights, flattened features into the engine's order."""
     attributes = attributes_of(node, ("alpha", "beta", "transA", "transB"))
-    x, weight, bias = walk.value(node.input[0]), _weights(walk, node, 1), walk.constant(node, 2)
-    if attributes.get("transA", 0) or weight.ndim != 2 or len(walk.shape(x)) != 1:
+    x, weight, bias = importer.value(node.input[0]), _weights(importer, node, 1), importer.constant(node, 2)
+    if attributes.get("transA", 0) or weight.ndim != 2 or len(importer.shape(x)) != 1:
         raise ModelFileError(f"{describe(node)} is not a dense layer on flattened features.")
     weight = weight if attributes.get("transB", 0) else weight.T
     if (alpha := attributes.get("alpha", 1.0)) != 1.0:
         weight = weight * np.float32(alpha)
     if bias is not None and (beta := attributes.get("beta", 1.0)) != 1.0:
         bias = bias * np.float32(beta)
-    _make_dense(walk, node, x, weight, bias)
+    _make_dense(importer, node, x, weight, bias)
 
 
-def _make_dense(walk: Walk, node: Any, x: Value, weight: Array, bias: Array | None) -> None:
-    name = walk.add("dense", node, (x.node,), units=weight.shape[0], bias=bias is not None)
+def _make_dense(importer: Importer, node: Any, x: Value, weight: Array, bias: Array | None) -> None:
+    name = importer.add("dense", node, (x.node,), units=weight.shape[0], bias=bias is not None)
     if x.image is not None and weight.shape[1] == volume(x.image):
         weight = channels_last(weight, x.image)
-    walk.own(name, "weight", weight)
+    importer.own(name, "weight", weight)
     if bias is not None:
         sound = bias.size in (1, weight.shape[0]) and bias.ndim <= 2
-        walk.own(name, "bias", np.broadcast_to(bias.ravel(), weight.shape[:1]) if sound else bias)
-    walk.values[node.output[0]] = Value(name)
+        importer.own(name, "bias", np.broadcast_to(bias.ravel(), weight.shape[:1]) if sound else bias)
+    importer.values[node.output[0]] = Value(name)
 
 
-def read_batch_norm(walk: Walk, node: Any) -> None:
+def read_batch_norm(importer: Importer, node: Any) -> None:
     """To batch_norm, by image channels or by flattened features."""
     attributes = attributes_of(node, ("epsilon", "momentum", "spatial", "training_mode", "is_test"))
     if not attributes.get("spatial", 1) or attributes.get("training_mode", 0):
         raise ModelFileError(f"{describe(node)} is of a kind that is not read.")
-    x = walk.image(node.input[0], "BatchNormalization")
+    x = importer.image(node.input[0], "BatchNormalization")
     epsilon, momentum = float(attributes.get("epsilon", 1e-5)), shortest(1 - float(attributes.get("momentum", 0.9)))
-    name = walk.add("batch_norm", node, (x.node,), epsilon=epsilon, momentum=min(max(momentum, 0.0), 1.0))
+    name = importer.add("batch_norm", node, (x.node,), epsilon=epsilon, momentum=min(max(momentum, 0.0), 1.0))
     for index, role in enumerate(("weight", "bias", "running_mean", "running_var"), 1):
-        array = _weights(walk, node, index)
+        array = _weights(importer, node, index)
         ordered = x.image is not None and array.shape == (volume(x.image),)
-        walk.own(name, role, channels_last(array, x.image) if ordered and x.image else array)
-    walk.values[node.output[0]] = replace(x, node=name)
+        importer.own(name, role, channels_last(array, x.image) if ordered and x.image else array)
+    importer.values[node.output[0]] = replace(x, node=name)
 
 
 def elementwise(op: str) -> Rule:
     """The rule of an op without attributes that becomes one of ours."""
-    def rule(walk: Walk, node: Any) -> None:
+    def rule(importer: Importer, node: Any) -> None:
         attributes_of(node, ())
-        _apply(walk, node, op)
+        _apply(importer, node, op)
 
     return rule
 
 
-def _apply(walk: Walk, node: Any, op: str, **attributes: Any) -> None:
-    x = walk.value(node.input[0])
+def _apply(importer: Importer, node: Any, op: str, **attributes: Any) -> None:
+    x = importer.value(node.input[0])
     if any(x.pad):
         raise ModelFileError(f"A Pad before {node.op_type} does not fold; only one before Conv does.")
-    walk.values[node.output[0]] = replace(x, node=walk.add(op, node, (x.node,), **attributes))
+    importer.values[node.output[0]] = replace(x, node=importer.add(op, node, (x.node,), **attributes))
 
 
-def read_clip(walk: Walk, node: Any) -> None:
+def read_clip(importer: Importer, node: Any) -> None:
     """To relu6 or relu: bounds 0 and 6, or 0 and none."""
     attributes = attributes_of(node, ("min", "max"))
     bounds = []
     for index, (key, default) in enumerate((("min", -inf), ("max", inf)), 1):
-        given = walk.constant(node, index)
+        given = importer.constant(node, index)
         bounds.append(float(attributes.get(key, default)) if given is None else to_number(given, key))
     low, high = bounds
     if (low, high) not in ((0.0, 6.0), (0.0, inf)) and not (low == 0.0 and high >= np.finfo(np.float32).max):
         raise ModelFileError(f"{describe(node)} clips to {low:g} .. {high:g}; only 0 .. 6 and 0 .. infinity are read.")
-    _apply(walk, node, "relu6" if high == 6.0 else "relu")
+    _apply(importer, node, "relu6" if high == 6.0 else "relu")
 
 
-def read_hard_sigmoid(walk: Walk, node: Any) -> None:
+def read_hard_sigmoid(importer: Importer, node: Any) -> None:
     """To hard_sigmoid: PyTorch's, ``clip(x / 6 + 1 / 2, 0, 1)``, which is not ONNX's own default."""
     attributes = attributes_of(node, ("alpha", "beta"))
     alpha, beta = float(attributes.get("alpha", 0.2)), float(attributes.get("beta", 0.5))
     if abs(alpha - 1 / 6) > 1e-6 or beta != 0.5:
         raise ModelFileError(f"{describe(node)} is x * {alpha:g} + {beta:g}, clipped; only x / 6 + 0.5 is read.")
-    _apply(walk, node, "hard_sigmoid")
+    _apply(importer, node, "hard_sigmoid")
 
 
-def read_multiply(walk: Walk, node: Any) -> None:
+def read_multiply(importer: Importer, node: Any) -> None:
     """To multiply, an image by one factor a channel; to silu and hard_swish, x by its own sigmoid."""
     attributes_of(node, ())
-    left, right = (walk.value(name) for name in node.input)
+    left, right = (importer.value(name) for name in node.input)
     if any(left.pad) or any(right.pad) or left.axes != right.axes:
         raise ModelFileError(f"{describe(node)} multiplies tensors of different layouts, which is not read.")
     for x, gate in ((left, right), (right, left)):
-        made = walk.nodes[gate.node]
+        made = importer.nodes[gate.node]
         if made.op in _GATED and made.inputs == (x.node,):
-            walk.values[node.output[0]] = replace(x, node=walk.add(_GATED[made.op], node, (x.node,)))
+            importer.values[node.output[0]] = replace(x, node=importer.add(_GATED[made.op], node, (x.node,)))
             return
-        if walk.shape(gate) == walk.shape(x)[2:] and gate.image is None:
-            walk.values[node.output[0]] = replace(x, node=walk.add("multiply", node, (x.node, gate.node)))
+        if importer.shape(gate) == importer.shape(x)[2:] and gate.image is None:
+            importer.values[node.output[0]] = replace(x, node=importer.add("multiply", node, (x.node, gate.node)))
             return
     raise ModelFileError(f"{describe(node)} is neither x times its sigmoid nor an image times a factor for each "
                          "channel, which is all that is read.")
@@ -158,69 +158,69 @@ _GATED: Final = {"sigmoid": "silu", "hard_sigmoid": "hard_swish"}
 """What x times a gate of x is."""
 
 
-def read_dropout(walk: Walk, node: Any) -> None:
+def read_dropout(importer: Importer, node: Any) -> None:
     """To dropout, each with a key of its own."""
     attributes = attributes_of(node, ("ratio", "seed", "is_test", "consumed_inputs"))
-    given = walk.constant(node, 1)
+    given = importer.constant(node, 1)
     rate = float(attributes.get("ratio", 0.5)) if given is None else shortest(to_number(given, "ratio"))
-    key = sum(n.op == "dropout" for n in walk.nodes.values())
-    _apply(walk, node, "dropout", rate=min(rate, 0.99), key=key)
+    key = sum(n.op == "dropout" for n in importer.nodes.values())
+    _apply(importer, node, "dropout", rate=min(rate, 0.99), key=key)
 
 
-def read_max_pool(walk: Walk, node: Any) -> None:
+def read_max_pool(importer: Importer, node: Any) -> None:
     """To max_pool."""
     attributes = attributes_of(node, (*WINDOW, "storage_order"))
     if len(node.output) > 1 and node.output[1]:
         raise ModelFileError(f"{describe(node)} gives the places of its largest values, which is not read.")
-    _pool(walk, node, "max_pool", attributes)
+    _pool(importer, node, "max_pool", attributes)
 
 
-def read_average_pool(walk: Walk, node: Any) -> None:
+def read_average_pool(importer: Importer, node: Any) -> None:
     """To avg_pool; unlike PyTorch, ONNX counts the padding only where asked to."""
     attributes = attributes_of(node, (*WINDOW, "count_include_pad"))
-    _pool(walk, node, "avg_pool", attributes, count_include_pad=bool(attributes.get("count_include_pad", 0)))
+    _pool(importer, node, "avg_pool", attributes, count_include_pad=bool(attributes.get("count_include_pad", 0)))
 
 
-def _pool(walk: Walk, node: Any, op: str, attributes: dict[str, Any], **more: Any) -> None:
-    x = walk.image(node.input[0], node.op_type)
-    if len(walk.shape(x)) != 3:
+def _pool(importer: Importer, node: Any, op: str, attributes: dict[str, Any], **more: Any) -> None:
+    x = importer.image(node.input[0], node.op_type)
+    if len(importer.shape(x)) != 3:
         raise ModelFileError(f"{describe(node)} pools features that are no image.")
-    window = window_of(describe(node), attributes, (), walk.shape(x))
-    name = walk.add(
+    window = window_of(describe(node), attributes, (), importer.shape(x))
+    name = importer.add(
         op, node, (x.node,), kernel=window.kernel, stride=window.stride, padding=window.padding,
         ceil_mode=window.ceil_mode, **more,
     )  # fmt: skip
-    walk.values[node.output[0]] = Value(name)
+    importer.values[node.output[0]] = Value(name)
 
 
-def read_global_average_pool(walk: Walk, node: Any) -> None:
+def read_global_average_pool(importer: Importer, node: Any) -> None:
     """To global_avg_pool: what is (N, C, 1, 1) in the file is (N, C) here."""
     attributes_of(node, ())
-    x = walk.image(node.input[0], "GlobalAveragePool")
-    walk.values[node.output[0]] = Value(walk.add("global_avg_pool", node, (x.node,)))
+    x = importer.image(node.input[0], "GlobalAveragePool")
+    importer.values[node.output[0]] = Value(importer.add("global_avg_pool", node, (x.node,)))
 
 
-def read_add(walk: Walk, node: Any) -> None:
+def read_add(importer: Importer, node: Any) -> None:
     """To add."""
     attributes_of(node, ())
-    left, right = (walk.value(name) for name in node.input)
+    left, right = (importer.value(name) for name in node.input)
     if (left.axes, left.image) != (right.axes, right.image) or any(left.pad) or any(right.pad):
         raise ModelFileError(f"{describe(node)} adds tensors of different layouts, which is not read.")
-    walk.values[node.output[0]] = replace(left, node=walk.add("add", node, (left.node, right.node)))
+    importer.values[node.output[0]] = replace(left, node=importer.add("add", node, (left.node, right.node)))
 
 
-def read_softmax(walk: Walk, node: Any) -> None:
+def read_softmax(importer: Importer, node: Any) -> None:
     """To softmax over the channels. Before opset 13 it ran over all axes from its own on."""
-    axis = attributes_of(node, ("axis",)).get("axis", -1 if walk.opset >= 13 else 1)
-    x = walk.value(node.input[0])
-    channels = x.axes[axis] == 1 if len(walk.shape(x)) == 3 and -4 <= axis < 4 else axis in (1, -1)
-    if not channels or (len(walk.shape(x)) == 3 and walk.opset < 13):
+    axis = attributes_of(node, ("axis",)).get("axis", -1 if importer.opset >= 13 else 1)
+    x = importer.value(node.input[0])
+    channels = x.axes[axis] == 1 if len(importer.shape(x)) == 3 and -4 <= axis < 4 else axis in (1, -1)
+    if not channels or (len(importer.shape(x)) == 3 and importer.opset < 13):
         raise ModelFileError(f"{describe(node)} runs over another axis than the classes, which is not read.")
-    _apply(walk, node, "softmax")
+    _apply(importer, node, "softmax")
 
 
-def _weights(walk: Walk, node: Any, index: int) -> Array:
-    array = walk.constant(node, index)
+def _weights(importer: Importer, node: Any, index: int) -> Array:
+    array = importer.constant(node, index)
     if array is None or array.dtype.kind != "f":
         raise ModelFileError(f"Input {index} of {describe(node)} must be constant weights.")
     return array

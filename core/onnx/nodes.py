@@ -22,7 +22,7 @@ from core.onnx.layers import (
     read_multiply,
     read_softmax,
 )
-from core.onnx.moves import (
+from core.onnx.reshaping import (
     read_concat,
     read_constant,
     read_flatten,

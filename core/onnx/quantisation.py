@@ -15,7 +15,7 @@ import numpy as np
 
 from core.graph import PHOTO, Graph, Node
 from core.ops.contract import Array, Arrays, Mode
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from core.program import FUSED_ACTIVATIONS
 
 Range: TypeAlias = tuple[float, float]

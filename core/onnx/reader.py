@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from core.errors import ModelFileError
 from core.graph import PHOTO, Graph
+from core.onnx.importer import NCHW, Importer, Value, describe
 from core.onnx.metadata import Imported, read_classes, read_statistics, read_temperature
 from core.onnx.nodes import RULES
 from core.onnx.tensors import to_array
-from core.onnx.walk import NCHW, Value, Walk, describe
 from core.ops.builder import MAX_NODES, check, photo_node
 from core.ops.contract import Array
 from core.program import fold_batch_norm, fold_weights
@@ -62,19 +62,19 @@ def _read(
 ) -> Imported:
     model = onnx.ModelProto.FromString(data)
     metadata = {entry.key: entry.value for entry in model.metadata_props}
-    walk = Walk(_opset(model), budget=2 * len(data) + (1 << 20))
+    importer = Importer(_opset(model), budget=2 * len(data) + (1 << 20))
     _refuse_unknown(model)
-    walk.constants |= {tensor.name: to_array(tensor) for tensor in model.graph.initializer}
+    importer.constants |= {tensor.name: to_array(tensor) for tensor in model.graph.initializer}
     statistics = (mean, std) if mean and std else read_statistics(metadata)
-    _start(walk, model.graph, statistics or IMAGENET, image_size)
+    _start(importer, model.graph, statistics or IMAGENET, image_size)
     for node in model.graph.node:
         if not node.output or not node.output[0]:
             raise ModelFileError(f"{describe(node)} has no output.")
         if node.op_type != "Constant" and not node.input:
             raise ModelFileError(f"{describe(node)} has no input.")
-        RULES[node.op_type](walk, node)
-    graph = check(_finish(walk, model.graph, model.graph.name or name))
-    weights = {key: walk.weights[key] for key in graph.parameters()}
+        RULES[node.op_type](importer, node)
+    graph = check(_finish(importer, model.graph, model.graph.name or name))
+    weights = {key: importer.weights[key] for key in graph.parameters()}
     if bgr:
         weights |= _turn_round(graph, weights)
     if fold:
@@ -114,8 +114,10 @@ def _refuse_unknown(model: Any) -> None:
         raise ModelFileError("It uses functions, sparse or quantised weights, which are not read.")
 
 
-def _start(walk: Walk, graph: Any, statistics: tuple[tuple[float, ...], tuple[float, ...]], image_size: int) -> None:
-    inputs = [i for i in graph.input if i.name not in walk.constants]
+def _start(
+    importer: Importer, graph: Any, statistics: tuple[tuple[float, ...], tuple[float, ...]], image_size: int
+) -> None:
+    inputs = [i for i in graph.input if i.name not in importer.constants]
     if len(inputs) != 1 or not inputs[0].type.HasField("tensor_type"):
         raise ModelFileError(f"It has {len(inputs)} inputs; only networks that take one photo are read.")
     dims = inputs[0].type.tensor_type.shape.dim
@@ -130,21 +132,21 @@ def _start(walk: Walk, graph: Any, statistics: tuple[tuple[float, ...], tuple[fl
     mean, std = statistics
     if channels == 1 and len(mean) == 3:
         mean, std = (sum(mean) / 3,), (sum(std) / 3,)
-    walk.nodes[PHOTO] = photo_node((height, width, channels), {"mean": mean, "std": std})
-    walk.values[inputs[0].name] = Value(PHOTO, axes)
+    importer.nodes[PHOTO] = photo_node((height, width, channels), {"mean": mean, "std": std})
+    importer.values[inputs[0].name] = Value(PHOTO, axes)
 
 
-def _finish(walk: Walk, graph: Any, name: str) -> Graph:
+def _finish(importer: Importer, graph: Any, name: str) -> Graph:
     """The graph up to its logits: the first output, without the softmax at its end."""
     if not graph.output:
         raise ModelFileError("It has no output.")
-    last = walk.value(graph.output[0].name)
+    last = importer.value(graph.output[0].name)
     output = last.node
-    if walk.nodes[output].op == "softmax":
-        output = walk.nodes[output].inputs[0]
-    if len(walk.nodes[output].shape) != 1 or last.image is not None:
-        raise ModelFileError(f"Its output has the shape {walk.nodes[output].shape}; only classifiers are read.")
-    return walk.graph(name, output)
+    if importer.nodes[output].op == "softmax":
+        output = importer.nodes[output].inputs[0]
+    if len(importer.nodes[output].shape) != 1 or last.image is not None:
+        raise ModelFileError(f"Its output has the shape {importer.nodes[output].shape}; only classifiers are read.")
+    return importer.graph(name, output)
 
 
 def _turn_round(graph: Graph, weights: dict[str, Array]) -> dict[str, Array]:

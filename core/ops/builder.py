@@ -7,8 +7,8 @@ from typing import Final, final
 
 from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Attribute, Attributes, Graph, Node, Shape
+from core.ops.op_table import OPS
 from core.ops.photo import photo_shape
-from core.ops.table import OPS
 
 MAX_ELEMENTS: Final = 1 << 31
 """No array of a network may have more elements: a crafted header must not take the memory."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.ops.contract import Array, Arrays, Mode, Result
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 
 
 @final

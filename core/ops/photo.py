@@ -1,7 +1,7 @@
 """The photo that enters the network: crop, turn, blur, other ground, mixing, colour, cut-out in one pass over uint8.
 
-Every device has this kernel; this is its reference. A row of `ROW` floats describes what is done
-to one photo; `core.data.augment` draws rows, `identity_rows` only resizes.
+Every device has this kernel; this is its reference. A row of `AUGMENTATION_SIZE` floats describes what is done
+to one photo; `core.data.augment` draws rows, `identity_augmentation` only resizes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, 
 
 MAX_SIDE: Final = 1 << 14
 """Largest side of a network's photo, pixels."""
-ROW: Final = 32
+AUGMENTATION_SIZE: Final = 32
 AFFINE: Final = slice(0, 6)
 """Source pixel of output pixel (x, y): ``sx = a0 x + a1 y + a2``, ``sy = a3 x + a4 y + a5``.
 Pixel centres are integers; outside the photo the nearest edge pixel is taken."""
@@ -30,13 +30,13 @@ BLUR_RADIUS: Final = 19
 """Distance of those neighbours, in source pixels along the source axes."""
 CUTOUT: Final = slice(20, 24)
 """Box y0, x0, y1, x1 in output pixels (end excluded) set to the mean, which is 0 after normalising."""
-GROUND: Final = 24
-"""0, or one more than the number of the ground (`Backgrounds.grounds`) that the leaf is set on; or below 0, minus one
+BACKGROUND: Final = 24
+"""0, or one more than the number of the ground (`Backgrounds.images`) that the leaf is set on; or below 0, minus one
 less than the number of another photo of the same set, with which this one is mixed."""
 MASK: Final = 25
 """Number of the photo's mask (`Backgrounds.masks`), where it has a ground; its share 0..1, where it is mixed with
 another photo. The box of CUTOUT then shows that other photo alone."""
-GROUND_AFFINE: Final = slice(26, 32)
+BACKGROUND_AFFINE: Final = slice(26, 32)
 """As AFFINE, from an output pixel to the pixel of the ground, or of the other photo."""
 GREY: Final = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the one channel of a grey network (ITU-R BT.601)."""
@@ -49,28 +49,28 @@ class Backgrounds:
     grounds: uint8 ``(grounds, H, W, 3)``, photos without their leaf. Both C-contiguous."""
 
     masks: Array
-    grounds: Array
+    images: Array
 
 
 def background_problem(rows: Array, backgrounds: Backgrounds | None, photos: int) -> str:
     """What is wrong with the grounds, or other ones of so many photos, that rows ask for, or nothing: kernels read by
     address."""
-    if (rows[:, GROUND] < -photos).any():
+    if (rows[:, BACKGROUND] < -photos).any():
         return "they ask to be mixed with photos that there are not"
-    asked = rows[rows[:, GROUND] > 0]
+    asked = rows[rows[:, BACKGROUND] > 0]
     if not len(asked):
         return ""
     if backgrounds is None:
         return "they ask for other backgrounds, but none were kept (keep_backgrounds)"
-    numbers = ((asked[:, GROUND] - 1, len(backgrounds.grounds)), (asked[:, MASK], len(backgrounds.masks)))
+    numbers = ((asked[:, BACKGROUND] - 1, len(backgrounds.images)), (asked[:, MASK], len(backgrounds.masks)))
     if any(given.min() < 0 or given.max() >= count for given, count in numbers):
         return "they ask for backgrounds or masks that there are not"
     return ""
 
 
-def identity_rows(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
-    """Rows that scale photos of ``source`` (height, width) to ``size``; float32 ``(count, ROW)``."""
-    rows = np.zeros((count, ROW), np.float32)
+def identity_augmentation(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
+    """Rows that scale photos of ``source`` (height, width) to ``size``; float32 ``(count, AUGMENTATION_SIZE)``."""
+    rows = np.zeros((count, AUGMENTATION_SIZE), np.float32)
     scale_y, scale_x = source[0] / size[0], source[1] / size[1]
     rows[:, AFFINE] = (scale_x, 0.0, 0.5 * scale_x - 0.5, 0.0, scale_y, 0.5 * scale_y - 0.5)
     rows[:, COLOUR] = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0)
@@ -81,7 +81,7 @@ def transform(
     photos: Array, rows: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float],
     backgrounds: Backgrounds | None = None, index: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Photos uint8 ``(N, H, W, 3)`` and rows ``(N, ROW)`` to normalised float32 ``(N, *size, channels)``.
+    """Photos uint8 ``(N, H, W, 3)`` and rows ``(N, AUGMENTATION_SIZE)`` to normalised float32 ``(N, *size, channels)``.
 
     With `index` the photo of row n is ``photos[index[n]]``, of which there may be any number. A network of one channel
     (one mean and deviation) sees `GREY` of the clipped colours.
@@ -91,17 +91,18 @@ def transform(
     for n, row in enumerate(np.asarray(rows, np.float32)):
         y0, x0, y1, x1 = (max(int(v), 0) for v in row[CUTOUT])
         rgb = _look(photos[n if index is None else index[n]], row, x, y, backgrounds)
-        if row[GROUND] < 0:
+        if row[BACKGROUND] < 0:
             share = np.full((*size, 1), row[MASK], np.float32)
             share[y0:y1, x0:x1] = 0
-            rgb = share * rgb + (1 - share) * _sample(photos[-int(row[GROUND]) - 1], *_place(row[GROUND_AFFINE], x, y))
+            other = _sample(photos[-int(row[BACKGROUND]) - 1], *_place(row[BACKGROUND_AFFINE], x, y))
+            rgb = share * rgb + (1 - share) * other
         colour = row[COLOUR].reshape(3, 4)
         rgb = np.clip(rgb @ colour[:, :3].T + colour[:, 3], 0.0, 1.0)
         if len(mean) == 1:
             red, green, blue = (np.float32(weight) * rgb[..., i] for i, weight in enumerate(GREY))
             rgb = (red + green + blue)[..., None]  # written out: a BLAS sums in an order of its processor's
         rgb = (rgb - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
-        if row[GROUND] >= 0:
+        if row[BACKGROUND] >= 0:
             rgb[y0:y1, x0:x1] = 0
         out[n] = rgb
     return out
@@ -118,9 +119,9 @@ def _look(photo: Array, row: Array, x: Array, y: Array, backgrounds: Backgrounds
             + _sample(photo, sx, sy - r) + _sample(photo, sx, sy + r)
         )
         rgb = (1 - 4 * row[BLUR]) * rgb + row[BLUR] * around
-    if row[GROUND] > 0 and backgrounds is not None:
+    if row[BACKGROUND] > 0 and backgrounds is not None:
         leaf = _leaf_share(backgrounds.masks[int(row[MASK])], photo.shape, sx, sy)
-        ground = _sample(backgrounds.grounds[int(row[GROUND]) - 1], *_place(row[GROUND_AFFINE], x, y))
+        ground = _sample(backgrounds.images[int(row[BACKGROUND]) - 1], *_place(row[BACKGROUND_AFFINE], x, y))
         rgb = leaf * rgb + (1 - leaf) * ground
     return rgb
 

@@ -1,7 +1,7 @@
 """Kernels as rows: which op, on which device, by which algorithm, and when it refuses.
 
 A kernel asked for by name runs or refuses with a sentence; it never becomes another kernel.
-Only `choose` with the algorithm "auto" picks, by the order of `LADDER`, highest rung first.
+Only `choose` with the algorithm "auto" picks, by the order of `ALGORITHM_ORDER`, highest rung first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, final
 from core.errors import KernelUnavailable
 from core.graph import Attributes, Shape
 
-LADDER: Final = (
+ALGORITHM_ORDER: Final = (
     "reference",
     "naive",
     "vectorised",
@@ -38,7 +38,7 @@ LADDER: Final = (
 )
 """Rungs, lowest first. The vendors' libraries are yardsticks and are never chosen by "auto"."""
 
-YARDSTICKS: Final = ("cublas", "cudnn")
+VENDOR_LIBRARIES: Final = ("cublas", "cudnn")
 
 
 @final
@@ -93,21 +93,21 @@ class Kernel:
 
 
 @final
-class Table:
+class Registry:
     """All kernels of one device, in reading order. Two rows with one key are an error."""
 
-    def __init__(self, rows: Iterable[Kernel]) -> None:
-        self.rows = tuple(rows)
-        self._by_key = {row.key: row for row in self.rows}
-        if len(self._by_key) != len(self.rows):
-            keys = [row.key for row in self.rows]
+    def __init__(self, kernels: Iterable[Kernel]) -> None:
+        self.kernels = tuple(kernels)
+        self._by_key = {row.key: row for row in self.kernels}
+        if len(self._by_key) != len(self.kernels):
+            keys = [row.key for row in self.kernels]
             twice = sorted({key for key in keys if keys.count(key) > 1})
             raise ValueError(f"kernels listed twice: {twice}")
 
     def of(self, op: str, direction: str) -> tuple[Kernel, ...]:
         """Rows of one op and direction, lowest rung first."""
-        found = [r for r in self.rows if (r.op, r.direction) == (op, direction)]
-        order = (*LADDER, *YARDSTICKS)
+        found = [r for r in self.kernels if (r.op, r.direction) == (op, direction)]
+        order = (*ALGORITHM_ORDER, *VENDOR_LIBRARIES)
         return tuple(sorted(found, key=lambda row: order.index(row.algorithm)))
 
     def choose(self, case: Case, direction: str, algorithm: str = "auto") -> Kernel:
@@ -118,7 +118,7 @@ class Table:
             if not rows:
                 raise KernelUnavailable(f"There is no kernel {algorithm!r} for {case.op} {direction}.")
         else:
-            rows = tuple(row for row in rows if row.algorithm not in YARDSTICKS)
+            rows = tuple(row for row in rows if row.algorithm not in VENDOR_LIBRARIES)
         reasons = []
         for row in reversed(rows):
             reason = row.refuses(case)

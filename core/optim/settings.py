@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.config import RunConfig
-from core.ops.update import Optimizer
+from core.optim.optimizer import Optimizer
 
 
 def optimizer_of(config: RunConfig) -> Optimizer:

@@ -41,9 +41,9 @@ def present_conditions(config: RunConfig, device: str) -> Conditions:
         from core.gpu.driver.device import open_device  # numba-cuda is optional
 
         return Conditions(__version__, numba.__version__, device, open_device().name, 0)
-    from core.cpu.level import current_level
+    from core.cpu.instruction_set import current_isa
 
-    return Conditions(__version__, numba.__version__, device, current_level().name, config.threads or usable_cores())
+    return Conditions(__version__, numba.__version__, device, current_isa().name, config.threads or usable_cores())
 
 
 def keep_conditions(config: RunConfig, before: Conditions | None) -> RunConfig:

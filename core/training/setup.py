@@ -200,7 +200,10 @@ def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
 
 def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
     """Compile all CPU kernels, or load them from the cache: done while the photos are looked at."""
-    from core.cpu.warm import all_kernels, compile_kernels  # Numba takes a second to import: only where it is used
+    from core.cpu.precompilation import (  # Numba takes a second to import: only where it is used
+        all_kernels,
+        compile_kernels,
+    )
 
     def tell(done: int, total: int) -> None:
         if cancelled():

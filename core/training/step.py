@@ -13,7 +13,7 @@ from core.errors import TrainingDiverged
 from core.graph import Graph
 from core.ops.attributes import read_numbers
 from core.ops.contract import Array
-from core.ops.photo import GROUND
+from core.ops.photo import BACKGROUND
 from core.plan import compile_plan
 
 
@@ -82,7 +82,7 @@ def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
     return replace(
         batch,
         photos=None if batch.photos is None else batch.photos[part],
-        rows=batch.rows[part],
+        augmentation=batch.augmentation[part],
         labels=batch.labels[part],
         index=None if batch.index is None else batch.index[part],
         targets=None if batch.targets is None else batch.targets[part],
@@ -93,10 +93,10 @@ def with_photos(batch: PhotoBatch, photos: Array) -> PhotoBatch:
     """The batch with its photos, where it has their numbers among `photos`; those mixed in are counted anew."""
     if batch.photos is not None or batch.index is None:
         return batch
-    rows, index = batch.rows.copy(), np.asarray(batch.index)
-    for row in np.flatnonzero(rows[:, GROUND] < 0):
-        rows[row, GROUND] = -1 - int(np.flatnonzero(index == -1 - rows[row, GROUND])[0])
-    return replace(batch, photos=np.take(photos, index, axis=0), rows=rows, index=None)
+    rows, index = batch.augmentation.copy(), np.asarray(batch.index)
+    for row in np.flatnonzero(rows[:, BACKGROUND] < 0):
+        rows[row, BACKGROUND] = -1 - int(np.flatnonzero(index == -1 - rows[row, BACKGROUND])[0])
+    return replace(batch, photos=np.take(photos, index, axis=0), augmentation=rows, index=None)
 
 
 def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiverged:

@@ -14,8 +14,8 @@ from core.data.dataset import TRAIN
 from core.data.idx import read_digits
 from core.data.source import open_dataset
 from core.errors import StorageError
-from core.laboratory import ladder, studies
-from core.laboratory.ladder import solve
+from core.laboratory import kernel_comparison, studies
+from core.laboratory.kernel_comparison import solve
 from core.laboratory.mnist import RECIPES, digit_graph, vary
 from core.laboratory.plot import Point, draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
@@ -121,7 +121,7 @@ def test_every_kernel_of_an_op_is_proved_and_timed(tmp_path, capsys, monkeypatch
         given, wanted = solve(case)
         return given, {name: value + 1 for name, value in wanted.items()}
 
-    monkeypatch.setattr(ladder, "solve", solve_wrongly)
+    monkeypatch.setattr(kernel_comparison, "solve", solve_wrongly)
     assert lab.main(["ladder", "--device", "cpu", "--ops", "softmax_cross_entropy"]) == 2
     assert "differ from the reference" in capsys.readouterr().err
 
@@ -198,7 +198,7 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
 
 
 def test_without_pytorch_the_yardstick_says_what_to_install(few_digits, capsys, monkeypatch):
-    monkeypatch.setattr(lab.yardstick, "find_spec", lambda name: None)
+    monkeypatch.setattr(lab.pytorch_baseline, "find_spec", lambda name: None)
     assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
                      "--ways", "im2col", "PyTorch"]) == 0
     assert "pip install '.[compare]'" in capsys.readouterr().out
@@ -206,8 +206,8 @@ def test_without_pytorch_the_yardstick_says_what_to_install(few_digits, capsys, 
 
 def test_a_pytorch_without_the_gpu_is_no_yardstick_there():
     torch = pytest.importorskip("torch")
-    assert lab.yardstick.problem("cpu") is None
-    assert (lab.yardstick.problem("cuda") is None) == torch.cuda.is_available()
+    assert lab.pytorch_baseline.problem("cpu") is None
+    assert (lab.pytorch_baseline.problem("cuda") is None) == torch.cuda.is_available()
 
 
 @pytest.mark.thorough

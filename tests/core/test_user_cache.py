@@ -35,7 +35,7 @@ def test_each_system_has_its_own_place(system, variable, value, wanted, monkeypa
 
 def test_kernels_of_both_devices_lie_in_it(tmp_path):
     code = """
-from core.cpu.level import cache_folder
+from core.cpu.instruction_set import cache_folder
 from core.gpu.compilation.compiler import Recipe, _path
 print(cache_folder(), _path(Recipe("ops.pool.max_pool", "make", (), (), 32), (9, 0)), sep="\\n")
 """
@@ -50,7 +50,7 @@ print(cache_folder(), _path(Recipe("ops.pool.max_pool", "make", (), (), 32), (9,
 def test_without_a_folder_to_keep_them_kernels_are_compiled_for_this_process_alone(tmp_path):
     (tmp_path / "file").touch()
     code = """
-from core.cpu.level import cache_folder
+from core.cpu.instruction_set import cache_folder
 from core.doctor import _kernels
 import core.cpu.elementwise
 print(cache_folder().parent, cache_folder().parent.is_dir(), _kernels().well)

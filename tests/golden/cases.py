@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.ops.update import Optimizer
+from core.optim.optimizer import Optimizer
 from tests.helpers.noise import noise
 
 UPDATES = {

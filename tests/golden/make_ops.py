@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from tests.golden.cases import UPDATES, update_gradients, update_weights
 from tests.helpers.golden import FOLDER, digest
 from tests.helpers.shapes import arrays, cases, label, smooth_gradient

@@ -23,7 +23,7 @@ from core.graph import Graph
 from core.models import build
 from core.ops.builder import with_loss
 from core.ops.contract import Array
-from core.ops.photo import identity_rows, transform
+from core.ops.photo import identity_augmentation, transform
 from tests.helpers.noise import integers, noise, words
 
 FOLDER = Path(__file__).parent.parent / "golden"
@@ -104,13 +104,13 @@ class Golden:
     def batch(self):
         """The photos as a plan takes them."""
         size = self.photos.shape[1:3]
-        return PhotoBatch(self.photos, identity_rows(len(self.photos), size, size), self.labels)
+        return PhotoBatch(self.photos, identity_augmentation(len(self.photos), size, size), self.labels)
 
     def inputs(self, dtype=np.float32):
         """The photos as the network sees them: normalised, ``(N, S, S, channels)``."""
         photo = self.graph.nodes[0]
         size = self.photos.shape[1:3]
-        rows = identity_rows(len(self.photos), size, size)
+        rows = identity_augmentation(len(self.photos), size, size)
         return transform(self.photos, rows, size, photo.attributes["mean"], photo.attributes["std"]).astype(dtype)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from core.device import PhotoBatch
 from core.ops.builder import Builder
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 
 
 def random_weights(graph, seed=0):
@@ -29,7 +29,7 @@ def batch_for(graph, count, seed=1, side=80):
     draw = np.random.default_rng(seed)
     height, width, _ = graph.photo_shape
     photos = draw.integers(0, 256, (count, side, side + 6, 3), dtype=np.uint8)
-    rows = identity_rows(count, (side, side + 6), (height, width))
+    rows = identity_augmentation(count, (side, side + 6), (height, width))
     rows[0, 18:20] = (0.1, 1.5)
     rows[1, 20:24] = (3, 4, 12, 15)
     rows[1, 6], rows[1, 8] = 0.8, 0.1

@@ -20,7 +20,7 @@ from core.gpu.driver.hosted import hosted
 from core.gpu.kernels.ladder import matmul_warp
 from core.gpu.table import TEACHING
 from core.ops.registry import Case
-from core.ops.update import Optimizer, initial_state, update
+from core.optim.optimizer import Optimizer, initial_state, update
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.shapes import MODE, case, cases, label, solve
 

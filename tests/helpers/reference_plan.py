@@ -121,7 +121,7 @@ class ReferencePlan(Plan):
         node = self.graph.node(PHOTO)
         height, width, _ = node.shape
         photos = self._kept if batch.photos is None else batch.photos
-        return photo.transform(photos, batch.rows, (height, width), node.attributes["mean"],
+        return photo.transform(photos, batch.augmentation, (height, width), node.attributes["mean"],
                                node.attributes["std"], self._backgrounds, batch.index)
 
     def _flat(self, arrays):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from core.ops import network
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 
 EXACT = "softmax_cross_entropy", "global_avg_pool"
 """Ops whose output stays in float32: scores and the loss."""

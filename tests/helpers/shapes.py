@@ -22,8 +22,8 @@ import numpy as np
 from core.graph import LABEL, PHOTO, Node
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
+from core.ops.op_table import OPS
 from core.ops.registry import Case
-from core.ops.table import OPS
 from tests.helpers.noise import integers, noise
 
 MODE = Mode(training=True, seed=7, step=3, photo0=2)

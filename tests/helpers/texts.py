@@ -62,10 +62,10 @@ def _spoken(node: ast.expr) -> str:
 
 def idea_texts() -> set[str]:
     """The idea of every kernel that the laboratory shows, and of every preset."""
-    from core.laboratory.ladder import rungs
+    from core.laboratory.kernel_comparison import list_kernels
     from core.training.presets import PRESETS
 
-    return {row.idea for row in rungs()} | {preset.idea for preset in PRESETS.values()}
+    return {row.idea for row in list_kernels()} | {preset.idea for preset in PRESETS.values()}
 
 
 def code_texts() -> set[str]:

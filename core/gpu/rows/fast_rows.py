@@ -12,7 +12,7 @@ from core.gpu.rows import single_step, update_row
 from core.gpu.rows.single_step import Write
 from core.gpu.select import FORWARD, Case
 from core.ops.registry import Kernel, Tolerance
-from core.ops.update import OPTIMIZERS
+from core.optim.optimizer import OPTIMIZERS
 from core.program import Step
 
 THREE_PRODUCTS: Final = Tolerance(1e-5)

@@ -28,8 +28,8 @@ from core.gpu.writers.plain_launches import head_launch
 from core.gpu.writers.update_steps import pack_launch
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Array, Mode, volume
+from core.ops.op_table import OPS
 from core.ops.registry import Case, Refusal
-from core.ops.table import OPS
 from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
 
 Write: TypeAlias = Callable[[Frame, Step], None]

@@ -16,7 +16,7 @@ from core.gpu.writers import control
 from core.gpu.writers.update_steps import UpdateArrays, result_launches, update_launch
 from core.ops.contract import Array
 from core.ops.registry import Case
-from core.ops.update import Optimizer, Scalars, moments, scalars
+from core.optim.optimizer import Optimizer, Scalars, moments, scalars
 
 WRITES: Final = ("weights", "momentum", "first", "second", "average")
 

@@ -7,7 +7,7 @@ from typing import Final, final
 import numpy as np
 
 from core.ops.contract import Array
-from core.ops.photo import ROW
+from core.ops.photo import AUGMENTATION_SIZE
 
 SETTINGS: Final = np.dtype(
     [
@@ -39,7 +39,7 @@ class Control:
         self.settings["share"] = 1
         self.labels = raw[self.labels_at : self.labels_at + 4 * batch].view(np.int32)
         self.index = raw[self.index_at : self.index_at + 4 * batch].view(np.int32)
-        self.rows = raw[self.rows_at : self.targets_at].view(np.float32).reshape(batch, ROW)
+        self.rows = raw[self.rows_at : self.targets_at].view(np.float32).reshape(batch, AUGMENTATION_SIZE)
         self.targets = raw[self.targets_at : self.size].view(np.float32).reshape(batch, taught)
 
 
@@ -48,4 +48,5 @@ def places(batch: int, taught: int = 0) -> tuple[int, int, int, int, int]:
     step = -(-4 * batch // 64) * 64
     start = SETTINGS.itemsize
     rows = start + 2 * step
-    return start, start + step, rows, rows + 4 * ROW * batch, rows + 4 * (ROW + taught) * batch
+    targets = rows + 4 * AUGMENTATION_SIZE * batch
+    return start, start + step, rows, targets, targets + 4 * taught * batch

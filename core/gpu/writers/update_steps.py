@@ -11,7 +11,7 @@ from core.gpu.frame import Frame, Places
 from core.gpu.kernels.passes import update_fast
 from core.gpu.launch import THREADS, Launch, blocks_of, simple_launch
 from core.ops.contract import Array, volume
-from core.ops.update import Optimizer
+from core.optim.optimizer import Optimizer
 from core.program import ParameterLayout
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from core.cpu import table
+from core.cpu import kernel_entries
 from core.cpu.activation import NUMBERS, number_of
 from core.cpu.plan import CpuPlan
 from core.cpu.single import Single
 from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
 from core.ops.builder import Builder, with_loss
-from core.ops.registry import Table
+from core.ops.registry import Registry
 from core.program import TAKES_ACTIVATION, lower
 from tests.helpers.compare import assert_close, poisoned
 from tests.helpers.shapes import case, solve
@@ -27,7 +27,7 @@ FUSED = [name for name, row in ACTIVATIONS.items() if row.fuses]
 
 
 def kernel(op, direction):
-    return table.CPU.of(op, direction)[-1]
+    return kernel_entries.CPU.of(op, direction)[-1]
 
 
 def test_every_activation_has_a_kernel_and_every_op_that_ends_with_one_a_case():
@@ -84,6 +84,7 @@ def test_training_keeps_the_input_that_a_gradient_needs(op):
 @pytest.mark.parametrize("training", [True, False])
 def test_an_unknown_op_is_refused_with_its_step(training, monkeypatch):
     graph = with_loss(_graph("relu"), 0.0, ()) if training else _graph("relu")
-    monkeypatch.setattr(table, "PLANS", Table(row for row in table.PLANS.rows if row.op != "global_avg_pool"))
+    others = Registry(kernel for kernel in kernel_entries.PLANS.kernels if kernel.op != "global_avg_pool")
+    monkeypatch.setattr(kernel_entries, "PLANS", others)
     with pytest.raises(KernelUnavailable, match=r"the step pool by 'auto'.*global_avg_pool forward"):
         CpuPlan(graph, batch=1, training=training)

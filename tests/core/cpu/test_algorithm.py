@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from core.cpu.kernel_entries import ALGORITHMS, PRODUCTS
 from core.cpu.plan import CpuPlan
-from core.cpu.table import ALGORITHMS, PRODUCTS
 from core.device import PhotoBatch
 from core.errors import KernelUnavailable
 from core.models import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 from core.program import fold_batch_norm, fold_weights
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import photos_of, weights_of
@@ -28,7 +28,7 @@ ASKED = [(name, algorithm) for algorithm in ("naive", "im2col") for name in NETW
 
 def batch_of(size, count=2):
     labels = np.array([0, 3], np.int32)[:count]
-    return PhotoBatch(photos_of(2, size)[:count], identity_rows(count, (size, size), (size, size)), labels)
+    return PhotoBatch(photos_of(2, size)[:count], identity_augmentation(count, (size, size), (size, size)), labels)
 
 
 def algorithms_of(plan, ops=PRODUCTS):

@@ -6,9 +6,9 @@ import pytest
 from core.cpu.atomics import X86
 from core.cpu.plan import CpuPlan
 from core.device import Optimizer, PhotoBatch
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 from tests.helpers.golden import weights_of
 
 TINY = np.float32(1e-40)
@@ -22,7 +22,7 @@ def test_denormals_are_flushed_in_the_walk_and_kept_outside():
     plan.load(weights_of(graph))
     first = {name: np.full_like(array, TINY) for name, array in plan.state().items() if name != "step"}
     plan.load_state({**first, "step": np.array(3)})
-    photos, rows = np.zeros((2, 20, 20, 3), np.uint8), identity_rows(2, (20, 20), (20, 20))
+    photos, rows = np.zeros((2, 20, 20, 3), np.uint8), identity_augmentation(2, (20, 20), (20, 20))
     batch = PhotoBatch(photos, rows, np.full(2, -1, np.int32))
     plan.train_step(batch, 1e-3)  # photos without labels have no gradient: moments only shrink
     start, shape = plan.layout.offsets["conv1.weight"]

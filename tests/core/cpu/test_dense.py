@@ -10,11 +10,11 @@ from core.cpu.memory import FIELDS
 from core.cpu.plan import CpuPlan
 from core.device import PhotoBatch
 from core.graph import PHOTO
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
-from core.ops.photo import identity_rows, transform
+from core.ops.photo import identity_augmentation, transform
 from core.program import lower
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import weights_of
@@ -44,12 +44,12 @@ def _batch(count, seed=0):
     rng = np.random.default_rng(seed)
     photos = rng.integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
     labels = rng.integers(0, 5, count).astype(np.int32)
-    return PhotoBatch(photos, identity_rows(count, (SIDE, SIDE), (SIDE, SIDE)), labels)
+    return PhotoBatch(photos, identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE)), labels)
 
 
 def _exact(graph, batch):
     photo = graph.node(PHOTO)
-    x = transform(batch.photos, batch.rows, photo.shape[:2], photo.attributes["mean"], photo.attributes["std"])
+    x = transform(batch.photos, batch.augmentation, photo.shape[:2], photo.attributes["mean"], photo.attributes["std"])
     return x.astype(np.float64), {k: v.astype(np.float64) for k, v in weights_of(graph).items()}
 
 
@@ -83,7 +83,7 @@ def test_parts_add_up_to_the_gradient_of_the_whole():
     whole = plan.gradients()
     for i, part in enumerate((slice(0, 4), slice(4, 10))):
         labels = batch.labels[part]
-        plan.gradient(PhotoBatch(batch.photos[part], batch.rows[part], labels), accumulate=i > 0)
+        plan.gradient(PhotoBatch(batch.photos[part], batch.augmentation[part], labels), accumulate=i > 0)
         if i == 0:
             first = plan.gradients()
     for name, gradient in whole.items():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from core.cpu import depthwise_row, tiled
+from core.cpu.kernel_entries import CPU
 from core.cpu.single import Single
-from core.cpu.table import CPU
 from tests.helpers.compare import poisoned
 from tests.helpers.shapes import case, solve
 

@@ -8,7 +8,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba import njit
 
 from core.cpu import microkernel as mk
-from core.cpu.level import LEVELS, problem
+from core.cpu.instruction_set import INSTRUCTION_SETS, problem
 from core.cpu.memory import FIELDS, aligned
 
 GUARD = np.float32(-77)
@@ -17,7 +17,7 @@ DEPTH = 5
 
 @functools.cache
 def _runner(name):
-    tile = mk.make_tile(LEVELS[name])
+    tile = mk.make_tile(INSTRUCTION_SETS[name])
 
     @njit
     def run(shape, record, a, b, c, x, mask, lanes):
@@ -28,12 +28,12 @@ def _runner(name):
 
 def _run(name, vectors, rows, lanes, flags, given):
     """C of one tile, in rows a vector longer than the tile."""
-    level, (a, b, c, x, mask) = LEVELS[name], given
-    wide = max(vectors, 1) * level.lanes
+    level, (a, b, c, x, mask) = INSTRUCTION_SETS[name], given
+    wide = max(vectors, 1) * level.vector_width
     record = np.zeros(FIELDS, np.int64)
     record[[mk.SAM, mk.SAK]] = (4, 4 * rows) if vectors else (4 * wide, 4 * wide * rows)
     record[[mk.SBK, mk.KW, mk.KL, mk.FLAGS]] = 4 * wide, 1, DEPTH, flags
-    record[mk.LDC] = record[mk.LDM] = 4 * (wide + level.lanes)
+    record[mk.LDC] = record[mk.LDM] = 4 * (wide + level.vector_width)
     addresses = [array.ctypes.data for array in (a, b, c, x, mask)]
     _runner(name)(vectors * 64 + rows, record.ctypes.data, *addresses, lanes)
 
@@ -58,20 +58,20 @@ def _wanted(vectors, rows, wide, flags, given):
 
 
 @pytest.mark.parametrize("flags", [0, mk.BIAS | mk.RELU, mk.BIAS | mk.RELU | mk.CAP, mk.ACCUMULATE, mk.MASK | mk.CAP])
-@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_every_tile_gives_its_sums_and_writes_its_lanes_only(name, flags):
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
-    level, rng = LEVELS[name], np.random.default_rng(flags)
-    for vectors, heights in level.rows.items():
-        wide = max(vectors, 1) * level.lanes
+    level, rng = INSTRUCTION_SETS[name], np.random.default_rng(flags)
+    for vectors, heights in level.tile_heights.items():
+        wide = max(vectors, 1) * level.vector_width
         for rows in heights:
-            for lanes in (1, level.lanes - 1, level.lanes):
-                counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + level.lanes), wide]
+            for lanes in (1, level.vector_width - 1, level.vector_width):
+                counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + level.vector_width), wide]
                 given = [aligned(count) for count in (*counts, counts[2])]
                 for array in given:
                     array[:] = 4 * rng.standard_normal(len(array))
-                valid = wide - level.lanes + lanes
+                valid = wide - level.vector_width + lanes
                 given[2].reshape(rows, -1)[:, valid:] = GUARD
                 wanted = _wanted(vectors, rows, wide, flags, given)
                 _run(name, vectors, rows, lanes, flags, given)
@@ -80,19 +80,19 @@ def test_every_tile_gives_its_sums_and_writes_its_lanes_only(name, flags):
                 assert (out[:, valid:] == GUARD).all(), (vectors, rows, lanes)
 
 
-@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_a_whole_tile_and_one_of_fewer_lanes_give_the_same_bits(name):
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
-    level, rng = LEVELS[name], np.random.default_rng(0)
-    for vectors, heights in level.rows.items():
-        wide = max(vectors, 1) * level.lanes
+    level, rng = INSTRUCTION_SETS[name], np.random.default_rng(0)
+    for vectors, heights in level.tile_heights.items():
+        wide = max(vectors, 1) * level.vector_width
         for rows in heights:
-            counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + level.lanes), wide]
+            counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + level.vector_width), wide]
             given = [rng.standard_normal(count).astype(np.float32) for count in (*counts, counts[2])]
             whole, part = ([array.copy() for array in given] for _ in range(2))
-            _run(name, vectors, rows, level.lanes, mk.BIAS, whole)
-            _run(name, vectors, rows, level.lanes - 1, mk.BIAS, part)
+            _run(name, vectors, rows, level.vector_width, mk.BIAS, whole)
+            _run(name, vectors, rows, level.vector_width - 1, mk.BIAS, part)
             valid = wide - 1
             images = [given_[2].reshape(rows, -1)[:, :valid] for given_ in (whole, part)]
             assert (images[0] == images[1]).all(), (vectors, rows)

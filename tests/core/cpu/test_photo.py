@@ -7,18 +7,18 @@ from core.cpu.plan import CpuPlan
 from core.device import PhotoBatch
 from core.errors import InputError
 from core.graph import PHOTO
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.photo import (
     AFFINE,
+    BACKGROUND,
+    BACKGROUND_AFFINE,
     BLUR,
     BLUR_RADIUS,
     COLOUR,
     CUTOUT,
-    GROUND,
-    GROUND_AFFINE,
     MASK,
     Backgrounds,
-    identity_rows,
+    identity_augmentation,
     transform,
 )
 from tests.helpers.compare import assert_close
@@ -26,7 +26,7 @@ from tests.helpers.compare import assert_close
 
 def _rows(kind, count):
     rng = np.random.default_rng(4)
-    rows = identity_rows(count, (41, 37), (32, 32))
+    rows = identity_augmentation(count, (41, 37), (32, 32))
     if kind == "plain":
         rows[:, AFFINE] = (1, 0, 3, 0, 1, 5)
     elif kind == "edge":
@@ -39,14 +39,14 @@ def _rows(kind, count):
     if kind == "ground":
         rows[:, AFFINE] += rng.normal(0, 0.2, (count, 6))
         rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
-        rows[:, GROUND], rows[:, MASK] = (2, 0, 1), (1, 0, 4)
-        rows[:, GROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
+        rows[:, BACKGROUND], rows[:, MASK] = (2, 0, 1), (1, 0, 4)
+        rows[:, BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     if kind == "mixed":
         rows[:, AFFINE] += rng.normal(0, 0.2, (count, 6))
         rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
-        rows[:, GROUND], rows[:, MASK], rows[1, BLUR], rows[1, BLUR_RADIUS] = (-2, -3, 0), (1, 0.4, 0), 0.1, 1.1
+        rows[:, BACKGROUND], rows[:, MASK], rows[1, BLUR], rows[1, BLUR_RADIUS] = (-2, -3, 0), (1, 0.4, 0), 0.1, 1.1
         rows[0, CUTOUT], rows[2, CUTOUT] = (-3, 4, 9, 40), (2, 3, 4, 5)
-        rows[:, GROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
+        rows[:, BACKGROUND_AFFINE] = rng.normal(0, 1, (count, 6)) + (1, 0, 9, 0, 1, 9)
     return rows
 
 
@@ -71,7 +71,7 @@ def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     assert_close(got, want, 3e-5)
 
 
-@pytest.mark.parametrize(("column", "number"), [(GROUND, 3), (GROUND, -4), (MASK, 5), (MASK, -1)])
+@pytest.mark.parametrize(("column", "number"), [(BACKGROUND, 3), (BACKGROUND, -4), (MASK, 5), (MASK, -1)])
 def test_a_ground_that_there_is_not_is_refused_before_any_kernel_reads_it(column, number):
     plan = CpuPlan(build("cnn", 3, 32), batch=3, training=False)
     rows = _rows("ground", 3)

@@ -11,13 +11,13 @@ from core.cpu.plan import CpuPlan
 from core.device import Optimizer, PhotoBatch
 from core.errors import DeviceError, InputError, KernelUnavailable, ModelFileError
 from core.graph import PHOTO
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
-from core.ops import update
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
-from core.ops.photo import identity_rows, transform
+from core.ops.photo import identity_augmentation, transform
+from core.optim import optimizer as optimizer_reference
 from core.program import fold_batch_norm, fold_weights
 from core.training.step import take_step
 from tests.helpers.compare import assert_close
@@ -29,13 +29,14 @@ SIZE, CLASSES = 36, 5
 def _batch(count, seed=1, size=SIZE):
     rng = np.random.default_rng(seed)
     photos = rng.integers(0, 256, (count, size + 3, size + 5, 3), dtype=np.uint8)
-    rows = identity_rows(count, (size + 3, size + 5), (size, size))
+    rows = identity_augmentation(count, (size + 3, size + 5), (size, size))
     return PhotoBatch(photos, rows, rng.integers(0, CLASSES, count).astype(np.int32))
 
 
 def _inputs(graph, batch):
     photo = graph.node(PHOTO)
-    return transform(batch.photos, batch.rows, photo.shape[:2], photo.attributes["mean"], photo.attributes["std"])
+    mean, std = photo.attributes["mean"], photo.attributes["std"]
+    return transform(batch.photos, batch.augmentation, photo.shape[:2], mean, std)
 
 
 def _graph(name, **options):
@@ -110,7 +111,7 @@ def test_loss_and_gradients_agree_with_the_reference(name, threads):
 def _odd_batch():
     rng = np.random.default_rng(3)
     photos = rng.integers(0, 256, (3, 21, 16, 3), dtype=np.uint8)
-    return PhotoBatch(photos, identity_rows(3, (21, 16), (19, 17)), np.array([1, -1, 4], np.int32))
+    return PhotoBatch(photos, identity_augmentation(3, (21, 16), (19, 17)), np.array([1, -1, 4], np.int32))
 
 
 def _weights(graph):
@@ -155,14 +156,14 @@ def test_updates_agree_with_the_reference_and_leave_frozen_parameters(optimizer)
     decayed = np.zeros(size, bool)
     for first, end in layout.decayed:
         decayed[first:end] = True
-    flat, state = _flat(plan, plan.weights()), update.initial_state(optimizer, _flat(plan, plan.weights()))
+    flat, state = _flat(plan, plan.weights()), optimizer_reference.initial_state(optimizer, _flat(plan, plan.weights()))
     learns = _flat(plan, {n: np.full(s, float(n not in frozen)) for n, (_, s) in layout.offsets.items()}) > 0
     for step in range(1, 4):
         plan.gradient(_batch(2, step))
         gradient = _flat(plan, plan.gradients())
         assert not gradient[~learns].any()
         plan.update(0.01)
-        flat, state = update.update(optimizer, flat, gradient, state, decayed & learns, 0.01, step)
+        flat, state = optimizer_reference.update(optimizer, flat, gradient, state, decayed & learns, 0.01, step)
         assert_close(_flat(plan, plan.weights()), flat, 1e-6)
         for name, array in state.items():
             assert_close(plan.state()[name], array, 1e-5)
@@ -208,7 +209,8 @@ def test_accumulated_parts_give_the_gradient_of_the_whole():
     whole = plan.gradient(batch)
     want = plan.gradients()
     for i, part in enumerate((slice(0, 2), slice(2, 4))):
-        got = plan.gradient(PhotoBatch(batch.photos[part], batch.rows[part], batch.labels[part]), accumulate=i > 0)
+        half = PhotoBatch(batch.photos[part], batch.augmentation[part], batch.labels[part])
+        got = plan.gradient(half, accumulate=i > 0)
     for name, gradient in want.items():
         assert_close(plan.gradients()[name] / 2, gradient, 1e-4)
     assert abs(got.gradient_norm / whole.gradient_norm - 1) < 1e-4
@@ -248,9 +250,9 @@ def test_kept_photos_are_taken_by_index():
     plan = CpuPlan(graph, batch=2, training=False)
     plan.load(_weights(graph))
     batch = _batch(4)
-    want = plan.predict(PhotoBatch(batch.photos[[3, 1]], batch.rows[:2], batch.labels[:2]))["logits"]
+    want = plan.predict(PhotoBatch(batch.photos[[3, 1]], batch.augmentation[:2], batch.labels[:2]))["logits"]
     assert plan.keep_photos(batch.photos)
-    got = plan.predict(PhotoBatch(None, batch.rows[:2], batch.labels[:2], np.array([3, 1])))["logits"]
+    got = plan.predict(PhotoBatch(None, batch.augmentation[:2], batch.labels[:2], np.array([3, 1])))["logits"]
     assert np.array_equal(got, want)
 
 
@@ -272,11 +274,11 @@ def test_what_cannot_be_done_is_refused_with_a_sentence():
     good = _batch(2)
     for broken, sentence in (
         (_batch(3), "1 to 2 photos"),
-        (PhotoBatch(good.photos[:1], good.rows, good.labels), "1 photos for 2 transforms"),
-        (PhotoBatch(good.photos, good.rows * np.nan, good.labels), "finite"),
-        (PhotoBatch(good.photos, good.rows, good.labels[:1]), "1 labels for 2 photos"),
-        (PhotoBatch(good.photos, good.rows, good.labels, np.array([0, 2])), "do not lie in 0 to 1"),
-        (PhotoBatch(None, good.rows, good.labels), r"not \(photos"),
+        (PhotoBatch(good.photos[:1], good.augmentation, good.labels), "1 photos for 2 transforms"),
+        (PhotoBatch(good.photos, good.augmentation * np.nan, good.labels), "finite"),
+        (PhotoBatch(good.photos, good.augmentation, good.labels[:1]), "1 labels for 2 photos"),
+        (PhotoBatch(good.photos, good.augmentation, good.labels, np.array([0, 2])), "do not lie in 0 to 1"),
+        (PhotoBatch(None, good.augmentation, good.labels), r"not \(photos"),
     ):
         with pytest.raises(InputError, match=sentence):
             plan.predict(broken)
@@ -284,7 +286,7 @@ def test_what_cannot_be_done_is_refused_with_a_sentence():
 
 def test_memory_is_what_was_promised_and_goes_with_close():
     plan = CpuPlan(_graph("squeezenet1_1"), batch=4, training=True, optimizer=Optimizer("adam", average=0.9), threads=2)
-    arrays = [plan._weights, plan._gradient, plan._private, plan._arena, *plan._frame.arrays]
+    arrays = [plan._weights, plan._gradient, plan._private, plan._arena, *plan._lowering.arrays]
     arrays += plan._optimizer.arrays.values()
     assert sum(a.nbytes for a in arrays) == pytest.approx(plan.memory.total, rel=0.05)
     arena = weakref.ref(plan._arena)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from core.cpu import elementwise as ew
-from core.cpu.records import Address, Record, Space, write_rows
-from core.cpu.schedule import share_out, walk_schedule
+from core.cpu.records import Address, Record, Space, encode_records
+from core.cpu.schedule import execute_schedule, share_out
 
 ONES, BUSY = np.ones(512, np.float32), np.zeros((1, 512), np.float32)
 
@@ -45,19 +45,19 @@ def test_every_task_of_a_group_belongs_to_one_piece(threads, tasks):
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_a_group_begins_when_the_one_before_is_done(threads):
     x, records = _there_and_back(64, 512)
-    rows, schedule = write_rows(records, (0, 0), (0, 0)), share_out(records, range(0, 81, 2), threads)
+    rows, schedule = encode_records(records, (0, 0), (0, 0)), share_out(records, range(0, 81, 2), threads)
     for turn in range(1, 50):
-        walk_schedule(rows, schedule, 0)
+        execute_schedule(rows, schedule, 0)
         assert (x == 40 * turn).all()
-    walk_schedule(rows, schedule, 0, 4, 6)
+    execute_schedule(rows, schedule, 0, 4, 6)
     assert (x == 40 * turn + 2).all()
 
 
 def test_walks_of_several_threads_at_once_come_to_the_end():
     def work(x, records):
-        rows, schedule = write_rows(records, (0, 0), (0, 0)), share_out(records, range(0, 81, 2), 2)
+        rows, schedule = encode_records(records, (0, 0), (0, 0)), share_out(records, range(0, 81, 2), 2)
         for _ in range(50):
-            walk_schedule(rows, schedule, 0)
+            execute_schedule(rows, schedule, 0)
 
     jobs = [_there_and_back(11, 5) for _ in range(4)]
     threads = [threading.Thread(target=work, args=job) for job in jobs]

@@ -15,7 +15,7 @@ from core.models import build, initial_weights
 from core.ops.builder import with_loss
 from core.ops.contract import Mode
 from core.ops.network import loss_and_gradients
-from core.ops.photo import identity_rows, transform
+from core.ops.photo import identity_augmentation, transform
 from core.training.step import take_step
 from tests.helpers.compare import assert_close
 
@@ -32,7 +32,7 @@ def batch_of(count):
     photos = draw.integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
     labels = draw.integers(0, CLASSES, count).astype(np.int32)
     targets = draw.dirichlet(np.ones(CLASSES), count).astype(np.float32)
-    return PhotoBatch(photos, identity_rows(count, (SIDE, SIDE), (SIDE, SIDE)), labels, targets=targets)
+    return PhotoBatch(photos, identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE)), labels, targets=targets)
 
 
 def plan_of(graph, batch, **more):
@@ -48,7 +48,7 @@ def test_loss_and_gradients_agree_with_the_reference(weights, count):
     plan, photo = plan_of(graph, 4, threads=2), graph.node(PHOTO)
     result = plan.gradient(batch)
     exact = {name: array.astype(np.float64) for name, array in initial_weights(graph, 3).items()}
-    x = transform(batch.photos, batch.rows, (SIDE, SIDE), photo.attributes["mean"], photo.attributes["std"])
+    x = transform(batch.photos, batch.augmentation, (SIDE, SIDE), photo.attributes["mean"], photo.attributes["std"])
     wanted = loss_and_gradients(graph, exact, x.astype(np.float64), batch.labels, Mode(True, 5), batch.targets)
     assert result.loss == pytest.approx(wanted.loss, rel=1e-4)
     assert result.correct == wanted.correct
@@ -99,6 +99,6 @@ def test_photos_and_grounds_are_borrowed():
     other.load(initial_weights(graph, 3))
     owner.keep_photos(photos)
     other.borrow_photos(owner)
-    rows, labels = identity_rows(2, (SIDE, SIDE), (SIDE, SIDE)), np.full(2, -1, np.int32)
+    rows, labels = identity_augmentation(2, (SIDE, SIDE), (SIDE, SIDE)), np.full(2, -1, np.int32)
     said = other.predict(PhotoBatch(None, rows, labels, np.array([4, 1], np.int32)))["logits"]
     assert said.tobytes() == other.predict(PhotoBatch(photos[[4, 1]], rows, labels))["logits"].tobytes()

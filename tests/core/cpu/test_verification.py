@@ -6,9 +6,9 @@ import pytest
 from core.cpu.plan import CpuPlan
 from core.device import PhotoBatch
 from core.errors import LeafClinicError
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 from tests.helpers.golden import photos_of, weights_of
 
 
@@ -19,7 +19,7 @@ def _plan(name, training):
     return plan
 
 
-BATCH = PhotoBatch(photos_of(3, 36), identity_rows(3, (36, 36), (36, 36)), np.array([0, 2, 1], np.int32))
+BATCH = PhotoBatch(photos_of(3, 36), identity_augmentation(3, (36, 36), (36, 36)), np.array([0, 2, 1], np.int32))
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn", "cnn"])
@@ -34,9 +34,9 @@ def test_right_kernels_pass_and_leave_no_trace(name):
 
 def test_a_step_that_computes_something_else_is_named():
     plan = _plan("squeezenet1_1", False)
-    panel = next(r for r in plan._frame.packs if r.layer == "features.4.squeeze")
-    plan._frame.packs.remove(panel)
-    plan._packs = plan._share_out(plan._frame.packs)
+    panel = next(r for r in plan._lowering.packs if r.layer == "features.4.squeeze")
+    plan._lowering.packs.remove(panel)
+    plan._packs = plan._share_out(plan._lowering.packs)
     broken = weights_of(plan.program.graph)
     broken["features.4.squeeze.weight"] = broken["features.4.squeeze.weight"] * 2
     plan.load(broken)  # the panel of that layer is never packed: its kernel sees zeros

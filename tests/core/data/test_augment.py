@@ -5,7 +5,7 @@ import pytest
 
 from core.config import settings
 from core.data.augment import PRESETS, draw_rows, evaluation_rows
-from core.ops.photo import AFFINE, BLUR, COLOUR, CUTOUT, ROW, transform
+from core.ops.photo import AFFINE, AUGMENTATION_SIZE, BLUR, COLOUR, CUTOUT, transform
 
 MEAN, STD = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 SOURCE, SIZE = 64, 48
@@ -26,7 +26,7 @@ def ramp():
 
 def test_evaluation_shows_the_whole_photo_plainly():
     rows = evaluation_rows(1, SOURCE, SOURCE)
-    assert rows.shape == (1, ROW)
+    assert rows.shape == (1, AUGMENTATION_SIZE)
     out = transform(ramp()[None], rows, (SOURCE, SOURCE), MEAN, STD)
     assert np.abs(out[0] - ramp() / 255).max() < 1e-6
 

@@ -5,7 +5,7 @@ import numpy as np
 from core.data.augment import evaluation_rows
 from core.data.ground import GroundSwap
 from core.data.loader import Loader
-from core.ops.photo import AFFINE, GROUND, GROUND_AFFINE, MASK, Backgrounds
+from core.ops.photo import AFFINE, BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 
 SIDE, COUNT = 32, 2000
 
@@ -28,10 +28,10 @@ def test_as_many_photos_as_asked_get_a_ground_and_none_without_a_leaf():
     photos = np.arange(COUNT)
     rows = draw(photos)
     can = (COUNT - 1 - photos) % 4 != 0
-    assert not rows[~can, GROUND].any()
-    assert abs((rows[can, GROUND] > 0).mean() - 0.3) < 0.04
-    assert set(rows[:, GROUND]) == set(range(8))
-    chosen = rows[:, GROUND] > 0
+    assert not rows[~can, BACKGROUND].any()
+    assert abs((rows[can, BACKGROUND] > 0).mean() - 0.3) < 0.04
+    assert set(rows[:, BACKGROUND]) == set(range(8))
+    chosen = rows[:, BACKGROUND] > 0
     assert np.array_equal(rows[chosen, MASK], (COUNT - 1 - photos)[chosen])
     assert np.array_equal(rows[:, AFFINE], evaluation_rows(COUNT, SIDE, SIDE)[:, AFFINE])
 
@@ -45,14 +45,14 @@ def test_grounds_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else()
         draw(photos, (3, 2), chance=1.0), draw(photos, (1, 3), chance=1.0),
         draw(photos, times=np.ones(4, int), chance=1.0),
     ):  # fmt: skip
-        chosen = base[:, GROUND] > 0
-        assert (np.abs(other - base)[chosen][:, GROUND_AFFINE].max(1) > 1e-3).all()
+        chosen = base[:, BACKGROUND] > 0
+        assert (np.abs(other - base)[chosen][:, BACKGROUND_AFFINE].max(1) > 1e-3).all()
 
 
 def test_a_ground_is_seen_within_its_photo():
     rows = draw(np.arange(COUNT), chance=1.0)
-    rows = rows[rows[:, GROUND] > 0]
-    a = rows[:, GROUND_AFFINE].astype(float)
+    rows = rows[rows[:, BACKGROUND] > 0]
+    a = rows[:, BACKGROUND_AFFINE].astype(float)
     area = np.abs(a[:, 0] * a[:, 4] - a[:, 1] * a[:, 3])
     assert 0.2 < area.min() < area.max() <= 1.001
 
@@ -65,4 +65,4 @@ def test_the_loader_sets_training_leaves_on_grounds_and_no_others():
             swap=swap(1.0, 40),
         )  # fmt: skip
         (batch,) = loader.batches(0)
-        assert (batch.rows[:, GROUND] > 0).sum() == (30 if training else 0)
+        assert (batch.augmentation[:, BACKGROUND] > 0).sum() == (30 if training else 0)

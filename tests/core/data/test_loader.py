@@ -20,7 +20,7 @@ def make(count=50, batch=8, training=True, **more):
 
 
 def same(a, b):
-    return np.array_equal(a.photos, b.photos) and np.array_equal(a.rows, b.rows) and np.array_equal(a.labels, b.labels)
+    return all(np.array_equal(getattr(a, f), getattr(b, f)) for f in ("photos", "augmentation", "labels"))
 
 
 def test_the_samplings_are_those_of_the_configuration():
@@ -43,8 +43,8 @@ def test_photos_labels_and_rows_belong_together():
         chosen = order[step * 8 : step * 8 + 8]
         assert np.array_equal(batch.photos, loader.photos[loader.slots[chosen]])
         assert np.array_equal(batch.labels, loader.labels[chosen])
-        assert np.array_equal(batch.rows, draw_rows("standard", 3, 2, chosen, SIDE, SIDE))
-        assert (batch.photos.dtype, batch.rows.dtype, batch.labels.dtype) == (np.uint8, np.float32, np.int32)
+        assert np.array_equal(batch.augmentation, draw_rows("standard", 3, 2, chosen, SIDE, SIDE))
+        assert (batch.photos.dtype, batch.augmentation.dtype, batch.labels.dtype) == (np.uint8, np.float32, np.int32)
         assert batch.index is None
 
 
@@ -88,7 +88,7 @@ def test_resident_photos_are_named_by_their_slot():
         assert b.photos is None
         assert b.index.dtype == np.int32
         assert np.array_equal(resident.photos[b.index], a.photos)
-        assert np.array_equal(a.rows, b.rows)
+        assert np.array_equal(a.augmentation, b.augmentation)
 
 
 LABELS = np.repeat(np.arange(3), (900, 90, 10)).astype(np.int32)
@@ -123,7 +123,7 @@ def test_a_photo_that_comes_again_is_varied_anew():
         batch=10, size=SIDE, training=True, augment="standard", sampling="balanced",
     )  # fmt: skip
     (batch,) = loader.batches(0)
-    rare = batch.rows[batch.labels == 1]
+    rare = batch.augmentation[batch.labels == 1]
     assert len(rare) == 5
     assert len(np.unique(rare, axis=0)) == 5
 

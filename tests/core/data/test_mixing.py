@@ -6,7 +6,7 @@ import pytest
 from core.data.augment import evaluation_rows
 from core.data.loader import Loader
 from core.data.mixing import Mixing, pair_up, smoothed
-from core.ops.photo import CUTOUT, GROUND, MASK, transform
+from core.ops.photo import BACKGROUND, CUTOUT, MASK, transform
 
 SIDE, COUNT, CLASSES = 20, 64, 5
 PLAIN = ((0.0,) * 3, (1.0,) * 3)
@@ -21,7 +21,7 @@ def loader(batch=16, part=16, resident=False, chance=0.5, smoothing=0.1, augment
 
 def seen(batch, photos):
     whole = photos if batch.photos is None else batch.photos
-    return transform(whole, batch.rows, (SIDE, SIDE), *PLAIN, index=batch.index)
+    return transform(whole, batch.augmentation, (SIDE, SIDE), *PLAIN, index=batch.index)
 
 
 def test_neighbours_are_pairs_within_each_part():
@@ -39,7 +39,7 @@ def test_what_is_taught_of_each_label_is_the_share_of_the_picture_that_its_photo
     targets = mixing.draw(rows, np.arange(COUNT), labels, (3, 1), np.arange(COUNT), np.zeros(COUNT, int), SIDE, SIDE)
     white = transform(photos, rows, (SIDE, SIDE), *PLAIN).mean(axis=(1, 2, 3))
     np.testing.assert_allclose(targets[:, 0], white, atol=1e-5)
-    mixed = rows[:, GROUND] < 0
+    mixed = rows[:, BACKGROUND] < 0
     assert 0.5 < mixed.mean() < 0.9
     boxes = rows[mixed][:, CUTOUT].any(axis=1)
     assert 0.25 < boxes.mean() < 0.75
@@ -50,7 +50,7 @@ def test_targets_are_probabilities_and_photos_that_are_not_mixed_teach_their_smo
     mixed = loader()
     for batch in mixed.batches(2):
         np.testing.assert_allclose(batch.targets.sum(axis=1), 1, rtol=1e-6)
-        plain = batch.rows[:, GROUND] == 0
+        plain = batch.augmentation[:, BACKGROUND] == 0
         assert plain.any()
         assert not plain.all()
         np.testing.assert_allclose(batch.targets[plain], smoothed(batch.labels[plain], CLASSES, 0.1), rtol=1e-6)
@@ -75,13 +75,13 @@ def test_pictures_do_not_depend_on_how_an_epoch_is_cut(batch, part):
 def test_photos_that_travel_are_counted_within_their_part():
     cut = loader(16, 8)
     for batch in cut.batches(0):
-        asked = -1 - batch.rows[batch.rows[:, GROUND] < 0][:, GROUND]
+        asked = -1 - batch.augmentation[batch.augmentation[:, BACKGROUND] < 0][:, BACKGROUND]
         assert asked.max() < 8
         for first in (0, 8):
             part = slice(first, first + 8)
-            alone = transform(batch.photos[part], batch.rows[part], (SIDE, SIDE), *PLAIN)
-            rows = batch.rows[part].copy()
-            rows[rows[:, GROUND] < 0, GROUND] -= first
+            alone = transform(batch.photos[part], batch.augmentation[part], (SIDE, SIDE), *PLAIN)
+            rows = batch.augmentation[part].copy()
+            rows[rows[:, BACKGROUND] < 0, BACKGROUND] -= first
             np.testing.assert_array_equal(
                 alone, transform(batch.photos, rows, (SIDE, SIDE), *PLAIN, index=np.arange(first, first + 8)))
 
@@ -91,4 +91,4 @@ def test_judged_photos_are_never_mixed_and_without_mixing_there_are_no_targets()
     plain = Loader(made.photos, made.slots, made.labels, batch=16, size=SIDE, training=True)
     assert all(batch.targets is None for batch in plain.batches(0))
     judged = Loader(made.photos, made.slots, made.labels, batch=16, size=SIDE, training=False, mixing=made.mixing)
-    assert all(batch.targets is None and not batch.rows[:, GROUND].any() for batch in judged.batches(0))
+    assert all(batch.targets is None and not batch.augmentation[:, BACKGROUND].any() for batch in judged.batches(0))

@@ -46,7 +46,7 @@ def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leave
     disc = np.hypot(*(np.mgrid[:32, :32] - 15.5)) < 6
     assert (masks[:, disc] > 250).all()
     assert (masks[:, ::31, ::31] == 0).all()
-    painted = swap.backgrounds.grounds
+    painted = swap.backgrounds.images
     assert painted.shape == (len(rows), SIDE, SIDE, 3)
     assert np.abs(painted.astype(int) - 170).max() < 60, "a leaf was left in a ground"
 
@@ -64,7 +64,7 @@ def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch,
     file.write_bytes(file.read_bytes()[:100])
     third = make(leaves)
     assert len(count) == len(leaves.rows(TRAIN))
-    assert np.array_equal(first.backgrounds.grounds, third.backgrounds.grounds)
+    assert np.array_equal(first.backgrounds.images, third.backgrounds.images)
 
 
 def test_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):

@@ -50,7 +50,7 @@ def test_masks_have_the_same_bits_whoever_finds_them(leaves, tmp_path, monkeypat
     monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: pytest.fail("found in this process"))
     there = swap(leaves, lambda *said: told.append(said))
     assert here.backgrounds.masks.tobytes() == there.backgrounds.masks.tobytes()
-    assert here.backgrounds.grounds.tobytes() == there.backgrounds.grounds.tobytes()
+    assert here.backgrounds.images.tobytes() == there.backgrounds.images.tobytes()
     count = len(leaves.rows(TRAIN))
     assert told[-1] == ("leaves", count, count)
 

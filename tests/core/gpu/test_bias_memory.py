@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import numpy as np
 from core.gpu.kernels.ladder.bias_memory import make_depthwise, make_pointwise
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from core.ops.contract import Mode
 draw = np.random.default_rng(0)
 bias = draw.standard_normal(3, np.float32)

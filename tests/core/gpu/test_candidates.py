@@ -17,7 +17,7 @@ from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_g
 from core.gpu.ops.elementwise import combine
 from core.gpu.ops.pool import average_pool, max_pool
 from core.gpu.select import FORWARD, INPUT, Case, Choice
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import fold_batch_norm, lower
 

@@ -10,7 +10,7 @@ from core.gpu.lowering import keep_all, walk
 from core.gpu.writers import pointwise_steps
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from core.program import lay_out_parameters, lower
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Machine, Memory

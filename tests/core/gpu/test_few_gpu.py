@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.models.table import build
+from core.models.architectures import build
 from core.program import fold_batch_norm
 from tests.helpers.gpu_network import batch_for, random_weights, relative
 
@@ -26,7 +26,8 @@ def hopper():
 
 def photos_of(graph, count, seed=1):
     batch = batch_for(graph, 2, seed, side=230)
-    return replace(batch, photos=batch.photos[:count], rows=batch.rows[:count], labels=batch.labels[:count])
+    images = {name: getattr(batch, name)[:count] for name in ("photos", "augmentation", "labels")}
+    return replace(batch, **images)
 
 
 def plan_of(name, side, count, precision="mixed"):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from core.device import Optimizer
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import fold_batch_norm
 from tests.helpers.gpu_network import batch_for, random_weights, relative

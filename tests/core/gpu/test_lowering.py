@@ -16,7 +16,7 @@ from core.gpu.lowering import walk, write_backward, write_forward
 from core.gpu.ops.conv import packing
 from core.gpu.writers.hopper import window_launches
 from core.gpu.writers.plain_launches import head_launch
-from core.models.table import MODELS, build
+from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
 from core.plan import compile_plan

@@ -27,12 +27,12 @@ def test_every_pixel_is_the_references(side, mixed):
     frame = Frame(lower(graph, False), lay_out_parameters(graph), PHOTOS, "float32", 1, frozenset())
     draw, memory = np.random.default_rng(3), Memory(1 << 17)
     photos = draw.integers(0, 256, (5, *side, 3), dtype=np.uint8)
-    rows = photo.identity_rows(COUNT, side, (34, 33))
+    rows = photo.identity_augmentation(COUNT, side, (34, 33))
     rows[0, 18:20], rows[1, 20:24], rows[1, 6:9], rows[1, 1] = (0.1, 1.2), (3, 4, 12, 15), (0.8, 0.1, 0.2), 0.05
     index = np.array([4, 1], np.int32)
     if mixed:
-        rows[:, photo.GROUND], rows[:, photo.MASK] = (-4, -1), (0.3, 1.0)
-        rows[:, photo.GROUND_AFFINE] = (0.2, 0.05, -1, -0.05, 0.3, 1)
+        rows[:, photo.BACKGROUND], rows[:, photo.MASK] = (-4, -1), (0.3, 1.0)
+        rows[:, photo.BACKGROUND_AFFINE] = (0.2, 0.05, -1, -0.05, 0.3, 1)
     _, at_index, at_rows, _, size = control.places(PHOTOS)
     block, source = memory.reserve(size), memory.reserve(photos.nbytes + BEHIND)
     memory.put(source, photos)

@@ -7,12 +7,12 @@ import pytest
 
 from core.device import Optimizer, PhotoBatch
 from core.errors import InputError, OutOfMemory
-from core.models.table import build
+from core.models.architectures import build
 from core.ops import network
 from core.ops import photo as photos_op
 from core.ops.builder import with_loss
 from core.ops.contract import Mode
-from core.ops.photo import GROUND, GROUND_AFFINE, MASK, Backgrounds
+from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 from core.program import fold_batch_norm, fold_weights
 from tests.helpers.gpu_network import batch_for, random_weights, rare_network, relative
 
@@ -42,7 +42,7 @@ def make(name, precision, training=True, batch=6, optimizer=None, dropout=0.5, v
 def photos_of(graph, batch):
     node = graph.nodes[0]
     return photos_op.transform(
-        batch.photos, batch.rows, graph.photo_shape[:2], node.attributes["mean"], node.attributes["std"]
+        batch.photos, batch.augmentation, graph.photo_shape[:2], node.attributes["mean"], node.attributes["std"]
     )
 
 
@@ -171,7 +171,9 @@ def test_two_halves_of_a_batch_give_the_gradient_of_the_whole():
     plan.load(weights)
     plan.gradient(batch)
     whole = plan.gradients()
-    halves = [PhotoBatch(batch.photos[i : i + 3], batch.rows[i : i + 3], batch.labels[i : i + 3]) for i in (0, 3)]
+    halves = [
+        PhotoBatch(batch.photos[i : i + 3], batch.augmentation[i : i + 3], batch.labels[i : i + 3]) for i in (0, 3)
+    ]
     plan.gradient(halves[0])
     plan.gradient(halves[1], accumulate=True)
     summed = plan.gradients()
@@ -229,14 +231,14 @@ def test_photos_kept_on_the_device_are_those_streamed():
     plan.load(random_weights(graph))
     streamed = plan.gradient(batch)
     assert plan.keep_photos(batch.photos[::-1].copy())
-    kept = plan.gradient(PhotoBatch(None, batch.rows, batch.labels, np.arange(5, -1, -1)))
+    kept = plan.gradient(PhotoBatch(None, batch.augmentation, batch.labels, np.arange(5, -1, -1)))
     plan.close()
     assert kept == streamed
 
 
 @pytest.mark.parametrize("rule", ["sgd", "adam", "adamw"])
 def test_the_update_is_the_references(rule):
-    from core.ops.update import initial_state, update
+    from core.optim.optimizer import initial_state, update
 
     optimizer = Optimizer(rule, weight_decay=0.01, clip_norm=0.5, average=0.9)
     _, graph, plan = make("cnn", "float32", optimizer=optimizer)
@@ -353,8 +355,8 @@ def test_leaves_stand_on_other_grounds_as_on_the_cpu():
     backgrounds = Backgrounds(masks, draw.integers(0, 256, (4, 50, 57, 3), dtype=np.uint8))
     base, graph, plan = make("cnn", "float32", training=False)
     batch = batch_for(base, 5)
-    batch.rows[:, GROUND], batch.rows[:, MASK] = (0, 1, 4, 2, 4), (0, 8, 3, 0, 5)
-    batch.rows[:, GROUND_AFFINE] = (1.7, 0.3, -2, -0.2, 1.8, 3)
+    batch.augmentation[:, BACKGROUND], batch.augmentation[:, MASK] = (0, 1, 4, 2, 4), (0, 8, 3, 0, 5)
+    batch.augmentation[:, BACKGROUND_AFFINE] = (1.7, 0.3, -2, -0.2, 1.8, 3)
     weights = fold_weights(base, random_weights(base))
     answers = []
     for each in (plan, CpuPlan(graph, batch=6, training=False)):
@@ -363,7 +365,7 @@ def test_leaves_stand_on_other_grounds_as_on_the_cpu():
         answers.append(each.predict(batch)["logits"])
         each.close()
     assert relative(*answers) < 1e-4
-    batch.rows[2, GROUND] = 5
+    batch.augmentation[2, BACKGROUND] = 5
     _, _, plan = make("cnn", "float32", training=False)
     plan.keep_backgrounds(backgrounds)
     with pytest.raises(InputError, match="that there are not"):

@@ -14,7 +14,7 @@ from core.gpu.driver import device
 from core.gpu.driver.memory import BEHIND
 from core.gpu.plan import CudaPlan
 from core.gpu.staging import Buffer
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.ops.photo import Backgrounds
 from core.training.step import take_step
@@ -74,7 +74,7 @@ def test_a_reset_empties_the_device_and_brings_the_plan_back(monkeypatch):
     assert seen == [0]
     assert int(plan.state()["step"]) == 1
     assert all(np.array_equal(plan.weights()[k], weights[k]) for k in weights)
-    plan.train_step(PhotoBatch(None, batch.rows, batch.labels, np.arange(6)), 0.1)
+    plan.train_step(PhotoBatch(None, batch.augmentation, batch.labels, np.arange(6)), 0.1)
     plan.close()
 
 
@@ -182,7 +182,7 @@ def test_wrong_weights_states_and_batches_meet_sentences(monkeypatch):
         plan.load_state({"step": np.array(1)})
     batch = batch_for(graph, 6)
     with pytest.raises(InputError, match="keep_photos"):
-        plan.gradient(PhotoBatch(None, batch.rows, batch.labels, np.arange(6)))
+        plan.gradient(PhotoBatch(None, batch.augmentation, batch.labels, np.arange(6)))
     with pytest.raises(InputError, match="1 to 6 photos"):
         plan.gradient(batch_for(graph, 7))
     with pytest.raises(InputError, match="inference"):

@@ -10,7 +10,7 @@ import pytest
 from core.gpu.rows import single_step, update_row
 from core.gpu.rows.fast_rows import ROWS
 from core.ops.contract import Mode
-from core.ops.update import OPTIMIZERS, Optimizer, initial_state, scalars, update
+from core.optim.optimizer import OPTIMIZERS, Optimizer, initial_state, scalars, update
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.shapes import MODE, case, cases, label, solve

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.device import Optimizer, PhotoBatch
-from core.models.table import build
+from core.models.architectures import build
 from core.ops import network
 from core.ops import photo as photos_op
 from core.ops.builder import with_loss
@@ -39,8 +39,8 @@ def test_streamed_steps_have_the_bits_of_resident_ones(size):
             assert plan.keep_photos(source.photos, stream=plan is streamed) == (plan is resident)
             rows = [np.arange(i, i + 6) for i in (0, 6, 12, 18, 3)]
             steps = [
-                PhotoBatch(None, source.rows[r], source.labels[r], r) if plan is resident
-                else PhotoBatch(source.photos[r], source.rows[r], source.labels[r])
+                PhotoBatch(None, source.augmentation[r], source.labels[r], r) if plan is resident
+                else PhotoBatch(source.photos[r], source.augmentation[r], source.labels[r])
                 for r in rows
             ]  # fmt: skip
             nexts = [steps[1], steps[2], None, steps[0], None]
@@ -69,7 +69,7 @@ def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weighted):
         plan.close()
     (one, whole), (three, parts) = found
     node, wide = graph.nodes[0], {name: array.astype(np.float64) for name, array in given.items()}
-    x = photos_op.transform(batch.photos, batch.rows, (64, 64), node.attributes["mean"], node.attributes["std"])
+    x = photos_op.transform(batch.photos, batch.augmentation, (64, 64), node.attributes["mean"], node.attributes["std"])
     wanted = network.loss_and_gradients(graph, wide, x.astype(np.float64), batch.labels, Mode(True, 3, 0))
     assert one.loss == pytest.approx(wanted.loss, rel=1e-4)
     assert three.loss == pytest.approx(one.loss, rel=1e-5)
@@ -102,7 +102,7 @@ def test_a_run_takes_the_memory_its_plan_said():
     batch = batch_for(graph, 4096)
     assert plan.keep_photos(batch.photos)
     for _ in range(3):
-        plan.train_step(PhotoBatch(None, batch.rows, batch.labels, np.arange(4096)), 1e-3)
+        plan.train_step(PhotoBatch(None, batch.augmentation, batch.labels, np.arange(4096)), 1e-3)
     taken, said = before - open_device().memory()[0], plan.memory.total
     plan.close()
     assert said > 1 << 30

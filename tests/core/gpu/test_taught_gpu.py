@@ -15,7 +15,7 @@ from core.models import build
 from core.ops.builder import with_loss
 from core.ops.contract import Mode
 from core.ops.network import loss_and_gradients
-from core.ops.photo import GROUND, GROUND_AFFINE, MASK, Backgrounds, transform
+from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds, transform
 from core.plan import compile_plan
 from core.training.step import take_step
 from core.training.teacher import Teachers, read_teachers
@@ -44,7 +44,7 @@ def test_loss_and_gradients_are_the_references(name, precision, limit, weights):
     other = plan.train_step(replace(batch, targets=batch.targets[::-1].copy()), 0.0)  # ... and with others
     plan.close()
     node = graph.nodes[0]
-    x = transform(batch.photos, batch.rows, (SIDE, SIDE), node.attributes["mean"], node.attributes["std"])
+    x = transform(batch.photos, batch.augmentation, (SIDE, SIDE), node.attributes["mean"], node.attributes["std"])
     exact = {key: array.astype(np.float64) for key, array in random_weights(graph).items()}
     wanted = loss_and_gradients(graph, exact, x.astype(np.float64), batch.labels, Mode(True, 3, 0), batch.targets)
     assert got.loss == pytest.approx(wanted.loss, rel=limit)
@@ -102,8 +102,8 @@ def test_steps_of_a_student_with_two_teachers_are_the_cpus(tmp_path, resident):
     draw = np.random.default_rng(4)
     masks = draw.integers(0, 256, (5, 30, 30), dtype=np.uint8)
     grounds = draw.integers(0, 256, (3, SIDE, SIDE, 3), dtype=np.uint8)
-    batch.rows[::2, GROUND], batch.rows[::2, MASK] = 2, np.arange(0, 5, 2)
-    batch.rows[::2, GROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
+    batch.augmentation[::2, BACKGROUND], batch.augmentation[::2, MASK] = 2, np.arange(0, 5, 2)
+    batch.augmentation[::2, BACKGROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
     graph = with_loss(build("squeezenet1_1", CLASSES, SIDE), 0.1, (), taught=True)
     found = {}
     for device in ("cpu", "cuda"):

@@ -14,11 +14,11 @@ from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.writers import tiles
 from core.graph import PHOTO
-from core.models.table import MODELS, build
+from core.models.architectures import MODELS, build
 from core.ops import network as references
 from core.ops import photo
 from core.ops.builder import with_loss
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from core.program import fold_batch_norm
 from tests.core.gpu import test_lowering as lowering
 from tests.helpers.gpu_network import batch_for, random_weights, relative
@@ -140,7 +140,8 @@ def test_the_compared_photos_lie_beside_no_tie(side, monkeypatch):
     network = build("squeezenet1_1", 5, side, dropout=0.0)
     batch, node = batch_for(network, count, seed), network.node(PHOTO)
     weights = {name: w.astype(np.float64) for name, w in random_weights(network).items()}
-    photos = photo.transform(batch.photos, batch.rows, node.shape[:2], node.attributes["mean"], node.attributes["std"])
+    mean, std = node.attributes["mean"], node.attributes["std"]
+    photos = photo.transform(batch.photos, batch.augmentation, node.shape[:2], mean, std)
     draw = np.random.default_rng(0)
 
     def noisy(*step):

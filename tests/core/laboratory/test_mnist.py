@@ -13,7 +13,7 @@ from core.data.idx import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.mnist import RECIPES, Recipe, certainty, digit_graph, learn, predict, vary
-from core.ops.photo import AFFINE, identity_rows, transform
+from core.ops.photo import AFFINE, identity_augmentation, transform
 from tests.core.laboratory.digits_on_paper import draw_digits
 from tests.helpers.noise import integers
 
@@ -42,7 +42,7 @@ def test_the_presets_are_the_lessons_and_better_ones():
 
 def test_variation_turns_zooms_and_shifts_about_the_middle_within_its_bounds():
     still = vary(Recipe("cnn"), 5, np.random.default_rng(0))
-    assert np.array_equal(still, identity_rows(5, (SIDE, SIDE), (SIDE, SIDE)))
+    assert np.array_equal(still, identity_augmentation(5, (SIDE, SIDE), (SIDE, SIDE)))
     recipe = Recipe("cnn", turn=10, shift=1.5, zoom=0.1)
     a = vary(recipe, 500, np.random.default_rng(0))[:, AFFINE]
     scale, angle = np.hypot(a[:, 0], a[:, 3]), np.degrees(np.arctan2(a[:, 3], a[:, 0]))

@@ -7,7 +7,7 @@ import pytest
 import core.config
 from core.errors import ConfigError
 from core.models import MODELS, build
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 
 
 def trained(graph):

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from core.models import initial_weights
-from core.models.table import MODELS, build
+from core.models.architectures import MODELS, build
 from core.onnx import read_onnx, write_onnx
 from core.onnx.runtime import compute_output
 from core.ops.activation import ACTIVATIONS

@@ -10,7 +10,7 @@ import pytest
 
 from core.onnx import read_onnx
 from core.ops.network import forward
-from core.ops.photo import identity_rows, transform
+from core.ops.photo import identity_augmentation, transform
 
 FOLDER = Path(os.environ.get("LEAFCLINIC_DATA", "")) / "weights"
 pytestmark = pytest.mark.skipif(
@@ -35,6 +35,6 @@ def test_logits_of_the_pretrained_networks_are_onnxruntimes(name):
     with np.load(FOLDER / "expected_outputs.npz") as expected:
         photos, wanted = expected[f"{name}_input_rgb_u8"][:2], expected[f"{name}_logits"][:2]
     size, photo = photos.shape[1:3], imported.graph.nodes[0].attributes
-    inputs = transform(photos, identity_rows(len(photos), size, size), size, photo["mean"], photo["std"])
+    inputs = transform(photos, identity_augmentation(len(photos), size, size), size, photo["mean"], photo["std"])
     logits = forward(imported.graph, imported.weights, inputs)[imported.graph.output]
     assert np.abs(logits - wanted).max() < 1e-3

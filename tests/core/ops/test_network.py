@@ -8,8 +8,8 @@ import pytest
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
-from core.ops.update import initial_state, update
 from core.ops.window import pad, read_window, windows
+from core.optim.optimizer import initial_state, update
 from core.program import lay_out_parameters
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import DRAWS, LOGITS, OPTIMIZERS, TRAINING, assert_matches, golden_logits, golden_training

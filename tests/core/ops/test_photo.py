@@ -8,17 +8,17 @@ import pytest
 
 from core.ops.photo import (
     AFFINE,
+    BACKGROUND,
+    BACKGROUND_AFFINE,
     BLUR,
     BLUR_RADIUS,
     COLOUR,
     CUTOUT,
     GREY,
-    GROUND,
-    GROUND_AFFINE,
     MASK,
     Backgrounds,
     background_problem,
-    identity_rows,
+    identity_augmentation,
     transform,
 )
 from tests.helpers.compare import assert_close
@@ -34,7 +34,7 @@ def photos(count, height, width):
 def test_a_photo_of_the_right_size_is_only_normalised():
     seen = photos(2, 9, 7)
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-    out = transform(seen, identity_rows(2, (9, 7), (9, 7)), (9, 7), mean, std)
+    out = transform(seen, identity_augmentation(2, (9, 7), (9, 7)), (9, 7), mean, std)
     assert out.dtype == np.float32
     assert_close(out, (seen / 255 - mean) / std, 1e-6)
 
@@ -45,13 +45,13 @@ SIZES = [((10, 14), (20, 28)), ((31, 17), (8, 8)), ((5, 5), (12, 7)), ((1, 1), (
 @pytest.mark.parametrize(("source", "size"), SIZES)
 def test_resizing_is_opencvs_bilinear(source, size):
     seen = photos(1, *source)
-    out = transform(seen, identity_rows(1, source, size), size, *PLAIN)[0]
+    out = transform(seen, identity_augmentation(1, source, size), size, *PLAIN)[0]
     wanted = cv2.resize(seen[0].astype(np.float32) / 255, size[::-1], interpolation=cv2.INTER_LINEAR)
     assert_close(out, wanted, 1e-5)
 
 
 def test_a_turn_is_opencvs_warp_with_edges_repeated():
-    seen, rows = photos(1, 21, 25), identity_rows(1, (21, 25), (21, 25))
+    seen, rows = photos(1, 21, 25), identity_augmentation(1, (21, 25), (21, 25))
     turn = np.array([[0.8, -0.5, 4.0], [0.45, 0.9, -3.0]], np.float32)
     rows[0, AFFINE] = turn.ravel()
     out = transform(seen, rows, (21, 25), *PLAIN)[0]
@@ -67,7 +67,7 @@ def test_a_turn_is_opencvs_warp_with_edges_repeated():
 
 
 def test_colours_go_through_the_matrix_and_are_clipped_before_normalising():
-    seen, rows = photos(1, 4, 4), identity_rows(1, (4, 4), (4, 4))
+    seen, rows = photos(1, 4, 4), identity_augmentation(1, (4, 4), (4, 4))
     matrix = np.array([[0, 1, 0, 0.5], [0, 0, 2, -1], [1, 0, 0, 0]], np.float32)
     rows[0, COLOUR] = matrix.ravel()
     rgb = np.clip((seen / 255) @ matrix[:, :3].T + matrix[:, 3], 0, 1)
@@ -75,7 +75,7 @@ def test_colours_go_through_the_matrix_and_are_clipped_before_normalising():
 
 
 def test_a_blur_mixes_the_four_neighbours_at_its_radius():
-    seen, rows = np.zeros((1, 9, 9, 3), np.uint8), identity_rows(1, (9, 9), (9, 9))
+    seen, rows = np.zeros((1, 9, 9, 3), np.uint8), identity_augmentation(1, (9, 9), (9, 9))
     seen[0, 4, 4] = 255
     rows[0, BLUR], rows[0, BLUR_RADIUS] = 0.15, 2
     out = transform(seen, rows, (9, 9), *PLAIN)[0, :, :, 0]
@@ -86,7 +86,7 @@ def test_a_blur_mixes_the_four_neighbours_at_its_radius():
 
 
 def test_a_cut_out_box_is_the_mean():
-    seen, rows = photos(1, 6, 8), identity_rows(1, (6, 8), (6, 8))
+    seen, rows = photos(1, 6, 8), identity_augmentation(1, (6, 8), (6, 8))
     rows[0, CUTOUT] = (-2, 3, 4, 99)
     out = transform(seen, rows, (6, 8), (0.1,) * 3, (0.5,) * 3)[0]
     assert not out[:4, 3:].any()
@@ -96,7 +96,7 @@ def test_a_cut_out_box_is_the_mean():
 
 def test_a_grey_network_sees_the_brightness():
     seen = photos(2, 5, 5)
-    out = transform(seen, identity_rows(2, (5, 5), (5, 5)), (5, 5), (0.1307,), (0.3081,))
+    out = transform(seen, identity_augmentation(2, (5, 5), (5, 5)), (5, 5), (0.1307,), (0.3081,))
     assert out.shape == (2, 5, 5, 1)
     assert_close(out, ((seen / 255) @ np.array(GREY)[:, None] - 0.1307) / 0.3081, 1e-5)
 
@@ -105,8 +105,8 @@ def test_a_leaf_on_another_ground_is_the_photo_where_its_mask_says_so_and_the_gr
     seen, ground = photos(1, 24, 24), photos(3, 12, 12)
     mask = np.zeros((2, 12, 12), np.uint8)
     mask[1, :, :6], mask[1, :, 6] = 255, 51
-    rows = identity_rows(1, (24, 24), (24, 24))
-    rows[0, GROUND], rows[0, MASK], rows[0, GROUND_AFFINE] = 3, 1, (0.5, 0, -0.25, 0, 0.5, -0.25)
+    rows = identity_augmentation(1, (24, 24), (24, 24))
+    rows[0, BACKGROUND], rows[0, MASK], rows[0, BACKGROUND_AFFINE] = 3, 1, (0.5, 0, -0.25, 0, 0.5, -0.25)
     out = transform(seen, rows, (24, 24), *PLAIN, Backgrounds(mask, ground))[0]
     leaf, behind = seen[0] / 255, cv2.resize(ground[2] / 255, (24, 24), interpolation=cv2.INTER_LINEAR)
     assert_close(out[:, :11], leaf[:, :11], 1e-5)
@@ -117,8 +117,8 @@ def test_a_leaf_on_another_ground_is_the_photo_where_its_mask_says_so_and_the_gr
 
 def test_a_mixed_photo_is_its_share_of_itself_and_the_rest_another_photo_which_alone_is_in_the_box():
     seen = photos(3, 24, 24)
-    rows = identity_rows(1, (24, 24), (24, 24))
-    rows[0, GROUND], rows[0, MASK], rows[0, GROUND_AFFINE] = -3, 0.75, (-1, 0, 23, 0, 1, 0)
+    rows = identity_augmentation(1, (24, 24), (24, 24))
+    rows[0, BACKGROUND], rows[0, MASK], rows[0, BACKGROUND_AFFINE] = -3, 0.75, (-1, 0, 23, 0, 1, 0)
     rows[0, CUTOUT] = (5, 8, 11, 30)
     out = transform(seen, rows, (24, 24), *PLAIN)[0]
     itself, other = seen[0] / 255, seen[2, :, ::-1] / 255
@@ -128,8 +128,8 @@ def test_a_mixed_photo_is_its_share_of_itself_and_the_rest_another_photo_which_a
 
 
 def test_photos_that_there_are_not_cannot_be_mixed_in():
-    rows = identity_rows(2, (4, 4), (4, 4))
-    rows[1, GROUND] = -2
+    rows = identity_augmentation(2, (4, 4), (4, 4))
+    rows[1, BACKGROUND] = -2
     assert background_problem(rows, None, 2) == ""
-    rows[1, GROUND] = -3
+    rows[1, BACKGROUND] = -3
     assert "there are not" in background_problem(rows, None, 2)

@@ -7,7 +7,7 @@ import pytest
 
 from core.ops.builder import make_node
 from core.ops.contract import Mode
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import FOLDER, assert_matches
 from tests.helpers.shapes import MODE, arrays, cases, label, solve

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import KernelUnavailable
-from core.ops.registry import Case, Kernel, Table
+from core.ops.registry import Case, Kernel, Registry
 
 CASE = Case("relu", {}, ((3,),), (3,), 1)
 
@@ -15,18 +15,18 @@ def kernel(algorithm, refusal=None, op="relu"):
 
 
 def test_auto_takes_the_highest_rung_that_does_not_refuse():
-    table = Table([kernel("naive"), kernel("fused", "too small."), kernel("tiled"), kernel("reference")])
+    table = Registry([kernel("naive"), kernel("fused", "too small."), kernel("tiled"), kernel("reference")])
     assert table.choose(CASE, "forward").algorithm == "tiled"
 
 
 def test_auto_never_takes_a_vendors_library():
-    table = Table([kernel("cudnn"), kernel("naive")])
+    table = Registry([kernel("cudnn"), kernel("naive")])
     assert table.choose(CASE, "forward").algorithm == "naive"
     assert table.choose(CASE, "forward", "cudnn").algorithm == "cudnn"
 
 
 def test_a_kernel_asked_for_by_name_refuses_instead_of_becoming_another():
-    table = Table([kernel("naive"), kernel("fused", "too small.")])
+    table = Registry([kernel("naive"), kernel("fused", "too small.")])
     with pytest.raises(KernelUnavailable, match="fused: too small"):
         table.choose(CASE, "forward", "fused")
     with pytest.raises(KernelUnavailable, match="no kernel 'fft' for relu forward"):
@@ -34,17 +34,17 @@ def test_a_kernel_asked_for_by_name_refuses_instead_of_becoming_another():
 
 
 def test_all_reasons_are_named_where_every_kernel_refuses():
-    table = Table([kernel("naive", "no memory."), kernel("fused", "too small.")])
+    table = Registry([kernel("naive", "no memory."), kernel("fused", "too small.")])
     with pytest.raises(KernelUnavailable, match=r"fused: too small\. naive: no memory\."):
         table.choose(CASE, "forward")
 
 
 def test_rows_are_listed_by_rung_and_by_op():
-    table = Table([kernel("fused"), kernel("naive"), kernel("naive", op="add"), kernel("cublas")])
+    table = Registry([kernel("fused"), kernel("naive"), kernel("naive", op="add"), kernel("cublas")])
     assert [row.algorithm for row in table.of("relu", "forward")] == ["naive", "fused", "cublas"]
     assert table.of("relu", "backward_input") == ()
 
 
 def test_a_kernel_listed_twice_is_an_error():
     with pytest.raises(ValueError, match="kernels listed twice"):
-        Table([kernel("naive"), kernel("naive")])
+        Registry([kernel("naive"), kernel("naive")])

@@ -24,7 +24,7 @@ def test_in_mixed_precisions_rounding_targets_mix_and_wrong_ones_are_seen(name, 
         mean, std = (graph.nodes[0].attributes[key] for key in ("mean", "std"))
 
         def gradient(batch):
-            x = transform(batch.photos, batch.rows, (SIDE, SIDE), mean, std)
+            x = transform(batch.photos, batch.augmentation, (SIDE, SIDE), mean, std)
             got = rounded_gradient(graph, exact, x, batch.labels, Mode(True, 3, 0), batch.targets, monkeypatch)
             return got.loss, got.gradients
 

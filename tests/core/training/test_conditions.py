@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.cpu import level
+from core.cpu import instruction_set
 from core.training import conditions
 from core.training.conditions import Conditions, describe_change, keep_conditions
 from core.training.events import Warned
@@ -60,8 +60,9 @@ def test_a_run_resumed_with_another_number_of_threads_says_so(config, cores):
 
 def test_a_run_resumed_with_other_instructions_says_so(config, cores, monkeypatch):
     train(config("run"), stop_after=1)
-    other = next(each for each in level.LEVELS.values() if each is not level.current_level())
-    monkeypatch.setattr(level, "current_level", lambda: other)
+    known = instruction_set.INSTRUCTION_SETS.values()
+    other = next(each for each in known if each is not instruction_set.current_isa())
+    monkeypatch.setattr(instruction_set, "current_isa", lambda: other)
     told = [e.message for e in only(train(config("run"), resume=True), Warned)]
     assert any(f"conditions: processor {other.name} instead of" in message for message in told)
 

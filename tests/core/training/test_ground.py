@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from core.ops.photo import GROUND
+from core.ops.photo import BACKGROUND
 from core.training.checkpoint import LAST, read_checkpoint
 from core.training.commands import Commands
 from core.training.events import Progress, RunFinished, StepDone
@@ -34,13 +34,15 @@ def test_leaves_are_set_on_other_grounds_and_a_resumed_run_has_the_same_bits(ref
     seen = []
     gradient = ReferencePlan.gradient
     monkeypatch.setattr(
-        ReferencePlan, "gradient", lambda plan, batch, **how: seen.append(batch.rows) or gradient(plan, batch, **how)
+        ReferencePlan,
+        "gradient",
+        lambda plan, batch, **how: seen.append(batch.augmentation) or gradient(plan, batch, **how),
     )
     changes = {"data": discs, "image_size": SIDE, "augment_background": 0.5, "epochs": 2}
     whole = tiny("whole", **changes)
     events = list(Trainer(whole).run())
     assert any(isinstance(e, Progress) and e.stage == "leaves" for e in events)
-    assert 0.2 < (np.concatenate(seen)[:, GROUND] > 0).mean() < 0.8
+    assert 0.2 < (np.concatenate(seen)[:, BACKGROUND] > 0).mean() < 0.8
     broken, commands = tiny("broken", **changes), Commands()
     for event in Trainer(broken).run(commands):
         if isinstance(event, StepDone) and event.step == 3:

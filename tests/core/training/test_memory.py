@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from core.config import RunConfig
-from core.cpu.warm import all_kernels, compile_kernels
+from core.cpu.precompilation import all_kernels, compile_kernels
 from core.diagnosis.model_file import ModelFile, write_model
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.training.events import CheckpointSaved, EpochDone, Event, Progress, StepDone
 from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.trainer import Trainer

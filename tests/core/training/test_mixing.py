@@ -3,7 +3,7 @@
 import numpy as np
 
 from core.device import PhotoBatch
-from core.ops.photo import GROUND, GROUND_AFFINE, identity_rows, transform
+from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, identity_augmentation, transform
 from core.training.events import RunFinished, StepDone
 from core.training.step import with_photos
 from tests.core.training.test_teacher import last_weights, write_teacher
@@ -30,12 +30,12 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(tiny, tmp_path):
 
 def test_mixed_photos_are_looked_at_anew_by_their_place_in_the_batch():
     photos = np.random.default_rng(2).integers(0, 256, (9, 8, 8, 3), np.uint8)
-    rows = identity_rows(3, (8, 8), (8, 8))
-    rows[0, GROUND], rows[2, GROUND] = -1 - 7, -1 - 4
-    rows[:, GROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
+    rows = identity_augmentation(3, (8, 8), (8, 8))
+    rows[0, BACKGROUND], rows[2, BACKGROUND] = -1 - 7, -1 - 4
+    rows[:, BACKGROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
     batch = PhotoBatch(None, rows, np.zeros(3, np.int32), np.array([4, 2, 7], np.int32))
     plain = ((0.0,) * 3, (1.0,) * 3)
     carried = with_photos(batch, photos)
     want = transform(photos, rows, (8, 8), *plain, index=batch.index)
-    np.testing.assert_array_equal(transform(carried.photos, carried.rows, (8, 8), *plain), want)
+    np.testing.assert_array_equal(transform(carried.photos, carried.augmentation, (8, 8), *plain), want)
     assert with_photos(carried, photos) is carried

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.device import Optimizer, PhotoBatch
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.training.step import pair_with_next, share_out, take_step
 from tests.helpers.gpu_network import batch_for, random_weights, relative

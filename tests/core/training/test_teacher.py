@@ -41,7 +41,7 @@ def write_teacher(path, classes=("brown", "green"), size=16, name="cnn", tempera
 def said_by(model, classes, batch):
     """Probabilities of a model for classes in another order, by the reference without any folding."""
     node = model.graph.nodes[0]
-    seen = transform(batch.photos, batch.rows, model.size, node.attributes["mean"], node.attributes["std"])
+    seen = transform(batch.photos, batch.augmentation, model.size, node.attributes["mean"], node.attributes["std"])
     logits = forward(model.graph, model.weights, seen)[model.graph.output]
     return softmax(logits[:, [model.classes.index(name) for name in classes]], model.temperature)
 
@@ -61,7 +61,7 @@ def test_targets_are_the_mean_answer_to_the_augmented_photos_and_the_smoothed_la
     np.testing.assert_allclose(taught.targets, wanted, atol=1e-5)
     np.testing.assert_allclose(taught.targets.sum(axis=1), 1, atol=1e-6)
     assert taught.targets.dtype == np.float32
-    assert taught.rows is batch.rows
+    assert taught.augmentation is batch.augmentation
     assert np.ptp(taught.targets, axis=0).max() > 0.2, "teachers without opinions prove nothing"
 
 

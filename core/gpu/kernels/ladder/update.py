@@ -1,4 +1,4 @@
-"""The optimizers on flat arrays, one thread per weight (`core.ops.update` is the reference).
+"""The optimizers on flat arrays, one thread per weight (`core.optim.optimizer` is the reference).
 
 - naive: sgd and adam as written in their papers; clipping and the scalars of the step come from the host
 """
@@ -12,7 +12,7 @@ from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import Arrays, over
 from core.gpu.kernels.ladder.arrays import Float, Int, Vector, float32
 from core.ops.registry import Case
-from core.ops.update import Optimizer, clip_factor, gradient_norm, scalars
+from core.optim.optimizer import Optimizer, clip_factor, gradient_norm, scalars
 
 
 @cuda.jit

@@ -1,7 +1,7 @@
 """The optimizer on the flat buffers, and what frames it: the gradient's norm, the packed filters.
 
 Settings that change from step to step lie in the control block on the device (`core.gpu.writers.control`), so that a
-captured graph replays with new ones. The reference is `core.ops.update`.
+captured graph replays with new ones. The reference is `core.optim.optimizer`.
 """
 
 from __future__ import annotations

@@ -11,31 +11,31 @@ import pytest
 from llvmlite.binding import get_host_cpu_features
 from numba.core.caching import IndexDataCacheFile
 
-from core.cpu import level
+from core.cpu import instruction_set
 from core.cpu.cutting import split_columns, split_rows
 from core.cpu.entry import SIGNATURE
-from core.cpu.level import KERNEL_SOURCES, LEVELS, cached, choose_level, problem
+from core.cpu.instruction_set import INSTRUCTION_SETS, KERNEL_SOURCES, cached, choose_isa, problem
 from core.errors import DeviceError
 
 FULL = dict.fromkeys(("avx2", "fma", "avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
 
 
 def test_the_widest_level_the_processor_has_is_chosen():
-    assert choose_level("", FULL).name == "avx512"
-    assert choose_level("", {"avx2": True, "fma": True}).name == "avx2"
-    assert choose_level("", {"avx2": True, "avx512f": True}).name == "portable"
-    assert choose_level("portable", FULL).name == "portable"
+    assert choose_isa("", FULL).name == "avx512"
+    assert choose_isa("", {"avx2": True, "fma": True}).name == "avx2"
+    assert choose_isa("", {"avx2": True, "avx512f": True}).name == "portable"
+    assert choose_isa("portable", FULL).name == "portable"
 
 
 def test_unknown_and_unsupported_levels_are_refused_with_a_sentence():
     with pytest.raises(DeviceError, match="LEAFCLINIC_CPU=sse9 is not one of avx512, avx2, portable"):
-        choose_level("sse9", FULL)
+        choose_isa("sse9", FULL)
     with pytest.raises(DeviceError, match="has no avx512f.*Unset the variable"):
-        choose_level("avx512", {"avx2": True, "fma": True})
+        choose_isa("avx512", {"avx2": True, "fma": True})
 
 
 def test_every_module_with_compiled_code_decides_the_cache_folder():
-    folder = os.path.dirname(level.__file__)
+    folder = os.path.dirname(instruction_set.__file__)
     compiled = set()
     for file in os.listdir(folder):
         if file.endswith(".py"):
@@ -46,40 +46,41 @@ def test_every_module_with_compiled_code_decides_the_cache_folder():
     assert compiled - {"single", "plan"} <= set(KERNEL_SOURCES)
 
 
-@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_any_count_of_rows_is_cut_into_three_heights(name, monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_level", lambda: LEVELS[name])
-    for vectors in LEVELS[name].rows:
+    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS[name])
+    for vectors in INSTRUCTION_SETS[name].tile_heights:
         for count in [*range(1, 130), 997]:
             parts = split_rows.__wrapped__(count, vectors, 64)
             assert sum(h * n for h, n in parts) == count
             assert len(parts) <= 3
 
 
-@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
 @pytest.mark.parametrize(("m", "depth"), [(0, 1), (1, 1280), (7, 160), (14, 64), (112, 16)])
 def test_every_column_lies_in_one_tile_whatever_the_rows(name, m, depth, monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_level", lambda: LEVELS[name])
+    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS[name])
     monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
     for count in [1, 6, 16, 17, 96, 160, 1280]:
         parts, first = split_columns(count, m, depth), 0
         for part in parts:
             assert part.first == first
-            assert part.vectors in LEVELS[name].rows
-            assert 0 <= part.vectors * part.blocks * LEVELS[name].lanes - part.count < LEVELS[name].lanes
+            assert part.vectors in INSTRUCTION_SETS[name].tile_heights
+            width = INSTRUCTION_SETS[name].vector_width
+            assert 0 <= part.vectors * part.blocks * width - part.count < width
             first += part.count
         assert first == count
 
 
 def test_fourteen_pixels_are_one_high_tile_instead_of_three_wide_ones(monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_level", lambda: LEVELS["avx512"])
+    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS["avx512"])
     monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
     assert [p.vectors for p in split_columns(64, 14, 384)] == [2]
     assert [p.vectors for p in split_columns(64)] == [4]
 
 
 def test_twenty_four_columns_are_one_tile_of_three_vectors_and_sixty_four_are_not_mixed(monkeypatch):
-    monkeypatch.setattr("core.cpu.cutting.current_level", lambda: LEVELS["avx2"])
+    monkeypatch.setattr("core.cpu.cutting.current_isa", lambda: INSTRUCTION_SETS["avx2"])
     monkeypatch.setattr("core.cpu.cutting.split_rows", split_rows.__wrapped__)
     assert [p.vectors for p in split_columns(24, 56, 144)] == [3]
     assert [p.vectors for p in split_columns(64, 55, 144)] == [2]  # 3, 3 and 2 would go through the image twice
@@ -87,8 +88,8 @@ def test_twenty_four_columns_are_one_tile_of_three_vectors_and_sixty_four_are_no
 
 
 CHECK = """
-from core.cpu.level import current_level
-from core.cpu.table import CPU
+from core.cpu.instruction_set import current_isa
+from core.cpu.kernel_entries import CPU
 from tests.core.cpu import test_dense
 from tests.helpers.compare import assert_close, poisoned
 from tests.helpers.shapes import MODE, cases, solve
@@ -97,17 +98,17 @@ for op in ("conv2d", "dense", "depthwise_conv2d", "max_pool", "batch_norm"):
         problem = solve(case)
         arrays = {k: v.copy() for k, v in problem.given.items()} | {"mode": MODE}
         arrays |= {k: poisoned(v.shape) for k, v in problem.wanted.items() if k not in arrays}
-        for kernel in CPU.rows:
+        for kernel in CPU.kernels:
             if kernel.op == op and kernel.algorithm in ("tiled", "fused"):
                 kernel.run(case, arrays)
         for name, wanted in problem.wanted.items():
             assert_close(arrays[name], wanted, 5e-5)
 test_dense.test_gradients_agree_with_the_reference_for_any_number_of_photos(test_dense._perceptron, 30, 7)
-print(current_level().name, len(cases("conv2d")))
+print(current_isa().name, len(cases("conv2d")))
 """
 
 
-@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("name", INSTRUCTION_SETS)
 def test_each_level_agrees_with_the_reference_on_the_odd_cases(name):
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
@@ -133,11 +134,11 @@ def run_alone(record, context, photo, low, high):
 
 
 def test_on_a_full_disk_kernels_are_compiled_and_not_kept(monkeypatch, tmp_path):
-    monkeypatch.setattr(level, "cache_folder", lambda: tmp_path / "kernels")
+    monkeypatch.setattr(instruction_set, "cache_folder", lambda: tmp_path / "kernels")
     made = cached(numba.cfunc, SIGNATURE)(run_alone)
     assert made.address
     assert [*tmp_path.rglob("*.nbc")], "else nothing is kept anyway, and the rest proves nothing"
-    monkeypatch.setattr(level, "cache_folder", lambda: tmp_path / "others")
+    monkeypatch.setattr(instruction_set, "cache_folder", lambda: tmp_path / "others")
     for code in (errno.ENOSPC, errno.EFBIG):
         save = Mock(side_effect=OSError(code, os.strerror(code)))
         monkeypatch.setattr(IndexDataCacheFile, "save", save)

@@ -9,11 +9,11 @@ from typing import final
 from core.cpu import elementwise as ew
 from core.cpu.backward import backward_records
 from core.cpu.forward import photo_record
-from core.cpu.lowering import Frame, border_records
+from core.cpu.lowering import Lowering, border_records
 from core.cpu.placement import group_steps, place_arrays
+from core.cpu.pool_fusion import FusedPool, find_fused_pool, find_units
 from core.cpu.records import Address, Record, Words
 from core.cpu.schedule import Call, as_calls
-from core.cpu.strips import Strip, find_strip, find_units
 from core.graph import PHOTO
 from core.ops.contract import Array, volume
 from core.program import Step, Value, wanted_buffers
@@ -21,14 +21,14 @@ from core.program import Step, Value, wanted_buffers
 
 @final
 @dataclass(frozen=True, slots=True)
-class Script:
+class RecordList:
     """`parts`: each step's forward records (step, first, last); `bounds`: where the groups of one photo's walk begin;
-    `strips`: pools with what feeds them; `emitted`: what `predict` gives, by name."""
+    `fused_pools`: pools with what feeds them; `emitted`: what `predict` gives, by name."""
 
     records: list[Record]
     parts: list[tuple[Step, int, int]]
     bounds: list[int]
-    strips: list[Strip]
+    fused_pools: list[FusedPool]
     emitted: Mapping[str, Array]
 
 
@@ -42,20 +42,20 @@ class Stage:
     once: bool
 
 
-def write_script(frame: Frame, outputs: Sequence[str]) -> Script:
+def list_records(lowering: Lowering, outputs: Sequence[str]) -> RecordList:
     """Place all arrays and write the records. `outputs`: values that are read at the end beside the logits."""
-    program, training = frame.program, frame.program.training
-    wanted = wanted_buffers(program, frame.trains) if training else frozenset[str]()
+    program, training = lowering.program, lowering.program.training
+    wanted = wanted_buffers(program, lowering.trains) if training else frozenset[str]()
     values = {} if training else {"logits": program.output, **{name: program.values[name] for name in outputs}}
     kept = frozenset(value.buffer for value in values.values())
-    place_arrays(frame, wanted, kept, share=True)
-    records = [*border_records(frame, PHOTO, "forward"), photo_record(frame)]
-    groups, bounds, strips = group_steps(program), [0], list[Strip]()
+    place_arrays(lowering, wanted, kept, share=True)
+    records = [*border_records(lowering, PHOTO, "forward"), photo_record(lowering)]
+    groups, bounds, fused_pools = group_steps(program), [0], list[FusedPool]()
     bordered, parts = {PHOTO}, list[tuple[Step, int, int]]()
     for i, step in enumerate(program.steps):
         start = len(records)
         begins = not i or groups[i] != groups[i - 1]
-        if begins or step.op == "max_pool":  # one photo's threads meet before a pool: strips would be 2 % slower
+        if begins or step.op == "max_pool":  # one photo's threads meet before a pool: fused_pools would be 2 % slower
             bounds.append(start)
         if begins:
             group = start
@@ -63,37 +63,37 @@ def write_script(frame: Frame, outputs: Sequence[str]) -> Script:
             for name in dict.fromkeys(members):
                 if name not in bordered:
                     bordered.add(name)
-                    records += border_records(frame, name, "forward")
-        records += frame.writers[step.node].forward(frame, step)
+                    records += border_records(lowering, name, "forward")
+        records += lowering.writers[step.node].forward(lowering, step)
         if step.op == "max_pool":
-            strip = find_strip(records, group, len(records) - 1)
-            strips += [strip] if strip else []
+            fused = find_fused_pool(records, group, len(records) - 1)
+            fused_pools += [fused] if fused else []
         parts.append((step, start, len(records)))
     if training:
-        return Script(records + backward_records(frame, wanted), parts, bounds, strips, {})
-    emitted, last = {name: _emit(frame, name, value) for name, value in values.items()}, len(records)
+        return RecordList(records + backward_records(lowering, wanted), parts, bounds, fused_pools, {})
+    emitted, last = {name: _emit(lowering, name, value) for name, value in values.items()}, len(records)
     records += [record for record, _ in emitted.values()]
     arrays = {name: array for name, (_, array) in emitted.items()}
-    return Script(records, parts, [*bounds, last, len(records)], strips, arrays)
+    return RecordList(records, parts, [*bounds, last, len(records)], fused_pools, arrays)
 
 
-def _emit(frame: Frame, name: str, value: Value) -> tuple[Record, Array]:
-    x = frame.x(value)
-    flat = frame.memory(frame.batch * volume(value.shape))
+def _emit(lowering: Lowering, name: str, value: Value) -> tuple[Record, Array]:
+    x = lowering.x(value)
+    flat = lowering.memory(lowering.batch * volume(value.shape))
     fields: dict[int, int | Address] = {
         ew.HEIGHT: x.height, ew.WIDTH: x.width, ew.CHANNELS: x.channels, ew.A: x.address, ew.A_ROW: x.row,
         ew.A_PIXEL: x.pixel, ew.OUT: flat.ctypes.data,
     }  # fmt: skip
     record = Record(ew.run_emit, fields, x.height, name, "forward", "fused")
-    return record, flat.reshape(frame.batch, *value.shape)
+    return record, flat.reshape(lowering.batch, *value.shape)
 
 
-def stage_records(script: Script) -> tuple[Words, list[Stage]]:
+def stage_records(record_list: RecordList) -> tuple[Words, list[Stage]]:
     """The calls of one photo in order, and the stages of a batch: photos walk through a stage without meeting."""
     calls: list[Call] = []
     stages: list[Stage] = []
-    for index, unit in find_units(script.records, script.strips):
-        once = script.records[index].once
+    for index, unit in find_units(record_list.records, record_list.fused_pools):
+        once = record_list.records[index].once
         first, last = (index, index + 1) if once else (len(calls), len(calls) + len(unit))
         calls += [] if once else unit
         if stages and stages[-1].once == once:

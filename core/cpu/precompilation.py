@@ -19,8 +19,8 @@ from typing import Final
 from core.child_process import child_environment, module_command
 from core.cores import usable_cores
 from core.cpu.entry import entry
-from core.cpu.level import cache_folder, kernel_home
-from core.cpu.walk import group_walker, lone_walker, photo_walker
+from core.cpu.execution import group_runner, image_runner, sequence_runner
+from core.cpu.instruction_set import cache_folder, kernel_home
 from core.graph import Graph
 
 NAME: Final = "compile"
@@ -28,17 +28,18 @@ NAME: Final = "compile"
 MODULES: Final = (
     "tiled", "photo", "depthwise_row", "pooling", "elementwise", "loss", "packing", "update", "batch_norm",
 )  # fmt: skip
-WALKERS: Final = {
-    "walk.walk_photos": photo_walker, "walk.walk_groups": group_walker, "walk.walk_alone": lone_walker,
+RUNNERS: Final = {
+    "execution.run_images": image_runner, "execution.run_groups": group_runner,
+    "execution.run_sequence": sequence_runner,
 }  # fmt: skip
 """Compiled each by a function of its own."""
-COSTLY: Final = ("tiled.run_tiled", "photo.run_photo", "elementwise.run_map_gradient", "walk.walk_groups",
-                "walk.walk_photos")  # fmt: skip
+COSTLY: Final = ("tiled.run_tiled", "photo.run_photo", "elementwise.run_map_gradient", "execution.run_groups",
+                "execution.run_images")  # fmt: skip
 """Begun first, by the second process: 4, 6, 2, 1 and 1 seconds."""
 TURN: Final = 0.2
 """Seconds between two reports while the second process alone is at work."""
 OF_EVERY_PREDICTION: Final = (
-    "photo.run_plain_photo", "elementwise.run_border", "elementwise.run_emit", "walk.walk_alone",
+    "photo.run_plain_photo", "elementwise.run_border", "elementwise.run_emit", "execution.run_sequence",
 )  # fmt: skip
 OF_OP: Final = {
     "conv2d": ("tiled.run_tiled", "packing.run_pack"),
@@ -55,7 +56,7 @@ OF_OP: Final = {
 def all_kernels() -> tuple[str, ...]:
     """Names of everything that a training may run."""
     named = (f"{m}.{name}" for m in MODULES for name in vars(import_module(f"core.cpu.{m}")) if name[:4] == "run_")
-    return (*WALKERS, *named)
+    return (*RUNNERS, *named)
 
 
 def prediction_kernels(graph: Graph) -> tuple[str, ...]:
@@ -104,8 +105,8 @@ def _take_last(waiting: deque[str]) -> str | None:
 
 def compile_kernel(name: str) -> None:
     """Compile one kernel by its name ``module.function``, or load it from the cache."""
-    if name in WALKERS:
-        WALKERS[name]()
+    if name in RUNNERS:
+        RUNNERS[name]()
         return
     module, function = name.split(".")
     entry(getattr(import_module(f"core.cpu.{module}"), function))
@@ -115,7 +116,7 @@ def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> 
     """Have a second process compile from the front of `waiting`; `given`: what it was given, `answered`: what it did.
     A process that ends early costs time only: this one compiles what it finds missing."""
     frozen = getattr(sys, "frozen", False)
-    command = [sys.executable, "--process", NAME] if frozen else module_command("core.cpu.warm")
+    command = [sys.executable, "--process", NAME] if frozen else module_command("core.cpu.precompilation")
     with contextlib.suppress(OSError, IndexError), subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment(),
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from core.cpu import pooling, strips, tiled
+from core.cpu import pool_fusion, pooling, tiled
 from core.cpu.plan import CpuPlan
 from core.device import PhotoBatch
-from core.models.table import build
+from core.models.architectures import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_rows
+from core.ops.photo import identity_augmentation
 from tests.helpers.golden import weights_of
 
 SIZE = 50
@@ -17,11 +17,11 @@ SIZE = 50
 def _batch():
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (3, SIZE, SIZE, 3), dtype=np.uint8)
-    return PhotoBatch(photos, identity_rows(3, (SIZE, SIZE), (SIZE, SIZE)), np.array([0, 2, 1], np.int32))
+    return PhotoBatch(photos, identity_augmentation(3, (SIZE, SIZE), (SIZE, SIZE)), np.array([0, 2, 1], np.int32))
 
 
 def _plan(name, training, size, monkeypatch):
-    monkeypatch.setattr(strips, "STRIP_BYTES", size)
+    monkeypatch.setattr(pool_fusion, "BLOCK_BYTES", size)
     graph = build(name, 3, SIZE)
     plan = CpuPlan(with_loss(graph, 0.1, ()) if training else graph, batch=3, training=training, threads=2)
     plan.load(weights_of(graph))
@@ -48,14 +48,14 @@ def _rows_done(record, done, height):
 @pytest.mark.parametrize("size", [1, 4000, 1 << 30])
 def test_every_row_is_computed_once_and_before_the_pool_reads_it(size, monkeypatch):
     plan = _plan("squeezenet1_0", False, size, monkeypatch)
-    assert plan._script.strips
-    for strip in plan._script.strips:
-        pool = plan.records[strip.pool]
-        feeders = strip.first, strip.pool
+    assert plan._record_list.fused_pools
+    for fused in plan._record_list.fused_pools:
+        pool = plan.records[fused.pool]
+        feeders = fused.first, fused.pool
         height, stride, kernel = (pool.fields[f] for f in (pooling.HEIGHT, pooling.STRIDE_Y, pooling.KERNEL_Y))
-        done = {i: np.zeros(plan.records[i].tasks, int) for i in range(strip.first, strip.pool + 1)}
-        for index, low, high in strips.cut_strip(plan.records, strip):
-            if index == strip.pool:
+        done = {i: np.zeros(plan.records[i].tasks, int) for i in range(fused.first, fused.pool + 1)}
+        for index, low, high in pool_fusion.interleave_rows(plan.records, fused):
+            if index == fused.pool:
                 needed = min((high - 1) * stride + kernel, height)
                 ready = [_rows_done(plan.records[i], done[i], height)[:, :needed].all() for i in range(*feeders)]
                 assert all(ready)
@@ -65,5 +65,5 @@ def test_every_row_is_computed_once_and_before_the_pool_reads_it(size, monkeypat
 
 def test_every_max_pool_behind_convolutions_has_a_strip_and_an_average_has_none(monkeypatch):
     plan = _plan("squeezenet1_0", False, 1, monkeypatch)
-    pools = {plan.records[strip.pool].layer for strip in plan._script.strips}
+    pools = {plan.records[fused.pool].layer for fused in plan._record_list.fused_pools}
     assert pools == {s.node for s in plan.program.steps if s.op == "max_pool"}

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
+from core.cpu.kernel_entries import CPU
 from core.cpu.single import Single
-from core.cpu.table import CPU
 from core.ops.contract import Mode
-from core.ops.table import OPS
+from core.ops.op_table import OPS
 from tests.helpers.compare import assert_close, poisoned
 from tests.helpers.shapes import MODE, cases, label, solve
 
 
 def _pairs():
-    for kernel in CPU.rows:
+    for kernel in CPU.kernels:
         for case in cases(kernel.op):
             name = f"{kernel.op}-{kernel.direction}-{kernel.algorithm}-{label(case)}"
             yield pytest.param(kernel, case, id=name)

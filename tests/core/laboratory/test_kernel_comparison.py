@@ -5,16 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.laboratory import ladder
-from core.laboratory.ladder import CASES, LOSS, climb, rungs, solve_update, source
+from core.laboratory import kernel_comparison
+from core.laboratory.kernel_comparison import CASES, LOSS, compare_kernels, list_kernels, solve_update, source
 from core.ops.registry import Case
 
-SMALL = ladder.make_case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3, 3), padding=(1, 1, 1, 1))
+SMALL = kernel_comparison.make_case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3, 3), padding=(1, 1, 1, 1))
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward_input", "backward_weight"])
 def test_every_rung_of_the_cpu_is_right_and_timed(direction):
-    found = [c for c in climb(SMALL, direction) if c.kernel.device == "cpu"]
+    found = [c for c in compare_kernels(SMALL, direction) if c.kernel.device == "cpu"]
     assert {"reference", "naive", "tiled"} <= {c.kernel.algorithm for c in found}
     assert all(c.right and c.milliseconds > 0 and c.gflops > 0 for c in found if not c.reason)
 
@@ -23,10 +23,10 @@ def test_a_wrong_kernel_is_told_and_one_that_leaves_nan_too(monkeypatch):
     def wrong(case, arrays):
         arrays["out"][...] = 0
 
-    good = next(row for row in rungs() if row.key == ("conv2d", "forward", "cpu", "reference"))
+    good = next(row for row in list_kernels() if row.key == ("conv2d", "forward", "cpu", "reference"))
     bad, lazy = replace(good, run=wrong), replace(good, run=lambda case, arrays: None)
-    monkeypatch.setattr(ladder, "rungs", lambda ops: [bad, lazy])
-    first, second = climb(SMALL, "forward")
+    monkeypatch.setattr(kernel_comparison, "list_kernels", lambda ops: [bad, lazy])
+    first, second = compare_kernels(SMALL, "forward")
     assert not first.right
     assert first.error == pytest.approx(1.0)
     assert not second.right
@@ -35,20 +35,20 @@ def test_a_wrong_kernel_is_told_and_one_that_leaves_nan_too(monkeypatch):
 
 @pytest.mark.parametrize(("op", "direction"), [(LOSS, "forward"), (LOSS, "backward_input"), ("dropout", "forward")])
 def test_the_loss_and_dropout_are_right_on_the_cpu(op, direction):
-    found = [c for case in CASES[op].values() for c in climb(case, direction) if c.kernel.device == "cpu"]
+    found = [c for case in CASES[op].values() for c in compare_kernels(case, direction) if c.kernel.device == "cpu"]
     assert {c.kernel.algorithm for c in found} == {"reference", "fused"}
     assert all(c.right for c in found)
 
 
 def test_the_matrix_product_is_a_ladder_like_any_other():
     case = CASES["matmul"]["32 x 27 by 27 x 14884"]
-    given, wanted = ladder.solve(case)
+    given, wanted = kernel_comparison.solve(case)
     assert np.abs(given["x"] @ given["x2"] - wanted["out"]).max() < 1e-4
-    assert ladder.cost_of(case) == (2 * 32 * 27 * 14884, 4 * (32 * 27 + 27 * 14884 + 32 * 14884))
-    names = [row.algorithm for row in rungs(("matmul",)) if row.device == "cuda"]
+    assert kernel_comparison.cost_of(case) == (2 * 32 * 27 * 14884, 4 * (32 * 27 + 27 * 14884 + 32 * 14884))
+    names = [row.algorithm for row in list_kernels(("matmul",)) if row.device == "cuda"]
     assert names[:3] == ["naive", "shared", "tiled"]
     assert names[-1] == "cublas"
-    assert [c.kernel.algorithm for c in climb(case, "forward")] == names
+    assert [c.kernel.algorithm for c in compare_kernels(case, "forward")] == names
 
 
 def test_an_update_has_a_problem_and_rows():
@@ -56,18 +56,18 @@ def test_an_update_has_a_problem_and_rows():
     given, wanted = solve_update(case)
     assert {"weights", "first", "second", "average"} == set(wanted)
     assert all(np.abs(given[name] - wanted[name]).max() > 0 for name in wanted)
-    assert [c.kernel.op for c in climb(case, "update")] == ["adamw", "adamw"]
+    assert [c.kernel.op for c in compare_kernels(case, "update")] == ["adamw", "adamw"]
 
 
 def test_what_cannot_run_says_why():
-    strided = ladder.make_case("conv2d", (9, 9, 4), 1, filters=2, kernel=(3, 3), stride=(2, 2))
-    reasons = {c.kernel.algorithm: c.reason for c in climb(strided, "forward") if c.kernel.device == "cpu"}
+    strided = kernel_comparison.make_case("conv2d", (9, 9, 4), 1, filters=2, kernel=(3, 3), stride=(2, 2))
+    reasons = {c.kernel.algorithm: c.reason for c in compare_kernels(strided, "forward") if c.kernel.device == "cpu"}
     assert reasons["winograd"]
     assert not reasons["naive"]
 
 
 def test_every_kernel_has_a_source_that_can_be_shown():
-    for row in rungs():
+    for row in list_kernels():
         place, text = source(row)
         assert place.startswith("core/")
         assert "def " in text

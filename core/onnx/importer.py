@@ -1,4 +1,4 @@
-"""The state of a walk over an ONNX graph: the network built so far, and what is known of every tensor."""
+"""The state of a importer over an ONNX graph: the network built so far, and what is known of every tensor."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Value:
 
 @final
 @dataclass
-class Walk:
+class Importer:
     """Collects nodes and weights. `budget` is the most weight bytes the file may turn into."""
 
     opset: int

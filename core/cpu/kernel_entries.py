@@ -17,8 +17,8 @@ from core.cpu.single import run_single
 from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
-from core.ops.registry import Case, Kernel, Refusal, Table, Tolerance
-from core.ops.table import OPS
+from core.ops.op_table import OPS
+from core.ops.registry import Case, Kernel, Refusal, Registry, Tolerance
 from core.program import Program
 
 FORWARD, INPUT, WEIGHT = "forward", "backward_input", "backward_weight"
@@ -142,14 +142,14 @@ def _refuse_groups(case: Case) -> str | None:
 _NAIVE: Final = Writers(naive.write_forward, naive.write_backward)
 _IM2COL: Final = Writers(im2col.write_forward, im2col.write_backward, im2col.matrix_bytes)
 
-CPU: Final = Table((
+CPU: Final = Registry((
     *_reference_rows(),
     *_rows_of(PRODUCTS, "naive", _NAIVE, "the definition as plain loops, bounds checked at every tap", _refuse_nothing),
     *_rows_of(("conv2d", "dense"), "im2col", _IM2COL, "windows unfolded into a matrix, one product", _refuse_groups),
     *_fast_rows(),
 ))  # fmt: skip
 
-PLANS: Final = Table(row for row in CPU.rows if row.writers is not None)
+PLANS: Final = Registry(row for row in CPU.kernels if row.writers is not None)
 """What a plan chooses from."""
 
 

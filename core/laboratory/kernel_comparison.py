@@ -18,16 +18,16 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.cpu.table import PRODUCTS
+from core.cpu.kernel_entries import PRODUCTS
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.timing import bare_run
 from core.ops.activation import ACTIVATIONS
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
-from core.ops.registry import LADDER, YARDSTICKS, Case, Kernel
-from core.ops.table import OPS
-from core.ops.update import OPTIMIZERS, Optimizer, initial_state, update
+from core.ops.op_table import OPS
+from core.ops.registry import ALGORITHM_ORDER, VENDOR_LIBRARIES, Case, Kernel
+from core.optim.optimizer import OPTIMIZERS, Optimizer, initial_state, update
 from core.plan import cuda_problem
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ MODE: Final = Mode(training=True)
 REPEATS: Final = 7
 LOSS: Final = "softmax_cross_entropy"
 PRODUCT: Final = "matmul"
-"""No op of a network: the ladder that a convolution and a dense layer climb."""
+"""No op of a network: the ladder that a convolution and a dense layer compare_kernels."""
 RATE: Final = 0.01
 STEP: Final = 3
 """Learning rate and number of the step of the updates."""
@@ -95,7 +95,7 @@ UPDATES: Final[Mapping[str, Mapping[str, Case]]] = {
 
 @final
 @dataclass(frozen=True, slots=True)
-class Climbed:
+class KernelResult:
     """What one kernel did: median milliseconds, GFLOP/s, largest relative error; or the reason why it does not run."""
 
     kernel: Kernel
@@ -109,14 +109,14 @@ class Climbed:
         return not self.reason and self.error <= self.kernel.tolerance.relative
 
 
-def rungs(ops: Collection[str] = CASES) -> list[Kernel]:
+def list_kernels(ops: Collection[str] = CASES) -> list[Kernel]:
     """All kernels of these ops, on every device whose packages are there, lowest rung first."""
-    rows = [*LABORATORY.rows]
+    rows = [*LABORATORY.kernels]
     with contextlib.suppress(ImportError):  # `cuda_problem` says which packages are missing
         from core.gpu.table import TABLE
 
-        rows += TABLE.rows
-    order = (*LADDER, *YARDSTICKS)
+        rows += TABLE.kernels
+    order = (*ALGORITHM_ORDER, *VENDOR_LIBRARIES)
 
     def place(row: Kernel) -> tuple[str, int]:
         return row.device, next((i for i, name in enumerate(order) if row.algorithm.startswith(name)), len(order))
@@ -124,17 +124,17 @@ def rungs(ops: Collection[str] = CASES) -> list[Kernel]:
     return sorted((row for row in rows if row.op in ops), key=place)
 
 
-def climb(case: Case, direction: str, device: str = "") -> Iterator[Climbed]:
+def compare_kernels(case: Case, direction: str, device: str = "") -> Iterator[KernelResult]:
     """Prove and time every kernel of an op and direction, of one device or of all, one result at a time."""
     given, wanted = solve_update(case) if case.op in OPTIMIZERS else solve(case)
     names = _results(direction, wanted)
     missing = cuda_problem()
-    for row in rungs((case.op,)):
+    for row in list_kernels((case.op,)):
         if (row.op, row.direction) != (case.op, direction) or row.device != (device or row.device):
             continue
         reason = missing if row.device == "cuda" and missing else row.refuses(case)
         if reason is not None:
-            yield Climbed(row, reason=reason)
+            yield KernelResult(row, reason=reason)
             continue
         arrays: dict[str, Any] = {**given, "mode": MODE}
         if direction.startswith("backward"):
@@ -145,7 +145,7 @@ def climb(case: Case, direction: str, device: str = "") -> Iterator[Climbed]:
         error = max(_error(np.asarray(arrays[name]), wanted[name]) for name in names)
         milliseconds = _time(row, case, arrays)
         flops = 0 if case.op in OPTIMIZERS else cost_of(case)[0] * case.batch
-        yield Climbed(row, milliseconds, flops / milliseconds / 1e6, error)
+        yield KernelResult(row, milliseconds, flops / milliseconds / 1e6, error)
 
 
 def solve(case: Case, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:

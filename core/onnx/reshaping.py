@@ -8,108 +8,109 @@ from typing import Any, Final
 import numpy as np
 
 from core.errors import ModelFileError
+from core.onnx.importer import NCHW, Importer, Value, attributes_of, describe
 from core.onnx.tensors import to_ints, to_number
-from core.onnx.walk import NCHW, Value, Walk, attributes_of, describe
 from core.ops.contract import volume
 
 MAX_PENDING_PAD: Final = 1 << 12
 """Widest frame of zeros, pixels."""
 
 
-def read_concat(walk: Walk, node: Any) -> None:
+def read_concat(importer: Importer, node: Any) -> None:
     """To concat, along the channels."""
     axis = attributes_of(node, ("axis",)).get("axis", 1)
-    values = [walk.value(name) for name in node.input]
+    values = [importer.value(name) for name in node.input]
     same = {v.axes for v in values}
     if len(same) != 1 or any(any(v.pad) or v.image for v in values) or not -4 <= axis < 4:
         raise ModelFileError(f"{describe(node)} joins tensors of different layouts, which is not read.")
     axes = same.pop()
-    if len(walk.shape(values[0])) == 3 and axes[axis] != 1 or len(walk.shape(values[0])) == 1 and axis not in (1, -1):
+    rank = len(importer.shape(values[0]))
+    if rank == 3 and axes[axis] != 1 or rank == 1 and axis not in (1, -1):
         raise ModelFileError(f"{describe(node)} joins along another axis than the channels, which is not read.")
-    name = walk.add("concat", node, tuple(v.node for v in values))
-    walk.values[node.output[0]] = Value(name, axes)
+    name = importer.add("concat", node, tuple(v.node for v in values))
+    importer.values[node.output[0]] = Value(name, axes)
 
 
-def read_flatten(walk: Walk, node: Any) -> None:
+def read_flatten(importer: Importer, node: Any) -> None:
     """To flatten, with the file's order of features remembered."""
     if attributes_of(node, ("axis",)).get("axis", 1) != 1:
         raise ModelFileError(f"{describe(node)} flattens along another axis than 1, which is not read.")
-    _to_features(walk, node)
+    _to_features(importer, node)
 
 
-def read_reshape(walk: Walk, node: Any) -> None:
+def read_reshape(importer: Importer, node: Any) -> None:
     """A flattening written as Reshape."""
     attributes_of(node, ("allowzero",))
-    shape = to_ints(walk.constant(node, 1), f"The shape of {describe(node)}")
-    size = volume(walk.shape(walk.value(node.input[0])))
+    shape = to_ints(importer.constant(node, 1), f"The shape of {describe(node)}")
+    size = volume(importer.shape(importer.value(node.input[0])))
     trailing = all(side == 1 for side in shape[2:])
     if len(shape) < 2 or not trailing or not (shape[1] in (-1, size) or (shape[0] == 1 and shape[1] == size)):
         raise ModelFileError(f"{describe(node)} to {shape} is not a flattening, which is all that is read.")
-    _to_features(walk, node)
+    _to_features(importer, node)
 
 
-def read_unsqueeze(walk: Walk, node: Any) -> None:
+def read_unsqueeze(importer: Importer, node: Any) -> None:
     """(N, C) as (N, C, 1, 1), which is (N, C) here."""
-    given, listed = walk.constant(node, 1), attributes_of(node, ("axes",)).get("axes", ())
+    given, listed = importer.constant(node, 1), attributes_of(node, ("axes",)).get("axes", ())
     axes = tuple(listed) if given is None else to_ints(given, f"The axes of {describe(node)}")
-    if axes not in ((2, 3), (-2, -1)) or len(walk.shape(walk.value(node.input[0]))) != 1:
+    if axes not in ((2, 3), (-2, -1)) or len(importer.shape(importer.value(node.input[0]))) != 1:
         raise ModelFileError(f"{describe(node)} at {axes} is not features as an image of one pixel, which is all that "
                              "is read.")
-    _to_features(walk, node)
+    _to_features(importer, node)
 
 
-def _to_features(walk: Walk, node: Any) -> None:
-    x = walk.value(node.input[0])
-    shape = walk.shape(x)
+def _to_features(importer: Importer, node: Any) -> None:
+    x = importer.value(node.input[0])
+    shape = importer.shape(x)
     if any(x.pad):
         raise ModelFileError(f"A Pad before {node.op_type} does not fold; only one before Conv does.")
     if len(shape) == 1:
-        walk.values[node.output[0]] = replace(x, axes=NCHW)
+        importer.values[node.output[0]] = replace(x, axes=NCHW)
         return
     if x.axes not in (NCHW, (0, 2, 3, 1)):
         raise ModelFileError(f"A Transpose before {node.op_type} does not fold.")
     ordered = x.axes != NCHW or shape[0] * shape[1] == 1
-    name = walk.add("flatten", node, (x.node,))
-    walk.values[node.output[0]] = Value(name, image=None if ordered else shape)
+    name = importer.add("flatten", node, (x.node,))
+    importer.values[node.output[0]] = Value(name, image=None if ordered else shape)
 
 
-def read_transpose(walk: Walk, node: Any) -> None:
+def read_transpose(importer: Importer, node: Any) -> None:
     """Only remembered: it folds where a later node puts the axes back, or flattens."""
     order = tuple(attributes_of(node, ("perm",)).get("perm", (3, 2, 1, 0)))
-    x = walk.value(node.input[0])
-    if sorted(order) != [0, 1, 2, 3] or order[0] != 0 or len(walk.shape(x)) != 3 or any(x.pad):
+    x = importer.value(node.input[0])
+    if sorted(order) != [0, 1, 2, 3] or order[0] != 0 or len(importer.shape(x)) != 3 or any(x.pad):
         raise ModelFileError(f"{describe(node)} by {order} does not fold.")
-    walk.values[node.output[0]] = replace(x, axes=tuple(x.axes[i] for i in order))
+    importer.values[node.output[0]] = replace(x, axes=tuple(x.axes[i] for i in order))
 
 
-def read_pad(walk: Walk, node: Any) -> None:
+def read_pad(importer: Importer, node: Any) -> None:
     """Only remembered: the next Conv takes it over."""
     attributes = attributes_of(node, ("mode", "pads", "value"))
-    given, filler = walk.constant(node, 1), walk.constant(node, 2)
+    given, filler = importer.constant(node, 1), importer.constant(node, 2)
     pads = tuple(attributes.get("pads", ())) if given is None else to_ints(given, "pads")
     value = float(attributes.get("value", 0.0)) if filler is None else to_number(filler, "value")
-    x = walk.image(node.input[0], "Pad", pad=True)
-    plain = attributes.get("mode", b"constant") == b"constant" and value == 0 and walk.constant(node, 3) is None
+    x = importer.image(node.input[0], "Pad", pad=True)
+    plain = attributes.get("mode", b"constant") == b"constant" and value == 0 and importer.constant(node, 3) is None
     if not plain or len(pads) != 8 or any((*pads[:2], *pads[4:6])) or not all(0 <= p < MAX_PENDING_PAD for p in pads):
         raise ModelFileError(f"{describe(node)} is not a frame of zeros around an image, which is all that is read.")
     frame = (pads[2], pads[3], pads[6], pads[7])
     top, left, bottom, right = (min(a + b, MAX_PENDING_PAD) for a, b in zip(x.pad, frame, strict=True))
-    walk.values[node.output[0]] = replace(x, pad=(top, left, bottom, right))
+    importer.values[node.output[0]] = replace(x, pad=(top, left, bottom, right))
 
 
-def read_identity(walk: Walk, node: Any) -> None:
+def read_identity(importer: Importer, node: Any) -> None:
     """Another name for the same tensor or constant."""
     attributes_of(node, ())
-    if node.input[0] in walk.constants:
-        walk.constants[node.output[0]] = walk.constants[node.input[0]]
+    if node.input[0] in importer.constants:
+        importer.constants[node.output[0]] = importer.constants[node.input[0]]
     else:
-        walk.values[node.output[0]] = walk.value(node.input[0])
+        importer.values[node.output[0]] = importer.value(node.input[0])
 
 
-def read_constant(walk: Walk, node: Any) -> None:
+def read_constant(importer: Importer, node: Any) -> None:
     """A constant inside the graph."""
     kinds = ("value", "value_float", "value_floats", "value_int", "value_ints")
     attributes = attributes_of(node, kinds)
     if len(attributes) != 1:
         raise ModelFileError(f"{describe(node)} must have one value.")
-    walk.constants[node.output[0]] = np.asarray(next(iter(attributes.values())))
+    importer.constants[node.output[0]] = np.asarray(next(iter(attributes.values())))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.ops.update import Optimizer, clip_factor, gradient_norm, initial_state, moments, scalars, update
+from core.optim.optimizer import Optimizer, clip_factor, gradient_norm, initial_state, moments, scalars, update
 from tests.golden.cases import UPDATES, update_gradients, update_weights
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import FOLDER

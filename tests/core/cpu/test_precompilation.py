@@ -7,12 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from core.cpu import entry, level, walk, warm
+from core.cpu import entry, execution, instruction_set, precompilation
 from core.cpu.plan import CpuPlan
 from core.data.augment import evaluation_rows
 from core.device import PhotoBatch
+from core.models.architectures import build
 from core.models.init import initial_weights
-from core.models.table import build
 from core.program import fold_batch_norm, fold_weights
 
 NETWORKS = (("squeezenet1_0", 1), ("squeezenet1_1", 2), ("mobilenetv2", 2), ("cnn", 1))
@@ -24,9 +24,10 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
     graph = fold_batch_norm(build(network, 3, 64))
     asked = []
     monkeypatch.setattr(entry, "cached", lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or _Compiled)
-    monkeypatch.setattr(walk, "cached", lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or (lambda *a: None))
+    ask = lambda *a, **k: lambda kernel: asked.append(_name(kernel)) or (lambda *a: None)  # noqa: E731
+    monkeypatch.setattr(execution, "cached", ask)
     entry.entry.cache_clear()
-    walk.lone_walker.cache_clear()
+    execution.sequence_runner.cache_clear()
     try:
         plan = CpuPlan(graph, batch=views, training=False, threads=1)
         plan.load(fold_weights(build(network, 3, 64), initial_weights(build(network, 3, 64), 0)))
@@ -34,44 +35,44 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
         plan.predict(PhotoBatch(np.zeros((views, 64, 64, 3), np.uint8), rows, np.full(views, -1, np.int32)))
     finally:
         entry.entry.cache_clear()
-        walk.lone_walker.cache_clear()
-    assert set(asked) == set(warm.prediction_kernels(graph))
+        execution.sequence_runner.cache_clear()
+    assert set(asked) == set(precompilation.prediction_kernels(graph))
 
 
 def test_two_processes_leave_every_kernel_in_the_cache(tmp_path):
-    code = ("from core.cpu import warm\n"
-            "names = ('packing.run_pack', 'elementwise.run_border', 'tiled.run_tiled', 'walk.walk_alone')\n"
+    code = ("from core.cpu import precompilation\n"
+            "names = ('packing.run_pack', 'elementwise.run_border', 'tiled.run_tiled', 'execution.run_sequence')\n"
             "seen = []\n"
-            "print(warm.are_compiled(names))\n"
-            "warm.usable_cores = lambda: 2\n"
-            "warm.compile_kernels(names, lambda done, total: seen.append((done, total)))\n"
-            "print(warm.are_compiled(names), seen[0], seen[-1], sorted(seen) == seen)\n")  # fmt: skip
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), level.VARIABLE: "portable"}
+            "print(precompilation.are_compiled(names))\n"
+            "precompilation.usable_cores = lambda: 2\n"
+            "precompilation.compile_kernels(names, lambda done, total: seen.append((done, total)))\n"
+            "print(precompilation.are_compiled(names), seen[0], seen[-1], sorted(seen) == seen)\n")  # fmt: skip
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), instruction_set.VARIABLE: "portable"}
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout.splitlines() == ["False", "True (0, 4) (4, 4) True"]
     assert len(list(tmp_path.rglob("tiled.run_tiled-*.nbc"))) == 1
 
 
 def test_a_second_process_that_ends_at_once_costs_nothing_but_time(monkeypatch):
-    monkeypatch.setattr(warm, "module_command", lambda name: [sys.executable, "-c", ""])
-    monkeypatch.setattr(warm, "are_compiled", lambda names: False)
-    monkeypatch.setattr(warm, "usable_cores", lambda: 2)
+    monkeypatch.setattr(precompilation, "module_command", lambda name: [sys.executable, "-c", ""])
+    monkeypatch.setattr(precompilation, "are_compiled", lambda names: False)
+    monkeypatch.setattr(precompilation, "usable_cores", lambda: 2)
     done = []
-    monkeypatch.setattr(warm, "compile_kernel", done.append)
-    warm.compile_kernels(["tiled.run_tiled", "packing.run_pack"], lambda done, total: None)
+    monkeypatch.setattr(precompilation, "compile_kernel", done.append)
+    precompilation.compile_kernels(["tiled.run_tiled", "packing.run_pack"], lambda done, total: None)
     assert sorted(done) == ["packing.run_pack", "tiled.run_tiled"]
 
 
 def test_what_stops_the_report_stops_the_compiling(monkeypatch):
-    monkeypatch.setattr(warm, "are_compiled", lambda names: True)
-    monkeypatch.setattr(warm, "compile_kernel", lambda name: None)
+    monkeypatch.setattr(precompilation, "are_compiled", lambda names: True)
+    monkeypatch.setattr(precompilation, "compile_kernel", lambda name: None)
 
     def stop(done, total):
         if done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        warm.compile_kernels(warm.all_kernels(), stop)
+        precompilation.compile_kernels(precompilation.all_kernels(), stop)
 
 
 class _Compiled:

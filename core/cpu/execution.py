@@ -19,7 +19,7 @@ from numba import int64, njit, prange, types
 
 from core.cpu.atomics import add_shared, flush_denormals, give_way, pause, read_shared, restore_floats
 from core.cpu.entry import call
-from core.cpu.level import cached
+from core.cpu.instruction_set import cached
 from core.cpu.memory import FIELDS
 
 ROW_BYTES: Final = FIELDS * 8
@@ -47,7 +47,7 @@ def has_openmp() -> bool:
     return True
 
 
-def walk_photos(  # type: ignore[no-untyped-def]  # noqa: ANN201
+def run_images(  # type: ignore[no-untyped-def]  # noqa: ANN201
     table, slot_shift, thread_shift, calls, first, last, photos, backwards, by_thread, threads, context  # noqa: ANN001
 ):  # fmt: skip
     """Every photo walks calls `first` to `last`; thread t has photos ``[N t / T, N (t + 1) / T)``.
@@ -70,7 +70,7 @@ def walk_photos(  # type: ignore[no-untyped-def]  # noqa: ANN201
         restore_floats(mode)
 
 
-def walk_groups(table, calls, shares, counters, first, last, threads, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_groups(table, calls, shares, counters, first, last, threads, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Groups `first` to `last` one after the other; the pieces of a group are shared out (`core.cpu.schedule`).
 
     A thread does its own share, then what is left of the others', and waits until the group is done. It never
@@ -96,8 +96,8 @@ def walk_groups(table, calls, shares, counters, first, last, threads, context, p
         restore_floats(mode)
 
 
-def walk_alone(table, calls, first, last, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Calls `first` to `last` one after the other on this thread: `walk_groups` without OpenMP, which takes a second
+def run_sequence(table, calls, first, last, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Calls `first` to `last` one after the other on this thread: `run_groups` without OpenMP, which takes a second
     longer to compile."""
     mode = flush_denormals()
     for p in range(first, last):
@@ -121,21 +121,21 @@ _TABLE = types.Array(int64, 2, "C")
 
 
 @functools.cache
-def photo_walker() -> Any:
-    """`walk_photos`, compiled."""
+def image_runner() -> Any:
+    """`run_images`, compiled."""
     signature = types.void(_TABLE, _TABLE, _TABLE, _TABLE, *[int64] * 7)
-    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(walk_photos)
+    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(run_images)
 
 
 @functools.cache
-def group_walker() -> Any:
-    """`walk_groups`, compiled."""
+def group_runner() -> Any:
+    """`run_groups`, compiled."""
     signature = types.void(_TABLE, _TABLE, _TABLE, types.Array(int64, 3, "C"), *[int64] * 5)
-    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(walk_groups)
+    return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(run_groups)
 
 
 @functools.cache
-def lone_walker() -> Any:
-    """`walk_alone`, compiled."""
+def sequence_runner() -> Any:
+    """`run_sequence`, compiled."""
     signature = types.void(_TABLE, _TABLE, *[int64] * 4)
-    return cached(numba.njit, signature, nogil=True, error_model="numpy")(walk_alone)
+    return cached(numba.njit, signature, nogil=True, error_model="numpy")(run_sequence)
