@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Final
 
 from core.gpu.ops.conv import candidates as conv
@@ -11,8 +14,19 @@ from core.gpu.ops.elementwise import candidates as elementwise
 from core.gpu.ops.loss import candidates as loss
 from core.gpu.ops.norm import candidates as norm
 from core.gpu.ops.pool import candidates as pool
-from core.gpu.select import Candidates
+from core.gpu.select import Candidate, Candidates
 
 FAMILIES: Final = (conv, depthwise, dense, pool, norm, loss, elementwise)
 
-CANDIDATES: Final = Candidates(row for family in FAMILIES for row in family.CANDIDATES)
+OPTIONAL: Final = ("latency",)
+"""Packages of `core.gpu` whose candidates are added if the package is there; every step has others."""
+
+
+def optional_rows() -> Iterator[Candidate]:
+    """The candidates of the optional packages that are there."""
+    for package in OPTIONAL:
+        if find_spec(f"core.gpu.{package}"):
+            yield from import_module(f"core.gpu.{package}.candidates").CANDIDATES
+
+
+CANDIDATES: Final = Candidates((*(row for family in FAMILIES for row in family.CANDIDATES), *optional_rows()))

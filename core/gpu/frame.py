@@ -66,7 +66,8 @@ class Frame:
         """The highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
         self.partials: dict[str, int] = {}
         """How many partial sums a launch wrote of the array so named."""
-        self._comparing = False
+        self.has_logits = self._comparing = False
+        """Whether the launch of the last steps wrote the logits; whether arrays are looked at without being used."""
         if turing and precision != "float32":
             raise KernelUnavailable(
                 f"This GPU is older than Ampere and computes in float32 only, not in {precision}: use "
@@ -100,6 +101,7 @@ class Frame:
         self.places = places
         self.launches = []
         self.partials = {}
+        self.has_logits = False
         self._joins = 0
 
     def add(self, launch: Launch) -> None:

@@ -124,7 +124,7 @@ class Launch:
     lane: int = 0
     join: bool = False
     early: bool = False
-    """Whether it may start before the launch in front of it has ended (`core.gpu.compilation.early`)."""
+    """Whether it may begin before the previous launch has ended (`core.gpu.compilation.pdl`)."""
 
 
 WINDOW: Final = 6

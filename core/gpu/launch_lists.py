@@ -12,8 +12,8 @@ from core.gpu.lowering import walk
 from core.gpu.writers.update_steps import UpdateArrays, pack_launch, result_launches, update_launch
 from core.optim.optimizer import Optimizer
 
-EARLY_PHOTOS: Final = 2
-"""Up to so many photos launches start early: 32 photos of SqueezeNet gain nothing, its training loses 3.5 %."""
+PDL_IMAGES: Final = 2
+"""Images of a prediction up to which launches are dependent ones: more images gain nothing, training loses time."""
 
 
 def write_lists(frame: Frame, where: Places, at: Mapping[str, int], optimizer: Optimizer) -> dict[str, list[Launch]]:
@@ -23,8 +23,8 @@ def write_lists(frame: Frame, where: Places, at: Mapping[str, int], optimizer: O
     walk(frame, training, False)
     lists = {"pack": [pack_launch(frame)]}
     if not training:
-        few = frame.hopper and frame.batch <= EARLY_PHOTOS
-        return {**lists, "predict": early_launches(frame.launches) if few else frame.launches}
+        few = frame.hopper and frame.batch <= PDL_IMAGES
+        return {**lists, "predict": dependent_launches(frame.launches) if few else frame.launches}
     first = frame.launches
     frame.restart(where)
     walk(frame, True, True)
@@ -38,11 +38,10 @@ def write_lists(frame: Frame, where: Places, at: Mapping[str, int], optimizer: O
     }  # fmt: skip
 
 
-def early_launches(launches: Sequence[Launch]) -> list[Launch]:
-    """The same chain of launches, each of which starts while the one in front of it still runs.
+def dependent_launches(launches: Sequence[Launch]) -> list[Launch]:
+    """The launches, each of which may begin while the previous one runs (`core.gpu.compilation.pdl`).
 
-    See `core.gpu.compilation.early`. The first waits for what is in front of the graph as ever. Launches of two lanes
-    are left as they are.
+    The first waits for what is in front of the graph. Launches on two streams are left as they are.
     """
     if any(launch.lane for launch in launches):
         return list(launches)

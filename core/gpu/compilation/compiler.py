@@ -41,8 +41,8 @@ class Recipe:
     """How to make one kernel: ``getattr(module, factory)(*arguments)``, or the function itself without arguments.
 
     `module` counts from `core.gpu` ("ops.pool.max_pool") or from `core.gpu.kernels`; `kinds` are the kernel's argument
-    types by name; bounds are threads a block and blocks a multiprocessor. `early`: the kernel may start before the one
-    in front of it has ended (`core.gpu.compilation.early`).
+    types by name; bounds are threads a block and blocks a multiprocessor. `early`: the kernel may begin before the
+    previous one has ended (programmatic dependent launch, `core.gpu.compilation.pdl`).
     """
 
     module: str
@@ -72,20 +72,20 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
 
 def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     """(PTX, entry name) of a recipe, made now."""
-    from core.gpu.compilation import early, hopper  # numba.cuda costs a second: only where something is compiled
+    from core.gpu.compilation import hopper, pdl  # numba.cuda costs a second: only where something is compiled
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
     if hopper.MAP in recipe.kinds:
         ptx, entry = hopper.ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
-        return (early.waiting(ptx) if recipe.early else ptx), entry
+        return (pdl.with_wait(ptx) if recipe.early else ptx), entry
     signature = tuple(getattr(types, kind) for kind in recipe.kinds)
     ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
     if capability < turing.FIRST_AFTER:
         ptx = turing.without_async_copies(ptx)
-    if capability < early.CAPABILITY:
-        ptx = early.without_waits(ptx)
+    if capability < pdl.CAPABILITY:
+        ptx = pdl.without_wait(ptx)
     ptx = hopper.for_own_target(ptx) if "wgmma" in ptx else ptx
-    return (early.waiting(ptx) if recipe.early else ptx), entry
+    return (pdl.with_wait(ptx) if recipe.early else ptx), entry
 
 
 def _compile(recipe: Recipe, capability: Capability) -> None:

@@ -101,7 +101,7 @@ class Function:
         self, grid: Sequence[int], block: Sequence[int], shared: int, stream: Any, values: Sequence[Any],
         early: bool = False,
     ) -> None:  # fmt: skip
-        """Queue one run; values in the order of the kernel's signature. `early`: see `core.gpu.compilation.early`."""
+        """Queue one run; values in the order of the kernel's signature. `early`: see `core.gpu.compilation.pdl`."""
         self.allow_shared(shared)
         given = tuple(check(v.encode()) if isinstance(v, TensorMap | PhotoMap) else v for v in values)
         if not early:

@@ -14,13 +14,9 @@ from math import log2
 from pathlib import Path
 from typing import Final, final
 
-from core.gpu.kernels.convolution.expand_few import fragments
-from core.gpu.kernels.convolution.few_halo import suits as suits_halo
-from core.gpu.kernels.convolution.few_pixels import PART, Few
 from core.gpu.kernels.hopper.halo_boxes import HaloBoxes
 from core.gpu.kernels.hopper.row_gradient_boxes import RowBoxes
 from core.gpu.kernels.parts.tile import Tile
-from core.graph import Shape
 
 MINIMUM_PIXELS: Final = 256
 """A split of the weight gradient sums at least so many pixels: below, writing partial results costs more."""
@@ -33,8 +29,7 @@ WASTE: Final = 1.35
 
 
 FAR: Final = 1.0
-"""Distance of a shape beyond which a block measured for few pixels says nothing: four times the rows, twice the depth.
-"""
+"""Distance beyond which a measured shape says nothing about a small batch: four times the rows, twice the depth."""
 
 FMA_FRAGMENTS: Final = 8
 """Fragments of 16 x 8 sums that a warp may hold beside the factors it asks its lanes for: above, they spill."""
@@ -109,7 +104,7 @@ def _nearest(arithmetic: str, direction: str, rows: int, columns: int, depth: in
 def forward(arithmetic: str, rows: int, columns: int, depth: int, half: int = 0) -> Tile:
     """For ``rows x columns`` outputs of a sum over `depth`; the first `half` columns are a fire's 1x1 filters."""
     for row in _nearest(arithmetic, "fire_forward" if half else "forward", rows, columns, depth):
-        if _fits(row.tile[1], columns) and half % row.tile[1] == 0:
+        if covers_columns(row.tile[1], columns) and half % row.tile[1] == 0:
             return Tile(*row.tile)
     return _tile(arithmetic, 64, 64, 64, 3, 2, 2, 4)
 
@@ -117,7 +112,7 @@ def forward(arithmetic: str, rows: int, columns: int, depth: int, half: int = 0)
 def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile:
     """For the input gradient of the same kind."""
     for row in _nearest(arithmetic, "backward_input", rows, columns, depth):
-        if _fits(row.tile[1], columns):
+        if covers_columns(row.tile[1], columns):
             return Tile(*row.tile)
     return _tile(arithmetic, 128, 64, 64, 3, 4, 2, 2)
 
@@ -126,7 +121,7 @@ def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int
     """For a 3x3 convolution with its pixels in shared memory, `size` bytes of a channel block."""
     for row in _nearest(arithmetic, f"halo_{direction}", rows, columns, channels):
         tile = Tile(*row.tile)
-        if tile.depth == size and _fits(tile.columns, columns):
+        if tile.depth == size and covers_columns(tile.columns, columns):
             return tile
     return _tile(arithmetic, 128, 64 if columns > 32 else 32 if columns > 16 else 16, size, 2, 4, 1)
 
@@ -219,46 +214,8 @@ def boxes_filters(rows: int, filters: int, channels: int) -> Tile | None:
     return row and _faster(row, [("backward_weight", filters, channels)], rows)
 
 
-def few(kind: str, rows: int, columns: int, depth: int) -> Few | None:
-    """For a convolution of few pixels in a prediction, in bf16; None where not measured or another kernel was faster.
-
-    `kind`: "forward", "added" (with the sum behind it) or "pooled" (with the pool in front).
-    """
-    row = _near(f"few_{kind}", rows, columns, depth)
-    shape = Few(*row.tile) if row is not None and row.tile else None
-    return shape if shape and _fits(shape.size[1], columns) and shape.suits(depth // PART) else None
-
-
-def few_fire(pixels: int, columns: int, channels: int, half: int) -> Few | None:
-    """For both halves of a fire's expand, pixels in shared memory; the first `half` columns are 1x1 filters."""
-    row = _near("few_fire", pixels, columns, channels)
-    shape = Few(*row.tile) if row is not None and row.tile else None
-    suits = shape and columns % shape.size[1] == half % shape.size[1] == 0 and suits_halo(shape, 9 * channels // PART)
-    return shape if suits else None
-
-
-def few_depthwise(pixels: int, channels: int, stride: int) -> bool:
-    """Whether a depthwise convolution of few pixels was faster with a thread for each output."""
-    row = _near(f"few_depthwise{stride}", pixels, channels, 9)
-    return row is not None and bool(row.tile)
-
-
-def few_expand(batch: int, between: Shape, out: Shape, channels: int, stride: int) -> tuple[int, int] | None:
-    """Rows and warps of a block for an expansion of so many channels and the depthwise convolution behind it.
-
-    None where not measured or two launches were faster. The table has fragments and warps.
-    """
-    row = _near(f"few_expand{stride}", batch * out[0] * out[1], out[2], channels)
-    if row is None or not row.tile:
-        return None
-    most, warps = row.tile
-    fitting = (t for t in range(out[0], 0, -1) if fragments(t, stride, between[0], between[1], warps) <= most)
-    tall = next(fitting, 0)
-    return (-(-out[0] // -(-out[0] // tall)), warps) if tall else None
-
-
-def _near(direction: str, rows: int, columns: int, depth: int) -> Row | None:
-    """The nearest row, unless its shape is another one altogether."""
+def measured_near(direction: str, rows: int, columns: int, depth: int) -> Row | None:
+    """The nearest entry in bf16, unless its shape is too different."""
     row = next(_nearest("bf16", direction, rows, columns, depth), None)
     return row if row is not None and row.distance(rows, columns, depth) <= FAR else None
 
@@ -280,7 +237,8 @@ def _is_faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> b
     return row.pace < sum(other.pace for other in nearest)
 
 
-def _fits(tile: int, columns: int) -> bool:
+def covers_columns(tile: int, columns: int) -> bool:
+    """Whether tiles so wide compute few columns that are not there."""
     return -(-columns // tile) * tile <= max(WASTE * columns, 16)
 
 

@@ -11,6 +11,7 @@ from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
 from core.gpu.explain import explain, frame_for
 from core.gpu.gradients import Backward
+from core.gpu.latency import classifier, conv, depthwise, expand_depthwise, fire_halo
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.lowering import choose_backward, choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
@@ -22,6 +23,7 @@ from core.ops.builder import with_loss
 from core.program import fold_batch_norm, lower
 
 SHAPE = (3, 3, 2, 2)
+BLOCK = (1, 2, 1, 2)
 TILE = (64, 64, 64, 3, 2, 2, 4)
 KERNELS = (
     (max_pool.FORWARD, max_pool.make_max_pool(4, SHAPE)),
@@ -37,6 +39,11 @@ KERNELS = (
     (partial_sums.SIGNATURE, partial_sums.reduction),
     (combine.COMBINE, combine.make_combine(2, "sum")),
     (combine.DROPOUT, combine.make_dropout(2)),
+    (conv.SIGNATURE, conv.make_few_pixels(BLOCK, 1, 3, True)),
+    (fire_halo.SIGNATURE, fire_halo.make_few_halo(BLOCK, 1)),
+    (depthwise.SIGNATURE, depthwise.make_depthwise_few(SHAPE)),
+    (expand_depthwise.SIGNATURE, expand_depthwise.make_expand_walk(1, 1, 4, 2)),
+    (classifier.SIGNATURE, classifier.make_classify(8)),
 )
 
 

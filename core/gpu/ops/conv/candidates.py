@@ -12,8 +12,6 @@ from core.gpu.ops.conv import backward_input, backward_weight, forward, image_la
 from core.gpu.ops.conv.configurations import halo_tiles, product_tiles, weight_tiles
 from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
 from core.gpu.writers import pointwise_steps
-from core.gpu.writers.few import convolutions as few
-from core.gpu.writers.few import halos
 from core.gpu.writers.hopper import point_steps, window_steps
 from core.gpu.writers.norm_pairs import expands, projects
 
@@ -27,16 +25,6 @@ def _refuse_expand(case: Case) -> str:
 
 def _refuse_project(case: Case) -> str:
     return "" if projects(case.frame, case.step) else "It trains 1x1 convolutions to few channels between batch norms."
-
-
-def _refuse_pooled(case: Case) -> str:
-    suits = few.pools_first(case.frame, *case.steps)
-    return "" if suits else "It computes a max pool of few pixels and the 1x1 convolution behind it."
-
-
-def _refuse_added(case: Case) -> str:
-    suits = few.adds(case.frame, *case.steps)
-    return "" if suits else "It computes a convolution of few pixels and the sum behind it."
 
 
 PRODUCTS: Final = (
@@ -81,19 +69,6 @@ NORMS: Final = (
               arithmetics=BF16),
 )  # fmt: skip
 
-LATENCY: Final = (
-    Candidate("few", ONE, FORWARD, few.alone, "all loads of a block at once, for few pixels", "auto", 0.45,
-              few.refuse_alone, arithmetics=BF16),
-    Candidate("fire_few", FIRE, FORWARD, halos.fire, "both halves of a fire, for few pixels", "auto", 0.55,
-              halos.refuse_fire, arithmetics=BF16),
-    Candidate("pool_few", ("max_pool", "conv2d"), FORWARD, lambda c: c.frame.add(few.pooled_forward(c.frame, *c.steps)),
-              "a max pool done while a 1x1 convolution loads, for few pixels", "auto", 0.5, _refuse_pooled,
-              arithmetics=BF16),
-    Candidate("add_few", ("conv2d", "add"), FORWARD, lambda c: c.frame.add(few.forward_added(c.frame, *c.steps)),
-              "the sum behind a convolution made on the way out, for few pixels", "auto", 0.5, _refuse_added,
-              arithmetics=BF16),
-)  # fmt: skip
-
 SM90: Final = (
     Candidate("resident_wgmma", ONE, FORWARD, window_steps.resident, "3x3 by wgmma, filters stay in shared memory",
               "auto", 0.4, window_steps.refuse_resident, HOPPER, BF16),
@@ -118,4 +93,4 @@ SM90: Final = (
               window_steps.refuse_pooled_gradient, HOPPER, BF16),
 )  # fmt: skip
 
-CANDIDATES: Final = (*PRODUCTS, *NORMS, *LATENCY, *SM90)
+CANDIDATES: Final = (*PRODUCTS, *NORMS, *SM90)

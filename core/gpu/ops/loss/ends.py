@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from core.gpu.frame import Frame
 from core.gpu.ops.loss.launches import ends_in_head, loss
-from core.gpu.writers.few import ends
 from core.gpu.writers.plain_launches import head_launch, photo_launch
 from core.program import Step
 
@@ -19,6 +18,5 @@ def is_computed_with_loss(frame: Frame, step: Step) -> bool:
 
 def write_logits(frame: Frame) -> None:
     """The logits of a prediction, where the last steps' launch has not written them."""
-    steps = frame.program.steps
-    if not (len(steps) > 1 and ends.ends_in_classifier(frame, steps[-2], steps[-1])):
+    if not frame.has_logits:
         frame.add(head_launch(frame, None, ""))

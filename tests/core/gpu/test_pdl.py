@@ -1,4 +1,4 @@
-"""Kernels that start before the one in front has ended wait before they touch what it may write."""
+"""Programmatic dependent launch: a kernel waits for the previous one before it touches what that one may write."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from core.gpu.compilation import early
+from core.gpu.compilation import pdl
 from core.gpu.compilation.compiler import compile_kernel
-from core.gpu.launch_lists import early_launches
+from core.gpu.launch_lists import dependent_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.resources import assemble
 
 MEMORY = re.compile(r"\b(ld\.global|st\.global|cp\.async|red\.|atom\.|ld\.volatile|prefetch)")
 OWN = ("make_few_pixels", "make_few_halo", "make_depthwise_few", "make_expand_walk", "make_classify")
-"""Factories of kernels that say themselves where they wait."""
+"""Factories of kernels that have a wait of their own."""
 
 
 def recipes():
     """Every kernel of a prediction of one photo on Hopper, by factory."""
     found = {}
     for name in ("mobilenetv2", "squeezenet1_0", "squeezenet1_1"):
-        for launch in early_launches(frame_of(name, training=False, batch=1, size=224, hopper=True).launches):
+        for launch in dependent_launches(frame_of(name, training=False, batch=1, size=224, hopper=True).launches):
             found.setdefault(launch.recipe.factory, {})[launch.recipe] = None
     return {factory: list(made) for factory, made in found.items()}
 
@@ -35,8 +35,8 @@ RECIPES = {factory: max(made, key=lambda r: r.threads) for factory, made in ALL.
 @pytest.mark.parametrize("factory", sorted(RECIPES))
 def test_a_kernel_waits_before_it_touches_memory(factory):
     ptx, _ = compile_kernel(RECIPES[factory], (9, 0))
-    head, tail = ptx.split(early.WAIT)  # once
-    assert tail.lstrip().startswith(early.LET_NEXT_START)
+    head, tail = ptx.split(pdl.WAIT)  # once
+    assert tail.lstrip().startswith(pdl.LAUNCH_DEPENDENTS)
     before = MEMORY.findall(head[head.index(".visible .entry") :])
     assert head.count("ld.global.nc") == len(before), "something else than constants is touched before the wait"
     assert (len(before) > 0) == (factory in OWN)
@@ -47,7 +47,7 @@ def test_a_kernel_waits_before_it_touches_memory(factory):
 
 
 @pytest.mark.parametrize("factory", OWN)
-def test_a_generation_without_early_starts_gets_the_kernel_without_the_wait(factory):
+def test_a_gpu_without_dependent_launch_gets_the_kernel_without_the_wait(factory):
     ptx, _ = compile_kernel(replace(RECIPES[factory], early=False), (8, 0))
     assert "griddepcontrol" not in ptx
     assert assemble(ptx, (8, 0)).spills == 0
@@ -61,10 +61,10 @@ def test_every_measured_block_fits_into_registers(recipe):
     assert assemble(ptx, (9, 0)).spills == 0
 
 
-def test_the_others_of_a_chain_start_early_and_lanes_do_not():
+def test_the_others_of_a_chain_are_dependent_and_those_on_two_streams_are_not():
     frame = frame_of("mobilenetv2", training=False, batch=1, size=224, hopper=True)
-    chain = early_launches(frame.launches)
+    chain = dependent_launches(frame.launches)
     assert [n.early for n in chain] == [False, *(True for _ in chain[1:])]
     assert all(n.recipe.early for n in chain)
     beside = [replace(n, lane=i % 2) for i, n in enumerate(frame.launches)]
-    assert early_launches(beside) == beside
+    assert dependent_launches(beside) == beside

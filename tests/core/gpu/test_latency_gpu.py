@@ -1,4 +1,4 @@
-"""One photo and two on a GPU of compute capability 9.0: kernels for few pixels, and kernels that start early."""
+"""One image and two on a GPU of compute capability 9.0: small-batch kernels, and programmatic dependent launches."""
 
 from __future__ import annotations
 
@@ -48,31 +48,30 @@ def logits(name, side, count, precision="mixed"):
 
 def take_the_common_kernels(monkeypatch):
     from core.gpu import launch_lists
-    from core.gpu.writers import tiles
-    from core.gpu.writers.few import ends
+    from core.gpu.latency import classifier, tuned
 
-    for chosen in ("few", "few_fire", "few_expand"):
-        monkeypatch.setattr(tiles, chosen, lambda *shape: None)
-    monkeypatch.setattr(tiles, "few_depthwise", lambda *shape: False)
-    monkeypatch.setattr(ends, "ends_in_classifier", lambda *steps: False)
-    monkeypatch.setattr(launch_lists, "EARLY_PHOTOS", 0)
+    for chosen in ("conv", "fire", "expand"):
+        monkeypatch.setattr(tuned, chosen, lambda *shape: None)
+    monkeypatch.setattr(tuned, "depthwise", lambda *shape: False)
+    monkeypatch.setattr(classifier, "MOST_IMAGES", 0)
+    monkeypatch.setattr(launch_lists, "PDL_IMAGES", 0)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(("side", "count"), [(224, 1), (224, 2), (96, 1), (75, 2)])
-def test_few_photos_are_no_further_from_float32_than_by_the_common_kernels(name, side, count, monkeypatch):
+def test_one_and_two_images_are_no_further_from_float32_than_by_the_common_kernels(name, side, count, monkeypatch):
     ours, exact = logits(name, side, count), logits(name, side, count, "float32")
     take_the_common_kernels(monkeypatch)
     assert relative(ours, exact) < 2 * relative(logits(name, side, count), exact) + 1e-3
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_launches_that_start_early_give_the_bits_of_those_that_wait(name, monkeypatch):
+def test_dependent_launches_give_the_bits_of_ordinary_ones(name, monkeypatch):
     from core.gpu import launch_lists
 
     early, graph = plan_of(name, 224, 1)
     assert any(launch.early for launch in early._lists["predict"])
-    monkeypatch.setattr(launch_lists, "EARLY_PHOTOS", 0)
+    monkeypatch.setattr(launch_lists, "PDL_IMAGES", 0)
     late, _ = plan_of(name, 224, 1)
     assert not any(launch.early for launch in late._lists["predict"])
     for seed in range(8):

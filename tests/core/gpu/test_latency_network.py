@@ -7,14 +7,14 @@ import pytest
 
 from core.arena import lay_out
 from core.gpu.frame import Frame, Places
-from core.gpu.kernels.convolution.few_pixels import Few
+from core.gpu.latency import tuned
+from core.gpu.latency.block import BlockShape
 from core.gpu.lowering import walk
-from core.gpu.writers import tiles
 from core.graph import PHOTO
 from core.ops.builder import Builder
 from core.ops.window import Window
 from core.program import Value, lay_out_parameters, lower
-from tests.core.gpu.test_few_pixels import NEAR, POINT, rounded, to_bits, windows
+from tests.core.gpu.test_latency_conv import NEAR, POINT, rounded, to_bits, windows
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import random_weights
 
@@ -92,9 +92,9 @@ def put(frame, memory, weights, photo):
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_steps_in_one_launch_compute_what_they_do_apart(stride, monkeypatch):
-    monkeypatch.setattr(tiles, "few", lambda kind, *shape: Few(1, 2, 1, 2))
-    monkeypatch.setattr(tiles, "few_depthwise", lambda *shape: True)
-    monkeypatch.setattr(tiles, "few_expand", lambda *shape: (2, 2))
+    monkeypatch.setattr(tuned, "conv", lambda kind, *shape: BlockShape(1, 2, 1, 2))
+    monkeypatch.setattr(tuned, "depthwise", lambda *shape: True)
+    monkeypatch.setattr(tuned, "expand", lambda *shape: (2, 2))
     graph = network(stride)
     weights, photo = random_weights(graph), rounded(np.random.default_rng(0).normal(size=(PHOTOS, *SIDE, 3)))
     frame, memory = lowered(graph)

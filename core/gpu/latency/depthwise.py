@@ -1,7 +1,10 @@
-"""Depthwise convolution of few pixels: a thread an output of eight channels, all its loads under way at once.
+"""Depthwise convolution of one or two images: a thread computes eight channels of one output, all loads in flight.
 
-The walk down a photo (`depthwise_walk`) loads every pixel once but one row after another; one photo's maps are too
-small for that, and lie in the second-level cache anyway.
+The strips of `ops.depthwise` load every pixel once, but one row after another; feature maps of one image are too small
+to hide that latency, and are in the L2 cache anyway. A thread has its window's taps and pixels in registers
+(2 x taps x 16 bytes) before the first product; nothing is in shared memory.
+
+Bytes: x and out once from memory, x taps times from the L2 cache. Floor: the latency of two loads.
 """
 
 from __future__ import annotations
@@ -10,20 +13,32 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import bits_to_float, store4
-from core.gpu.kernels.parts.early_start import load4_constant_where, load4_where, wait_for_previous
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_pixel
+from core.gpu.latency.pdl import load4_constant_where, load4_where, wait_for_previous
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 4,  # x, packed filters (taps, channels), bias (0: none), out
-    *(types.int32,) * 2,  # threads in all, lanes (of eight channels) a pixel
-    *(types.uint32,) * 6,  # fast division by lanes a pixel, by pixels of a photo and by width (of out)
-    *(types.int32,) * 4,  # height, width of x, of out
-    *(types.int32,) * 2,  # pixel pitches of x, of out
-    *(types.int32,) * 2,  # padding (top, left)
-    types.int32,  # activation
-)
+SIGNATURE: Final = KernelSignature((
+    Argument("x", POINTER, "activations (N, height, width, C), bf16"),
+    Argument("weight", POINTER, "packed filters (taps, C), bf16"),
+    Argument("bias", POINTER, "float32 (C), or 0"),
+    Argument("out", POINTER, "activations (N, ho, wo, C), bf16"),
+    Argument("total", INTEGER, "vectors of out in all, one a thread"),
+    Argument("vectors", INTEGER, "vectors of a pixel: C / 8"),
+    Argument("by_vectors", DIVISOR, "division by `vectors`"),
+    Argument("by_area", DIVISOR, "division by ho wo"),
+    Argument("by_columns", DIVISOR, "division by wo"),
+    Argument("height", INTEGER, "rows of x"),
+    Argument("width", INTEGER, "columns of x"),
+    Argument("ho", INTEGER, "rows of out"),
+    Argument("wo", INTEGER, "columns of out"),
+    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    Argument("top", INTEGER, "padding above"),
+    Argument("left", INTEGER, "padding on the left"),
+    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+))  # fmt: skip
 
 THREADS: Final = 128
 
@@ -36,13 +51,14 @@ def make_depthwise_few(shape: tuple[int, int, int, int]) -> Any:
     HELD = TAPS * 4
 
     def depthwise_few(
-        x, weight, bias, out, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift,
-        height, width, ho, wo, ldx, ldo, top, left, activation,
+        x, weight, bias, out, total, vectors, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift,
+        by_columns_mul, by_columns_shift, height, width, ho, wo, ldx, ldo, top, left, activation,
     ):
         at = i32(cuda.grid(1))
         real = at < total
         pixel, part, n, oy, ox = find_pixel(
-            at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, ho * wo, wo
+            at, vectors, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift, by_columns_mul, by_columns_shift,
+            ho * wo, wo,
         )  # fmt: skip
         filters = cuda.local.array(HELD, dtype=types.uint32)
         pixels = cuda.local.array(HELD, dtype=types.uint32)
@@ -50,7 +66,7 @@ def make_depthwise_few(shape: tuple[int, int, int, int]) -> Any:
         value = cuda.local.array(8, dtype=types.float32)
         filt = cuda.local.array(8, dtype=types.float32)
         for k in range(TAPS):
-            place = u64(weight + u64(i64(k * lanes + part) * 16))
+            place = u64(weight + u64(i64(k * vectors + part) * 16))
             v = load4_constant_where(place if real else weight, u32(1) if real else u32(0))
             for i in range(4):
                 filters[k * 4 + i] = v[i]

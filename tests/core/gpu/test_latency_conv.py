@@ -1,16 +1,17 @@
-"""The kernels for few pixels, run as plain Python launch by launch, on odd shapes and with poisoned outputs."""
+"""The small-batch convolutions, run as plain Python launch by launch, on odd shapes and with poisoned outputs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from core.gpu.kernels.convolution.few_pixels import Few
+from core.gpu.latency.block import BlockShape
+from core.gpu.latency.conv_launches import conv_launch
+from core.gpu.latency.fire_launches import halo_launch
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.packing import Taps
 from core.gpu.ops.conv.products import Half
-from core.gpu.writers.few import convolutions, halos
 from core.ops.window import Window
 from tests.helpers.emulated_gpu import Machine, Memory
 
@@ -84,10 +85,10 @@ CASES = {
 
 
 @pytest.mark.parametrize(("name", "kernel"), [
-    (n, kernel) for n, case in sorted(CASES.items()) for kernel in (convolutions.few, halos.halo)
-    if (case[4] == NEAR if kernel is halos.halo else not case[8])
+    (n, kernel) for n, case in sorted(CASES.items()) for kernel in (conv_launch, halo_launch)
+    if (case[4] == NEAR if kernel is halo_launch else not case[8])
 ])  # fmt: skip
-def test_a_convolution_of_few_pixels_is_its_reference(name, kernel):
+def test_a_small_batch_convolution_is_its_reference(name, kernel):
     batch, side, channels, filters, window, numbers, activation, added, ones = CASES[name]
     a = Arrays()
     x, seen = a.image(batch, *side, channels, 8)
@@ -107,10 +108,10 @@ def test_a_convolution_of_few_pixels_is_its_reference(name, kernel):
     wanted = np.clip(wanted, 0 if activation else None, 6 if activation == "relu6" else None)
     padded = -(-filters // 8) * 8
     out = Tensor(a.memory.reserve(2 * batch * ho * wo * (padded + 16)), ho, wo, filters, padded + 16, 2)
-    made, block = (taps, weight, bias, activation), Few(*numbers)
+    made, block = (taps, weight, bias, activation), BlockShape(*numbers)
     Machine(a.memory).run(
-        convolutions.few("layer", batch, x, out, window, *made, block, other) if kernel is convolutions.few else
-        halos.halo("layer", batch, x, out, *made, block, half)
+        conv_launch("layer", batch, x, out, window, *made, block, other) if kernel is conv_launch else
+        halo_launch("layer", batch, x, out, *made, block, half)
     )  # fmt: skip
     got = a.memory.get(out.address, batch * ho * wo * out.pitch, np.uint16).reshape(batch, ho, wo, out.pitch)
     assert (got[..., padded:] == POISON).all()
@@ -129,7 +130,7 @@ def test_a_squeeze_reads_through_the_pool_in_front_of_it():
     wanted = np.maximum(np.maximum.reduce([part for _, part in windows(seen, window)]) @ w[:, 0, 0].T + b, 0)
     out = Tensor(a.memory.reserve(2 * 2 * ho * wo * 16), ho, wo, 16, 16, 2)
     Machine(a.memory).run(
-        convolutions.few("l", 2, x, out, window, taps, weight, bias, "relu", Few(1, 1, 2, 2), None, True)
+        conv_launch("l", 2, x, out, window, taps, weight, bias, "relu", BlockShape(1, 1, 2, 2), None, True)
     )
     got = of_bits(a.memory.get(out.address, 2 * ho * wo * 16, np.uint16)).reshape(2, ho, wo, 16)
     assert np.abs(got - wanted).max() < 4e-3 * np.abs(wanted).max()

@@ -1,0 +1,102 @@
+"""Launches of small-batch depthwise convolutions: alone, and with the expansion in front."""
+
+from __future__ import annotations
+
+from core.gpu.frame import bias_of
+from core.gpu.latency import depthwise, expand_depthwise, tuned
+from core.gpu.latency.block import CHUNK, VECTOR
+from core.gpu.latency.conv_launches import READ, SLOWER, is_read_once, refuse_unless
+from core.gpu.launch import RELU, blocks_of, make_launch
+from core.gpu.ops.conv import packing
+from core.gpu.ops.conv.forward import pack_rows
+from core.gpu.ops.conv.geometry import reads_image
+from core.gpu.select import Case
+from core.gpu.writers.depthwise_steps import pack
+from core.gpu.writers.norm_pairs import is_walkable
+from core.ops.window import POINT, read_window
+
+
+def refuse_depthwise(case: Case) -> str:
+    (height, width, channels), stride = case.step.output.shape, read_window(case.step.attributes).stride[0]
+    return refuse_unless(case, (SLOWER, lambda: tuned.depthwise(case.frame.batch * height * width, channels, stride)))
+
+
+def write_depthwise(case: Case) -> None:
+    """A depthwise convolution by itself."""
+    frame, step, window = case.frame, case.step, read_window(case.step.attributes)
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    vectors = out.padded // VECTOR
+    total = frame.batch * out.height * out.width * vectors
+    values = {
+        "x": x.address, "weight": frame.packed(f"{step.node}.weight", lambda: pack(frame, step, out.padded)),
+        "bias": bias_of(frame, step), "out": out.address, "total": total, "vectors": vectors, "by_vectors": vectors,
+        "by_area": out.height * out.width, "by_columns": out.width, "height": x.height, "width": x.width,
+        "ho": out.height, "wo": out.width, "ldx": x.pitch, "ldo": out.pitch,
+        "top": window.padding[0], "left": window.padding[1], "activation": RELU[step.activation],
+    }  # fmt: skip
+    made = ("latency.depthwise", "make_depthwise_few", ((*window.kernel, *window.stride),))
+    moved = 2 * frame.batch * out.padded * (x.height * x.width + out.height * out.width)
+    frame.add(
+        make_launch(
+            step.node, "forward", "fused", made, depthwise.SIGNATURE, values,
+            (blocks_of(total, depthwise.THREADS), 1, 1), (depthwise.THREADS, 1, 1), moved=moved, resident=1,
+        )
+    )  # fmt: skip
+
+
+def _block(case: Case) -> tuple[int, int] | None:
+    """Rows and warps of a block: the case's, or those that were measured fastest."""
+    frame, (step, following) = case.frame, case.steps
+    stride, channels = read_window(following.attributes).stride[0], frame.image(step.inputs[0]).padded
+    found: tuple[int, int] | None = case.configuration or tuned.expand(
+        frame.batch, step.output.shape, following.output.shape, channels, stride
+    )
+    return found
+
+
+def refuse_expand(case: Case) -> str:
+    frame, (step, following) = case.frame, case.steps
+
+    def dense() -> bool:
+        x = frame.image(step.inputs[0])
+        return x.row_pitch == x.width * x.pitch
+
+    return refuse_unless(
+        case,
+        ("It does not read the network's input.", lambda: not reads_image(step)),
+        ("It computes 3x3 depthwise convolutions of stride 1 or 2 with a border of 1.", lambda: is_walkable(following)),
+        (READ, lambda: is_read_once(frame, step, following)),
+        ("It computes 1x1 convolutions without groups.",
+            lambda: read_window(step.attributes) == POINT and step.attributes["groups"] == 1),
+        ("It takes a multiple of 16 channels.", lambda: step.output.shape[-1] % expand_depthwise.CHANNELS == 0),
+        ("It takes rows without gaps.", dense),
+        (SLOWER, lambda: _block(case) is not None),
+    )  # fmt: skip
+
+
+def write_expand(case: Case) -> None:
+    """A 1x1 expansion and the depthwise convolution behind it."""
+    frame, (step, following), block = case.frame, case.steps, _block(case)
+    assert block is not None
+    (tall, warps), stride = block, read_window(following.attributes).stride[0]
+    x, out = frame.image(step.inputs[0]), frame.image(following.output)
+    taps, channels = packing.taps_of(x, POINT, False), out.padded
+    vectors, tiles = taps.total // VECTOR, expand_depthwise.fragments(tall, stride, x.height, x.width, warps)
+    weight2 = frame.packed(f"{following.node}.weight", lambda: pack(frame, following, channels))
+    values = {
+        "x": x.address, "weight": pack_rows(frame, step, taps), "bias": bias_of(frame, step), "weight2": weight2,
+        "bias2": bias_of(frame, following), "out": out.address, "depth": packing.padded_depth(taps.total, 2),
+        "vectors": vectors, "channels": channels, "tall": tall, "height": x.height, "width": x.width,
+        "ho": out.height, "wo": out.width, "by_columns": out.width, "ldx": x.pitch, "ldo": out.pitch,
+        "activation": RELU[step.activation], "activation2": RELU[following.activation],
+    }  # fmt: skip
+    made = ("latency.expand_depthwise", "make_expand_walk", (tiles, blocks_of(vectors, CHUNK), warps, stride))
+    frame.add(
+        make_launch(
+            following.node, "forward", "tensor_core", made, expand_depthwise.SIGNATURE, values,
+            (blocks_of(out.height, tall), channels // expand_depthwise.CHANNELS, frame.batch), (32 * warps, 1, 1),
+            expand_depthwise.shared_bytes(tiles, warps),
+            2 * frame.batch * (x.height * x.width * x.padded + out.height * out.width * channels), 1,
+            flops=2 * frame.batch * x.height * x.width * channels * taps.total,
+        )
+    )  # fmt: skip

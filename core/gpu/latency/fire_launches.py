@@ -1,0 +1,66 @@
+"""Launches of small-batch 3x3 convolutions: both expand halves of a fire."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from core.gpu.frame import bias_of
+from core.gpu.latency import fire_halo, tuned
+from core.gpu.latency.block import VECTOR, BlockShape
+from core.gpu.latency.conv_launches import SLOWER, refuse_unless
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
+from core.gpu.ops.conv import forward, packing
+from core.gpu.ops.conv.packing import Taps
+from core.gpu.ops.conv.products import Half
+from core.gpu.select import Case
+
+
+def halo_launch(
+    layer: str, batch: int, x: Tensor, out: Tensor, taps: Taps, weight: int, bias: int, activation: str,
+    shape: BlockShape, half: Half | None = None,
+) -> Launch:  # fmt: skip
+    """The launch of a 3x3 convolution of stride 1; with `half`, out's first channels are the 1x1 half's."""
+    limit, columns = batch * (x.height + 1) * (x.width + 1), out.padded
+    vectors, channel_vectors = taps.total // VECTOR, x.padded // VECTOR
+    ones = half or Half(0, 0, 0, 0)
+    values = {
+        "x": x.address, "weight": weight, "bias": bias, "out": out.address, "weight1": ones.weight, "bias1": ones.bias,
+        "columns1": ones.filters, "depth1": ones.depth, "limit": limit, "columns": columns,
+        "depth": packing.padded_depth(taps.total, 2), "vectors": vectors,
+        "by_numbers": (x.height + 1) * (x.width + 1), "by_columns": x.width + 1, "by_channels": channel_vectors,
+        "height": x.height, "width": x.width, "channel_vectors": channel_vectors,
+        "room": fire_halo.room_for(shape, x.width), "ldx": x.pitch, "ldo": out.pitch, "activation": RELU[activation],
+    }  # fmt: skip
+    made = ("latency.fire_halo", "make_few_halo", (shape.numbers, shape.turns(vectors)))
+    (tall, wide), rows = shape.size, batch * x.height * x.width
+    return make_launch(
+        layer, "forward", "tensor_core", made, fire_halo.SIGNATURE, values,
+        (blocks_of(limit, tall), blocks_of(columns, wide), 1), (shape.threads, 1, 1),
+        fire_halo.shared_bytes(shape, x.width, channel_vectors), 2 * rows * (x.padded + columns), 1,
+        flops=2 * rows * ((columns - ones.filters) * taps.total + ones.filters * taps.channels),
+    )  # fmt: skip
+
+
+def _block(case: Case) -> BlockShape | None:
+    """The case's, or the one that was measured fastest if its pixels fit into shared memory."""
+    frame, (one, three) = case.frame, case.steps
+    x, half = frame.image(one.inputs[0]), one.output.shape[-1]
+    out = replace(frame.image(one.output), channels=half + three.output.shape[-1])
+    shape = case.configuration or tuned.fire(frame.batch * x.height * x.width, out.padded, x.padded, half)
+    fits = shape and fire_halo.shared_bytes(shape, x.width, x.padded // VECTOR) <= frame.shared
+    return shape if fits else None
+
+
+def refuse_fire(case: Case) -> str:
+    if reason := forward.refuse_fire(case):
+        return reason
+    return refuse_unless(case, (SLOWER, lambda: _block(case) is not None))
+
+
+def write_fire(case: Case) -> None:
+    """Both expand layers of a fire."""
+    frame, three, shape = case.frame, case.steps[1], _block(case)
+    assert shape is not None
+    x, out, taps, weight, half = forward.fire_arguments(case)
+    sides = (three.node, frame.batch, x, out, taps, weight, bias_of(frame, three), three.activation)
+    frame.add(halo_launch(*sides, shape, half))
