@@ -12,6 +12,7 @@ from core.gpu.frame import has_bias
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, weight_gradient
+from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.partial_sums import sum_launch
 from core.gpu.select import Case
@@ -66,11 +67,8 @@ def partial_launch(case: Case, reading: Reading, dy: Tensor, partial: int, tile:
     splits = blocks_of(pixels, split)
     values = {
         "x": x.address, "dy": dy.address, "partial": partial, "pixels": pixels, "split": split, "filters": dy.padded,
-        "packed": dy.padded, "depth": taps.total, "by_area": dy.height * dy.width, "by_across": dy.width,
-        "area": dy.height * dy.width, "across": dy.width, "height": x.height, "width": x.width, "pitch": x.pitch,
-        "row_pitch": x.row_pitch, "image_pitch": x.photo_pitch, "stride_y": window.stride[0],
-        "stride_x": window.stride[1], "top": window.padding[0], "left": window.padding[1], "channels": taps.channels,
-        "kernel_width": taps.kernel[1], "used": taps.total, "ldy": dy.pitch, "size": size,
+        "packed": dy.padded, "depth": taps.total, **window_values(x, dy, window.stride, window.padding),
+        "channels": taps.channels, "kernel_width": taps.kernel[1], "used": taps.total, "ldy": dy.pitch, "size": size,
     }  # fmt: skip
     constants = (frame.arithmetic, tile.numbers, window.padding != (0, 0, 0, 0))
     return make_launch(

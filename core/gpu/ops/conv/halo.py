@@ -28,7 +28,8 @@ from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.fragments import ELEMENT
 from core.gpu.kernels.parts.pixels import pixel_of_number
 from core.gpu.kernels.parts.tile import Tile, make_multiplier
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import DIVISOR, INTEGER, Argument, KernelSignature
+from core.gpu.ops.conv.arguments import ENDING, OPERANDS
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -41,14 +42,10 @@ def shared_bytes(tile: Tile, element: int, width: int, second: bool) -> int:
 
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, channels), or the gradient dy"),
-    Argument("weight", POINTER, "packed filters (columns, channel blocks, taps, KB bytes)"),
-    Argument("bias", POINTER, "float32 (columns,); 0 for none"),
-    Argument("out", POINTER, "activations, or the gradient dx"),
-    Argument("mask", POINTER, "x's value, where the gradient of its activation is applied; 0 for none"),
+    *OPERANDS,
     Argument("limit", INTEGER, "numbers in all: images x (height + 1) x (width + 1)"),
     Argument("columns", INTEGER, "filters, up to 16 bytes"),
-    Argument("depth", INTEGER, "elements of a packed filter"),
+    Argument("depth", INTEGER, "elements of a packed filter: (channel blocks, taps, KB bytes)"),
     Argument("by_area", DIVISOR, "division by (height + 1) x (width + 1)"),
     Argument("by_across", DIVISOR, "division by width + 1"),
     Argument("height", INTEGER, "rows of x and out"),
@@ -56,11 +53,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("pitch", INTEGER, "elements from a pixel of x to the next"),
     Argument("blocks", INTEGER, "blocks of channels"),
     Argument("segment", INTEGER, "elements from x to the tenth tap's channels"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
-    Argument("ldm", INTEGER, "elements from a pixel of mask to the next"),
-    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
-    Argument("masking", INTEGER, "activation that `mask` is the output of"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *ENDING,
 ))  # fmt: skip
 
 

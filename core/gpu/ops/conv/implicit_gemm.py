@@ -45,7 +45,8 @@ from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.fragments import ELEMENT, divide
 from core.gpu.kernels.parts.pixels import pixel_of_row
 from core.gpu.kernels.parts.tile import Tile, make_multiplier
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.ops.conv.arguments import ENDING, OPERANDS, WINDOWS
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -57,11 +58,7 @@ def shared_bytes(tile: Tile, element: int) -> int:
 
 
 SIGNATURE: Final = KernelSignature((
-    Argument("x", POINTER, "activations (N, height, width, channels), or the gradient dy"),
-    Argument("weight", POINTER, "packed filters, a row each"),
-    Argument("bias", POINTER, "float32 (columns,); 0 for none"),
-    Argument("out", POINTER, "activations, or the gradient dx"),
-    Argument("mask", POINTER, "x's value, where the gradient of its activation is applied; 0 for none"),
+    *OPERANDS,
     Argument("sums", POINTER, "sums and sums of squares of out, (blocks, 2, columns), for a batch norm; 0 for none"),
     Argument("control", POINTER, "control block: its first word is the batch's real number of images"),
     Argument("weight1", POINTER, "packed filters of a fire's 1x1 half, the first columns"),
@@ -72,29 +69,13 @@ SIGNATURE: Final = KernelSignature((
     Argument("columns", INTEGER, "filters, up to 16 bytes"),
     Argument("depth", INTEGER, "packed row length"),
     Argument("total", INTEGER, "depth of the sum"),
-    Argument("by_area", DIVISOR, "division by `area`"),
-    Argument("by_across", DIVISOR, "division by `across`"),
-    Argument("area", INTEGER, "pixels of an image of out"),
-    Argument("across", INTEGER, "pixels of a row of out"),
-    Argument("height", INTEGER, "rows of x; for \"spread\" the stride in the upper 16 bits"),
-    Argument("width", INTEGER, "columns of x; for \"spread\" the stride in the upper 16 bits"),
-    Argument("pitch", INTEGER, "elements from a pixel of x to the next"),
-    Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
-    Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
-    Argument("stride_y", INTEGER, "rows of x from a window to the next"),
-    Argument("stride_x", INTEGER, "columns of x from a window to the next"),
-    Argument("top", INTEGER, "padding above"),
-    Argument("left", INTEGER, "padding on the left"),
+    *WINDOWS,
     Argument("channels", INTEGER, "channels of a tap"),
     Argument("block", INTEGER, "channels before the next tap: all"),
     Argument("kernel_height", INTEGER, "rows of the window"),
     Argument("kernel_width", INTEGER, "columns of the window"),
     Argument("segment", INTEGER, "elements from x to the channels of a fire's 1x1 gradient, more depth of the sum"),
-    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
-    Argument("ldm", INTEGER, "elements from a pixel of mask to the next"),
-    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
-    Argument("masking", INTEGER, "activation that `mask` is the output of"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
+    *ENDING,
 ))  # fmt: skip
 
 

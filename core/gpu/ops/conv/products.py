@@ -9,6 +9,7 @@ from core.gpu.frame import Frame
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import halo, implicit_gemm
+from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.packing import Taps, padded_depth
 from core.gpu.writers import tiles
 from core.ops.window import POINT, Window
@@ -63,7 +64,7 @@ def forward(
     values = {
         "sums": sums or 0, "control": control, "weight1": one.weight, "bias1": one.bias,
         "columns1": one.filters, "depth1": one.depth, "total": taps.total,
-        **_window(x, window.stride, window.padding[:2], taps.kernel, taps.channels), "segment": 0,
+        **window_values(x, out, window.stride, window.padding), **_taps(taps.kernel, taps.channels), "segment": 0,
     }  # fmt: skip
     return _product(
         frame, layer, "forward", (kind, sums is not None), tile, x, out, weight, ending, values,
@@ -91,7 +92,8 @@ def backward_input(
     kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) and not second else "window"
     values = {
         "sums": 0, "control": 0, "weight1": 0, "bias1": 0, "columns1": 0, "depth1": 0, "total": total,
-        **_window(dy, (1, 1), (kh - 1 - top, kw - 1 - left), (kh, kw), dy.padded), "segment": -second,
+        "segment": -second, **window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left)),
+        **_taps((kh, kw), dy.padded),
     }  # fmt: skip
     if kind == "spread":
         values |= {"height": sy << 16 | dy.height, "width": sx << 16 | dy.width}
@@ -103,14 +105,8 @@ def backward_input(
     )  # fmt: skip
 
 
-def _window(
-    x: Tensor, stride: tuple[int, int], padding: tuple[int, ...], kernel: tuple[int, int], channels: int
-) -> dict[str, int]:
-    return {
-        "height": x.height, "width": x.width, "pitch": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.photo_pitch,
-        "stride_y": stride[0], "stride_x": stride[1], "top": padding[0], "left": padding[1], "channels": channels,
-        "block": channels, "kernel_height": kernel[0], "kernel_width": kernel[1],
-    }  # fmt: skip
+def _taps(kernel: tuple[int, int], channels: int) -> dict[str, int]:
+    return {"channels": channels, "block": channels, "kernel_height": kernel[0], "kernel_width": kernel[1]}
 
 
 def _product(
@@ -121,8 +117,7 @@ def _product(
     rows, columns = frame.batch * out.height * out.width, out.padded
     values |= {
         "x": x.address, "weight": weight, "out": out.address, "rows": rows, "columns": columns,
-        "depth": padded_depth(values["total"], x.element), "by_area": out.height * out.width, "by_across": out.width,
-        "area": out.height * out.width, "across": out.width, "ldo": out.pitch, **ending.values,
+        "depth": padded_depth(values["total"], x.element), "ldo": out.pitch, **ending.values,
     }  # fmt: skip
     made = ("ops.conv.implicit_gemm", "make_convolution", (frame.arithmetic, tile.numbers, *kind))
     return make_launch(

@@ -8,7 +8,7 @@ the input is the same walk over dy with the filters turned around; a stride puts
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import SHARED_BYTES, Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
@@ -28,93 +28,68 @@ SLICE_PIXELS: Final = 4096
 """Pixels a block of the filters' gradient sums; 16 photos of 54 x 54 make 12 slices."""
 
 
-@cuda.jit
-def shared_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, chunk: Int) -> None:
-    """Grid: (pixel patches of one photo, groups of 32 filters, photos)."""
-    memory = cuda.shared.array(0, float32)
-    lane = cuda.threadIdx.x
-    line = cuda.threadIdx.y
-    height, width = weight.shape[1], weight.shape[2]
-    tall = (PATCH - 1) * stride[0] + height
-    wide = (PATCH - 1) * stride[1] + width
-    filters_at = tall * wide * chunk  # the filters lie behind the pixels: (taps, chunk, 32)
-    across = (out.shape[2] + PATCH - 1) // PATCH
-    row0 = cuda.blockIdx.x // across * PATCH
-    column0 = cuda.blockIdx.x % across * PATCH
-    o = cuda.blockIdx.y * LANES + lane
-    n = cuda.blockIdx.z
-    total = cuda.local.array(PATCH, float32)
-    for p in range(PATCH):
-        total[p] = bias[o] if o < out.shape[3] else float32(0)
-    for c0 in range(0, x.shape[3], chunk):
-        for i in range(line * LANES + lane, tall * wide * chunk, LANES * PATCH):
-            c = c0 + i % chunk
-            y = row0 * stride[0] - pad[0] + i // chunk // wide
-            z = column0 * stride[1] - pad[1] + i // chunk % wide
-            inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2] and c < x.shape[3]
-            memory[i] = x[n, y, z, c] if inside else float32(0)
-        for i in range(line, height * width * chunk, PATCH):
-            c = c0 + i % chunk
-            tap = i // chunk
-            inside = o < out.shape[3] and c < x.shape[3]
-            memory[filters_at + i * LANES + lane] = weight[o, tap // width, tap % width, c] if inside else float32(0)
-        cuda.syncthreads()  # pixels and filters are staged
-        step = stride[1] * chunk  # from one pixel of a thread to the next
-        for tap in range(height * width):
-            at = ((line * stride[0] + tap // width) * wide + tap % width) * chunk
-            for c in range(chunk):
-                w = memory[index(filters_at + (tap * chunk + c) * LANES + lane)]
-                for p in range(PATCH):
-                    total[p] += memory[index(at + p * step + c)] * w
-        cuda.syncthreads()  # nobody reads them any more
-    for p in range(PATCH):
-        if row0 + line < out.shape[1] and column0 + p < out.shape[2] and o < out.shape[3]:
-            out[n, row0 + line, column0 + p, o] = total[p]
+def make_shared(forward: bool) -> Any:
+    """Kernel for the output from x, or the gradient of the input from dy, whose taps are turned around.
+
+    Grid: (patches of `out`, groups of 32 of its channels, images); `chunk` channels of x at a time.
+    """
+
+    @cuda.jit
+    def shared(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, chunk: Int) -> None:
+        memory = cuda.shared.array(0, float32)
+        lane, line = cuda.threadIdx.x, cuda.threadIdx.y
+        height, width = weight.shape[1], weight.shape[2]
+        down, right = (stride[0], stride[1]) if forward else (1, 1)
+        tall, wide = (PATCH - 1) * down + height, (PATCH - 1) * right + width
+        filters_at = tall * wide * chunk  # the filters are behind the pixels: (taps, chunk, 32)
+        across = (out.shape[2] + PATCH - 1) // PATCH
+        row0 = cuda.blockIdx.x // across * PATCH
+        column0 = cuda.blockIdx.x % across * PATCH
+        mine, n = cuda.blockIdx.y * LANES + lane, cuda.blockIdx.z
+        total = cuda.local.array(PATCH, float32)
+        for p in range(PATCH):
+            total[p] = bias[mine] if forward and mine < out.shape[3] else float32(0)
+        for c0 in range(0, x.shape[3], chunk):
+            for i in range(line * LANES + lane, tall * wide * chunk, LANES * PATCH):
+                c = c0 + i % chunk
+                if forward:
+                    y, z = row0 * down - pad[0] + i // chunk // wide, column0 * right - pad[1] + i // chunk % wide
+                    on = c < x.shape[3]
+                else:  # a stride puts zeros between the gradient's pixels
+                    y = row0 + pad[0] - (height - 1) + i // chunk // wide
+                    z = column0 + pad[1] - (width - 1) + i // chunk % wide
+                    on = y % stride[0] == 0 and z % stride[1] == 0 and c < x.shape[3]
+                    y, z = y // stride[0], z // stride[1]
+                inside = on and 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
+                memory[i] = x[n, y, z, c] if inside else float32(0)
+            for i in range(line, height * width * chunk, PATCH):
+                c, tap = c0 + i % chunk, i // chunk
+                o, k = (mine, c) if forward else (c, mine)
+                inside = mine < out.shape[3] and c < x.shape[3]
+                memory[filters_at + i * LANES + lane] = (
+                    weight[o, tap // width, tap % width, k] if inside else float32(0)
+                )
+            cuda.syncthreads()  # pixels and filters are staged
+            step = right * chunk  # from one pixel of a thread to the next
+            for tap in range(height * width):
+                ky, kx = tap // width, tap % width
+                if not forward:
+                    ky, kx = height - 1 - ky, width - 1 - kx
+                at = ((line * down + ky) * wide + kx) * chunk
+                for c in range(chunk):
+                    w = memory[index(filters_at + (tap * chunk + c) * LANES + lane)]
+                    for p in range(PATCH):
+                        total[p] += memory[index(at + p * step + c)] * w
+            cuda.syncthreads()  # nobody reads them any more
+        for p in range(PATCH):
+            if row0 + line < out.shape[1] and column0 + p < out.shape[2] and mine < out.shape[3]:
+                out[n, row0 + line, column0 + p, mine] = total[p]
+
+    return shared
 
 
-@cuda.jit
-def shared_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair, chunk: Int) -> None:
-    """Grid: (patches of input pixels, groups of 32 input channels, photos); `chunk` filters at a time."""
-    memory = cuda.shared.array(0, float32)
-    lane = cuda.threadIdx.x
-    line = cuda.threadIdx.y
-    height, width = weight.shape[1], weight.shape[2]
-    tall = PATCH - 1 + height
-    wide = PATCH - 1 + width
-    filters_at = tall * wide * chunk
-    across = (dx.shape[2] + PATCH - 1) // PATCH
-    y0 = cuda.blockIdx.x // across * PATCH
-    z0 = cuda.blockIdx.x % across * PATCH
-    c = cuda.blockIdx.y * LANES + lane
-    n = cuda.blockIdx.z
-    total = cuda.local.array(PATCH, float32)
-    for p in range(PATCH):
-        total[p] = float32(0)
-    for o0 in range(0, dy.shape[3], chunk):
-        for i in range(line * LANES + lane, tall * wide * chunk, LANES * PATCH):
-            o = o0 + i % chunk
-            down = y0 + pad[0] - (height - 1) + i // chunk // wide
-            right = z0 + pad[1] - (width - 1) + i // chunk % wide
-            row, column = down // stride[0], right // stride[1]
-            on = down % stride[0] == 0 and right % stride[1] == 0 and o < dy.shape[3]
-            inside = on and 0 <= row < dy.shape[1] and 0 <= column < dy.shape[2]
-            memory[i] = dy[n, row, column, o] if inside else float32(0)
-        for i in range(line, height * width * chunk, PATCH):
-            o = o0 + i % chunk
-            tap = i // chunk
-            inside = o < dy.shape[3] and c < dx.shape[3]
-            memory[filters_at + i * LANES + lane] = weight[o, tap // width, tap % width, c] if inside else float32(0)
-        cuda.syncthreads()  # gradients and filters are staged
-        for tap in range(height * width):
-            at = ((line + height - 1 - tap // width) * wide + width - 1 - tap % width) * chunk
-            for o in range(chunk):
-                w = memory[index(filters_at + (tap * chunk + o) * LANES + lane)]
-                for p in range(PATCH):
-                    total[p] += memory[index(at + p * chunk + o)] * w
-        cuda.syncthreads()  # nobody reads them any more
-    for p in range(PATCH):
-        if y0 + line < dx.shape[1] and z0 + p < dx.shape[2] and c < dx.shape[3]:
-            dx[n, y0 + line, z0 + p, c] = total[p]
+shared_forward: Final = make_shared(True)
+shared_backward_input: Final = make_shared(False)
 
 
 @cuda.jit
@@ -184,7 +159,8 @@ def launch_shared_backward_input(case: Case, arrays: Arrays) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
     chunk, size = _chunk(case, False)
     grid = (blocks(dx.shape[1], PATCH) * blocks(dx.shape[2], PATCH), blocks(dx.shape[3], LANES), dx.shape[0])
-    shared_backward_input[at(grid, (LANES, PATCH), size)](dy, weight, dx, *geometry(case), chunk)
+    none = zeros(arrays, "no bias", 1)
+    shared_backward_input[at(grid, (LANES, PATCH), size)](dy, weight, none, dx, *geometry(case), chunk)
 
 
 def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:

@@ -36,7 +36,8 @@ from core.gpu.compilation.ptx import (
 )
 from core.gpu.kernels.parts.fragments import ELEMENT, ONES, divide, multiply_add
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.ops.conv.arguments import WINDOWS
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -56,19 +57,7 @@ SIGNATURE: Final = KernelSignature((
     Argument("filters", INTEGER, "filters, up to 16 bytes"),
     Argument("packed", INTEGER, "rows of a partial result: filters, up to 16 bytes"),
     Argument("depth", INTEGER, "columns of a partial result: taps x channels"),
-    Argument("by_area", DIVISOR, "division by `area`"),
-    Argument("by_across", DIVISOR, "division by `across`"),
-    Argument("area", INTEGER, "pixels of an image of dy"),
-    Argument("across", INTEGER, "pixels of a row of dy"),
-    Argument("height", INTEGER, "rows of x"),
-    Argument("width", INTEGER, "columns of x"),
-    Argument("pitch", INTEGER, "elements from a pixel of x to the next"),
-    Argument("row_pitch", INTEGER, "elements from a row of x to the next"),
-    Argument("image_pitch", INTEGER, "elements from an image of x to the next"),
-    Argument("stride_y", INTEGER, "rows of x from a window to the next"),
-    Argument("stride_x", INTEGER, "columns of x from a window to the next"),
-    Argument("top", INTEGER, "padding above"),
-    Argument("left", INTEGER, "padding on the left"),
+    *WINDOWS,
     Argument("channels", INTEGER, "channels of a tap"),
     Argument("kernel_width", INTEGER, "columns of the window"),
     Argument("used", INTEGER, "columns in use: taps x channels"),
