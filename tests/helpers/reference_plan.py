@@ -8,9 +8,10 @@ import numpy as np
 
 from core.device import KernelTime, Memory, Plan, StepResult
 from core.graph import PHOTO
-from core.ops import photo, update
+from core.ops import photo
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
+from core.optim import optimizer as optimizer_reference
 from core.program import lay_out_parameters, lower
 
 
@@ -28,7 +29,7 @@ class ReferencePlan(Plan):
         self._parts = self._seen = 0
         self._step = 0
         self._backgrounds = None
-        self._state = update.initial_state(optimizer, self._gradient)
+        self._state = optimizer_reference.initial_state(optimizer, self._gradient)
         self._decayed = np.zeros(self.layout.trained, bool)
         for first, end in self.layout.decayed:
             self._decayed[first:end] = True
@@ -66,7 +67,7 @@ class ReferencePlan(Plan):
         self._parts, self._seen = self._parts + 1, self._seen + len(batch.labels)
         self._weights |= trace.updated
         with np.errstate(all="ignore"):
-            norm = update.gradient_norm(self._gradient / self._parts)
+            norm = optimizer_reference.gradient_norm(self._gradient / self._parts)
         return StepResult(share * trace.loss, trace.correct, len(batch.labels), norm)
 
     def announce(self, batch):
@@ -78,7 +79,7 @@ class ReferencePlan(Plan):
 
     def update(self, learning_rate):
         self._step += 1
-        flat, self._state = update.update(
+        flat, self._state = optimizer_reference.update(
             self._optimizer, self._flat(self._weights), self._gradient / np.float32(self._parts), self._state,
             self._decayed, learning_rate, self._step,
         )
