@@ -1,9 +1,9 @@
-"""Walks records: photo by photo on every thread, or group by group of steps with their tasks shared out.
+"""Compiled loops that execute records: image by image on every thread, or group by group on all threads.
 
-Photos are dealt out by number, never by who is free, because a thread sums its photos' gradients: results
-depend on the thread count only. Tasks of a group may go to whoever is free: each writes a place of its own.
-GNU OpenMP is asked for: it forks and joins in 1.4 us (TBB 7, workqueue 31), and workqueue must not be
-entered from two threads. Without it everything runs on one thread.
+Images are assigned to threads by index, never dynamically, because a thread sums the gradients of its images:
+results depend on the thread count only. Tasks of a group may run on any thread, because each writes its own memory.
+Uses GNU OpenMP, which forks and joins in 1.4 us (TBB 7, workqueue 31; workqueue must not be entered from two
+threads). Without it everything runs on one thread.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from core.cpu.memory import FIELDS
 ROW_BYTES: Final = FIELDS * 8
 
 LINE_BYTES: Final = 64
-"""Counters lie a cache line apart."""
+"""Bytes from one counter to the next: a cache line."""
 
 AWAKE: Final = 2000
-"""Pauses, about 30 us, after which a waiting thread offers its core to whoever else wants it."""
+"""Pauses, about 30 us, after which a waiting thread yields its core."""
 
 SPIN: Final = "20000"
-"""Turns a thread waits awake for the next step, about 50 us, before it sleeps: longer keeps the photo
-loader and other programs from the core (an unset count waits for milliseconds)."""
+"""Iterations, about 50 us, that a thread spins between parallel regions before it sleeps.
+
+OpenMP's default, milliseconds, would keep the photo loader and other programs from the core."""
 
 
 @functools.cache
 def has_openmp() -> bool:
-    """True where Numba's OpenMP layer can be loaded; it is then the one in use."""
+    """Load Numba's OpenMP layer and return whether that worked."""
     os.environ.setdefault("GOMP_SPINCOUNT", SPIN)
     try:
         importlib.import_module("numba.np.ufunc.omppool")
@@ -48,17 +49,17 @@ def has_openmp() -> bool:
 
 
 def run_images(  # type: ignore[no-untyped-def]  # noqa: ANN201
-    table, slot_shift, thread_shift, calls, first, last, photos, backwards, by_thread, threads, context  # noqa: ANN001
+    table, slot_shift, thread_shift, calls, first, last, images, backwards, by_thread, threads, context  # noqa: ANN001
 ):  # fmt: skip
-    """Every photo walks calls `first` to `last`; thread t has photos ``[N t / T, N (t + 1) / T)``.
+    """Run calls `first` to `last` for every image; thread t has images ``[N t / T, N (t + 1) / T)``.
 
-    `backwards` 1: a thread takes its photos last to first. `by_thread` 1: memory of its thread (slot t); 0: memory
-    of its own (slot n).
+    `backwards` 1: a thread takes its images in reverse order. `by_thread` 1: an image uses the memory of its thread
+    (slot t); 0: its own memory (slot n).
     """
     for t in prange(threads):
         mode = flush_denormals()
         row = np.empty(FIELDS, np.int64)
-        low, high = photos * t // threads, photos * (t + 1) // threads
+        low, high = images * t // threads, images * (t + 1) // threads
         for i in range(low, high):
             n = low + high - 1 - i if backwards else i
             slot = t if by_thread else n
@@ -70,11 +71,11 @@ def run_images(  # type: ignore[no-untyped-def]  # noqa: ANN201
         restore_floats(mode)
 
 
-def run_groups(table, calls, shares, counters, first, last, threads, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Groups `first` to `last` one after the other; the pieces of a group are shared out (`core.cpu.schedule`).
+def run_groups(table, calls, shares, counters, first, last, threads, context, image):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Run groups `first` to `last` in order on all threads (`core.cpu.schedule`).
 
-    A thread does its own share, then what is left of the others', and waits until the group is done. It never
-    waits for a thread that has not begun: any number of threads, one too, comes to the end.
+    A thread runs its own share, then what is left of the others', and waits until the group is done. It never
+    waits for a thread that has not started, so that any number of threads can finish.
     """
     counters[first:last] = 0
     stride, base = counters.strides[0], counters.ctypes.data
@@ -88,7 +89,7 @@ def run_groups(table, calls, shares, counters, first, last, threads, context, ph
                 p = shares[g, v] + add_shared(own + v * LINE_BYTES, 1)
                 while p < shares[g, v + 1]:
                     row = table.ctypes.data + calls[p, 0] * ROW_BYTES
-                    call(table[calls[p, 0], 0], row, context, photo, calls[p, 1], calls[p, 2])
+                    call(table[calls[p, 0], 0], row, context, image, calls[p, 1], calls[p, 2])
                     done += 1
                     p = shares[g, v] + add_shared(own + v * LINE_BYTES, 1)
             add_shared(own + threads * LINE_BYTES, done)
@@ -96,13 +97,15 @@ def run_groups(table, calls, shares, counters, first, last, threads, context, ph
         restore_floats(mode)
 
 
-def run_sequence(table, calls, first, last, context, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Calls `first` to `last` one after the other on this thread: `run_groups` without OpenMP, which takes a second
-    longer to compile."""
+def run_sequence(table, calls, first, last, context, image):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Run calls `first` to `last` in order on this thread.
+
+    This is `run_groups` without OpenMP, which takes a second longer to compile.
+    """
     mode = flush_denormals()
     for p in range(first, last):
         row = table.ctypes.data + calls[p, 0] * ROW_BYTES
-        call(table[calls[p, 0], 0], row, context, photo, calls[p, 1], calls[p, 2])
+        call(table[calls[p, 0], 0], row, context, image, calls[p, 1], calls[p, 2])
     restore_floats(mode)
 
 
@@ -122,20 +125,20 @@ _TABLE = types.Array(int64, 2, "C")
 
 @functools.cache
 def image_runner() -> Any:
-    """`run_images`, compiled."""
+    """Return the compiled `run_images`."""
     signature = types.void(_TABLE, _TABLE, _TABLE, _TABLE, *[int64] * 7)
     return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(run_images)
 
 
 @functools.cache
 def group_runner() -> Any:
-    """`run_groups`, compiled."""
+    """Return the compiled `run_groups`."""
     signature = types.void(_TABLE, _TABLE, _TABLE, types.Array(int64, 3, "C"), *[int64] * 5)
     return cached(numba.njit, signature, nogil=True, parallel=has_openmp(), error_model="numpy")(run_groups)
 
 
 @functools.cache
 def sequence_runner() -> Any:
-    """`run_sequence`, compiled."""
+    """Return the compiled `run_sequence`."""
     signature = types.void(_TABLE, _TABLE, *[int64] * 4)
     return cached(numba.njit, signature, nogil=True, error_model="numpy")(run_sequence)

@@ -1,4 +1,4 @@
-"""Which vector instructions the kernels use: chosen by what the processor has, or forced by a variable."""
+"""The instruction set of the kernels: the widest the processor has, or forced by an environment variable."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ VARIABLE: Final = "LEAFCLINIC_CPU"
 @final
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
-    """A vector width (floats) with the micro-kernel's tile sizes: vectors wide -> rows high.
+    """A vector width (floats) and the tile sizes of the micro-kernel.
 
-    `tile_heights[v]` lists the heights for which a tile of v vectors is compiled; v * height accumulators,
+    `tile_heights[v]`: heights, in rows, for which a tile of v vectors is compiled; v * height accumulators,
     v filter vectors and one broadcast must fit the registers. `tile_heights[0]` is the depthwise tile, one
-    vector wide, whose A is a vector too. `masks`: a masked store costs no more than a plain one; where it does
-    (20 cycles on Zen 3 with AVX2, branches without) every tile exists once more for whole vectors.
+    vector wide, whose A is a vector too. `masks`: a masked store costs no more than a plain one; otherwise
+    (20 cycles on Zen 3 with AVX2, branches without) every tile is compiled a second time for whole vectors.
 
-    `call_cycles`: what a tile costs besides its multiply-adds (prologue, epilogue, call). `again_cycles`: what it
-    costs, for each float of A, to go through A once more for columns in tiles of another width.
+    `call_cycles`: overhead of a tile besides its multiply-adds (prologue, epilogue, call). `again_cycles`: cost, for
+    each float of A, of reading A again for columns in tiles of another width.
     """
 
     name: str
@@ -72,7 +72,7 @@ INSTRUCTION_SETS: Final = {
 
 
 def problem(name: str, features: Mapping[str, bool]) -> str | None:
-    """Why the processor cannot run the isa, or None."""
+    """Return why the processor cannot run the instruction set, or None."""
     needed = {"avx512": ("avx512f", "avx512vl", "avx512bw", "avx512dq"), "avx2": ("avx2", "fma"), "portable": ()}
     missing = [feature for feature in needed[name] if not features.get(feature)]
     if missing:
@@ -81,7 +81,7 @@ def problem(name: str, features: Mapping[str, bool]) -> str | None:
 
 
 def choose_isa(wanted: str, features: Mapping[str, bool]) -> InstructionSet:
-    """The isa by name, or the widest the processor has. Raises DeviceError with a sentence."""
+    """Return the instruction set by name, or the widest the processor has. Raises DeviceError."""
     if wanted:
         if wanted not in INSTRUCTION_SETS:
             known = ", ".join(INSTRUCTION_SETS)
@@ -95,7 +95,7 @@ def choose_isa(wanted: str, features: Mapping[str, bool]) -> InstructionSet:
 
 @functools.cache
 def current_isa() -> InstructionSet:
-    """The isa of this process, fixed by the first call."""
+    """Return the instruction set of this process, which the first call fixes."""
     return choose_isa(os.environ.get(VARIABLE, ""), llvmlite.binding.get_host_cpu_features())
 
 
@@ -104,23 +104,27 @@ KERNEL_SOURCES: Final = (
     "maximum", "memory", "microkernel", "naive", "packing", "peak", "photo", "pixels", "pooling", "tiled", "update",
     "vectors", "execution",
 )  # fmt: skip
-"""Modules whose text decides what is compiled."""
+"""Modules whose source determines the compiled code."""
 
 
 @functools.cache
 def kernel_home() -> Path | None:
-    """Where compiled kernels are kept for the next start, or None where nothing can be. Raises InputError where other
-    users can write there: Numba's cache is pickles, so they could have their code run."""
+    """Return the folder of compiled kernels, or None where none can be written.
+
+    Raises InputError where other users can write to it: Numba's cache consists of pickles, through which they could
+    run their code.
+    """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     return kept(lambda: make_kernel_folder(Path(chosen) / "leafclinic") if chosen else user_kernel_folder())
 
 
 @functools.cache
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: one folder per isa and state of the sources.
+    """Return the folder of the kernels compiled for this instruction set from these sources.
 
     Numba keys its cache by the source file of a function and the processor, not by the modules the
-    function uses nor by variables; with their text in the folder's name a stale kernel cannot run.
+    function uses nor by environment variables; a hash of the sources in the folder's name
+    keeps stale kernels from running.
     """
     digest = hashlib.sha256(numba.__version__.encode())
     for name in KERNEL_SOURCES:
@@ -132,15 +136,17 @@ def cache_folder() -> Path:
 
 
 def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:
-    """A Numba decorator whose cache lies in `cache_folder`. Where that is full, compiled code is not kept: like that of
-    a user without such a folder it is made anew at each start, and `core.doctor` says so."""
+    """Apply a Numba decorator with its cache in `cache_folder`.
+
+    Where the disk is full, compiled code is not kept and is compiled again at each start; `core.doctor` reports that.
+    """
 
     def wrap(function: Any) -> Any:
         before = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(cache_folder())
         try:
             return decorate(*arguments, cache=True, **options)(function)
-        except OSError as error:  # compiled, but not written
+        except OSError as error:  # compiled, but not saved
             if error.errno not in NO_ROOM:
                 raise
             return decorate(*arguments, **options)(function)

@@ -1,4 +1,4 @@
-"""All kernels of the CPU. The laboratory's table is these rows and its own."""
+"""All kernels of the CPU, and the choice of kernels for a plan. The laboratory adds its own (`core.laboratory`)."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ _DIRECTIONS: Final = {
 }
 
 PRODUCTS: Final = ("conv2d", "depthwise_conv2d", "dense")
-"""Ops that are computed by more than one algorithm."""
+"""Ops with more than one algorithm."""
 
 ALGORITHMS: Final = ("auto", "naive", "im2col", "tiled")
-"""What a plan can be asked for."""
+"""Algorithms that a plan accepts."""
 
 _FAST: Final = {
-    ("conv2d", FORWARD): "register tiles of 6 x 64 floats; bias and ReLU on the way out",
-    ("conv2d", INPUT): "the same tiles on the turned filter, one plain convolution for each phase of the stride",
-    ("conv2d", WEIGHT): "the same tiles summed over 220 pixels at a time; every thread sums its own photos",
+    ("conv2d", FORWARD): "register tiles of 6 x 64 floats; bias and ReLU in the epilogue",
+    ("conv2d", INPUT): "the same tiles on the rotated filter, one plain convolution for each phase of the stride",
+    ("conv2d", WEIGHT): "the same tiles summed over 220 pixels at a time; every thread sums its own images",
     ("dense", FORWARD): "a convolution whose window is the whole input",
-    ("dense", INPUT): "the same tiles on the turned filter",
+    ("dense", INPUT): "the same tiles on the rotated filter",
     ("dense", WEIGHT): "the same tiles, one pixel long",
-    ("depthwise_conv2d", FORWARD): "one vector of channels for eight pixels in registers; bias and ReLU on the way out",
-    ("depthwise_conv2d", INPUT): "the same tile on the turned filter, one convolution for each phase of the stride",
+    ("depthwise_conv2d", FORWARD): "a vector of channels for eight pixels in registers; bias and ReLU in the epilogue",
+    ("depthwise_conv2d", INPUT): "the same tile on the rotated filter, one convolution for each phase of the stride",
     ("depthwise_conv2d", WEIGHT): "the taps of a filter's row in registers, summed over 220 pixels at a time",
-    ("max_pool", FORWARD): "all channels of a pixel at once; the winner's place is kept for backward",
-    ("max_pool", INPUT): "every input pixel asks its windows whether it won: no two threads write one place",
-    ("batch_norm", FORWARD): "sums per photo, one merge in float64 per batch, then scale, shift and ReLU in one pass",
+    ("max_pool", FORWARD): "all channels of a pixel at once; the index of the maximum is kept for backward",
+    ("max_pool", INPUT): "every input pixel gathers from the windows whose maximum it was: no write conflicts",
+    ("batch_norm", FORWARD): "sums per image, one merge in float64 per batch, then scale, shift and ReLU in one pass",
     ("batch_norm", INPUT): "two sums per photo, one merge, then one pass",
-    ("batch_norm", WEIGHT): "two sums per photo, one merge in float64",
+    ("batch_norm", WEIGHT): "two sums per image, one merge in float64",
 }
-"""What is special about a fast kernel; the others are one vectorised pass."""
+"""Descriptions of the fast kernels; all others are one vectorised pass."""
 
 
 def _reference_forward(case: Case, arrays: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ def _reference_rows() -> Iterator[Kernel]:
     }
     for op, directions in _DIRECTIONS.items():
         for direction in directions:
-            yield Kernel(op, direction, "cpu", "reference", runs[direction], "NumPy, to be read and believed")
+            yield Kernel(op, direction, "cpu", "reference", runs[direction], "plain NumPy, the reference")
 
 
 def _rows_of(ops: Iterable[str], algorithm: str, writers: Writers, idea: str, refuses: Refusal) -> Iterator[Kernel]:
@@ -150,11 +150,11 @@ CPU: Final = Registry((
 ))  # fmt: skip
 
 PLANS: Final = Registry(row for row in CPU.kernels if row.writers is not None)
-"""What a plan chooses from."""
+"""The kernels that a plan chooses from."""
 
 
 def choose_writers(program: Program, batch: int, algorithm: str) -> dict[str, Writers]:
-    """The writers of each step, by its node. An op with one kernel runs that one, whatever the algorithm.
+    """Choose the writers of each step, by its node. An op with one kernel runs that one, whatever the algorithm.
 
     Raises KernelUnavailable naming the first step that the algorithm cannot compute in every direction needed.
     """

@@ -1,4 +1,4 @@
-"""The plan of the CPU: a program as records, walked photo by photo on every thread."""
+"""The plan of the CPU: a program as records, executed image by image on every thread."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ from core.program import (
 
 @final
 class CpuPlan(Plan):
-    """Photos are dealt out to threads by number; each thread sums its own gradient.
+    """Executes a program on the CPU: threads take images by index, and each thread sums its own gradient.
 
-    Where batch norm uses the batch's statistics, or dense layers are computed for all photos at once, every
-    photo has memory of its own, and the threads meet there. One photo alone is split inside the kernels.
+    Where batch norm uses the batch's statistics, or dense layers are computed for all images at once, every
+    image has its own memory, and the threads synchronize there. A single image is split inside the kernels.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class CpuPlan(Plan):
         self._writers = choose_writers(self.program, batch, algorithm)
         self._tiled = algorithm in ("auto", "tiled")
         together = batch > 1 and self._tiled and is_dense_dominated(self.program)
-        self._apart = together or self.program.uses_batch_statistics()
-        self._slots = batch if self._apart else min(self.threads, batch)
+        self._by_image = together or self.program.uses_batch_statistics()
+        self._slots = batch if self._by_image else min(self.threads, batch)
         try:
             self._build(optimizer or Optimizer(), tuple(outputs), frozenset(frozen), together)
         except MemoryError as error:
@@ -92,25 +92,26 @@ class CpuPlan(Plan):
         self._losses, self._correct = np.zeros(self.batch, np.float32), np.zeros(self.batch, np.int32)
         self._inverse = np.ones(1, np.float32)
         self._context = np.zeros(FIELDS, np.int64)
-        self._parts = self._photos = 0
+        self._accumulated = self._photos = 0
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
         self._rows = self._number(self.records)
         self._photo_record = next(i for i, r in enumerate(self.records) if r.kernel is photo.run_plain_photo)
         self._calls, self._stages = stage_records(self._record_list)
-        self._alone = share_out(self.records, range(len(self.records) + 1), self.threads)
-        # Only the fast kernels' steps are one record deep, so that threads need not meet between records of a group.
-        self._groups = share_out(self.records, self._record_list.bounds, self.threads) if self._tiled else self._alone
+        self._ungrouped = share_out(self.records, range(len(self.records) + 1), self.threads)
+        # Only the records of fast kernels are independent within a group, which then needs no synchronization.
+        bounds = self._record_list.bounds
+        self._groups = share_out(self.records, bounds, self.threads) if self._tiled else self._ungrouped
         self._whole = as_calls([(i, 0, record.tasks) for i, record in enumerate(self.records)])
         self._packs = self._share_out(lowering.packs)
         if self.training:
             self._optimizer = CpuOptimizer(optimizer, lowering)
             self._updates = self._share_out(self._optimizer.records, [0, 1, 2])
-            self._sums = [self._share_out(self._tell_threads(sum_records(lowering, add))) for add in (False, True)]
+            self._sums = [self._share_out(self._with_threads(sum_records(lowering, add))) for add in (False, True)]
         self.memory = self._count_memory()
 
-    def _tell_threads(self, records: list[Record]) -> list[Record]:
-        """The sums' records with what they need to know about the threads' gradients."""
+    def _with_threads(self, records: list[Record]) -> list[Record]:
+        """Add the number of threads and the distance of their gradients to the records that sum these."""
         about = {packing.PRIVATE_STRIDE: self._private_space[1], packing.THREADS: self.threads}
         return [Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name) for r in records]
 
@@ -118,7 +119,7 @@ class CpuPlan(Plan):
         return encode_records(records, self._slot_space, self._private_space)
 
     def _share_out(self, records: Sequence[Record], bounds: Sequence[int] = ()) -> tuple[RecordTable, Schedule]:
-        """Records whose tasks the threads share; without bounds they are one group, in which no thread waits."""
+        """Encode and schedule records over all threads; without bounds they are one group, in which no thread waits."""
         return self._number(records), share_out(records, bounds or [0, len(records)], self.threads)
 
     def _count_memory(self) -> Memory:
@@ -156,33 +157,33 @@ class CpuPlan(Plan):
         count = self._point_at(batch)
         if self._verify:
             self._check_forward(count)
-        self._walk(count)
+        self._execute(count)
         return {name: array[:count].copy() for name, array in self._emitted.items()}
 
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
         if not accumulate:
-            self._parts = self._photos = 0
+            self._accumulated = self._photos = 0
         count = self._point_at(batch)
         self._context[tiled.ADD] = int(accumulate)
         self._inverse *= np.float32(share)
         wanted = self._check_forward(count) if self._verify else {}
-        self._walk(count)
+        self._execute(count)
         self._run_groups(*self._sums[int(accumulate)])
         self._run_groups(*self._updates, 0, 1)
-        self._parts, self._photos = self._parts + 1, self._photos + count
+        self._accumulated, self._photos = self._accumulated + 1, self._photos + count
         if not accumulate:
             check_gradients(self.gradients(), {name: share * array for name, array in wanted.items()})
         loss_sum = float(self._losses[:count].sum(dtype=np.float64))
-        return StepResult(loss_sum, int(self._correct[:count].sum()), count, self._optimizer.norm(self._parts))
+        return StepResult(loss_sum, int(self._correct[:count].sum()), count, self._optimizer.norm(self._accumulated))
 
     def announce(self, batch: PhotoBatch | None) -> None:
-        """Nothing travels: the CPU reads photos where they are."""
+        """Do nothing: the CPU reads photos in place, without a transfer."""
 
     def gradients(self) -> dict[str, Array]:
         return name_parameters(self._gradient[: self.layout.trained], self.layout)
 
     def update(self, learning_rate: float) -> None:
-        self._optimizer.prepare(learning_rate, self._parts)
+        self._optimizer.prepare(learning_rate, self._accumulated)
         self._run_groups(*self._updates, 1, 2)
         self._pack()
 
@@ -193,10 +194,10 @@ class CpuPlan(Plan):
         return result
 
     def fits(self, size: int) -> bool:
-        return True  # they are read where they are
+        return True  # they are read in place
 
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
-        self._kept = np.ascontiguousarray(photos)  # the CPU reads them where they are, also from a mapped file
+        self._kept = np.ascontiguousarray(photos)  # read in place, also from a mapped file
         return not stream
 
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
@@ -211,10 +212,10 @@ class CpuPlan(Plan):
             self.keep_backgrounds(owner._backgrounds)
 
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
-        """Each kernel runs alone over the whole batch, three times; weights and statistics stay as they were."""
+        """Time each kernel alone over the whole batch, three times; weights and statistics do not change."""
         count = self._point_at(batch)
         before = self._weights.copy()
-        self._walk(count)
+        self._execute(count)
         times = time_records(self.program, self.records, lambda i: self._run(i, count), count, self.threads)
         self._weights[:] = before
         self._private[:] = 0
@@ -225,22 +226,22 @@ class CpuPlan(Plan):
         return list(listed)
 
     def close(self) -> None:
-        """The arrays go; records with their addresses go with them, so that nothing can be walked any more."""
+        """Release all arrays, and with them the records that hold their addresses; the plan cannot run afterwards."""
         kept = ("program", "layout", "memory", "batch", "training", "threads")
         for name in [name for name in self.__dict__ if name not in kept]:
             del self.__dict__[name]
 
-    def _walk(self, photos: int) -> None:
-        """All records for the photos the context points at."""
-        if not self.training and (photos == 1 or (self.threads == 1 and not self._apart)):
+    def _execute(self, photos: int) -> None:
+        """Run all records for the photos that the context points to."""
+        if not self.training and (photos == 1 or (self.threads == 1 and not self._by_image)):
             for n in range(photos):
                 self._run_groups(self._rows, self._groups, photo=n)
             return
         backwards = False
         for stage in self._stages:
             if stage.once:
-                self._run_groups(self._rows, self._alone, stage.first, stage.last)
-            else:  # there and back: the photos that were last are still in the caches
+                self._run_groups(self._rows, self._ungrouped, stage.first, stage.last)
+            else:  # alternate the order: the last images of a stage are still in the caches
                 self._run_photos(self._calls, stage.first, stage.last, photos, backwards)
                 backwards = not backwards
 
@@ -250,15 +251,15 @@ class CpuPlan(Plan):
         execute_schedule(table, schedule, self._context.ctypes.data, first, last, photo)
 
     def _check_forward(self, count: int) -> dict[str, Array]:
-        """Compare every forward step with the reference; gives the reference's gradients of a training step."""
+        """Compare every forward step with the reference and return the reference's gradients of a training step."""
         before, mode = self._weights.copy(), Mode(self.training, self._seed, int(self._context[ew.STEP]), self._photos)
         address, stride = self._slot_space
         photos, photo_part = [], (0, self._record_list.parts[0][1])
-        for n in [0] if self._apart else range(count):
-            run = partial(self._run, photos=count) if self._apart else partial(self._run_one, photo=n)
+        for n in [0] if self._by_image else range(count):
+            run = partial(self._run, photos=count) if self._by_image else partial(self._run_one, photo=n)
             for index in range(*photo_part):
                 run(index)
-            memory = Slots(address, stride, count if self._apart else 1)
+            memory = Slots(address, stride, count if self._by_image else 1)
             photos.append(read_value(self._lowering, self.program.values[PHOTO], memory))
             shifted = replace(mode, photo0=mode.photo0 + n)
             check_forward(self._lowering, self._record_list.parts, run, memory, shifted)
@@ -271,26 +272,26 @@ class CpuPlan(Plan):
         return dict(loss_and_gradients(self.program.graph, weights, x, labels, mode, targets).gradients)
 
     def _run_one(self, index: int, photo: int) -> None:
-        """One record for one photo in the first slot."""
-        self._run_groups(self._rows, self._alone, index, index + 1, photo)
+        """Run one record for one image in the first slot."""
+        self._run_groups(self._rows, self._ungrouped, index, index + 1, photo)
 
     def _run(self, index: int, photos: int) -> None:
-        """One record for all photos."""
+        """Run one record for all images."""
         if self.records[index].once or (photos == 1 and not self.training):
-            self._run_groups(self._rows, self._alone, index, index + 1)
+            self._run_groups(self._rows, self._ungrouped, index, index + 1)
         else:
             self._run_photos(self._whole, index, index + 1, photos)
 
     def _run_photos(self, calls: Words, first: int, last: int, photos: int, backwards: bool = False) -> None:
-        context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._apart)
-        threads = min(self.threads, photos)  # slots are only as many as photos
+        context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._by_image)
+        threads = min(self.threads, photos)  # there are no more slots than photos
         image_runner()(
             rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, photos, int(backwards), by_thread,
             threads, context,
         )  # fmt: skip
 
     def _point_at(self, batch: PhotoBatch) -> int:
-        """Fill the context for a batch; gives the number of photos."""
+        """Fill the context for a batch and return its number of photos."""
         photos = self._kept if batch.photos is None else np.ascontiguousarray(batch.photos, np.uint8)
         rows = np.ascontiguousarray(batch.augmentation, np.float32)
         labels = np.ascontiguousarray(batch.labels, np.int32)

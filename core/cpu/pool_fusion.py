@@ -1,6 +1,6 @@
-"""A pool and what feeds it, a few rows of each by turns, so that what is pooled is still in the cache.
+"""Fusion of a max pool with its producers: a few rows of each, interleaved, so that the pool reads from the cache.
 
-Layer after layer the first convolution of SqueezeNet 1.1 writes 3 MB a photo, and the pool fetches them again.
+Without it the first convolution of SqueezeNet 1.1 writes 3 MB an image, and the pool reads them back from memory.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from core.cpu.records import Record
 from core.cpu.schedule import Call
 
 BLOCK_BYTES: Final = 256 << 10
-"""Of what is pooled; a quarter of the second cache, beside filters and results."""
+"""Bytes of the pool's input that are computed at a time: a quarter of the L2 cache, beside filters and results."""
 
 @final
 @dataclass(frozen=True, slots=True)
 class FusedPool:
-    """Records `first` to `pool` write rows that the record `pool`, a pooling, reads."""
+    """A pool and its producers: records `first` to `pool` write the rows that the record `pool` reads."""
 
     first: int
     pool: int
 
 
 def find_fused_pool(records: Sequence[Record], first: int, pool: int) -> FusedPool | None:
-    """The records right before `pool`, none before `first`, that compute row by row what it reads."""
+    """Find the records from `first` on that come right before `pool` and compute its input row by row."""
     height = records[pool].fields[pooling.HEIGHT]
     start = pool
     while start > first and _rows(records[start - 1]) == height:
@@ -36,7 +36,7 @@ def find_fused_pool(records: Sequence[Record], first: int, pool: int) -> FusedPo
 
 
 def _rows(record: Record) -> int:
-    """RecordTable of the image that the record's tasks run over, fastest; 0 if they do not."""
+    """Return the image rows that the record's tasks run over, fastest index; 0 if they do not."""
     if record.kernel in MAPS.values():
         return record.tasks
     rows = record.fields.get(tiled.ROWS, 0) if record.kernel is tiled.run_tiled and not record.once else 0
@@ -45,7 +45,7 @@ def _rows(record: Record) -> int:
 
 
 def interleave_rows(records: Sequence[Record], fused: FusedPool) -> Iterator[Call]:
-    """Calls for all rows of the pool and what it reads, `BLOCK_BYTES` at a time."""
+    """Yield the calls of a pool and its producers, interleaved in blocks of `BLOCK_BYTES`."""
     pool = records[fused.pool]
     stride, kernel, top, height, row_bytes = (_number(pool, field) for field in (
         pooling.STRIDE_Y, pooling.KERNEL_Y, pooling.TOP, pooling.HEIGHT, pooling.X_ROW))  # fmt: skip
@@ -72,7 +72,7 @@ def _number(record: Record, field: int) -> int:
 
 
 def find_units(records: Sequence[Record], fused_pools: Sequence[FusedPool]) -> Iterator[tuple[int, list[Call]]]:
-    """Records in order, those of a fused as one: (first record, calls)."""
+    """Yield (first record, calls) of all records in order; a fused pool and its producers are one item."""
     inside = {fused.first: fused for fused in fused_pools}
     index = 0
     while index < len(records):

@@ -1,4 +1,4 @@
-"""All records of a plan in the order of the walk: photo, forward, backward, and what is read at the end."""
+"""The records of a plan in execution order: input image, forward, backward, and copies of the outputs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from core.program import Step, Value, wanted_buffers
 @final
 @dataclass(frozen=True, slots=True)
 class RecordList:
-    """`parts`: each step's forward records (step, first, last); `bounds`: where the groups of one photo's walk begin;
-    `fused_pools`: pools with what feeds them; `emitted`: what `predict` gives, by name."""
+    """The records of a plan and how they are grouped.
+
+    parts: each step's forward records (step, first, last). bounds: first record of each group of one image.
+    fused_pools: pools that run interleaved with the steps before them. emitted: arrays that `predict` returns, by name.
+    """
 
     records: list[Record]
     parts: list[tuple[Step, int, int]]
@@ -35,7 +38,7 @@ class RecordList:
 @final
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Calls `first` to `last` of every photo, or records that run `once` for the batch; threads meet after it."""
+    """Calls `first` to `last` of every image, or records run `once` for the batch; threads synchronize after it."""
 
     first: int
     last: int
@@ -43,7 +46,7 @@ class Stage:
 
 
 def list_records(lowering: Lowering, outputs: Sequence[str]) -> RecordList:
-    """Place all arrays and write the records. `outputs`: values that are read at the end beside the logits."""
+    """Assign memory to all arrays and list the records. `outputs`: values that are returned besides the logits."""
     program, training = lowering.program, lowering.program.training
     wanted = wanted_buffers(program, lowering.trains) if training else frozenset[str]()
     values = {} if training else {"logits": program.output, **{name: program.values[name] for name in outputs}}
@@ -55,7 +58,7 @@ def list_records(lowering: Lowering, outputs: Sequence[str]) -> RecordList:
     for i, step in enumerate(program.steps):
         start = len(records)
         begins = not i or groups[i] != groups[i - 1]
-        if begins or step.op == "max_pool":  # one photo's threads meet before a pool: fused_pools would be 2 % slower
+        if begins or step.op == "max_pool":  # one image's threads synchronize before a pool: fusing is 2 % slower
             bounds.append(start)
         if begins:
             group = start
@@ -89,7 +92,7 @@ def _emit(lowering: Lowering, name: str, value: Value) -> tuple[Record, Array]:
 
 
 def stage_records(record_list: RecordList) -> tuple[Words, list[Stage]]:
-    """The calls of one photo in order, and the stages of a batch: photos walk through a stage without meeting."""
+    """Return the calls of one image in order, and the stages of a batch. Threads synchronize only between stages."""
     calls: list[Call] = []
     stages: list[Stage] = []
     for index, unit in find_units(record_list.records, record_list.fused_pools):

@@ -1,4 +1,4 @@
-"""Records: one int64 row per step of a walk, written with addresses that may move with the thread or the photo."""
+"""Records: kernel calls as data, encoded as rows of int64 whose addresses may depend on the thread or the image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Words: TypeAlias = npt.NDArray[np.int64]
 
 @final
 class Space(Enum):
-    """Whose memory an address lies in: everyone's, a photo's (or its thread's), or a thread's gradient."""
+    """The memory that an address is in: shared, of an image (or its thread), or of a thread's gradient."""
 
     SHARED = "shared"
     SLOT = "slot"
@@ -29,7 +29,7 @@ class Space(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Bytes from the start of a space; in SHARED an absolute address."""
+    """An offset in bytes from the start of a space; in SHARED an absolute address."""
 
     space: Space
     bytes: int
@@ -44,7 +44,7 @@ NOWHERE: Final = Address(Space.SHARED, 0)
 @final
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One call of a kernel. `layer`, `direction` and `name` are for tables; `once` runs once a batch, not per photo."""
+    """One kernel call. `layer`, `direction`, `name`: for reports; `once`: runs once a batch, not once an image."""
 
     kernel: Callable[..., Any]
     fields: Mapping[int, int | Address]
@@ -58,7 +58,7 @@ class Record:
 @final
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """Records as numbers: row i for slot s and thread t is ``table + s * slot_shift + t * thread_shift``."""
+    """Encoded records: record i for slot s and thread t is row i of ``table + s * slot_shift + t * thread_shift``."""
 
     table: Words
     slot_shift: Words
@@ -66,7 +66,7 @@ class RecordTable:
 
 
 def encode_records(records: Sequence[Record], slots: tuple[int, int], privates: tuple[int, int]) -> RecordTable:
-    """RecordTable of the records; `slots` and `privates` are (first address, bytes to the next)."""
+    """Encode records as integers; `slots` and `privates` are (first address, bytes to the next)."""
     table, slot_shift, thread_shift = (np.zeros((len(records), FIELDS), np.int64) for _ in range(3))
     for i, record in enumerate(records):
         table[i, 0] = entry(record.kernel).address

@@ -1,4 +1,4 @@
-"""Which thread does which tasks of a group of records: shares by number, in pieces that idle threads take over."""
+"""Static schedule of the tasks of record groups over threads, in chunks that idle threads steal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from core.cpu.execution import LINE_BYTES, group_runner, sequence_runner
 from core.cpu.records import Record, RecordTable, Words
 
 HALVINGS: Final = 3
-"""A thread's share of a record is cut into 1/2, 1/4, 1/8 and 1/8: the last pieces are small, so that threads end
-together, and the counter is read four times a record only."""
+"""A share of a record is split into chunks of 1/2, 1/4, 1/8 and 1/8. The last chunks are small, so that
+threads finish together, and the counter is read only four times a record."""
 
 
 Call: TypeAlias = tuple[int, int, int]
@@ -23,9 +23,10 @@ Call: TypeAlias = tuple[int, int, int]
 @final
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Pieces as calls (record, first task, last task); shares (groups, threads + 1): each thread's first piece.
+    """Chunks of tasks and the threads that own them.
 
-    `counters` (groups, threads + 1, a cache line): pieces taken of each share, and pieces done.
+    calls: one row (record, first task, last task) a chunk. shares (groups, threads + 1): each thread's first chunk.
+    counters (groups, threads + 1, a cache line): chunks taken of each share, and chunks done.
     """
 
     calls: Words
@@ -34,23 +35,23 @@ class Schedule:
 
 
 def execute_schedule(
-    rows: RecordTable, schedule: Schedule, context: int, first: int = 0, last: int = -1, photo: int = 0
+    rows: RecordTable, schedule: Schedule, context: int, first: int = 0, last: int = -1, image: int = 0
 ) -> None:
-    """Run the groups `first` to `last` (all without numbers) of a schedule of these rows on its threads."""
+    """Run groups `first` to `last` of a schedule of these records on its threads; by default all groups."""
     groups, threads = len(schedule.shares), schedule.shares.shape[1] - 1
     s, last = schedule, groups if last < 0 else last
     if threads == 1:
-        sequence_runner()(rows.table, s.calls, s.shares[first, 0], s.shares[last - 1, 1], context, photo)
+        sequence_runner()(rows.table, s.calls, s.shares[first, 0], s.shares[last - 1, 1], context, image)
         return
-    group_runner()(rows.table, s.calls, s.shares, s.counters, first, last, threads, context, photo)
+    group_runner()(rows.table, s.calls, s.shares, s.counters, first, last, threads, context, image)
 
 
 def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) -> Schedule:
-    """Groups are records ``[bounds[g], bounds[g + 1])``; thread t has tasks ``[T t / N, T (t + 1) / N)`` of each.
+    """Assign the tasks of each group to threads.
 
-    So a thread mostly reads what it wrote itself, in its own caches: where the next layer's halves were swapped, two
-    threads took 3.0 instead of 2.5 ms for a photo (MobileNetV2, Xeon). Every second record's shares are rounded up
-    instead of down, so that what does not divide evenly evens out in a group.
+    Groups are records ``[bounds[g], bounds[g + 1])``; thread t has tasks ``[T t / N, T (t + 1) / N)`` of each. A thread
+    therefore mostly reads from its own caches what it wrote itself. Every second record's shares are rounded up
+    instead of down, so that remainders even out within a group.
     """
     calls: list[Call] = []
     shares = np.zeros((len(bounds) - 1, threads + 1), np.int64)
@@ -67,7 +68,7 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
 
 
 def as_calls(calls: Sequence[Call]) -> Words:
-    """Calls as the walkers read them."""
+    """Convert calls to the array that the loops of `core.cpu.execution` read."""
     return np.array(calls, np.int64).reshape(-1, 3)
 
 
