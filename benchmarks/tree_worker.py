@@ -38,7 +38,7 @@ def make(model: str, batch: int, precision: str, training: bool) -> tuple[CudaPl
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (batch, SIDE, SIDE, 3)).astype(np.uint8)
     plan.keep_photos(photos)
-    identity = getattr(photo, "identity_rows", None) or photo.identity_parameters
+    identity = getattr(photo, "identity_rows", None) or photo.identity_augmentation
     labels = rng.integers(0, CLASSES, batch).astype(np.int32)
     return plan, PhotoBatch(None, identity(batch, (SIDE, SIDE), (SIDE, SIDE)), labels, np.arange(batch, dtype=np.int32))
 

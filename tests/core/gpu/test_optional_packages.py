@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 LOWER = """
 from core.gpu.explain import frame_for
 from core.gpu.lowering import walk
-from core.models.table import build
+from core.models.architectures import build
 from core.program import fold_batch_norm, lower
 
 for name in ("squeezenet1_0", "mobilenetv2"):
