@@ -19,6 +19,7 @@ from core.ops.photo import (
     BACKGROUND_AFFINE,
     BLUR,
     BLUR_RADIUS,
+    BOX,
     COLOUR,
     CUTOUT,
     GREY,
@@ -73,7 +74,7 @@ def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def
         if row[BACKGROUND] < 0:
             _mix_with_other(run, row, colours, y, height, width)
         _colour_row(row, normal, colours, out, channels)
-        y0, x0, y1, x1 = int(row[20]), int(row[21]), int(row[22]), int(row[23])
+        y0, x0, y1, x1 = int(row[BOX]), int(row[BOX + 1]), int(row[BOX + 2]), int(row[BOX + 3])
         if y0 <= y < y1 and row[BACKGROUND] >= 0:
             for i in range(max(x0, 0) * channels, min(max(x1, 0), columns) * channels):
                 out[i] = 0
@@ -137,7 +138,7 @@ def _set_on_ground(run, row, colours, y, height, width):  # type: ignore[no-unty
 def _mix_with_other(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """One row of colours keeps the row's share of itself, none in the box; the rest is another photo of the set."""
     other = run[PHOTOS] + (-int(row[BACKGROUND]) - 1) * run[PHOTO_BYTES]
-    y0, x0, y1, x1 = int(row[20]), int(row[21]), int(row[22]), int(row[23])
+    y0, x0, y1, x1 = int(row[BOX]), int(row[BOX + 1]), int(row[BOX + 2]), int(row[BOX + 3])
     base, g = colours.ctypes.data, _TO_GROUND
     for x in range(len(colours) // 4):
         fx, fy = np.float32(x), np.float32(y)
@@ -208,7 +209,7 @@ def blend(context, p, right, below, w00, w01, w10, w11, keep, out):  # type: ign
 def _colour_row(row, normal, colours, out, channels):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     zero, one = np.float32(0), np.float32(1)
     g0, g1, g2 = np.float32(GREY[0]), np.float32(GREY[1]), np.float32(GREY[2])
-    m = row[6:18].copy()
+    m = row[COLOUR].copy()
     n = normal[:6].copy()
     for x in range(len(colours) // 4):
         red, green, blue = colours[4 * x], colours[4 * x + 1], colours[4 * x + 2]

@@ -9,7 +9,7 @@ from typing import Final
 from core.gpu.frame import Frame, Places
 from core.gpu.launch import Launch
 from core.gpu.lowering import walk
-from core.gpu.writers.update_steps import UpdateArrays, pack_launch, result_launches, update_launch
+from core.gpu.ops.update.launches import UpdateArrays, pack_launch, result_launches, update_launch
 from core.optim.optimizer import Optimizer
 
 PDL_IMAGES: Final = 2

@@ -15,6 +15,7 @@ from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import driver
 from core.gpu.compilation.hopper import CAPABILITY as HOPPER
+from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned, copy_out
 from core.gpu.fitting import fits, require_room
@@ -23,13 +24,12 @@ from core.gpu.graph_capture import Event, Graph, record_lanes
 from core.gpu.launch import Launch
 from core.gpu.launch_lists import write_lists
 from core.gpu.lowering import keep_all, walk
+from core.gpu.ops.update.launches import roles_of
 from core.gpu.select import LEVELS
 from core.gpu.sizes import block_sizes, count_memory
 from core.gpu.staging import Staging
 from core.gpu.timing import time_launches
 from core.gpu.verify import verify_program
-from core.gpu.writers.control import GROUNDS
-from core.gpu.writers.update_steps import roles_of
 from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode
@@ -264,14 +264,12 @@ class CudaPlan(Plan):
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
         self._device.activate()
         self._backgrounds, settings = backgrounds, self._control.settings
-        for name, array in (("mask", backgrounds.masks), ("ground", backgrounds.images)):
-            plural = f"{name}s"
-            if plural in self._blocks:
-                self._blocks.pop(plural).close()
-            self._blocks[plural] = Block(array.nbytes)
-            self._blocks[plural].put(array)
-            settings[plural] = self._blocks[plural].address
-            settings[f"{name}_height"], settings[f"{name}_width"] = array.shape[1:3]
+        for name, array in zip(BACKGROUNDS, (backgrounds.masks, backgrounds.images), strict=True):
+            if name in self._blocks:
+                self._blocks.pop(name).close()
+            self._blocks[name] = Block(array.nbytes)
+            self._blocks[name].put(array)
+            settings[name] = self._blocks[name].address, *array.shape[1:3]
 
     def borrow_photos(self, owner: CudaPlan) -> None:
         self._owner = owner
@@ -357,7 +355,7 @@ class CudaPlan(Plan):
         settings["seed"], settings["photo0"] = self._seed & 0xFFFFFFFF, self._photos
         settings["factor"] = 1 / max(self._parts, 1)
         owner = self._owner
-        for name in GROUNDS:
+        for name in BACKGROUNDS:
             settings[name] = owner._control.settings[name]
         kept_at = owner._blocks["photos"].address if owner._kept is not None else 0
         return self._staging.put(batch, owner._kept, kept_at, owner._backgrounds)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.device import Memory
+from core.gpu.control import places
 from core.gpu.frame import Frame
-from core.gpu.kernels.passes.update_fast import NORM_BLOCKS
-from core.gpu.writers.control import places
+from core.gpu.ops.update.optimizer import NORM_BLOCKS
 
 
 def block_sizes(frame: Frame, moments: Sequence[str], arena: int) -> dict[str, int]:

@@ -12,9 +12,9 @@ import numpy as np
 
 from core.device import STREAM_BUFFERS, PhotoBatch
 from core.errors import InputError
+from core.gpu.control import Control
 from core.gpu.driver.memory import Block, Pinned, copy_in
 from core.gpu.graph_capture import Event
-from core.gpu.writers.control import Control
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds, background_problem
 
@@ -73,8 +73,8 @@ class Staging:
             raise InputError(f"These photos cannot be computed: {problem}.")
         c, settings = self.control, self.control.settings
         settings["photos"] = count
-        settings["source_height"], settings["source_width"] = source.shape[1:3]
-        settings["source"] = kept_address if photos is None else self._stream_photos(photos)
+        address = kept_address if photos is None else self._stream_photos(photos)
+        settings["source"] = address, *source.shape[1:3]
         c.rows[:count] = batch.augmentation
         c.labels[:count] = batch.labels
         if batch.targets is not None:

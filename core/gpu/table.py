@@ -11,7 +11,6 @@ from typing import Final
 
 from core.gpu.driver.hosted import Launcher, hosted
 from core.gpu.kernels.ladder import (
-    batch_norm,
     depthwise,
     depthwise_filters,
     matmul,
@@ -20,8 +19,6 @@ from core.gpu.kernels.ladder import (
     matmul_narrow,
     matmul_tensor_core,
     matmul_warp,
-    softmax,
-    update,
 )
 from core.gpu.kernels.ladder.cases import refuse_fused
 from core.gpu.ops.conv import im2col, shared
@@ -30,7 +27,10 @@ from core.gpu.ops.dense import naive as dense
 from core.gpu.ops.dense import warp
 from core.gpu.ops.elementwise import naive as elementwise
 from core.gpu.ops.elementwise import naive_dropout as dropout
+from core.gpu.ops.loss import naive as softmax
+from core.gpu.ops.norm import naive as batch_norm
 from core.gpu.ops.pool import naive as pool
+from core.gpu.ops.update import naive as update
 from core.gpu.rows import cublas, fast_rows
 from core.ops.registry import Kernel, Refusal, Registry, Tolerance
 

@@ -152,7 +152,7 @@ def _descend(walk: UnfusedNetwork, place: ArrayBackend, rate: float) -> None:
 
 def _descend_on_device(weight: Any, gradient: Any, rate: float) -> None:
     from core.gpu.driver.hosted import flat, over
-    from core.gpu.kernels.ladder.update import naive_descent
+    from core.gpu.ops.update.naive import naive_descent
 
     naive_descent[over(weight.size)](flat(weight), flat(gradient), rate)
 

@@ -18,26 +18,40 @@ from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, 
 
 MAX_SIDE: Final = 1 << 14
 """Largest side of a network's photo, pixels."""
-AUGMENTATION_SIZE: Final = 32
-AFFINE: Final = slice(0, 6)
-"""Source pixel of output pixel (x, y): ``sx = a0 x + a1 y + a2``, ``sy = a3 x + a4 y + a5``.
-Pixel centres are integers; outside the photo the nearest edge pixel is taken."""
-COLOUR: Final = slice(6, 18)
-"""Row-major 3x4 matrix on (r, g, b, 1) with values 0..1, clipped to 0..1 afterwards."""
-BLUR: Final = 18
-"""Weight w of each of four neighbours: ``(1 - 4 w) centre + w (up + down + left + right)``."""
-BLUR_RADIUS: Final = 19
-"""Distance of those neighbours, in source pixels along the source axes."""
-CUTOUT: Final = slice(20, 24)
-"""Box y0, x0, y1, x1 in output pixels (end excluded) set to the mean, which is 0 after normalising."""
-BACKGROUND: Final = 24
-"""0, or one more than the number of the ground (`Backgrounds.images`) that the leaf is set on; or below 0, minus one
-less than the number of another photo of the same set, with which this one is mixed."""
-MASK: Final = 25
-"""Number of the photo's mask (`Backgrounds.masks`), where it has a ground; its share 0..1, where it is mixed with
-another photo. The box of CUTOUT then shows that other photo alone."""
-BACKGROUND_AFFINE: Final = slice(26, 32)
-"""As AFFINE, from an output pixel to the pixel of the ground, or of the other photo."""
+AUGMENTATION: Final = np.dtype(
+    [
+        ("affine", np.float32, 6), ("colour", np.float32, (3, 4)), ("blur", np.float32), ("blur_radius", np.float32),
+        ("cutout", np.float32, 4), ("background", np.float32), ("mask", np.float32), ("background_affine", np.float32, 6),
+    ]
+)  # fmt: skip
+"""The augmentation parameters of one photo, in the order in which every device reads them:
+
+affine: source pixel of output pixel (x, y): ``sx = a0 x + a1 y + a2``, ``sy = a3 x + a4 y + a5``. Pixel centres are
+integers; outside the photo the nearest edge pixel is taken.
+colour: matrix on (r, g, b, 1) with values 0..1, clipped to 0..1 afterwards.
+blur: weight w of each of four neighbours: ``(1 - 4 w) centre + w (up + down + left + right)``.
+blur_radius: distance of those neighbours, in source pixels along the source axes.
+cutout: box y0, x0, y1, x1 in output pixels (end excluded) set to the mean, which is 0 after normalising.
+background: 0, or 1 plus the index of the background (`Backgrounds.images`) that the leaf is set on; or below 0, -1 minus
+the index of another photo of the same set, with which this one is mixed.
+mask: index of the photo's mask (`Backgrounds.masks`), where it has a background; its share 0..1, where it is mixed with
+another photo. The box of `cutout` then shows that other photo alone.
+background_affine: as `affine`, from an output pixel to the pixel of the background, or of the other photo.
+"""
+
+AUGMENTATION_SIZE: Final = AUGMENTATION.itemsize // 4
+"""float32 numbers of one photo's parameters."""
+
+
+def _start(name: str) -> int:
+    return int(AUGMENTATION.fields[name][1]) // 4  # type: ignore[index]
+
+
+MAP, MATRIX, BLUR, BLUR_RADIUS, BOX, BACKGROUND, MASK, BACKGROUND_MAP = (_start(name) for name in AUGMENTATION.names or ())
+"""Index of each field's first number, for kernels."""
+AFFINE, COLOUR, CUTOUT = slice(MAP, MATRIX), slice(MATRIX, BLUR), slice(BOX, BACKGROUND)
+BACKGROUND_AFFINE: Final = slice(BACKGROUND_MAP, AUGMENTATION_SIZE)
+"""The fields of several numbers, as slices of a photo's parameters."""
 GREY: Final = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the one channel of a grey network (ITU-R BT.601)."""
 

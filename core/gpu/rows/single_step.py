@@ -13,19 +13,19 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from core.errors import KernelUnavailable
+from core.gpu import control
 from core.gpu.compilation import turing
 from core.gpu.driver.device import Device
 from core.gpu.driver.hosted import Arrays, Launcher
 from core.gpu.frame import Frame, Places
 from core.gpu.gradients import Backward
-from core.gpu.kernels.parts.fragments import fast_divisor
-from core.gpu.kernels.passes import layout_fast
-from core.gpu.launch import THREADS, Launch, blocks_of, simple_launch
+from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.lowering import write_step, write_step_gradients
+from core.gpu.ops.elementwise import layout
+from core.gpu.ops.loss.launches import head_launch
+from core.gpu.ops.norm import launches as norm
+from core.gpu.ops.update.launches import pack_launch
 from core.gpu.rows.prepared import Allocate, Copy, Prepared, Work, address_of
-from core.gpu.writers import control, norm_steps
-from core.gpu.writers.plain_launches import head_launch
-from core.gpu.writers.update_steps import pack_launch
 from core.graph import Graph, Node, Shape
 from core.ops.contract import Array, Mode, volume
 from core.ops.op_table import OPS
@@ -99,7 +99,7 @@ def _keep_statistics(frame: Frame, step: Step) -> None:
     """What a batch norm's gradient reads of its forward pass."""
     if not frame.program.training:
         raise KernelUnavailable("The GPU's batch norm has a gradient in training only.")
-    norm_steps.statistics(frame, step)
+    norm.statistics(frame, step)
 
 
 def loss(frame: Frame, step: Step) -> None:
@@ -222,11 +222,12 @@ def _layout(frame: Frame, factory: str, name: str, source: int, target: int) -> 
     shape = _shape(frame, name)
     lanes = blocks_of(shape[-1], frame.vector)
     total = frame.batch * volume(shape[:-1]) * lanes
-    return simple_launch(
-        NODE, "forward", "layout", "passes.layout_fast", factory, (frame.element,), layout_fast.ARGUMENTS,
-        (blocks_of(total, THREADS), 1, 1), (THREADS, 1, 1),
-        (source, target, total, lanes, *fast_divisor(lanes), shape[-1]),
-    )  # fmt: skip
+    values = {
+        "source": source, "target": target, "total": total, "lanes": lanes, "by_lanes": lanes, "channels": shape[-1],
+    }  # fmt: skip
+    made = ("ops.elementwise.layout", factory, (frame.element,))
+    grid = (blocks_of(total, THREADS), 1, 1)
+    return make_launch(NODE, "forward", "layout", made, layout.LAYOUT, values, grid)
 
 
 def launcher(direction: str, write: Write) -> Launcher:

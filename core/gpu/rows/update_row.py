@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.gpu import control
 from core.gpu.driver.device import Device
 from core.gpu.driver.hosted import Arrays
 from core.gpu.frame import Places
-from core.gpu.kernels.passes.update_fast import NORM_BLOCKS
+from core.gpu.ops.update.launches import UpdateArrays, result_launches, update_launch
+from core.gpu.ops.update.optimizer import NORM_BLOCKS
 from core.gpu.rows.prepared import Allocate, Prepared, Work, address_of
-from core.gpu.writers import control
-from core.gpu.writers.update_steps import UpdateArrays, result_launches, update_launch
 from core.ops.contract import Array
 from core.ops.registry import Case
 from core.optim.optimizer import Optimizer, Scalars, moments, scalars

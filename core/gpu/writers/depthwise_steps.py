@@ -14,8 +14,8 @@ from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.kernels.parts.thread_rows import lanes_a_row
 from core.gpu.launch import RELU, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, simple_launch
 from core.gpu.ops.conv.partial_sums import sum_launch
-from core.gpu.writers.norm_pairs import Between, between_norms, is_walkable
-from core.gpu.writers.norm_steps import saved_of
+from core.gpu.ops.norm.launches import saved_of
+from core.gpu.ops.norm.pairs import Between, between_norms, is_walkable
 from core.ops.window import read_window
 from core.program import Step
 

@@ -7,7 +7,7 @@ import pytest
 
 from core.gpu.frame import Frame, Places
 from core.gpu.lowering import keep_all, walk
-from core.gpu.writers import pointwise_steps
+from core.gpu.ops.norm import pointwise_launches
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.op_table import OPS
@@ -195,7 +195,7 @@ NAMES = ("expand", "before", "filter", "after", "project", "last")
 
 def test_an_inverted_residual_in_passes_over_its_wide_side_is_the_references(monkeypatch):
     """Each step against the reference on the very arrays that the kernels had; one block walks over two tiles."""
-    for blocks in pointwise_steps.RESIDENT.values():
+    for blocks in pointwise_launches.RESIDENT.values():
         monkeypatch.setitem(blocks, 32, 1)
     graph = residual(5, 7, 16, 32, 16)
     lowered = Lowered(graph, "mixed")

@@ -16,12 +16,12 @@ from core.gpu.kernels.ladder.matmul_tensor_core import KINDS, TILE, make_kernel
 from tests.helpers.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
 
 LADDER = (
-    "batch_norm", "depthwise", "depthwise_filters", "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp",
-    "reduction", "softmax", "update",
+    "depthwise", "depthwise_filters", "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp",
+    "reduction",
 )  # fmt: skip
 FAMILIES = (
     "conv.naive", "conv.shared", "conv.im2col", "dense.naive", "dense.product", "dense.warp", "elementwise.naive",
-    "elementwise.naive_dropout", "pool.naive",
+    "elementwise.naive_dropout", "loss.naive", "norm.naive", "pool.naive", "update.naive",
 )  # fmt: skip
 MODULES = (*(f"kernels.ladder.{name}" for name in LADDER), *(f"ops.{name}" for name in FAMILIES))
 

@@ -14,8 +14,8 @@ from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import Tensor, windows_of
 from core.gpu.lowering import walk, write_backward, write_forward
 from core.gpu.ops.conv import packing
+from core.gpu.ops.loss.launches import head_launch
 from core.gpu.writers.hopper import window_launches
-from core.gpu.writers.plain_launches import head_launch
 from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
@@ -245,5 +245,5 @@ def test_without_a_gpu_the_device_is_refused_with_one_sentence():
 
 
 def test_a_recipe_makes_its_kernel():
-    recipe = Recipe("passes.update_fast", "norm", (), ("uint64", "uint64", "int32"), 128)
+    recipe = Recipe("ops.update.optimizer", "norm", (), ("uint64", "uint64", "int32"), 128)
     assert recipe.function().__name__ == "norm"

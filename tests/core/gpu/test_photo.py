@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from core.gpu import control
 from core.gpu.driver.memory import BEHIND
 from core.gpu.frame import Frame, Places
-from core.gpu.writers import control
-from core.gpu.writers.plain_launches import photo_launch
+from core.gpu.ops.image.launches import image_launch
 from core.ops import photo
 from core.ops.builder import Builder
 from core.program import lay_out_parameters, lower
@@ -37,14 +37,13 @@ def test_every_pixel_is_the_references(side, mixed):
     block, source = memory.reserve(size), memory.reserve(photos.nbytes + BEHIND)
     memory.put(source, photos)
     settings = np.zeros(1, control.SETTINGS)
-    settings["photos"], settings["source"] = COUNT, source
-    settings["source_height"], settings["source_width"] = side
+    settings["photos"], settings["source"] = COUNT, (source, *side)
     for at, values in ((0, settings), (at_index, index), (at_rows, rows)):
         memory.put(block + at, values)
-    photo_launch(frame)
+    image_launch(frame)
     (name, life), = frame.lifetimes().items()
     frame.restart(Places(control=block, offsets={name: memory.reserve(life.bytes)}))
-    Machine(memory).run(photo_launch(frame))
+    Machine(memory).run(image_launch(frame))
     t = frame._photo()
     got = memory.get(t.address, PHOTOS * t.height * t.width * 4, np.float32).reshape(PHOTOS, t.height, t.width, 4)
     wanted = photo.transform(photos, rows, (34, 33), mean, std, index=index)

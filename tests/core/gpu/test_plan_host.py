@@ -114,7 +114,7 @@ def test_announced_photos_travel_while_the_step_before_them_computes(monkeypatch
 
     def launch(graph, stream):
         current = staging._buffers[staging._current]
-        address = int(plan._control.settings["source"][0])
+        address = int(plan._control.settings["source"]["address"][0])
         seen.append([address == current.block.address, *(on_device(current, b.photos) for b in batches)])
         return (real.CUresult.CUDA_SUCCESS,)
 
@@ -269,13 +269,13 @@ def test_a_plan_looks_at_the_photos_and_grounds_of_another_also_after_a_reset(mo
     for _ in range(2):
         other.predict(batch)
         settings = other._control.settings[0]
-        assert settings["source"] == owner._blocks["photos"].address
-        assert (settings["source_height"], settings["ground_width"]) == (30, 9)
-        assert (settings["masks"], settings["grounds"]) == tuple(owner._blocks[n].address for n in ("masks", "grounds"))
+        assert settings["source"]["address"] == owner._blocks["photos"].address
+        assert (settings["source"]["height"], settings["grounds"]["width"]) == (30, 9)
+        assert all(settings[name]["address"] == owner._blocks[name].address for name in ("masks", "grounds"))
         device.reset()
     streamed = batch_for(graph, 3)
     other.predict(streamed)
-    assert other._control.settings[0]["source"] != owner._blocks["photos"].address
+    assert other._control.settings[0]["source"]["address"] != owner._blocks["photos"].address
     other.close()
     owner.close()
     assert not driver.blocks

@@ -1,1 +1,1 @@
-"""The plan's passes over memory: photos, pools, sums, batch norm, the loss, the update."""
+"""Memory-bound kernels that no family has taken over yet."""

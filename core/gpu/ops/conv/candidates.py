@@ -10,22 +10,11 @@ from typing import Final
 
 from core.gpu.ops.conv import backward_input, backward_weight, forward, image_launches
 from core.gpu.ops.conv.configurations import halo_tiles, product_tiles, weight_tiles
-from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
-from core.gpu.writers import pointwise_steps
+from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.writers.hopper import point_steps, window_steps
-from core.gpu.writers.norm_pairs import expands, projects
 
 ONE, FIRE, POOLED = ("conv2d",), ("conv2d", "conv2d"), ("conv2d", "max_pool")
 HOPPER: Final = (9, 0)
-
-
-def _refuse_expand(case: Case) -> str:
-    return "" if expands(case.frame, case.step) else "It trains 1x1 convolutions to many channels before a batch norm."
-
-
-def _refuse_project(case: Case) -> str:
-    return "" if projects(case.frame, case.step) else "It trains 1x1 convolutions to few channels between batch norms."
-
 
 PRODUCTS: Final = (
     Candidate("implicit_gemm", ONE, FORWARD, forward.implicit_gemm,
@@ -55,20 +44,6 @@ PRODUCTS: Final = (
               efficiency=0.3, configurations=weight_tiles),
 )  # fmt: skip
 
-NORMS: Final = (
-    Candidate("expand", ONE, FORWARD, lambda c: pointwise_steps.expand(c.frame, c.step),
-              "from few channels to many, with the sums of the batch norm behind", "auto", 0.6, _refuse_expand,
-              arithmetics=BF16),
-    Candidate("project", ONE, FORWARD, lambda c: pointwise_steps.project(c.frame, c.step),
-              "from many channels to few, batch norm applied on the way in, sums of the next one made", "auto", 0.6,
-              _refuse_project, arithmetics=BF16),
-    Candidate("expand", ONE, BACKWARD, lambda c: pointwise_steps.expand_backward(c.backward, c.step),
-              "both gradients from that of the batch norm behind", "auto", 0.6, _refuse_expand, arithmetics=BF16),
-    Candidate("project", ONE, BACKWARD, lambda c: pointwise_steps.project_backward(c.backward, c.step),
-              "both gradients, that of the input with the sums of its batch norm", "auto", 0.6, _refuse_project,
-              arithmetics=BF16),
-)  # fmt: skip
-
 SM90: Final = (
     Candidate("resident_wgmma", ONE, FORWARD, window_steps.resident, "3x3 by wgmma, filters stay in shared memory",
               "auto", 0.4, window_steps.refuse_resident, HOPPER, BF16),
@@ -93,4 +68,4 @@ SM90: Final = (
               window_steps.refuse_pooled_gradient, HOPPER, BF16),
 )  # fmt: skip
 
-CANDIDATES: Final = (*PRODUCTS, *NORMS, *SM90)
+CANDIDATES: Final = (*PRODUCTS, *SM90)

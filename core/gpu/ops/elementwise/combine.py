@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import load1, load4_ordered
+from core.gpu.compilation.ptx import load4_ordered
+from core.gpu.control import make_reader
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_lane, make_deliver
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
@@ -75,6 +76,9 @@ def make_combine(element: int, kind: str) -> Any:
     return combine
 
 
+_read_seed, _read_step, _read_first = (make_reader(name) for name in ("seed", "step", "photo0"))
+
+
 @device_function
 def mix(x):
     """`core.ops.random.mix`: one word to another."""
@@ -89,7 +93,7 @@ DROPOUT: Final = KernelSignature((
     Argument("a", POINTER, "activations (pixels, C), or their gradient"),
     Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
     Argument("out", POINTER, "activations (pixels, C)"),
-    Argument("control", POINTER, "control block of the step (`core.gpu.writers.control`)"),
+    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
     *_WHERE,
     Argument("channels", INTEGER, "C"),
     _BY_LANES,
@@ -120,10 +124,10 @@ def make_dropout(element: int) -> Any:
         place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(part * VEC))
         first = u32(0)
         words = cuda.local.array(4, dtype=types.uint32)
-        words[0] = load1(u64(control + u64(8)))
-        words[1] = load1(u64(control + u64(4)))
+        words[0] = _read_seed(control)
+        words[1] = u32(_read_step(control))
         words[2] = key
-        words[3] = u32(load1(u64(control + u64(12))) + n)
+        words[3] = u32(u32(_read_first(control)) + n)
         for i in range(4):
             first = mix(u32(u32(first + u32(0x9E3779B9)) + words[i]))
         second = mix(u32(first + u32(0x9E3779B9)))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from core.gpu.frame import Frame
-from core.gpu.ops.loss.launches import ends_in_head, loss
-from core.gpu.writers.plain_launches import head_launch, photo_launch
+from core.gpu.ops.image.launches import image_launch as image_launch
+from core.gpu.ops.loss.launches import ends_in_head, head_launch, loss
 from core.program import Step
 
-image_launch = photo_launch
 write_loss = loss
 
 

@@ -1,14 +1,16 @@
-"""Launches of softmax's gradient, of the global average, and of the loss."""
+"""Launches of softmax, and of the end of a network: logits, loss and its gradient."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from core.gpu.control import places
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
-from core.gpu.kernels.passes import head_fast
-from core.gpu.launch import RELU, blocks_of, lanes_of, simple_launch
+from core.gpu.launch import RELU, KernelSignature, Launch, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.ops.loss import head, softmax
 from core.gpu.select import Case
-from core.gpu.writers.plain_launches import head_launch, softmax_gradient_launch
-from core.program import Step
+from core.program import Step, Value
 
 
 def ends_in_head(frame: Frame, step: Step) -> bool:
@@ -16,79 +18,87 @@ def ends_in_head(frame: Frame, step: Step) -> bool:
     return step.output == frame.program.output
 
 
+def _source(frame: Frame) -> Value:
+    """What the head reads: the input of the global average that makes the logits, or the logits themselves."""
+    output = frame.program.output
+    producer = next((s for s in frame.program.steps if s.output == output), None)
+    return producer.inputs[0] if producer is not None and producer.op == "global_avg_pool" else output
+
+
 def loss(walk: Backward) -> None:
     """The loss, and the gradient of what feeds the head."""
-    frame, program = walk.frame, walk.frame.program
-    producer = next((s for s in program.steps if s.output == program.output), None)
-    value = program.output
-    if producer is not None and producer.op == "global_avg_pool":
-        value = producer.inputs[0]
-        walk.claim(program.output)
-    gradient, mask = None, ""
+    frame, output = walk.frame, walk.frame.program.output
+    value, gradient, masking = _source(walk.frame), None, ""
+    if value != output:
+        walk.claim(output)
     if walk.wants(value):
-        _, mask, _ = walk.target(value)
+        _, masking, _ = walk.target(value)
         gradient = frame.image(value, True)
-    frame.add(head_launch(frame, gradient, mask))
+    frame.add(head_launch(frame, gradient, masking))
+
+
+def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
+    """Logits in float32, and for training the loss, the hits and the gradient of what feeds the head."""
+    program, x, control = frame.program, frame.image(_source(frame)), frame.places.control
+    classes, taught = program.output.shape[-1], program.taught > 0
+    labels, _, _, targets, _ = places(frame.batch)
+    weights, smoothing = 0, 0.0
+    if program.training:
+        attributes = program.steps[-1].attributes
+        smoothing = float(attributes["label_smoothing"])  # type: ignore[arg-type]
+        if attributes["class_weights"]:
+            table = np.asarray(attributes["class_weights"], np.float32).view(np.int32)
+            weights = frame.table("class weights", lambda: table)
+    values = {
+        "x": x.address, "logits": frame.places.logits, "dx": gradient.address if gradient else 0,
+        "labels": control + labels if program.training else 0, "weights": weights,
+        "targets": control + targets if taught else 0, "results": frame.places.results, "control": control,
+        "hw": x.height * x.width, "classes": classes, "ldx": x.pitch, "ldd": gradient.pitch if gradient else 0,
+        "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
+    }  # fmt: skip
+    made = ("ops.loss.head", "make_head", (frame.element, *((True,) if taught else ())))
+    return make_launch(
+        "loss" if program.training else "logits", "forward", "fused", made, head.HEAD, values,
+        (frame.batch, 1, 1), (head.THREADS, 1, 1), head.shared_bytes(classes, frame.element),
+    )  # fmt: skip
+
+
+def refuse_flat(case: Case) -> str:
+    """A flattened image's features are not channels of one pixel."""
+    value = case.step.inputs[0]
+    flat = len(value.shape) != len(case.frame.program.buffers[value.buffer])
+    return f"It has no softmax of a flattened image ({value.buffer})." if flat else ""
+
+
+def softmax_forward(case: Case) -> None:
+    """Over the channels of every pixel."""
+    frame, step = case.frame, case.step
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    frame.add(_softmax(case, "forward", softmax.FORWARD, {"x": x.address, "ldx": x.pitch}, None, None, "", out, False))
 
 
 def softmax_backward(case: Case) -> None:
+    """From dy and the probabilities themselves."""
     frame, step, value = case.frame, case.step, case.step.inputs[0]
-    if case.backward.wants(value):
-        mask, activation, add = case.backward.target(value)
-        frame.add(softmax_gradient_launch(frame, step, frame.image(value, True), mask, activation, add))
+    mask, masking, accumulate = case.backward.target(value)
+    dx, dy, y = frame.image(value, True), frame.image(step.output, True), frame.image(step.output)
+    of = {"dy": dy.address, "ldx": dy.pitch}
+    frame.add(_softmax(case, "backward_input", softmax.GRADIENT, of, y, mask, masking, dx, accumulate))
 
 
-def average_forward(case: Case) -> None:
-    frame, step = case.frame, case.step
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    hw, lanes = x.height * x.width, lanes_of(x)
-    frame.add(
-        simple_launch(
-            step.node,
-            "forward",
-            "fused",
-            "passes.head_fast",
-            "make_average",
-            (frame.element,),
-            head_fast.POOL_ARGUMENTS,
-            (blocks_of(lanes, 32), frame.batch, 1),
-            (32, 8, 1),
-            (x.address, out.address, 0, hw, lanes, x.pitch, out.pitch, 0, 0, 0, 1 / hw),
-        )
-    )
-
-
-def average_backward(case: Case) -> None:
-    frame, step, value = case.frame, case.step, case.step.inputs[0]
-    if not case.backward.wants(value):
-        return
-    mask, activation, add = case.backward.target(value)
-    dy, dx = frame.image(step.output, True), frame.image(value, True)
-    hw, lanes = dx.height * dx.width, lanes_of(dx)
-    values = (
-        dy.address,
-        dx.address,
-        mask.address if mask else 0,
-        hw,
-        lanes,
-        dy.pitch,
-        dx.pitch,
-        mask.pitch if mask else 0,
-        RELU[activation] if mask else 0,
-        int(add),
-        1 / hw,
-    )
-    frame.add(
-        simple_launch(
-            step.node,
-            "backward_input",
-            "fused",
-            "passes.head_fast",
-            "make_average_gradient",
-            (frame.element,),
-            head_fast.POOL_ARGUMENTS,
-            (frame.batch, 1, 1),
-            (head_fast.THREADS, 1, 1),
-            values,
-        )
-    )
+def _softmax(
+    case: Case, direction: str, signature: KernelSignature, of: dict[str, int], y: Tensor | None, mask: Tensor | None,
+    masking: str, out: Tensor, accumulate: bool,
+) -> Launch:  # fmt: skip
+    pixels, lanes = case.frame.batch * out.height * out.width, lanes_of(out)
+    values = {
+        **of, "y": y.address if y else 0, "mask": mask.address if mask else 0, "out": out.address, "pixels": pixels,
+        "channels": out.channels, "lanes": lanes, "ldy": y.pitch if y else 0, "ldm": mask.pitch if mask else 0,
+        "ldo": out.pitch, "masking": RELU[masking] if mask else 0, "accumulate": int(accumulate),
+    }  # fmt: skip
+    factory = "make_softmax" if y is None else "make_softmax_gradient"
+    return make_launch(
+        case.step.node, direction, "fused", ("ops.loss.softmax", factory, (case.frame.element,)), signature, values,
+        (blocks_of(pixels, softmax.WARPS), 1, 1), (32 * softmax.WARPS, 1, 1),
+        moved=pixels * lanes * 16 * (2 + bool(y) + bool(mask) + int(accumulate)),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Candidates for the pools over windows."""
+"""Candidates for the pools over windows and the global average."""
 
 from __future__ import annotations
 
@@ -15,4 +15,8 @@ CANDIDATES: Final = (
     Candidate("vector", ("avg_pool",), FORWARD, launches.average_forward, "16 bytes of channels a thread"),
     Candidate("vector", ("avg_pool",), INPUT, launches.average_backward,
               "a thread gathers its share of every window that saw its pixel"),
+    Candidate("vector", ("global_avg_pool",), FORWARD, launches.global_forward,
+              "eight rows of vectors an image meet in shared memory"),
+    Candidate("vector", ("global_avg_pool",), INPUT, launches.global_backward,
+              "a block an image spreads the gradient evenly"),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
 from core.gpu.kernels.parts.winners import Shape
 from core.gpu.launch import RELU, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
-from core.gpu.ops.pool import average_pool, max_pool
+from core.gpu.ops.pool import average_pool, global_average, max_pool
 from core.gpu.select import Case
 from core.ops.window import Window, read_window
 from core.program import Step
@@ -89,6 +89,44 @@ def average_backward(case: Case) -> None:
     }  # fmt: skip
     moved = _bytes(frame, dx, dy) + (int(accumulate) + bool(mask)) * _bytes(frame, dx, None)
     frame.add(_average(frame, step, "backward_input", "make_average_pool_gradient", values, moved))
+
+
+def global_forward(case: Case) -> None:
+    """A block 32 vectors of an image."""
+    frame, step = case.frame, case.step
+    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    lanes, hw = lanes_of(x), x.height * x.width
+    values = {
+        "x": x.address, "out": out.address, "mask": 0, "hw": hw, "lanes": lanes, "ldx": x.pitch, "ldo": out.pitch,
+        "ldm": 0, "masking": 0, "accumulate": 0, "factor": 1 / hw,
+    }  # fmt: skip
+    made = ("ops.pool.global_average", "make_average", (frame.element,))
+    frame.add(
+        make_launch(
+            step.node, "forward", "fused", made, global_average.FORWARD, values,
+            (blocks_of(lanes, 32), frame.batch, 1), (32, 8, 1),
+        )
+    )  # fmt: skip
+
+
+def global_backward(case: Case) -> None:
+    """A block an image."""
+    frame, step, value = case.frame, case.step, case.step.inputs[0]
+    mask, masking, accumulate = case.backward.target(value)
+    dy, dx = frame.image(step.output, True), frame.image(value, True)
+    hw = dx.height * dx.width
+    values = {
+        "x": dy.address, "out": dx.address, "mask": mask.address if mask else 0, "hw": hw, "lanes": lanes_of(dx),
+        "ldx": dy.pitch, "ldo": dx.pitch, "ldm": mask.pitch if mask else 0, "masking": RELU[masking] if mask else 0,
+        "accumulate": int(accumulate), "factor": 1 / hw,
+    }  # fmt: skip
+    made = ("ops.pool.global_average", "make_average_gradient", (frame.element,))
+    frame.add(
+        make_launch(
+            step.node, "backward_input", "fused", made, global_average.GRADIENT, values, (frame.batch, 1, 1),
+            (global_average.THREADS, 1, 1),
+        )
+    )  # fmt: skip
 
 
 def _average(frame: Frame, step: Step, direction: str, factory: str, values: dict[str, Any], moved: int) -> Launch:

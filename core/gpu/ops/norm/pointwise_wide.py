@@ -1,8 +1,9 @@
-"""1x1 convolutions from few channels to many, and their like backward, in one pass over the wide side.
+"""1x1 products from few channels to many in one pass over the wide side. bf16.
 
-Forward (an expanding convolution): the wide photo is written once, with the sums of the batch norm behind. Backward
-(of a projecting convolution, whose input is wide): the gradient of the input is masked by its activation and written
-with the sums that its batch norm wants; the input is normalised anew for the gradient of the filters. bf16.
+Forward of an expanding convolution: the wide feature map is written once, with the partial sums of the next batch norm.
+Backward of a projecting convolution, whose input is wide: the gradient of the input is masked by its activation and
+written with the partial sums that its batch norm needs; the input is normalised again for the gradient of the filters.
+Bytes: the wide side once written (backward once read too), the narrow side once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from core.gpu.compilation.ptx import (
     bits_to_float,
     commit_copies,
     float_to_bits,
-    load1,
     pack_bf16,
     shared_address,
     shared_load1,
@@ -25,7 +25,11 @@ from core.gpu.compilation.ptx import (
     store4,
     store_float,
 )
-from core.gpu.kernels.convolution.pointwise_tiles import (
+from core.gpu.control import read_photos
+from core.gpu.kernels.parts.channels import make_squash
+from core.gpu.kernels.parts.lanes import PACK, UNPACK
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.ops.norm.pointwise_tiles import (
     ceiling,
     make_coefficients,
     make_copy_rows,
@@ -36,18 +40,25 @@ from core.gpu.kernels.convolution.pointwise_tiles import (
     make_write_slopes,
     shape_to_wide,
 )
-from core.gpu.kernels.parts.channels import make_squash
-from core.gpu.kernels.parts.lanes import PACK, UNPACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 3,  # source (narrow), filters (wide rows of `depth`), out (wide)
-    *(types.uint64,) * 3,  # x (wide, before its batch norm; 0 forward), its saved rows, partial filter gradients
-    *(types.uint64,) * 2,  # partial sums (blocks, 2, wide), control block
-    *(types.int32,) * 3,  # pixels in all, pixels a photo, depth
-    *(types.int32,) * 3,  # pixel pitches of source, out, x
-)
+WIDE: Final = KernelSignature((
+    Argument("source", POINTER, "(pixels, narrow)"),
+    Argument("weight", POINTER, "packed filters (wide, depth)"),
+    Argument("out", POINTER, "(pixels, wide)"),
+    Argument("x", POINTER, "(pixels, wide), before its batch norm; 0 forward"),
+    Argument("saved", POINTER, "what that batch norm keeps (`ops.norm.batch_norm.make_finish`); 0 forward"),
+    Argument("partial", POINTER, "float32 (blocks, wide, narrow): filter gradients of each block; 0 forward"),
+    Argument("sums", POINTER, "float32 (blocks, 2, wide): sums of out, and of out times itself or x"),
+    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
+    Argument("pixels", INTEGER, "pixels in all"),
+    Argument("hw", INTEGER, "pixels of an image"),
+    Argument("depth", INTEGER, "elements from a filter to the next"),
+    Argument("lds", INTEGER, "elements from a pixel of source to the next"),
+    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+))  # fmt: skip
 
 
 def shared_bytes(wide: int, narrow: int, gradient: bool) -> int:
@@ -134,7 +145,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         base = shared_address(cuda.shared.array(0, dtype=types.uint8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
-        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(i32(load1(control)) * hw), pixels))
+        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(C), tid)
         copy_narrow(u32(base + u32(NARROW)), u64(source + u64(i64(first) * lds * 2)), lds, i32(pixels - first), tid)

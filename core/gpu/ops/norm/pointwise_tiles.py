@@ -1,8 +1,10 @@
-"""What the 1x1 convolutions between a wide and a narrow photo share: the shape of a block, and products of tiles.
+"""What the 1x1 convolutions between a wide and a narrow feature map share: a block's shape, and products of tiles.
 
-A block walks over tiles of some pixels. The wide side (a depthwise convolution's, six times the channels) is read and
-written once, 16 bytes of always the same channels a thread, so that what a batch norm knows of them stays in
-registers; the narrow side and the filters lie in shared memory. bf16 only.
+A block takes one tile of some pixels after another. The wide side (a depthwise convolution's, six times the channels)
+is read and written once, 16 bytes of always the same channels a thread, so that what a batch norm keeps of them stays
+in registers; the narrow side and the filters are in shared memory. bf16 only.
+
+    shared memory: filters | wide tile (rows of an odd number of 16 bytes: no bank conflicts) | narrow tile, twice
 """
 
 from __future__ import annotations

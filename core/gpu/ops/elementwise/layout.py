@@ -7,26 +7,29 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, load_float, store4, store_float
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, find_lane
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 2,  # source, target
-    *(types.int32,) * 2,  # lanes in all, lanes a pixel
-    *(types.uint32,) * 2,  # fast division by lanes a pixel
-    types.int32,  # channels
-)
+LAYOUT: Final = KernelSignature((
+    Argument("source", POINTER, "array to read"),
+    Argument("target", POINTER, "array to write"),
+    Argument("total", INTEGER, "vectors (of 16 bytes) of the padded array, one a thread"),
+    Argument("lanes", INTEGER, "vectors a pixel"),
+    Argument("by_lanes", DIVISOR, "division by `lanes`"),
+    Argument("channels", INTEGER, "channels of the plain array"),
+))  # fmt: skip
 
 
 def make_spread(element: int) -> Any:
     """One lane 16 bytes of the padded target; channels that are not there become zero."""
     pack, VEC = PACK[element], 16 // element
 
-    def spread(source, target, total, lanes, l_mul, l_shift, channels):
+    def spread(source, target, total, lanes, by_lanes_mul, by_lanes_shift, channels):
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_lane(at, lanes, l_mul, l_shift)
+        pixel, part = find_lane(at, lanes, by_lanes_mul, by_lanes_shift)
         first = i32(part * VEC)
         values = cuda.local.array(VEC, dtype=types.float32)
         for i in range(VEC):
@@ -43,11 +46,11 @@ def make_gather(element: int) -> Any:
     """The other way: one lane 16 bytes of the padded source."""
     unpack, VEC = UNPACK[element], 16 // element
 
-    def gather(source, target, total, lanes, l_mul, l_shift, channels):
+    def gather(source, target, total, lanes, by_lanes_mul, by_lanes_shift, channels):
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_lane(at, lanes, l_mul, l_shift)
+        pixel, part = find_lane(at, lanes, by_lanes_mul, by_lanes_shift)
         first = i32(part * VEC)
         values = cuda.local.array(VEC, dtype=types.float32)
         unpack(load4(u64(source + u64(i64(at) * 16))), values)

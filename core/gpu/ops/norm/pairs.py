@@ -11,7 +11,7 @@ from typing import final
 
 from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
-from core.gpu.kernels.convolution.pointwise_tiles import MAX_FILTERS, shape_to_narrow, shape_to_wide
+from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, shape_to_narrow, shape_to_wide
 from core.graph import PHOTO
 from core.ops.window import POINT, read_window
 from core.program import Step, Value

@@ -1,5 +1,8 @@
-"""Softmax over the channels of each pixel, a warp a pixel, 16 bytes a lane; sums in float32. Not the loss's own
-(`head_fast`), which never writes the probabilities."""
+"""Softmax over the channels of each pixel, and its gradient: a warp a pixel, 16 bytes a lane, sums in float32.
+
+Forward reads x three times (largest, sum, result), backward dy and y twice; but for the first they come from the L1
+cache. The loss has its own (`ops.loss.head`), which never writes the probabilities.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,30 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, shuffle_xor, store4
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, make_deliver
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 WARPS: Final = 8
 """Pixels a block."""
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 4,  # x (its gradient: dy), y (gradient only), mask (0: none), out
-    *(types.int32,) * 3,  # pixels, channels, lanes a pixel
-    *(types.int32,) * 4,  # pixel pitches of x, y, mask, out
-    *(types.int32,) * 2,  # masking, accumulate
-)
+_REST: Final = (
+    Argument("y", POINTER, "the probabilities (pixels, C); not read forward"),
+    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    Argument("out", POINTER, "(pixels, C)"),
+    Argument("pixels", INTEGER, "pixels in all"),
+    Argument("channels", INTEGER, "C"),
+    Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
+    Argument("ldx", INTEGER, "elements from a pixel of x or dy to the next"),
+    Argument("ldy", INTEGER, "elements from a pixel of y to the next"),
+    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
+    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
+)  # fmt: skip
+
+FORWARD: Final = KernelSignature((Argument("x", POINTER, "(pixels, C)"), *_REST))
+GRADIENT: Final = KernelSignature((Argument("dy", POINTER, "gradient of the probabilities (pixels, C)"), *_REST))
 
 
 def make_softmax(element: int) -> Any:

@@ -1,7 +1,9 @@
-"""The network's end in one kernel: global average, softmax, cross entropy, and the gradient back to every pixel.
+"""The end of a network in one kernel: global average, softmax, cross entropy, and the gradient of every pixel.
 
-One block a photo. Source of the loss: `core.ops.softmax_cross_entropy`.
-A loss that is taught has a kernel of its own; the other's reads no targets.
+A block of 128 threads an image. Its groups of threads share out the pixels, meet in shared memory (`classes` scores and
+behind them the groups' partial sums), and then each thread has every 128th class. The activations are read once
+forward and once more for the mask of the gradient; that is the floor. With targets of a teacher (`taught`) it is a
+kernel of its own: the other reads none. Source of the loss: `core.ops.softmax_cross_entropy`.
 """
 
 from __future__ import annotations
@@ -10,51 +12,34 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load1, load4, load_float, store1, store4, store_float
-from core.gpu.kernels.parts.lanes import PACK, UNPACK, make_deliver, passes
+from core.gpu.control import make_reader, read_photos
+from core.gpu.kernels.parts.block import block_max, block_sum
+from core.gpu.kernels.parts.lanes import PACK, UNPACK, passes
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 THREADS: Final = 128
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 4,  # x, logits, dx (0: forward only), labels
-    *(types.uint64,) * 3,  # class weights (0: all 1), targets (if taught), shares and hits
-    types.uint64,  # control block
-    *(types.int32,) * 6,  # pixels a photo, classes, pixel pitch of x, of dx; photos of the batch; mask activation
-    types.float32,  # label smoothing
-)
+_read_share: Final = make_reader("share")
 
-
-@device_function
-def block_sum(value, scratch):
-    """Sum over the block, in a fixed order, for every thread."""
-    t = i32(cuda.threadIdx.x)
-    cuda.syncthreads()
-    scratch[t] = value
-    cuda.syncthreads()
-    step = i32(64)
-    while step > 0:
-        if t < step:
-            scratch[t] = f32(scratch[t] + scratch[i32(t + step)])
-        cuda.syncthreads()
-        step = i32(step // 2)
-    return scratch[0]
-
-
-@device_function
-def block_max(value, scratch):
-    """Largest value of the block."""
-    t = i32(cuda.threadIdx.x)
-    cuda.syncthreads()
-    scratch[t] = value
-    cuda.syncthreads()
-    step = i32(64)
-    while step > 0:
-        if t < step:
-            scratch[t] = max(scratch[t], scratch[i32(t + step)])
-        cuda.syncthreads()
-        step = i32(step // 2)
-    return scratch[0]
+HEAD: Final = KernelSignature((
+    Argument("x", POINTER, "activations (batch, hw, classes) whose mean is the logits"),
+    Argument("logits", POINTER, "float32 (batch, classes)"),
+    Argument("dx", POINTER, "gradient of x; 0 for none"),
+    Argument("labels", POINTER, "int32 (batch,), below 0 for none; 0 for the logits alone"),
+    Argument("weights", POINTER, "float32 (classes,): class weights; 0 for all 1"),
+    Argument("targets", POINTER, "float32 (batch, classes), of a teacher; 0 for none"),
+    Argument("results", POINTER, "float32 (batch,) loss and int32 (batch,) hit of each image"),
+    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
+    Argument("hw", INTEGER, "pixels of an image"),
+    Argument("classes", INTEGER, "classes"),
+    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+    Argument("ldd", INTEGER, "elements from a pixel of dx to the next"),
+    Argument("batch", INTEGER, "images of the plan's batch"),
+    Argument("activation", INTEGER, "activation that x is the output of (`core.gpu.launch.RELU`)"),
+    Argument("smoothing", "float32", "label smoothing"),
+))  # fmt: skip
 
 
 def shared_bytes(classes: int, element: int) -> int:
@@ -152,7 +137,7 @@ def make_head(element: int, taught: bool = False) -> Any:
         scores = cuda.shared.array(0, dtype=types.float32)
         scratch = cuda.shared.array(128, dtype=types.float32)
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
-        photos = i32(load1(control))
+        photos = read_photos(control)
         base = u64(x + u64(i64(n) * hw * ldx * element))
         mean(base, scores, u64(logits + u64(i64(n) * classes * 4)), hw, classes, ldx)
         if labels == u64(0):
@@ -160,7 +145,7 @@ def make_head(element: int, taught: bool = False) -> Any:
         known = _known_weight(labels, weights, photos, scratch)
         mine = u64(targets + u64(i64(n) * classes * 4))
         label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
-        inverse = f32(load_float(u64(control + u64(36))) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
+        inverse = f32(_read_share(control) / known) if label >= 0 and known > f32(0.0) else f32(0.0)
         top, log_total, first = _measure(scores, classes, scratch)
         share, mass = f32(0.0), f32(0.0)
         for c in range(t, classes, 128):
@@ -191,76 +176,3 @@ def make_head(element: int, taught: bool = False) -> Any:
             store4(u64(dx + u64((row * ldd + part * VEC) * element)), v[0], v[1], v[2], v[3])
 
     return head
-
-
-POOL_ARGUMENTS: Final = (
-    *(types.uint64,) * 3,  # x, out; mask of x (gradient)
-    *(types.int32,) * 7,  # pixels a photo, lanes a pixel, pitch of x, of out, of the mask; masking, accumulate
-    types.float32,  # factor
-)
-
-
-def make_average(element: int) -> Any:
-    """Mean over the pixels of a photo: a block of 32 x 8 a photo and 32 lanes, pixels shared out to the 8.
-
-    Each asks for four pixels before it adds the first: one at a time leaves 40 % of the memory's speed unused.
-    """
-    unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
-    WIDE = 32 * VEC
-
-    @device_function
-    def add_pixel(bits, value, total, real):
-        unpack(bits, value)
-        for i in range(VEC):
-            total[i] = f32(total[i] + (value[i] if real else f32(0.0)))
-
-    def average(x, out, mask, hw, lanes, ldx, ldo, ldm, masking, accumulate, factor):
-        sums = cuda.shared.array((8, WIDE), dtype=types.float32)
-        tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
-        n, part = i32(cuda.blockIdx.y), i32(i32(cuda.blockIdx.x) * 32 + tx)
-        total = cuda.local.array(VEC, dtype=types.float32)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        for i in range(VEC):
-            total[i] = f32(0.0)
-        first, step = u64(x + u64((i64(n) * hw * ldx + part * VEC) * element)), i64(i64(ldx) * 8 * element)
-        p = ty
-        while part < lanes and p < hw:
-            at = u64(first + u64(i64(p) * ldx * element))
-            a = load4(at)
-            b = load4(u64(at + u64(step)) if p + 8 < hw else at)
-            c = load4(u64(at + u64(step * 2)) if p + 16 < hw else at)
-            d = load4(u64(at + u64(step * 3)) if p + 24 < hw else at)
-            add_pixel(a, value, total, True)
-            add_pixel(b, value, total, p + 8 < hw)
-            add_pixel(c, value, total, p + 16 < hw)
-            add_pixel(d, value, total, p + 24 < hw)
-            p = i32(p + 32)
-        for i in range(VEC):
-            sums[ty, i32(tx * VEC + i)] = total[i]
-        cuda.syncthreads()
-        if ty == 0 and part < lanes:
-            for i in range(VEC):
-                for other in range(1, 8):
-                    total[i] = f32(total[i] + sums[other, i32(tx * VEC + i)])
-                total[i] = f32(total[i] * factor)
-            v = pack(total)
-            store4(u64(out + u64((i64(n) * ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
-
-    return average
-
-
-def make_average_gradient(element: int) -> Any:
-    """A photo's gradient spread evenly over its pixels: a block a photo, masked by x's producer."""
-    unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
-
-    def average_gradient(x, out, mask, hw, lanes, ldx, ldo, ldm, masking, accumulate, factor):
-        t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
-        value = cuda.local.array(VEC, dtype=types.float32)
-        for i in range(t, hw * lanes, 128):
-            p, part = i32(i // lanes), i32(i % lanes)
-            unpack(load4(u64(x + u64((i64(n) * ldx + part * VEC) * element))), value)
-            for j in range(VEC):
-                value[j] = f32(value[j] * factor)
-            deliver(pack(value), mask, out, i64(i64(n) * hw + p), part, ldm, ldo, masking, accumulate)
-
-    return average_gradient

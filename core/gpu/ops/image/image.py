@@ -1,7 +1,8 @@
-"""Photos from uint8 to the network's input in one pass: sampling, blur, ground, mix, colour, cut-out, norm, packing.
+"""From uint8 photos to the network's input in one pass: sampling, blur, background, mixing, colour, cut-out, scaling.
 
-A lane computes some output pixels. The reference is `core.ops.photo.transform`; the row of numbers that steers a photo
-is described there. Output pixels have 4 or 8 channels (the last are zero), so that a convolution loads 16 bytes.
+A thread computes some output pixels; a block has pixels of one photo, whose augmentation parameters it keeps in shared
+memory. Output pixels have 4 or 8 channels (the last are zero), so that a convolution loads 16 bytes. Floor: the photos
+once (3 bytes a pixel) and the output once. Reference and meaning of the parameters: `core.ops.photo`.
 """
 
 from __future__ import annotations
@@ -20,20 +21,44 @@ from core.gpu.compilation.ptx import (
     store2,
     store4,
 )
+from core.gpu.control import IMAGES, offset, read_photos
 from core.gpu.kernels.parts.fragments import divide
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.ops.photo import (
+    AUGMENTATION_SIZE,
+    BACKGROUND,
+    BACKGROUND_MAP,
+    BLUR,
+    BLUR_RADIUS,
+    BOX,
+    MAP,
+    MASK,
+    MATRIX,
+)
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 PIXELS: Final = 4
 """Pixels a thread, where there are many: what it must look up before its first one takes longer than a pixel."""
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 5,  # control block, place of the photos' address, rows, index, out (of the first pixel)
-    *(types.int32,) * 3,  # pixels of the output; its height, width
-    *(types.uint32,) * 2,  # fast division by its width
-    *(types.int32,) * 2,  # row pitch, photo pitch of out, in pixels
-    *(types.float32,) * 6,  # mean, 1 / deviation
-)
+IMAGE: Final = KernelSignature((
+    Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
+    Argument("source", POINTER, "its field `source`, behind which are `masks` and `grounds`"),
+    Argument("rows", POINTER, "float32 (batch, AUGMENTATION_SIZE): augmentation parameters (`core.ops.photo`)"),
+    Argument("index", POINTER, "int32 (batch,): which of the source's photos"),
+    Argument("out", POINTER, "the first pixel of the output inside its border"),
+    Argument("total", INTEGER, "pixels of an output image"),
+    Argument("height", INTEGER, "its rows"),
+    Argument("width", INTEGER, "its columns"),
+    Argument("by_width", DIVISOR, "division by `width`"),
+    Argument("ldr", INTEGER, "pixels from a row of out to the next"),
+    Argument("ldn", INTEGER, "pixels from an image of out to the next"),
+    *(Argument(f"m{i}", "float32", f"mean of channel {i}") for i in range(3)),
+    *(Argument(f"s{i}", "float32", f"1 / deviation of channel {i}") for i in range(3)),
+))  # fmt: skip
+
+_MASKS, _GROUNDS = (offset(name) - offset("source") for name in ("masks", "grounds"))
+_HEIGHT, _WIDTH = (int(IMAGES.fields[name][1]) for name in ("height", "width"))  # type: ignore[index]
 
 
 @device_function
@@ -74,9 +99,9 @@ def _sample(photo, height, width, sx, sy, rgb, weight):
 
 @device_function
 def _table(source):
-    """Address, height and width as the control block has them."""
+    """Address, height and width of a set of images in the control block (`core.gpu.control.IMAGES`)."""
     address = u64(u64(load1(source)) | u64(u64(load1(u64(source + u64(4)))) << u64(32)))
-    return address, i32(load1(u64(source + u64(8)))), i32(load1(u64(source + u64(12))))
+    return address, i32(load1(u64(source + u64(_HEIGHT)))), i32(load1(u64(source + u64(_WIDTH))))
 
 
 @device_function
@@ -97,17 +122,17 @@ def _leaf_share(mask, tall, wide, mx, my):
 @device_function
 def _set_on_ground(source, row, h, w, x, y, sx, sy, rgb):
     """Behind the leaf the colour becomes that of the row's ground."""
-    masks, tall, wide = _table(u64(source + u64(16)))
-    grounds, high, broad = _table(u64(source + u64(32)))
+    masks, tall, wide = _table(u64(source + u64(_MASKS)))
+    grounds, high, broad = _table(u64(source + u64(_GROUNDS)))
     half = f32(0.5)
     down, right = f32(f32(tall) / f32(h)), f32(f32(wide) / f32(w))
-    mask = u64(masks + u64(i64(row[25]) * tall * wide))
+    mask = u64(masks + u64(i64(row[MASK]) * tall * wide))
     leaf = _leaf_share(mask, tall, wide, f32(f32(sx + half) * right - half), f32(f32(sy + half) * down - half))
     for i in range(3):
         rgb[i] = f32(rgb[i] * leaf)
-    ground = u64(grounds + u64((i64(row[24]) - i64(1)) * high * broad * 3))
-    gx = f32(row[26] * x + row[27] * y + row[28])
-    gy = f32(row[29] * x + row[30] * y + row[31])
+    ground = u64(grounds + u64((i64(row[BACKGROUND]) - i64(1)) * high * broad * 3))
+    gx = f32(row[BACKGROUND_MAP] * x + row[BACKGROUND_MAP + 1] * y + row[BACKGROUND_MAP + 2])
+    gy = f32(row[BACKGROUND_MAP + 3] * x + row[BACKGROUND_MAP + 4] * y + row[BACKGROUND_MAP + 5])
     _sample(ground, high, broad, gx, gy, rgb, f32(f32(1.0) - leaf))
 
 
@@ -115,11 +140,11 @@ def _set_on_ground(source, row, h, w, x, y, sx, sy, rgb):
 def _mix_with_other(source, h, w, row, x, y, share, rgb):
     """The colour keeps this share of itself; the rest is another photo of the set."""
     photos, high, broad = _table(source)
-    other = u64(photos + u64((i64(-row[24]) - i64(1)) * h * w * 3))
+    other = u64(photos + u64((i64(-row[BACKGROUND]) - i64(1)) * h * w * 3))
     for i in range(3):
         rgb[i] = f32(rgb[i] * share)
-    gx = f32(row[26] * x + row[27] * y + row[28])
-    gy = f32(row[29] * x + row[30] * y + row[31])
+    gx = f32(row[BACKGROUND_MAP] * x + row[BACKGROUND_MAP + 1] * y + row[BACKGROUND_MAP + 2])
+    gy = f32(row[BACKGROUND_MAP + 3] * x + row[BACKGROUND_MAP + 4] * y + row[BACKGROUND_MAP + 5])
     _sample(other, high, broad, gx, gy, rgb, f32(f32(1.0) - share))
 
 
@@ -132,23 +157,23 @@ def _colour(source, mine, h, w, row, x, y, boxed, rgb):
     seen = cuda.local.array(3, dtype=types.float32)
     for i in range(3):
         seen[i] = f32(0.0)
-    sx = f32(row[0] * x + row[1] * y + row[2])
-    sy = f32(row[3] * x + row[4] * y + row[5])
-    blur, radius = row[18], row[19]
+    sx = f32(row[MAP] * x + row[MAP + 1] * y + row[MAP + 2])
+    sy = f32(row[MAP + 3] * x + row[MAP + 4] * y + row[MAP + 5])
+    blur, radius = row[BLUR], row[BLUR_RADIUS]
     _sample(mine, h, w, sx, sy, seen, f32(f32(1.0) - f32(4.0) * blur) if blur > f32(0.0) else f32(1.0))
     if blur > f32(0.0):
         _sample(mine, h, w, f32(sx - radius), sy, seen, blur)
         _sample(mine, h, w, f32(sx + radius), sy, seen, blur)
         _sample(mine, h, w, sx, f32(sy - radius), seen, blur)
         _sample(mine, h, w, sx, f32(sy + radius), seen, blur)
-    if row[24] > f32(0.0):
+    if row[BACKGROUND] > f32(0.0):
         _set_on_ground(source, row, h, w, x, y, sx, sy, seen)
-    if row[24] < f32(0.0):
-        _mix_with_other(source, h, w, row, x, y, f32(0.0) if boxed else row[25], seen)
+    if row[BACKGROUND] < f32(0.0):
+        _mix_with_other(source, h, w, row, x, y, f32(0.0) if boxed else row[MASK], seen)
     for i in range(3):
-        v = row[9 + 4 * i]
+        v = row[MATRIX + 4 * i + 3]
         for j in range(3):
-            v = f32(v + row[6 + 4 * i + j] * seen[j])
+            v = f32(v + row[MATRIX + 4 * i + j] * seen[j])
         rgb[i] = min(max(v, f32(0.0)), f32(1.0))
 
 
@@ -157,31 +182,33 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
     HALF, GREY, EIGHT = element == 2, channels == 1, pixel == 8
 
     def photo(
-        control, source, rows, index, out, total, height, width, w_mul, w_shift, ldr, ldn, m0, m1, m2, s0, s1, s2
+        control, source, rows, index, out, total, height, width, by_width_mul, by_width_shift, ldr, ldn,
+        m0, m1, m2, s0, s1, s2,
     ):
-        row = cuda.shared.array(32, dtype=types.float32)
+        row = cuda.shared.array(AUGMENTATION_SIZE, dtype=types.float32)
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
-        if t < 32:
-            row[t] = load_float(u64(rows + u64((i64(n) * 32 + t) * 4)))
+        if t < AUGMENTATION_SIZE:
+            row[t] = load_float(u64(rows + u64((i64(n) * AUGMENTATION_SIZE + t) * 4)))
         cuda.syncthreads()
-        real = n < i32(load1(control))
+        real = n < read_photos(control)
         address, h, w = _table(source)
         which = i32(load1(u64(index + u64(i64(n) * 4)))) if real else i32(0)
         mine = u64(address + u64(i64(which) * h * w * 3))
         rgb = cuda.local.array(3, dtype=types.float32)
         threads = i32(cuda.blockDim.x)
         for at in range(i32(i32(cuda.blockIdx.x) * threads + t), total, i32(threads * i32(cuda.gridDim.x))):
-            oy = i32(divide(at, w_mul, w_shift))
+            oy = i32(divide(at, by_width_mul, by_width_shift))
             ox = i32(at - oy * width)
             for i in range(3):
                 rgb[i] = f32(0.0)
             if real:
-                boxed = oy >= i32(row[20]) and oy < i32(row[22]) and ox >= i32(row[21]) and ox < i32(row[23])
+                y0, x0, y1, x1 = i32(row[BOX]), i32(row[BOX + 1]), i32(row[BOX + 2]), i32(row[BOX + 3])
+                boxed = oy >= y0 and oy < y1 and ox >= x0 and ox < x1
                 _colour(source, mine, h, w, row, f32(ox), f32(oy), boxed, rgb)
                 if GREY:
                     rgb[0] = f32(f32(0.299) * rgb[0] + f32(0.587) * rgb[1] + f32(0.114) * rgb[2])
                 rgb[0], rgb[1], rgb[2] = f32((rgb[0] - m0) * s0), f32((rgb[1] - m1) * s1), f32((rgb[2] - m2) * s2)
-                bare = boxed and row[24] >= f32(0.0)
+                bare = boxed and row[BACKGROUND] >= f32(0.0)
                 for i in range(3):
                     rgb[i] = f32(0.0) if bare or (GREY and i > 0) else rgb[i]
             where, zero = i64(n) * ldn + i64(oy) * ldr + ox, u32(0)

@@ -1,6 +1,13 @@
-"""Batch norm in training: sums over pixels in two stages of fixed order, then one pass over the activations.
+"""Batch norm: sums over pixels in two stages of fixed order, then one pass over the activations.
 
-Photos beyond the batch's real ones count nowhere.
+    sums    blocks of 256 threads; a thread keeps the sums of one vector (16 bytes of channels) over every `rows`-th
+            pixel of the block's share; the rows meet in shared memory           -> partial (blocks, 2, channels)
+    finish  8 channels x 64 threads add the partial sums in float64              -> saved (7, channels)
+    apply   forward y = x scale + shift, backward dx = a dy + b x + c, 8 pixels a thread
+
+Bytes: forward x twice and y once, backward dy and x twice and dx once; where a convolution makes the sums while it
+writes x or dy, once less. Images beyond the batch's real ones count nowhere. Source: S. Ioffe and C. Szegedy, "Batch
+normalization", 2015.
 """
 
 from __future__ import annotations
@@ -9,7 +16,9 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import bits_to_float, load1, load4, load4_ordered, load_float, store_float
+from core.gpu.control import read_photos
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, make_deliver
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
 
 i32, u32, i64, u64, f32, f64 = (
     types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,
@@ -17,14 +26,27 @@ i32, u32, i64, u64, f32, f64 = (
 
 THREADS: Final = 256
 SAVED: Final = 7
-"""Rows of what a batch norm keeps a channel (`make_finish`)."""
+"""float32 numbers that a batch norm keeps of a channel (`make_finish`)."""
 WAYS: Final = 4
 """Loads of pixels that a lane has under way."""
 
-SUM_ARGUMENTS: Final = (
-    *(types.uint64,) * 4,  # x, dy (0: statistics of x), partial, control
-    *(types.int32,) * 7,  # pixels: a photo, in all, a block; lanes: a pixel, a block; pitch of x, of dy
-)
+_X: Final = Argument("x", POINTER, "input of the batch norm (pixels, C)")
+_DY: Final = Argument("dy", POINTER, "gradient of its output (pixels, C); 0 forward")
+_SAVED: Final = Argument("saved", POINTER, "float32 (SAVED, padded C), see `make_finish`")
+_CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
+_SHARE: Final = (
+    Argument("hw", INTEGER, "pixels of an image"),
+    Argument("pixels", INTEGER, "pixels in all"),
+    Argument("split", INTEGER, "pixels of a block"),
+    Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
+    Argument("wide", INTEGER, "those of a block"),
+    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+    Argument("ldy", INTEGER, "elements from a pixel of dy to the next"),
+)  # fmt: skip
+
+SUMS: Final = KernelSignature((
+    _X, _DY, Argument("partial", POINTER, "float32 (blocks, 2, padded C)"), _CONTROL, *_SHARE,
+))  # fmt: skip
 
 
 def make_sums(element: int, gradient: bool) -> Any:
@@ -43,7 +65,7 @@ def make_sums(element: int, gradient: bool) -> Any:
         tx = i32(t - ty * wide)
         part = i32(i32(cuda.blockIdx.y) * wide + tx)
         start = i32(i32(cuda.blockIdx.x) * split)
-        end = i32(min(i32(start + split), i32(i32(load1(control)) * hw)))
+        end = i32(min(i32(start + split), i32(read_photos(control) * hw)))
         active = part < lanes and ty < rows
         first = cuda.local.array(VEC, dtype=types.float32)
         second = cuda.local.array(VEC, dtype=types.float32)
@@ -93,12 +115,24 @@ def make_sums(element: int, gradient: bool) -> Any:
     return sums
 
 
-FINISH_ARGUMENTS: Final = (
-    *(types.uint64,) * 8,  # partial, weight, bias, running mean, running variance, saved, dweight, dbias
-    types.uint64,  # control
-    *(types.int32,) * 5,  # blocks, channels, row of partial and saved (padded channels), pixels a photo, accumulate
-    *(types.float32,) * 2,  # epsilon, momentum
-)
+FINISH: Final = KernelSignature((
+    Argument("partial", POINTER, "float32 (blocks, 2, row)"),
+    Argument("weight", POINTER, "float32 (channels,)"),
+    Argument("bias", POINTER, "float32 (channels,); not read backward"),
+    Argument("running_mean", POINTER, "float32 (channels,); not read backward"),
+    Argument("running_var", POINTER, "float32 (channels,); not read backward"),
+    _SAVED,
+    Argument("dweight", POINTER, "float32 (channels,); not written forward"),
+    Argument("dbias", POINTER, "float32 (channels,); not written forward"),
+    _CONTROL,
+    Argument("blocks", INTEGER, "partial sums"),
+    Argument("channels", INTEGER, "C"),
+    Argument("row", INTEGER, "padded C"),
+    Argument("hw", INTEGER, "pixels of an image"),
+    Argument("accumulate", INTEGER, "1 adds to the gradients"),
+    Argument("epsilon", "float32", "of the variance"),
+    Argument("momentum", "float32", "of the running statistics"),
+))  # fmt: skip
 
 FINISH_BLOCK: Final = (8, 64)
 """Channels x rows of partial sums: 3000 partial sums of 64 channels take 4 us, 20 as 32 x 8."""
@@ -137,7 +171,7 @@ def make_finish(gradient: bool) -> Any:
             step = i32(step // 2)
         if ty == 0 and c < row:
             first, second = shared[0, 0, tx], shared[1, 0, tx]
-            count = f64(i32(load1(control))) * f64(hw)
+            count = f64(read_photos(control)) * f64(hw)
             mine = u64(saved + u64(i64(c) * 4))
             line = u64(i64(row) * 4)
             real = c < channels
@@ -176,8 +210,13 @@ def make_finish(gradient: bool) -> Any:
     return finish
 
 
-FIX_ARGUMENTS: Final = (*(types.uint64,) * 5, *(types.int32,) * 2, types.float32)
-# weight, bias, running mean, running variance, saved; channels, row; epsilon
+FIX: Final = KernelSignature((
+    *(Argument(name, POINTER, "float32 (channels,)") for name in ("weight", "bias", "mean", "variance")),
+    _SAVED,
+    Argument("channels", INTEGER, "C"),
+    Argument("row", INTEGER, "padded C"),
+    Argument("epsilon", "float32", "of the variance"),
+))  # fmt: skip
 
 
 def fix(weight, bias, mean, variance, saved, channels, row, epsilon):
@@ -196,12 +235,17 @@ def fix(weight, bias, mean, variance, saved, channels, row, epsilon):
     store_float(u64(mine + step * u64(3)), f32(load_float(u64(bias + at)) - middle * scale))
 
 
-APPLY_ARGUMENTS: Final = (
-    *(types.uint64,) * 6,  # x, dy (0: forward), mask (0: none), out, saved, control
-    *(types.int32,) * 5,  # pixels: a photo, in all, a block; lanes: a pixel, a block
-    *(types.int32,) * 4,  # pitches of x, dy, mask, out
-    *(types.int32,) * 3,  # activation, masking, accumulate
-)
+APPLY: Final = KernelSignature((
+    _X, _DY,
+    Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
+    Argument("out", POINTER, "output, or gradient of x (pixels, C)"),
+    _SAVED, _CONTROL, *_SHARE,
+    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
+    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    Argument("activation", INTEGER, "applied to the output (`core.gpu.launch.RELU`)"),
+    Argument("masking", INTEGER, "activation that `mask` is the output of"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
+))  # fmt: skip
 
 APPLIED: Final = 8
 """Pixels a thread of the pass writes: what it knows of its channels serves all of them."""
@@ -247,7 +291,7 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
         if part >= lanes or ty >= rows:
             return
         start = i32(i32(cuda.blockIdx.x) * split)
-        end, real = i32(min(i32(start + split), pixels)), i32(i32(load1(control)) * hw)
+        end, real = i32(min(i32(start + split), pixels)), i32(read_photos(control) * hw)
         first = cuda.local.array(VEC, dtype=types.float32)
         second = cuda.local.array(VEC, dtype=types.float32)
         third = cuda.local.array(VEC, dtype=types.float32)

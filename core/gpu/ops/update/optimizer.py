@@ -1,7 +1,9 @@
-"""The optimizer on the flat buffers, and what frames it: the gradient's norm, the packed filters.
+"""Kernels behind the gradient: its norm, the step's result, the optimizer, and the packed filters.
 
-Settings that change from step to step lie in the control block on the device (`core.gpu.writers.control`), so that a
-captured graph replays with new ones. The reference is `core.optim.optimizer`.
+All work on flat float32 buffers, one element a thread at a time, in grid-stride loops; they are bound by memory (SGD
+with momentum reads 12 bytes a weight and writes 8). Sums are made in a fixed order: 128 partial sums, then one block.
+Scalars that change from step to step are in the control block (`core.gpu.control`), so that a captured graph replays
+with new ones. Reference: `core.optim.optimizer`.
 """
 
 from __future__ import annotations
@@ -10,15 +12,26 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, load1, load_byte, load_float, pack_bf16, store1, store_float
-from core.gpu.kernels.passes.head_fast import block_sum
+from core.gpu.control import make_reader, read_photos
+from core.gpu.kernels.parts.block import block_sum
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
 
-i32, u32, i64, u64, f32, f64 = (
-    types.int32, types.uint32, types.int64, types.uint64, types.float32, types.float64,
-)
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 NORM_BLOCKS: Final = 128
 
-NORM_ARGUMENTS: Final = (*(types.uint64,) * 2, types.int32)  # gradient, sums; floats
+"""Partial sums of the squared norm; `result` adds them with one thread each."""
+
+_CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
+_read_rate, _read_root, _read_shrink, _read_average, _read_factor = (
+    make_reader(name) for name in ("rate", "root", "shrink", "average", "factor")
+)
+
+NORM: Final = KernelSignature((
+    Argument("gradient", POINTER, "float32 (count,)"),
+    Argument("sums", POINTER, "float32 (NORM_BLOCKS,), one sum of squares a block"),
+    Argument("count", INTEGER, "elements of the gradient"),
+))  # fmt: skip
 
 
 def norm(gradient, sums, count):
@@ -33,13 +46,19 @@ def norm(gradient, sums, count):
         store_float(u64(sums + u64(i64(i32(cuda.blockIdx.x)) * 4)), total)
 
 
-RESULT_ARGUMENTS: Final = (*(types.uint64,) * 4, types.int32)  # sums, shares and hits, control, result; batch
+RESULT: Final = KernelSignature((
+    Argument("sums", POINTER, "float32 (NORM_BLOCKS,), partial sums of squares"),
+    Argument("results", POINTER, "float32 (batch,) loss and int32 (batch,) hit of each image"),
+    _CONTROL,
+    Argument("out", POINTER, "float32 (3,): loss, hits, norm of the gradient"),
+    Argument("batch", INTEGER, "images of the plan's batch"),
+))  # fmt: skip
 
 
 def result(sums, results, control, out, batch):
     """One block: norm of the mean gradient, loss and hits, for the host and for clipping."""
     scratch = cuda.shared.array(128, dtype=types.float32)
-    t, photos = i32(cuda.threadIdx.x), i32(load1(control))
+    t, photos = i32(cuda.threadIdx.x), read_photos(control)
     squares = block_sum(load_float(u64(sums + u64(i64(t) * 4))), scratch)
     loss, hits = f32(0.0), f32(0.0)
     for i in range(t, photos, 128):
@@ -50,14 +69,28 @@ def result(sums, results, control, out, batch):
         store_float(out, loss)
         store_float(u64(out + u64(4)), hits)
         root = cuda.libdevice.sqrtf(squares)
-        store_float(u64(out + u64(8)), f32(root * load_float(u64(control + u64(32)))))
+        store_float(u64(out + u64(8)), f32(root * _read_factor(control)))
 
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 8,  # weights, gradient, first, second, average (0: none), roles, control, result
-    types.int32,  # floats
-    *(types.float32,) * 8,  # momentum, decay, beta1, 1 - beta1, beta2, 1 - beta2, epsilon, clip norm (0: none)
-)
+UPDATE: Final = KernelSignature((
+    Argument("weights", POINTER, "float32 (count,)"),
+    Argument("gradient", POINTER, "float32 (count,), sums over the parts of the step"),
+    Argument("first", POINTER, "float32 (count,): momentum, or Adam's first moment"),
+    Argument("second", POINTER, "float32 (count,): Adam's second moment; 0 for SGD"),
+    Argument("average", POINTER, "float32 (count,): running average of the weights; 0 for none"),
+    Argument("roles", POINTER, "uint8 (count,): 0 stays as it is, 1 learns, 2 decays too"),
+    _CONTROL,
+    Argument("result", POINTER, "what `result` wrote"),
+    Argument("count", INTEGER, "weights"),
+    Argument("momentum", "float32", "of SGD"),
+    Argument("decay", "float32", "weight decay that is added to the gradient"),
+    Argument("beta1", "float32", "decay of the first moment"),
+    Argument("rest1", "float32", "1 - beta1"),
+    Argument("beta2", "float32", "decay of the second moment"),
+    Argument("rest2", "float32", "1 - beta2"),
+    Argument("epsilon", "float32", "of Adam"),
+    Argument("clip", "float32", "largest norm of the gradient; 0 for any"),
+))  # fmt: skip
 
 
 @device_function
@@ -79,9 +112,9 @@ def make_update(rule: str, nesterov: bool) -> Any:
     ):
         if not _is_finite(load_float(result)) or not _is_finite(load_float(u64(result + u64(8)))):
             return
-        rate, root = load_float(u64(control + u64(16))), load_float(u64(control + u64(20)))
-        shrink, keep = load_float(u64(control + u64(24))), load_float(u64(control + u64(28)))
-        factor = load_float(u64(control + u64(32)))
+        rate, root = _read_rate(control), _read_root(control)
+        shrink, keep = _read_shrink(control), _read_average(control)
+        factor = _read_factor(control)
         if clip > f32(0.0):
             factor = f32(factor * min(f32(1.0), f32(clip / f32(load_float(u64(result + u64(8))) + f32(1e-6)))))
         for i in range(i32(cuda.grid(1)), count, i32(cuda.gridsize(1))):
@@ -114,7 +147,12 @@ def make_update(rule: str, nesterov: bool) -> Any:
     return update
 
 
-PACK_ARGUMENTS: Final = (*(types.uint64,) * 3, types.int32)  # weights, places, packed; elements (even)
+PACK: Final = KernelSignature((
+    Argument("weights", POINTER, "float32, the flat weights"),
+    Argument("places", POINTER, "int32 (count,): index into the weights, or -1 for zero"),
+    Argument("packed", POINTER, "(count,) in the plan's element type"),
+    Argument("count", INTEGER, "elements, an even number"),
+))  # fmt: skip
 
 
 def make_pack(element: int) -> Any:

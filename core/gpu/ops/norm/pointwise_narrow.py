@@ -1,8 +1,9 @@
-"""1x1 convolutions from many channels to few, between a batch norm and the next layer, in one pass over the wide side.
+"""1x1 convolutions from many channels to few, between two batch norms, in one pass over the wide side. bf16.
 
-Forward: the wide photo is normalised and activated on its way to shared memory, and the sums of the batch norm behind
-are left. Backward (of an expanding convolution): the gradient of its output is the batch norm's ``a g + b x + c``, made
-on its way to shared memory, and serves there for the gradient of the input and of the filters. bf16.
+Forward (`make_projection`): the wide feature map is normalised and activated on its way to shared memory; the partial
+sums of the next batch norm are written too. Backward of an expanding convolution (`make_expansion_gradient`): the
+gradient of its output is the batch norm's ``a g + b x + c``, made on its way to shared memory, and serves there for the
+gradients of the input and of the filters. Bytes: the wide side once (backward x and g), the narrow side once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from core.gpu.compilation.ptx import (
     store1,
     store_float,
 )
-from core.gpu.kernels.convolution.pointwise_tiles import (
+from core.gpu.control import read_photos
+from core.gpu.kernels.parts.lanes import PACK, UNPACK
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.ops.norm.pointwise_tiles import (
     ceiling,
     make_coefficients,
     make_copy_rows,
@@ -40,16 +44,34 @@ from core.gpu.kernels.convolution.pointwise_tiles import (
     make_write_slopes,
     shape_to_narrow,
 )
-from core.gpu.kernels.parts.lanes import PACK, UNPACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-GRADIENT_ARGUMENTS: Final = (
-    *(types.uint64,) * 4,  # x (wide, before its batch norm), g (wide), saved, filters (narrow rows of `depth`)
-    *(types.uint64,) * 4,  # source (narrow, the convolution's input), out (its gradient), partial, control block
-    *(types.int32,) * 3,  # pixels in all, pixels a photo, depth
-    *(types.int32,) * 5,  # pixel pitches of x, g, source, out; accumulate
-)
+_CONTROL: Final = Argument("control", POINTER, "control block of the step (`core.gpu.control`)")
+_X: Final = Argument("x", POINTER, "(pixels, wide), before its batch norm")
+_SAVED: Final = Argument("saved", POINTER, "what that batch norm keeps (`ops.norm.batch_norm.make_finish`)")
+_WEIGHT: Final = Argument("weight", POINTER, "packed filters (narrow, depth)")
+_COUNTS: Final = (
+    Argument("pixels", INTEGER, "pixels in all"),
+    Argument("hw", INTEGER, "pixels of an image"),
+    Argument("depth", INTEGER, "elements from a filter to the next"),
+)  # fmt: skip
+
+
+def _pitch(name: str, of: str) -> Argument:
+    return Argument(name, INTEGER, f"elements from a pixel of {of} to the next")
+
+
+GRADIENT: Final = KernelSignature((
+    _X,
+    Argument("g", POINTER, "gradient of the batch norm's output (pixels, wide)"),
+    _SAVED, _WEIGHT,
+    Argument("source", POINTER, "the convolution's input (pixels, narrow)"),
+    Argument("out", POINTER, "its gradient"),
+    Argument("partial", POINTER, "float32 (blocks, wide, narrow): filter gradients of each block"),
+    _CONTROL, *_COUNTS, _pitch("ldx", "x"), _pitch("ldg", "g"), _pitch("lds", "source"), _pitch("ldo", "out"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
+))  # fmt: skip
 
 
 def gradient_shared(wide: int, narrow: int) -> int:
@@ -112,7 +134,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
         base = shared_address(cuda.shared.array(0, dtype=types.uint8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
-        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(i32(load1(control)) * hw), pixels))
+        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(P), tid)
         copy_narrow(u32(base + u32(NARROW)), u64(source + u64(i64(first) * lds * 2)), lds, i32(pixels - first), tid)
@@ -167,11 +189,12 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     return pointwise_gradient
 
 
-FORWARD_ARGUMENTS: Final = (
-    *(types.uint64,) * 3,  # x (wide, before its batch norm), saved, filters
-    *(types.uint64,) * 3,  # out, partial sums (blocks, 2, narrow), control block
-    *(types.int32,) * 5,  # pixels in all, pixels a photo, depth; pixel pitches of x, out
-)
+FORWARD: Final = KernelSignature((
+    _X, _SAVED, _WEIGHT,
+    Argument("out", POINTER, "(pixels, narrow)"),
+    Argument("partial", POINTER, "float32 (blocks, 2, narrow): sums of out and its square"),
+    _CONTROL, *_COUNTS, _pitch("ldx", "x"), _pitch("ldo", "out"),
+))  # fmt: skip
 
 
 def forward_shared(wide: int, narrow: int) -> int:
@@ -212,7 +235,7 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
         base = shared_address(cuda.shared.array(0, dtype=types.uint8))
         tid = i32(cuda.threadIdx.x)
         lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
-        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(i32(load1(control)) * hw), pixels))
+        first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(P), tid)
         commit_copies()

@@ -1,0 +1,86 @@
+"""What a step needs from the host: one block of bytes, copied in before each replay of a captured graph.
+
+`SETTINGS` declares the fields once. The host writes them by name (`Control`); a kernel reads them by name, with a
+device function of `make_reader`. Behind the settings come the batch's labels, indices, augmentation parameters and
+targets.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.gpu.compilation.cuda import device_function, types
+from core.gpu.compilation.ptx import load1, load_float
+from core.ops.contract import Array
+from core.ops.photo import AUGMENTATION_SIZE
+
+IMAGES: Final = np.dtype([("address", np.uint64), ("height", np.int32), ("width", np.int32)])
+"""A set of images of one size on the device."""
+
+SETTINGS: Final = np.dtype(
+    [
+        ("photos", np.int32),  # real photos of the batch; those behind them count nowhere
+        ("step", np.int32), ("seed", np.uint32), ("photo0", np.int32),  # what random bits are drawn from
+        ("rate", np.float32), ("root", np.float32), ("shrink", np.float32), ("average", np.float32),  # `Scalars`
+        ("factor", np.float32),  # of the gradient: 1 over the parts of an accumulated step
+        ("share", np.float32),  # of the batch in the loss
+        ("spare", np.int32, 6),
+        ("source", IMAGES), ("masks", IMAGES), ("grounds", IMAGES),
+        ("spare2", np.int32, 4),
+    ]
+)  # fmt: skip
+"""The fields, in the order in which they are in memory. `core.optim.optimizer.Scalars`, `core.ops.photo.Backgrounds`."""
+
+BACKGROUNDS: Final = ("masks", "grounds")
+"""The fields that say where backgrounds are."""
+
+
+def offset(name: str) -> int:
+    """Byte offset of a field of the block."""
+    return int(SETTINGS.fields[name][1])  # type: ignore[index]
+
+
+def make_reader(name: str) -> Any:
+    """Device function: a field of the control block at `control`, of 4 bytes."""
+    at, kind = offset(name), SETTINGS[name]
+    assert kind.itemsize == 4
+    convert = getattr(types, kind.name)
+    u64 = types.uint64
+
+    @device_function
+    def read_float(control: Any) -> Any:
+        return load_float(u64(control + u64(at)))
+
+    @device_function
+    def read_integer(control: Any) -> Any:
+        return convert(load1(u64(control + u64(at))))
+
+    return read_float if kind == np.float32 else read_integer
+
+
+read_photos: Final = make_reader("photos")
+"""``read_photos(control)``: the batch's real photos."""
+
+
+@final
+class Control:
+    """Views into one block of host bytes: settings, labels, index, augmentation parameters and targets of a batch."""
+
+    def __init__(self, raw: Array, batch: int, taught: int = 0) -> None:
+        self.labels_at, self.index_at, self.rows_at, self.targets_at, self.size = places(batch, taught)
+        self.settings = raw[: SETTINGS.itemsize].view(SETTINGS)
+        self.settings["share"] = 1
+        self.labels = raw[self.labels_at : self.labels_at + 4 * batch].view(np.int32)
+        self.index = raw[self.index_at : self.index_at + 4 * batch].view(np.int32)
+        self.rows = raw[self.rows_at : self.targets_at].view(np.float32).reshape(batch, AUGMENTATION_SIZE)
+        self.targets = raw[self.targets_at : self.size].view(np.float32).reshape(batch, taught)
+
+
+def places(batch: int, taught: int = 0) -> tuple[int, int, int, int, int]:
+    """Byte offsets of labels, index, augmentation parameters and targets (`taught` floats a photo), and the size."""
+    step = -(-4 * batch // 64) * 64
+    start = SETTINGS.itemsize
+    rows = start + 2 * step
+    return start, start + step, rows, rows + 4 * AUGMENTATION_SIZE * batch, rows + 4 * (AUGMENTATION_SIZE + taught) * batch

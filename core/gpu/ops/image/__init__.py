@@ -1,0 +1,1 @@
+"""The network's input: augmentation and normalisation."""

@@ -1,0 +1,1 @@
+"""The optimizer, and what runs before and after it."""
