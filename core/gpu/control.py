@@ -31,7 +31,7 @@ SETTINGS: Final = np.dtype(
         ("spare2", np.int32, 4),
     ]
 )  # fmt: skip
-"""The fields, in the order in which they are in memory. `core.optim.optimizer.Scalars`, `core.ops.photo.Backgrounds`."""
+"""The fields, in the order in which they are in memory. See `core.optim.optimizer.Scalars`, `core.ops.photo`."""
 
 BACKGROUNDS: Final = ("masks", "grounds")
 """The fields that say where backgrounds are."""
@@ -83,4 +83,5 @@ def places(batch: int, taught: int = 0) -> tuple[int, int, int, int, int]:
     step = -(-4 * batch // 64) * 64
     start = SETTINGS.itemsize
     rows = start + 2 * step
-    return start, start + step, rows, rows + 4 * AUGMENTATION_SIZE * batch, rows + 4 * (AUGMENTATION_SIZE + taught) * batch
+    targets = rows + 4 * AUGMENTATION_SIZE * batch
+    return start, start + step, rows, targets, targets + 4 * taught * batch

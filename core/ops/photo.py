@@ -21,7 +21,8 @@ MAX_SIDE: Final = 1 << 14
 AUGMENTATION: Final = np.dtype(
     [
         ("affine", np.float32, 6), ("colour", np.float32, (3, 4)), ("blur", np.float32), ("blur_radius", np.float32),
-        ("cutout", np.float32, 4), ("background", np.float32), ("mask", np.float32), ("background_affine", np.float32, 6),
+        ("cutout", np.float32, 4), ("background", np.float32), ("mask", np.float32),
+        ("background_affine", np.float32, 6),
     ]
 )  # fmt: skip
 """The augmentation parameters of one photo, in the order in which every device reads them:
@@ -32,8 +33,8 @@ colour: matrix on (r, g, b, 1) with values 0..1, clipped to 0..1 afterwards.
 blur: weight w of each of four neighbours: ``(1 - 4 w) centre + w (up + down + left + right)``.
 blur_radius: distance of those neighbours, in source pixels along the source axes.
 cutout: box y0, x0, y1, x1 in output pixels (end excluded) set to the mean, which is 0 after normalising.
-background: 0, or 1 plus the index of the background (`Backgrounds.images`) that the leaf is set on; or below 0, -1 minus
-the index of another photo of the same set, with which this one is mixed.
+background: 0, or 1 plus the index of the background (`Backgrounds.images`) that the leaf is set on; or below 0, -1
+minus the index of another photo of the same set, with which this one is mixed.
 mask: index of the photo's mask (`Backgrounds.masks`), where it has a background; its share 0..1, where it is mixed with
 another photo. The box of `cutout` then shows that other photo alone.
 background_affine: as `affine`, from an output pixel to the pixel of the background, or of the other photo.
@@ -47,7 +48,9 @@ def _start(name: str) -> int:
     return int(AUGMENTATION.fields[name][1]) // 4  # type: ignore[index]
 
 
-MAP, MATRIX, BLUR, BLUR_RADIUS, BOX, BACKGROUND, MASK, BACKGROUND_MAP = (_start(name) for name in AUGMENTATION.names or ())
+MAP, MATRIX, BLUR, BLUR_RADIUS, BOX, BACKGROUND, MASK, BACKGROUND_MAP = (
+    _start(name) for name in AUGMENTATION.names or ()
+)
 """Index of each field's first number, for kernels."""
 AFFINE, COLOUR, CUTOUT = slice(MAP, MATRIX), slice(MATRIX, BLUR), slice(BOX, BACKGROUND)
 BACKGROUND_AFFINE: Final = slice(BACKGROUND_MAP, AUGMENTATION_SIZE)
