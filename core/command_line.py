@@ -162,7 +162,10 @@ def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tupl
         if not end.code:  # --help
             raise
         raise InputError(said.getvalue().strip()) from None
-    return arguments, [Problem(text.lstrip("-"), "there is no such option.") for text in unknown]
+    options = [text for text in unknown if text.startswith("-")]
+    if unknown and not options:
+        raise InputError(f"Nothing is expected here: {' '.join(unknown)}. {parser.prog} --help lists what is.")
+    return arguments, [Problem(text.lstrip("-"), "there is no such option.") for text in options]
 
 
 def tell_json(message: str, exit_code: int) -> None:

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""Spreadsheets run a cell that begins so as a formula; an apostrophe in front makes it text (OWASP, CSV injection)."""
+FORMULA: Final = re.compile("^(?=[=+\\-@\t\r\n＝＋－＠])|(?<=[;\t\r\n])(?=[=+\\-@＝＋－＠])")
+"""Where a spreadsheet finds a formula; an apostrophe there makes it text (OWASP, CSV injection). Where the decimal sign
+is a comma, spreadsheets split cells at semicolons."""
 CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Control characters, line separators, and marks that reverse the direction of the text around them."""
 
@@ -36,13 +37,14 @@ def csv_text(rows: Iterable[Iterable[object]]) -> str:
 def _line(row: Iterable[object]) -> str:
     """Python's writer puts a cell with a carriage return in quotes only if that is part of its own line end."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow([_cell(value) for value in row])
+    csv.writer(text, lineterminator="\r\n").writerow([as_cell(value) for value in row])
     return text.getvalue()[:-2] + "\n"
 
 
-def _cell(value: object) -> object:
-    if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value):
-        return "'" + value
+def as_cell(value: object) -> object:
+    """The value as `csv_text` writes it."""
+    if isinstance(value, str) and not _is_number(value):
+        return FORMULA.sub("'", value)
     return value
 
 

@@ -45,23 +45,33 @@ def swap_for(photos: PhotoSet, chance: float, report: ReportStage, cancelled: Is
     Raises DataError where no leaf can be cut out, Cancelled, StorageError.
     """
     rows, classes = photos.rows(TRAIN), photos.dataset.classes
-    found = _leaves(photos, rows, report, cancelled)
-    share = found.mean(axis=(1, 2))
+    side, found = photos.cache.side, _leaves(photos, rows, report, cancelled)
+    share = np.array([_unpack(leaf).mean() for leaf in found])
     bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])[photos.dataset.labels[rows]]
     can = ~bare & (share >= AREA[0]) & (share <= AREA[1])
-    grounds = _grounds(photos, rows, np.flatnonzero(bare | (can & (share <= PAINTED))), found & ~bare[:, None, None])
+    grounds = _grounds(photos, rows, np.flatnonzero(bare | (can & (share <= PAINTED))), found, bare)
     if not can.any() or not len(grounds):
         raise DataError("No leaf can be cut out of these photos: --augment-background needs photos of leaves.")
-    slots, count, side = photos.cache.slots[rows], len(photos.cache.photos), photos.cache.side
+    slots, count = photos.cache.slots[rows], len(photos.cache.photos)
     masks = np.zeros((count, side // 2, side // 2), np.uint8)
-    masks[slots] = np.stack([_soft(leaf) for leaf in found])
+    for slot, leaf in zip(slots, found, strict=True):
+        masks[slot] = _soft(_unpack(leaf))
     slot_can = np.zeros(count, np.bool_)
     slot_can[slots] = can
     return GroundSwap(Backgrounds(masks, grounds), slot_can, chance)
 
 
-def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCancelled) -> Array:
-    """Leaf masks of these rows, bool ``(len(rows), side, side)``: read from the file, and found where it has none."""
+def count_swap(training: int, photos: int, side: int) -> tuple[int, int]:
+    """Bytes of masks and grounds, and of what is held beside them while they are made.
+
+    training, photos: how many of that split, and in all; side: of a decoded photo.
+    """
+    kept = photos * (side // 2) ** 2 + min(training, GROUNDS) * 3 * side**2
+    return kept, training * side * ((side + 7) // 8)
+
+
+def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCancelled) -> list[Array]:
+    """Leaf masks of these rows, each as bits ``(side, side / 8)``: read from the file, and found where it has none."""
     side = photos.cache.side
     path = Path(photos.cache.home) / f"{side}-leaves-{VERSION}.npz"
     known = _read(path)
@@ -81,25 +91,39 @@ def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCan
                 report("leaves", done, len(missing))
     if missing:
         _write(path, known)
-    return np.unpackbits(np.stack([known[name] for name in names]), axis=-1, count=side).astype(np.bool_)
+    return [known[name] for name in names]
 
 
-def _grounds(photos: PhotoSet, rows: Array, fit: Array, found: Array) -> Array:
-    """Photos (places in `rows`) of all classes in turn, without their leaf: uint8 ``(grounds, side, side, 3)``."""
+def _unpack(leaf: Array) -> Array:
+    """A mask as uint8 ``(side, side)``, 1 on the leaf."""
+    return np.unpackbits(leaf, axis=-1, count=len(leaf))
+
+
+def _grounds(photos: PhotoSet, rows: Array, fit: Array, found: list[Array], bare: Array) -> Array:
+    """Photos (places in `rows`) of all classes in turn, without their leaf: uint8 ``(grounds, side, side, 3)``.
+
+    bare: bool ``(len(rows),)``, photos without a leaf, which stay as they are.
+    """
     labels = photos.dataset.labels[rows[fit]]
     turn = np.empty(len(fit), np.int64)  # how many of its class come before it
     for label in np.unique(labels):
         mine = np.flatnonzero(labels == label)
         turn[mine] = np.arange(len(mine))
 
-    def paint(at: int) -> Array:
-        photo = np.asarray(photos.cache.photos[photos.cache.slots[rows[at]]])
-        hole = cv2.dilate(found[at].astype(np.uint8), np.ones((7, 7), np.uint8))
-        return np.asarray(cv2.inpaint(photo, hole, 3, cv2.INPAINT_TELEA))
-
     chosen = fit[np.argsort(turn, kind="stable")][:GROUNDS]
+    grounds = np.empty((len(chosen), photos.cache.side, photos.cache.side, 3), np.uint8)
+
+    def paint(number: int) -> None:
+        at = chosen[number]
+        photo = np.asarray(photos.cache.photos[photos.cache.slots[rows[at]]])
+        leaf = np.zeros(photo.shape[:2], np.uint8) if bare[at] else _unpack(found[at])
+        hole = cv2.dilate(leaf, np.ones((7, 7), np.uint8))
+        grounds[number] = cv2.inpaint(photo, hole, 3, cv2.INPAINT_TELEA)
+
     with ThreadPoolExecutor(usable_cores(), "grounds") as pool:
-        return np.stack(list(pool.map(paint, chosen))) if len(chosen) else np.empty((0, 1, 1, 3), np.uint8)
+        for _ in pool.map(paint, range(len(chosen))):  # which raises what went wrong
+            pass
+    return grounds
 
 
 def _soft(leaf: Array) -> Array:

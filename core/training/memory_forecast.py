@@ -14,6 +14,7 @@ from core.data.preparation import cache_side
 from core.device import STREAM_BUFFERS, Memory, Plan
 from core.diagnosis.completion import CHUNK, LOOKED_AT, PER_CLASS
 from core.diagnosis.features import feature_node
+from core.diagnosis.grounds import count_swap
 from core.graph import Graph
 from core.training.recipe_fitting import fit_recipe
 from core.training.setup import VALIDATION_BATCH, compile_fitting, graph_in_use
@@ -60,10 +61,14 @@ def forecast_memory(
     rows = count_memory(
         training, validation, photos, photo_bytes, device=device, stream=config.stream_photos, teachers=teachers
     )
+    swap, finding = count_swap(splits[TRAIN], photos, cache_side(config)) if config.augment_background else (0, 0)
+    if swap:
+        rows["other backgrounds"] = swap
     working = sum(rows.values())
     copies = CHECKPOINT_COPIES * (training.memory.parameters + training.memory.optimizer)
     tests = count_final_tests(config, used, device, splits, len(classes), photo_bytes)
-    return Forecast(training, batch, rows, {
+    phases = {"finding leaves": working - rows["photos gathered ahead"] + finding} if swap else {}
+    return Forecast(training, batch, rows, phases | {
         "training and validation": working,
         "writing a checkpoint": working + copies,
         "tests of the final model": working - rows["photos gathered ahead"] + tests,

@@ -11,7 +11,7 @@ import pytest
 from core import diagnose, train
 from core.command_line import check_folder, run_command
 from core.cores import usable_cores
-from core.errors import EXIT_INTERRUPTED, DeviceError
+from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT, DeviceError
 from core.models import build
 from core.plan import compile_plan
 
@@ -76,3 +76,10 @@ def test_only_the_cores_of_this_process_count():
     code = f"import os; os.sched_setaffinity(0, {{{one}}}); from core.cores import usable_cores; print(usable_cores())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1\n"
     assert usable_cores() <= len(os.sched_getaffinity(0))
+
+
+def test_words_that_no_option_takes_are_not_called_options(capsys):
+    assert diagnose.main(["m.safetensors", "a.png", "--csv", "out.csv"]) == EXIT_WRONG_INPUT
+    assert capsys.readouterr().err.startswith("Nothing is expected here: out.csv.")
+    assert diagnose.main(["m.safetensors", "a.png", "--colour", "red"]) == EXIT_WRONG_INPUT
+    assert capsys.readouterr().err == "These options are not possible:\n--colour: there is no such option.\n"

@@ -61,7 +61,13 @@ def test_mistakes_and_confusion_run_no_formula(tmp_path):
 
 def test_numbers_stay_numbers():
     rows: list = [["-0.5", "+3", "-inf", -1.5, np.float32(-2), None], ["-1+1", "＝1", "\t=1", "a=b", "-", ""]]
-    assert csv_text(rows[:2]) == "-0.5,+3,-inf,-1.5,-2.0,\n'-1+1,'＝1,'\t=1,a=b,'-,\n"
+    assert csv_text(rows[:2]) == "-0.5,+3,-inf,-1.5,-2.0,\n'-1+1,'＝1,'\t'=1,a=b,'-,\n"
+
+
+def test_a_spreadsheet_that_splits_at_semicolons_runs_no_formula_either():
+    said = csv_text([["rust;=1+1;x", "a\n@SUM(1)", "leaf; -3 at night", "a;b=c"]])
+    cells = next(csv.reader(io.StringIO(said, newline="")))
+    assert cells == ["rust;'=1+1;x", "a\n'@SUM(1)", "leaf; -3 at night", "a;b=c"]
 
 
 def test_lines_of_a_run_and_json_hold_no_control_characters():

@@ -1,5 +1,7 @@
 """Masks and grounds of the training photos: found once, kept by content, of leaves only."""
 
+import tracemalloc
+
 import cv2
 import numpy as np
 import pytest
@@ -49,6 +51,20 @@ def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leave
     painted = swap.backgrounds.images
     assert painted.shape == (len(rows), SIDE, SIDE, 3)
     assert np.abs(painted.astype(int) - 170).max() < 60, "a leaf was left in a ground"
+
+
+def test_masks_and_grounds_take_the_memory_that_was_foretold(leaves):
+    training, side = len(leaves.rows(TRAIN)), leaves.cache.side
+    kept, beside = grounds.count_swap(training, len(leaves.cache.photos), side)
+    make(leaves)  # what is imported and cached by the first time is no part of it
+    tracemalloc.start()
+    try:
+        backgrounds = make(leaves).backgrounds
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert backgrounds.masks.nbytes + backgrounds.grounds.nbytes == kept
+    assert kept + beside <= peak + 1000 <= 1.4 * (kept + beside), "more than one photo's arrays at a time"
 
 
 @pytest.mark.thorough

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,14 @@ def foretold(config: RunConfig) -> dict[str, int]:
     forecast = forecast_memory(config, graph, CLASSES, share_photos(config, 200), "cpu")
     assert forecast.peak == max(forecast.phases.values())
     return dict(forecast.phases)
+
+
+def test_other_backgrounds_are_part_of_every_phase():
+    plain = RunConfig(data="photos", model="cnn", image_size=96, batch_size=16, device="cpu", threads=1)
+    before, after = foretold(plain), foretold(replace(plain, augment_background=0.5))
+    masks, grounds = 200 * 48**2, (200 - 2 * 30) * 3 * 96**2
+    assert {after[phase] - size for phase, size in before.items()} == {masks + grounds}
+    assert after["finding leaves"] > masks + grounds
 
 
 def write_teacher(path: Path) -> str:
