@@ -15,8 +15,12 @@ from core.gpu.latency import classifier, conv, depthwise, expand_depthwise, fire
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.lowering import choose_backward, choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
-from core.gpu.ops.elementwise import combine
-from core.gpu.ops.pool import average_pool, max_pool
+from core.gpu.ops.elementwise import combine, layout
+from core.gpu.ops.image import image as network_input
+from core.gpu.ops.loss import head, softmax
+from core.gpu.ops.norm import batch_norm, pointwise_narrow, pointwise_wide
+from core.gpu.ops.pool import average_pool, global_average, max_pool
+from core.gpu.ops.update import optimizer
 from core.gpu.select import FORWARD, INPUT, Case, Choice
 from core.models.architectures import build
 from core.ops.builder import with_loss
@@ -39,6 +43,25 @@ KERNELS = (
     (partial_sums.SIGNATURE, partial_sums.reduction),
     (combine.COMBINE, combine.make_combine(2, "sum")),
     (combine.DROPOUT, combine.make_dropout(2)),
+    (layout.LAYOUT, layout.make_spread(2)),
+    (layout.LAYOUT, layout.make_gather(2)),
+    (global_average.FORWARD, global_average.make_average(2)),
+    (global_average.GRADIENT, global_average.make_average_gradient(2)),
+    (softmax.FORWARD, softmax.make_softmax(2)),
+    (softmax.GRADIENT, softmax.make_softmax_gradient(2)),
+    (head.HEAD, head.make_head(2)),
+    (network_input.IMAGE, network_input.make_photo(2, 3, 4)),
+    (optimizer.NORM, optimizer.norm),
+    (optimizer.RESULT, optimizer.result),
+    (optimizer.UPDATE, optimizer.make_update("sgd", False)),
+    (optimizer.PACK, optimizer.make_pack(2)),
+    (batch_norm.SUMS, batch_norm.make_sums(2, False)),
+    (batch_norm.FINISH, batch_norm.make_finish(False)),
+    (batch_norm.FIX, batch_norm.fix),
+    (batch_norm.APPLY, batch_norm.make_apply(2, True, True)),
+    (pointwise_narrow.FORWARD, pointwise_narrow.make_projection(96, 24, 2)),
+    (pointwise_narrow.GRADIENT, pointwise_narrow.make_expansion_gradient(96, 16)),
+    (pointwise_wide.WIDE, pointwise_wide.make_wide(96, 16, False, -1)),
     (conv.SIGNATURE, conv.make_few_pixels(BLOCK, 1, 3, True)),
     (fire_halo.SIGNATURE, fire_halo.make_few_halo(BLOCK, 1)),
     (depthwise.SIGNATURE, depthwise.make_depthwise_few(SHAPE)),
@@ -79,6 +102,18 @@ def test_an_unknown_op_raises_forward_and_backward_and_names_the_step(direction)
     unknown = replace(steps[at], op="hard_swish")
     frame.program = replace(frame.program, steps=(*steps[:at], unknown, *steps[at + 1 :]))
     with pytest.raises(KernelUnavailable, match=rf"no kernel for hard_swish .*\({unknown.node}\)"):
+        write_forward(frame) if direction == FORWARD else write_backward(frame, False)
+
+
+@pytest.mark.parametrize("direction", [FORWARD, "backward"])
+@pytest.mark.parametrize("op", ["conv2d", "batch_norm"])
+def test_an_unknown_activation_raises_forward_and_backward_and_names_the_step(direction, op):
+    frame = frame_of("squeezenet1_1_bn", training=True)
+    steps = frame.program.steps
+    at = next(i for i, step in enumerate(steps) if step.op == op)
+    unknown = replace(steps[at], activation="hard_swish")
+    frame.program = replace(frame.program, steps=(*steps[:at], unknown, *steps[at + 1 :]))
+    with pytest.raises(KernelUnavailable, match=rf"no kernel for hard_swish \({unknown.node}\)"):
         write_forward(frame) if direction == FORWARD else write_backward(frame, False)
 
 
