@@ -24,7 +24,8 @@ from benchmarks.gpu_lesson import time_lesson
 from benchmarks.library_handles import time_handles
 from benchmarks.record import Row, make_row, print_table, write_results
 from core.gpu.compilation.cuda import cuda
-from core.gpu.kernels.ladder import matmul_copy_engine, matmul_hopper, matmul_tensor_core
+from core.gpu.kernels.ladder import matmul_tensor_core
+from core.gpu.sm90 import matmul_tma, matmul_wgmma
 from core.gpu.table import BF16, TABLE
 from core.laboratory.network import UnfusedNetwork, cuda_backend
 from core.models.architectures import build
@@ -196,8 +197,8 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
     bits = [cuda.as_cuda_array(t.view(torch.int16)).view(np.uint16) for t in (a, b, out)]
     wanted = torch.mm(a, b).float()
     ways = {f"tensor_core {'x'.join(map(str, t))}": partial(matmul_tensor_core.multiply, *bits, t) for t in TILES}
-    ways |= {"wgmma": partial(matmul_hopper.multiply, *bits)}
-    ways |= {"copy_engine": partial(matmul_copy_engine.multiply, *bits)}
+    ways |= {"wgmma": partial(matmul_wgmma.multiply, *bits)}
+    ways |= {"copy_engine": partial(matmul_tma.multiply, *bits)}
     for way, run in ways.items():
         out.fill_(float("nan"))
         torch.cuda.synchronize()

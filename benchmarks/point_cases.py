@@ -1,4 +1,4 @@
-"""The 1x1 convolutions of SqueezeNet as matrix products, and the tiles that Hopper's copy engine could take.
+"""The 1x1 convolutions of SqueezeNet as matrix products, and the tiles that the kernels with TMA could take.
 
 What `point_tiles` measures, without a GPU: the layers of every batch, the candidates that fit into shared memory and
 registers, their launches and those of the common kernels, and how the best enter the table of tiles.
@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of
 from core.gpu.ops.conv import backward_weight, packing, products
 from core.gpu.ops.conv.products import Ending
+from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients, pointwise_weight_gradient
 from core.gpu.writers import tiles
-from core.gpu.writers.hopper import point_launches
 from core.models.architectures import build
 from core.ops.window import POINT
 
-DIRECTIONS = {"forward": point_boxes, "gradients": point_gradients, "filters": point_filters}
+DIRECTIONS = {"forward": pointwise_forward, "gradients": pointwise_gradients, "filters": pointwise_weight_gradient}
 """What is measured, and the module of its kernel; in the table the names begin with "boxes_"."""
 
 SHARED, REGISTERS = 228 << 10, 65536
@@ -104,24 +103,23 @@ def partial_size(layer: Layer) -> int:
     return layer.filters * layer.channels + layer.filters
 
 
-def by_boxes(layer: Layer, tile: Tile, at: Mapping[str, int], processors: int) -> tuple[Launch, int]:
-    """The launch by the copy engine on arrays at these addresses, and how many partial results it writes."""
+def by_tma(layer: Layer, tile: Tile, at: Mapping[str, int], processors: int) -> tuple[Launch, int]:
+    """The launch by TMA on arrays at these addresses, and how many partial results it writes."""
     x, dx, y = _tensors(layer, at)
     if layer.direction == "forward":
-        launch = point_launches.point("", 1, x, y, at["weight"], at["bias"], "relu", tile, processors)
-        return launch, 0
-    size = partial_size(layer)
+        return pointwise.forward_launch("", 1, x, y, at["weight"], at["bias"], "relu", tile, processors), 0
+    size, partial = partial_size(layer), at["partial"]
     if layer.direction == "gradients":
-        launch, splits = point_launches.gradients(
-            "", 1, x, y, dx, at["weight"], layer.masking, size, tile, processors
+        launch = pointwise.gradients_launch(
+            "", 1, x, y, dx, at["weight"], partial, layer.masking, size, tile, processors
         )
     else:
-        launch, splits = point_launches.filter_gradients("", 1, x, y, size, tile, processors)
-    return replace(launch, values=(*launch.values[:2], at["partial"], *launch.values[3:])), splits
+        launch = pointwise.weight_gradient_launch("", 1, x, y, partial, size, tile, processors)
+    return launch, launch.grid[0]
 
 
 def by_common(layer: Layer, at: Mapping[str, int], processors: int) -> list[Launch]:
-    """What the plan launches without the copy engine, with the tiles of the table."""
+    """What the plan launches without TMA, with the tiles of the table."""
     x, dx, y = _tensors(layer, at)
     taps = packing.taps_of(x, POINT, False)
     frame: Any = SimpleNamespace(arithmetic="bf16", batch=1, processors=processors)

@@ -3,7 +3,7 @@
     python -m benchmarks.point_tiles [--only forward,gradients,filters] [--batches 256 32 1] [--write]
 
 A candidate's results are held against float64 at the layer's own size, then it is timed by turns with the kernels that
-the plan takes without the copy engine. Arrays of large batches are three sets in turn, so that none is found in the
+the plan takes without TMA. Arrays of large batches are three sets in turn, so that none is found in the
 cache. With --write the best enter the table of tiles (`core/gpu/writers/tiles.json`), which alone decides what a
 plan takes.
 """
@@ -26,8 +26,8 @@ from benchmarks.clock import Clock
 from benchmarks.point_cases import (
     DIRECTIONS,
     Layer,
-    by_boxes,
     by_common,
+    by_tma,
     candidates,
     layers,
     merged,
@@ -38,10 +38,10 @@ from benchmarks.point_cases import (
 from core.gpu.compilation.cuda import driver
 from core.gpu.driver.device import Device, open_device
 from core.gpu.driver.hosted import stream_address
-from core.gpu.kernels.hopper import point_boxes, point_gradients
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import Launch
-from core.gpu.writers.hopper import point_launches
+from core.gpu.launch import Launch, blocks_of
+from core.gpu.sm90 import pointwise_forward, pointwise_gradients
+from core.gpu.sm90.filters import pack_parts
 
 TABLE = Path(core.gpu.writers.__file__).with_name("tiles.json")
 COPY_RATE = 4.3e12
@@ -71,13 +71,13 @@ class Arrays:
         }  # fmt: skip
 
     def pack(self, tile: Tile) -> None:
-        """The filters as the kernel by boxes reads them."""
+        """The filters as the kernel by TMA reads them."""
         places = np.arange(self.w.numel()).reshape(self.layer.filters, 1, 1, self.layer.channels)
         if self.layer.direction == "forward":
-            found = point_launches.pack_points(places, point_boxes.parts_of(tile))
+            found = pack_parts([places], 16 * pointwise_forward.parts_of(tile))
         else:
-            columns = point_launches.gradient_columns(self.layer.channels, tile)
-            found = point_launches.pack_point_gradients(places, point_gradients.parts_of(tile), columns)
+            columns = blocks_of(self.layer.channels, tile.columns) * tile.columns
+            found = pack_parts([places], 16 * pointwise_gradients.parts_of(tile), True, columns)
         index = torch.as_tensor(found.reshape(-1).astype(np.int64), device="cuda")
         self.packed[: len(index)] = torch.where(index < 0, 0, self.w.reshape(-1)[index.clamp(min=0)])
 
@@ -102,7 +102,7 @@ def check(device: Device, a: Arrays, tile: Tile) -> None:
         a.pack(tile)
     for written in (a.dx, a.partial, *([a.y] if layer.direction == "forward" else [])):
         written.fill_(float("nan"))
-    launch, splits = by_boxes(layer, tile, a.at(), device.processors)
+    launch, splits = by_tma(layer, tile, a.at(), device.processors)
     torch.cuda.synchronize()
     run(device, [launch])
     torch.cuda.synchronize()
@@ -121,7 +121,7 @@ def measure(clock: Clock, device: Device, layer: Layer) -> tuple[dict[Tile, floa
     """Microseconds of every candidate, and of the common kernels."""
     tiles, bytes_moved = candidates(layer), 2 * layer.pixels * (layer.channels + layer.filters)
     sets = [Arrays(layer, 8 * device.processors) for _ in range(3 if bytes_moved > CACHE // 4 else 1)]
-    device.load([by_boxes(layer, tile, sets[0].at(), device.processors)[0].recipe for tile in tiles])
+    device.load([by_tma(layer, tile, sets[0].at(), device.processors)[0].recipe for tile in tiles])
     for tile in tiles:
         check(device, sets[0], tile)
 
@@ -136,7 +136,7 @@ def measure(clock: Clock, device: Device, layer: Layer) -> tuple[dict[Tile, floa
 
 
 def _alone(layer: Layer, tile: Tile, processors: int, at: dict[str, int]) -> list[Launch]:
-    return [by_boxes(layer, tile, at, processors)[0]]
+    return [by_tma(layer, tile, at, processors)[0]]
 
 
 def _common(layer: Layer, processors: int, at: dict[str, int]) -> list[Launch]:

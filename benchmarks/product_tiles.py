@@ -3,7 +3,7 @@
     python -m benchmarks.product_tiles [--sizes 768 1536 3072] [--machine h200]
 
 About 25 s, most of it the compilation of fifteen kernels. Shares of cuBLAS are printed as a table; the costs
-in `matmul_copy_engine.py` are made from them. A tile "*2" has two blocks on every multiprocessor.
+in `matmul_tma.py` are made from them. A tile "*2" has two blocks on every multiprocessor.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from benchmarks.clock import Clock
 from benchmarks.record import make_row, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.driver.hosted import blocks, stream_address
-from core.gpu.kernels.ladder.matmul_copy_engine import TILES, Tile, load
-from core.gpu.kernels.parts.bulk_copy import encode_map
-from core.gpu.kernels.parts.wgmma import DEPTH
+from core.gpu.sm90.matmul_tma import TILES, Tile, load
+from core.gpu.sm90.tma import encode_map
+from core.gpu.sm90.wgmma import DEPTH
 
 SIZES = (512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096)
 TRIED = (
@@ -34,7 +34,7 @@ TRIED = (
 
 
 def multiply(tile: Tile, resident: int, a: Any, b: Any, c: Any) -> None:
-    """`matmul_copy_engine.multiply` with a tile and so many blocks on a multiprocessor."""
+    """`matmul_tma.multiply` with a tile and so many blocks on a multiprocessor."""
     (m, k), n = a.shape, b.shape[1]
     at = [int(x.__cuda_array_interface__["data"][0]) for x in (a, b, c)]
     maps = encode_map(at[0], m, k, tile.rows), encode_map(at[1], k, n, DEPTH)

@@ -18,7 +18,7 @@ from core.gpu.select import Candidate, Candidates
 
 FAMILIES: Final = (conv, depthwise, dense, pool, norm, loss, elementwise)
 
-OPTIONAL: Final = ("latency",)
+OPTIONAL: Final = ("latency", "sm90")
 """Packages of `core.gpu` whose candidates are added if the package is there; every step has others."""
 
 

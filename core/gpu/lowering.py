@@ -28,12 +28,18 @@ def walk(frame: Frame, training: bool, accumulate: bool) -> None:
 
 def choose_forward(frame: Frame) -> list[Segment]:
     """The candidates of every step's forward pass, before anything is written."""
-    steps = _known_steps(frame)
+    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
     for step in steps:
         if step.op not in READS_IMAGE and any(value.buffer == PHOTO for value in step.inputs):
             raise KernelUnavailable(
                 f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): "
                 "its pixels are framed and padded for them. Run this network with --device cpu."
+            )
+        known = CANDIDATES.of((step.op,), FORWARD)
+        missing = step.op if not known else step.activation if step.activation not in RELU else ""
+        if missing:
+            raise KernelUnavailable(
+                f"The GPU has no kernel for {missing} ({step.node}). Run this network with --device cpu."
             )
     with frame.comparing():
         return cheapest(CANDIDATES, frame, steps, forward_segment)
@@ -41,22 +47,9 @@ def choose_forward(frame: Frame) -> list[Segment]:
 
 def choose_backward(frame: Frame) -> list[Segment]:
     """The candidates of every step's gradients, in the program's order."""
-    steps = _known_steps(frame)
+    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
     with frame.comparing():
         return cheapest(CANDIDATES, frame, steps, backward_segment)
-
-
-def _known_steps(frame: Frame) -> list[Step]:
-    """The steps that candidates compute. Raises KernelUnavailable on an op or a fused activation without a kernel."""
-    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
-    for step in steps:
-        known = CANDIDATES.of((step.op,), FORWARD)
-        missing = step.op if not known else step.activation if step.activation not in RELU else ""
-        if missing:
-            raise KernelUnavailable(
-                f"The GPU has no kernel for {missing} ({step.node}). Run this network with --device cpu."
-            )
-    return steps
 
 
 def write_forward(frame: Frame) -> None:

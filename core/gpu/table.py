@@ -7,6 +7,7 @@ Roles of the arrays: `x` (`x2`, `x3` ...), `labels`, parameters by role, `dy` an
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Final
 
 from core.gpu.driver.hosted import Launcher, hosted
@@ -14,8 +15,6 @@ from core.gpu.kernels.ladder import (
     depthwise,
     depthwise_filters,
     matmul,
-    matmul_copy_engine,
-    matmul_hopper,
     matmul_narrow,
     matmul_tensor_core,
     matmul_warp,
@@ -204,11 +203,22 @@ PRODUCT: Final = (
 FAST: Final = (
     row("matmul", "forward", "tensor_core", matmul_tensor_core.launch, "out",
         "bf16 through cp.async and mma.sync, float32 sums", matmul_tensor_core.refuse, BF16),
-    row("matmul", "forward", "wgmma", matmul_hopper.launch, "out",
-        "four warps multiply from shared memory, Hopper's own instruction", matmul_hopper.refuse, BF16),
-    row("matmul", "forward", "copy_engine", matmul_copy_engine.launch, "out",
-        "one warp sends boxes through the copy engine, eight only multiply", matmul_hopper.refuse, BF16),
 )  # fmt: skip
+
+
+def _sm90_rows() -> tuple[Kernel, ...]:
+    """Products that need compute capability 9.0, where that package is installed."""
+    if not find_spec("core.gpu.sm90"):
+        return ()
+    from core.gpu.sm90 import matmul_tma, matmul_wgmma
+
+    return (
+        row("matmul", "forward", "wgmma", matmul_wgmma.launch, "out",
+            "four warps multiply from swizzled shared memory", matmul_wgmma.refuse, BF16),
+        row("matmul", "forward", "copy_engine", matmul_tma.launch, "out",
+            "one thread copies by TMA, eight warps only multiply", matmul_wgmma.refuse, BF16),
+    )  # fmt: skip
+
 
 VENDORS: Final = (
     row("matmul", "forward", "cublas", cublas.launch_product, "out", "the vendor's library, float32", cublas.refuse),
@@ -225,4 +235,4 @@ TEACHING: Final = (
     *CONVOLUTION, *DEPTHWISE, *DENSE, *POOLS, *ELEMENTWISE, *JOINS, *SOFTMAX, *BATCH_NORM, *UPDATES, *PRODUCT,
 )  # fmt: skip
 
-TABLE: Final = Registry((*TEACHING, *FAST, *VENDORS, *fast_rows.ROWS))
+TABLE: Final = Registry((*TEACHING, *FAST, *_sm90_rows(), *VENDORS, *fast_rows.ROWS))

@@ -9,7 +9,7 @@ import pytest
 
 import core.gpu.writers
 from benchmarks import point_cases
-from benchmarks.point_cases import Layer, by_boxes, by_common, candidates, layers, merged, row_of
+from benchmarks.point_cases import Layer, by_common, by_tma, candidates, layers, merged, row_of
 from core.gpu.kernels.parts.tile import Tile
 
 BATCHES = (1, 32, 256)
@@ -32,7 +32,7 @@ def test_every_candidate_fits_and_has_launches(layer):
     found = candidates(layer)
     assert len(found) > 1
     for tile in found:
-        launch, splits = by_boxes(layer, tile, NOWHERE, 132)
+        launch, splits = by_tma(layer, tile, NOWHERE, 132)
         assert launch.shared <= 227 << 10
         assert len(launch.values) == len(launch.recipe.kinds)
         assert (splits > 0) == (layer.direction != "forward")

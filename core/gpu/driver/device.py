@@ -16,7 +16,7 @@ from core.errors import DeviceError, OutOfMemory
 from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
-from core.gpu.driver.tensor_map import PhotoMap, TensorMap
+from core.gpu.driver.tensor_map import ActivationMap, TensorMap
 
 OLDEST: Final = turing.CAPABILITY
 """Turing: the oldest that the kernels are compiled for and tested with."""
@@ -103,7 +103,7 @@ class Function:
     ) -> None:  # fmt: skip
         """Queue one run; values in the order of the kernel's signature. `early`: see `core.gpu.compilation.pdl`."""
         self.allow_shared(shared)
-        given = tuple(check(v.encode()) if isinstance(v, TensorMap | PhotoMap) else v for v in values)
+        given = tuple(check(v.encode()) if isinstance(v, TensorMap | ActivationMap) else v for v in values)
         if not early:
             check(driver.cuLaunchKernel(self._handle, *grid, *block, shared, stream, (given, self._kinds), 0))
             return

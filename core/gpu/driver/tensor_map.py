@@ -1,4 +1,4 @@
-"""How Hopper's copy engine sees a matrix or photos: a launch's argument, which the driver encodes as it is sent."""
+"""Tensor maps: how TMA sees a matrix or an activation tensor. A launch's argument, encoded by the driver when sent."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from core.gpu.compilation.cuda import driver
 @final
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A row-major bf16 matrix whose rows are `pitch` elements apart, in boxes of `box_rows` x `box_columns`.
+    """A row-major bf16 matrix whose rows are `pitch` elements apart, in TMA tiles of `tile_rows` x `tile_columns`.
 
-    Address and pitch are multiples of 16 bytes. A box's line of 32, 64 or 128 bytes is swizzled by as many.
+    Address and pitch are multiples of 16 bytes. A tile's line of 32, 64 or 128 bytes is swizzled by as many.
     """
 
     address: int
     rows: int
     columns: int
     pitch: int
-    box_rows: int
-    box_columns: int
+    tile_rows: int
+    tile_columns: int
 
     def encode(self) -> Any:
         """The driver's answer: its status and the map of 128 bytes."""
@@ -32,21 +32,21 @@ class TensorMap:
 
 @final
 @dataclass(frozen=True, slots=True)
-class PhotoMap:
-    """bf16 photos whose pixels are `pitch` elements apart, in boxes of `box_height` x `box_width` pixels of one photo.
+class ActivationMap:
+    """bf16 feature maps whose pixels are `pitch` elements apart, in TMA tiles of rows of one image.
 
-    A box has `box_channels` of a pixel, a line that is swizzled as in `TensorMap`.
+    A tile has `tile_height` x `tile_width` pixels, `tile_channels` of each: a line, swizzled as in `TensorMap`.
     """
 
     address: int
-    photos: int
+    images: int
     height: int
     width: int
     channels: int
     pitch: int
-    box_height: int
-    box_width: int
-    box_channels: int
+    tile_height: int
+    tile_width: int
+    tile_channels: int
 
     def encode(self) -> Any:
         """The driver's answer: its status and the map of 128 bytes."""
@@ -54,26 +54,26 @@ class PhotoMap:
 
 
 @lru_cache(maxsize=256)
-def _encode(wanted: TensorMap | PhotoMap) -> Any:
+def _encode(wanted: TensorMap | ActivationMap) -> Any:
     if isinstance(wanted, TensorMap):
         return _encode_tiled(
-            wanted.address, (wanted.columns, wanted.rows), (wanted.pitch,), (wanted.box_columns, wanted.box_rows)
+            wanted.address, (wanted.columns, wanted.rows), (wanted.pitch,), (wanted.tile_columns, wanted.tile_rows)
         )
     row = wanted.width * wanted.pitch
     return _encode_tiled(
-        wanted.address, (wanted.channels, wanted.width, wanted.height, wanted.photos),
-        (wanted.pitch, row, wanted.height * row), (wanted.box_channels, wanted.box_width, wanted.box_height, 1),
+        wanted.address, (wanted.channels, wanted.width, wanted.height, wanted.images),
+        (wanted.pitch, row, wanted.height * row), (wanted.tile_channels, wanted.tile_width, wanted.tile_height, 1),
     )  # fmt: skip
 
 
-def _encode_tiled(address: int, sizes: Sequence[int], pitches: Sequence[int], box: Sequence[int]) -> Any:
-    """Sizes, pitches and box in elements, from the innermost dimension outwards."""
+def _encode_tiled(address: int, sizes: Sequence[int], pitches: Sequence[int], tile: Sequence[int]) -> Any:
+    """Sizes, pitches and tile in elements, from the innermost dimension outwards."""
     long, short = driver.cuuint64_t, driver.cuuint32_t
-    swizzle = getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{2 * box[0]}B")
+    swizzle = getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{2 * tile[0]}B")
     return driver.cuTensorMapEncodeTiled(
         driver.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, len(sizes), address,
         [long(size) for size in sizes], [long(pitch * 2) for pitch in pitches],
-        [short(size) for size in box], [short(1)] * len(sizes),
+        [short(size) for size in tile], [short(1)] * len(sizes),
         driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
         driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,

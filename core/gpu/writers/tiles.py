@@ -7,22 +7,17 @@ not in it takes the tile of the nearest one, by ratios of columns, depth of the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from math import log2
 from pathlib import Path
 from typing import Final, final
 
-from core.gpu.kernels.hopper.halo_boxes import HaloBoxes
-from core.gpu.kernels.hopper.row_gradient_boxes import RowBoxes
 from core.gpu.kernels.parts.tile import Tile
 
 MINIMUM_PIXELS: Final = 256
 """A split of the weight gradient sums at least so many pixels: below, writing partial results costs more."""
-
-MEASURED_BATCH: Final = 256
-"""Photos of the measured weight gradients by rows, whose tile follows from the size of a map."""
 
 WASTE: Final = 1.35
 """Columns computed over columns needed that a tile may have, where another fits better."""
@@ -97,13 +92,14 @@ def _tile(arithmetic: str, *numbers: int) -> Tile:
     return tile
 
 
-def _nearest(arithmetic: str, direction: str, rows: int, columns: int, depth: int) -> Iterator[Row]:
+def nearest(arithmetic: str, direction: str, rows: int, columns: int, depth: int) -> Iterator[Row]:
+    """The measured shapes, nearest first."""
     yield from sorted(_rows(arithmetic, direction), key=lambda r: r.distance(rows, columns, depth))
 
 
 def forward(arithmetic: str, rows: int, columns: int, depth: int, half: int = 0) -> Tile:
     """For ``rows x columns`` outputs of a sum over `depth`; the first `half` columns are a fire's 1x1 filters."""
-    for row in _nearest(arithmetic, "fire_forward" if half else "forward", rows, columns, depth):
+    for row in nearest(arithmetic, "fire_forward" if half else "forward", rows, columns, depth):
         if covers_columns(row.tile[1], columns) and half % row.tile[1] == 0:
             return Tile(*row.tile)
     return _tile(arithmetic, 64, 64, 64, 3, 2, 2, 4)
@@ -111,7 +107,7 @@ def forward(arithmetic: str, rows: int, columns: int, depth: int, half: int = 0)
 
 def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile:
     """For the input gradient of the same kind."""
-    for row in _nearest(arithmetic, "backward_input", rows, columns, depth):
+    for row in nearest(arithmetic, "backward_input", rows, columns, depth):
         if covers_columns(row.tile[1], columns):
             return Tile(*row.tile)
     return _tile(arithmetic, 128, 64, 64, 3, 4, 2, 2)
@@ -119,7 +115,7 @@ def backward_input(arithmetic: str, rows: int, columns: int, depth: int) -> Tile
 
 def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int, size: int) -> Tile:
     """For a 3x3 convolution with its pixels in shared memory, `size` bytes of a channel block."""
-    for row in _nearest(arithmetic, f"halo_{direction}", rows, columns, channels):
+    for row in nearest(arithmetic, f"halo_{direction}", rows, columns, channels):
         tile = Tile(*row.tile)
         if tile.depth == size and covers_columns(tile.columns, columns):
             return tile
@@ -128,113 +124,15 @@ def halo(arithmetic: str, direction: str, rows: int, columns: int, channels: int
 
 def prefers_halo(arithmetic: str, rows: int, columns: int, channels: int, depth: int) -> bool:
     """Whether an input gradient was faster with its pixels in shared memory, at the nearest measured shape."""
-    near = next(_nearest(arithmetic, "halo_backward_input", rows, columns, channels), None)
-    plain = next(_nearest(arithmetic, "backward_input", rows, columns, depth), None)
+    near = next(nearest(arithmetic, "halo_backward_input", rows, columns, channels), None)
+    plain = next(nearest(arithmetic, "backward_input", rows, columns, depth), None)
     return near is not None and plain is not None and near.pace < plain.pace
-
-
-def resident_halo(rows: int, columns: int, channels: int) -> Tile | None:
-    """For Hopper's 3x3 convolution with filters in shared memory, in bf16; None where no measured tile divides it."""
-    for row in _nearest("bf16", "resident_forward", rows, columns, channels):
-        tile = Tile(*row.tile)
-        if tile.depth == 2 * channels and columns % tile.columns == 0:
-            return tile
-    return None
-
-
-def parts_backward_input(rows: int, columns: int, channels: int) -> Tile | None:
-    """For Hopper's input gradient of a fire, in bf16; None where another kernel was faster at the nearest shape.
-
-    `rows` are pixels; channels are those of one half of the fire.
-    """
-    row = next(_nearest("bf16", "parts_backward_input", rows, columns, channels))
-    others = (
-        next(_nearest("bf16", "halo_backward_input", rows, columns, channels)),
-        next(_nearest("bf16", "backward_input", rows, columns, 10 * channels)),
-    )
-    tile = Tile(*row.tile)
-    suits = 2 * channels % tile.depth == 0 and columns == tile.columns
-    return tile if suits and all(row.pace < o.pace for o in others) else None
-
-
-def row_boxes(batch: int, height: int, width: int, filters: int, channels: int) -> RowBoxes | None:
-    """For Hopper's weight gradient of a 3x3 convolution of so large maps, in bf16; measured at batch 256.
-
-    None where the common kernel was faster at the nearest shape, and for less than half as many pixels: at batch 32
-    blocks that fill a multiprocessor each held up the input gradients beside them.
-    """
-    measured, depth = MEASURED_BATCH * height * width, 9 * channels
-    row = next(_nearest("bf16", "row_boxes_backward_weight", measured, filters, depth), None)
-    if row is None or row.depth != depth or 2 * batch * height * width < row.rows:
-        return None
-    shape = RowBoxes(*row.tile).fitted(height, width)
-    suits = filters % (64 * shape.tiles) == 0 and shape.suits(height, width)
-    return shape if suits and _is_faster(row, [("backward_weight", filters, depth)], measured) else None
-
-
-def halo_boxes(batch: int, height: int, width: int, columns: int, channels: int) -> HaloBoxes | None:
-    """For Hopper's input gradient of a fire by boxes, in bf16; columns are the input's channels, channels one half's.
-
-    None where it was not measured or another kernel was faster, and for less than half as many pixels as measured.
-    """
-    pixels = batch * height * width
-    near = _nearest("bf16", "halo_boxes_backward_input", pixels, columns, channels)
-    found = [r for r in near if (r.columns, r.depth) == (columns, channels)]
-    row = min(found, key=lambda r: HaloBoxes(*r.tile).pitch != width + 1, default=None)  # rather one of such photos
-    if row is None or 2 * pixels < row.rows:
-        return None
-    shape = HaloBoxes(*row.tile).fitted(height, width)
-    others = [
-        (direction, columns, depth)
-        for direction, depth in (
-            ("parts_backward_input", channels),
-            ("halo_backward_input", channels),
-            ("backward_input", 10 * channels),
-        )
-    ]
-    suits = shape.suits(height, width)
-    return shape if suits and all(_is_faster(row, [other], pixels) for other in others) else None
-
-
-def boxes_forward(rows: int, columns: int, channels: int) -> Tile | None:
-    """For Hopper's 1x1 convolution by the copy engine, in bf16; None where not measured or not faster so far."""
-    row = _measured("boxes_forward", rows, columns, channels)
-    return row and _faster(row, [("forward", columns, channels)], rows)
-
-
-def boxes_gradients(rows: int, channels: int, filters: int) -> Tile | None:
-    """For both gradients of a 1x1 convolution in one pass on Hopper, in bf16; None where two passes were faster."""
-    row = _measured("boxes_gradients", rows, channels, filters)
-    return row and _faster(row, [("backward_input", channels, filters), ("backward_weight", filters, channels)], rows)
-
-
-def boxes_filters(rows: int, filters: int, channels: int) -> Tile | None:
-    """For the filters' gradient of a 1x1 convolution of few channels on Hopper, in bf16; None where not faster."""
-    row = _measured("boxes_filters", rows, filters, channels)
-    return row and _faster(row, [("backward_weight", filters, channels)], rows)
 
 
 def measured_near(direction: str, rows: int, columns: int, depth: int) -> Row | None:
     """The nearest entry in bf16, unless its shape is too different."""
-    row = next(_nearest("bf16", direction, rows, columns, depth), None)
+    row = next(nearest("bf16", direction, rows, columns, depth), None)
     return row if row is not None and row.distance(rows, columns, depth) <= FAR else None
-
-
-def _measured(direction: str, rows: int, columns: int, depth: int) -> Row | None:
-    """The row of these very columns and depth whose number of rows is nearest."""
-    found = (r for r in _nearest("bf16", direction, rows, columns, depth) if (r.columns, r.depth) == (columns, depth))
-    return next(found, None)
-
-
-def _faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> Tile | None:
-    """Its tile, if it is faster."""
-    return Tile(*row.tile) if _is_faster(row, others, rows) else None
-
-
-def _is_faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> bool:
-    """Whether it took less time a pixel than the `others` together; each a direction, its columns and depth."""
-    nearest = [next(_nearest("bf16", direction, rows, *shape)) for direction, *shape in others]
-    return row.pace < sum(other.pace for other in nearest)
 
 
 def covers_columns(tile: int, columns: int) -> bool:
@@ -246,7 +144,7 @@ def backward_weight(
     arithmetic: str, pixels: int, filters: int, depth: int, processors: int
 ) -> tuple[Tile, int]:
     """Tile, and into how many parts the pixels are split, for a gradient of ``filters x depth`` weights."""
-    for row in _nearest(arithmetic, "backward_weight", pixels, filters, depth):
+    for row in nearest(arithmetic, "backward_weight", pixels, filters, depth):
         tile = Tile(*row.tile)
         if -(-filters // tile.rows) * tile.rows <= max(2 * filters, 16):
             splits = row.splits if row.distance(pixels, filters, depth) < 0.1 else 0

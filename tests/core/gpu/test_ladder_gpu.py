@@ -43,10 +43,10 @@ def test_products_on_the_matrix_units_agree_with_the_reference():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(8, 8, 8), (200, 136, 72), (129, 1000, 264), (520, 512, 512)], ids=str)
-def test_every_tile_of_the_copy_engine_writes_everything_and_the_same_bits_twice(shape):
+def test_every_tile_by_tma_writes_everything_and_the_same_bits_twice(shape):
     from core.gpu.compilation.cuda import cuda
     from core.gpu.compilation.hopper import CAPABILITY
-    from core.gpu.kernels.ladder import matmul_copy_engine as engine
+    from core.gpu.sm90 import matmul_tma as engine
 
     if tuple(cuda.get_current_device().compute_capability) != CAPABILITY:
         pytest.skip("the copy engine's kernels are for Hopper")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from core.gpu.compilation.cuda import compile_to_ptx
-from core.gpu.kernels.ladder import matmul_copy_engine, matmul_hopper, matmul_warp
+from core.gpu.kernels.ladder import matmul_warp
 from core.gpu.kernels.ladder.matmul_tensor_core import KINDS, TILE, make_kernel
+from core.gpu.sm90 import matmul_tma, matmul_wgmma
 from tests.helpers.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
 
 LADDER = (
@@ -126,12 +127,12 @@ def check_hopper(ptx):
 
 
 def test_wgmma_keeps_the_matrix_units_busy():
-    check_hopper(matmul_hopper.ptx()[0])
+    check_hopper(matmul_wgmma.ptx()[0])
 
 
-@pytest.mark.parametrize("tile", matmul_copy_engine.TILES, ids=str)
-def test_the_copy_engine_moves_everything_that_is_multiplied(tile):
-    ptx, _ = matmul_copy_engine.ptx(tile)
+@pytest.mark.parametrize("tile", matmul_tma.TILES, ids=str)
+def test_tma_moves_everything_that_is_multiplied(tile):
+    ptx, _ = matmul_tma.ptx(tile)
     registers = check_hopper(ptx)
     assert registers * 32 * -(-tile.threads // 32) <= 65536, "the block does not fit on a multiprocessor"
     assert tile.shared <= 227 * 1024
@@ -143,13 +144,13 @@ def test_the_copy_engine_moves_everything_that_is_multiplied(tile):
 @pytest.mark.parametrize("side", sorted(MEASURED, key=int))
 def test_the_bf16_tile_is_the_fastest_at_every_measured_size(side):
     rates = MEASURED[side]
-    tile = matmul_copy_engine.choose(int(side), int(side))
+    tile = matmul_tma.choose(int(side), int(side))
     assert rates[f"{tile.rows}x{tile.columns}/{tile.stages}"] >= 0.98 * max(rates.values())
 
 
 @pytest.mark.parametrize("side", [5120, 6144, 8192, 16384])
 def test_beyond_them_it_is_the_largest(side):
-    assert matmul_copy_engine.choose(side, side) is matmul_copy_engine.LARGE
+    assert matmul_tma.choose(side, side) is matmul_tma.LARGE
 
 
 @pytest.mark.parametrize(("side", "tile"), [(4096, "LARGE"), (1024, "SMALL"), (512, "DEEP"), (4, "DEEP")])

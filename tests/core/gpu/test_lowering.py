@@ -15,7 +15,7 @@ from core.gpu.launch import Tensor, windows_of
 from core.gpu.lowering import walk, write_backward, write_forward
 from core.gpu.ops.conv import packing
 from core.gpu.ops.loss.launches import head_launch
-from core.gpu.writers.hopper import window_launches
+from core.gpu.sm90.filters import pack_parts
 from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
@@ -111,7 +111,7 @@ def test_filters_in_parts_give_the_convolution(backward):
     values = np.concatenate([weight.reshape(-1), ones.reshape(-1)])
     places = [np.arange(w.size, dtype=np.int32).reshape(w.shape) for w in (weight, ones)]
     places[1] += weight.size
-    packed = packed_filters(window_launches.pack_parts(places if backward else places[:1], size, backward), values)
+    packed = packed_filters(pack_parts(places if backward else places[:1], size, backward), values)
     x = draw.normal(size=(side, side, filters if backward else channels))
     second = draw.normal(size=(side, side, filters))
     wide = np.pad(x, ((1, 1), (1, 1), (0, 0)))

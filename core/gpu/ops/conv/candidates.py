@@ -10,11 +10,9 @@ from typing import Final
 
 from core.gpu.ops.conv import backward_input, backward_weight, forward, image_launches
 from core.gpu.ops.conv.configurations import halo_tiles, product_tiles, weight_tiles
-from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate
-from core.gpu.writers.hopper import point_steps, window_steps
+from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
 
-ONE, FIRE, POOLED = ("conv2d",), ("conv2d", "conv2d"), ("conv2d", "max_pool")
-HOPPER: Final = (9, 0)
+ONE, FIRE = ("conv2d",), ("conv2d", "conv2d")
 
 PRODUCTS: Final = (
     Candidate("implicit_gemm", ONE, FORWARD, forward.implicit_gemm,
@@ -44,28 +42,4 @@ PRODUCTS: Final = (
               efficiency=0.3, configurations=weight_tiles),
 )  # fmt: skip
 
-SM90: Final = (
-    Candidate("resident_wgmma", ONE, FORWARD, window_steps.resident, "3x3 by wgmma, filters stay in shared memory",
-              "auto", 0.4, window_steps.refuse_resident, HOPPER, BF16),
-    Candidate("points_tma", ONE, FORWARD, point_steps.forward_points, "1x1 by wgmma over TMA tiles", "auto", 0.4,
-              point_steps.refuse_forward, HOPPER, BF16),
-    Candidate("image_pool", POOLED, FORWARD, window_steps.forward_pooled,
-              "convolution of the image and the max pool behind it, by wgmma", "auto", 0.6, window_steps.refuse_pooled,
-              HOPPER, BF16),
-    Candidate("fire_wgmma", FIRE, INPUT, window_steps.fire_wgmma, "both halves of a fire by wgmma", "auto", 0.55,
-              window_steps.refuse_fire_wgmma, HOPPER, BF16),
-    Candidate("fire_tma", FIRE, INPUT, window_steps.fire_tma, "both halves of a fire by wgmma over TMA tiles", "auto",
-              0.6, window_steps.refuse_fire_tma, HOPPER, BF16),
-    Candidate("points_tma", ONE, WEIGHT, point_steps.filters, "1x1 of few channels by wgmma over TMA tiles", "auto",
-              0.4, point_steps.refuse_filters, HOPPER, BF16),
-    Candidate("rows_tma", ONE, WEIGHT, window_steps.rows, "3x3 by wgmma over TMA tiles of rows", "auto", 0.4,
-              window_steps.refuse_rows, HOPPER, BF16),
-    Candidate("points_tma", ONE, BACKWARD, point_steps.gradients,
-              "both gradients of a 1x1 convolution in one pass over TMA tiles", "auto", 0.6,
-              point_steps.refuse_gradients, HOPPER, BF16),
-    Candidate("image_pool", POOLED, BACKWARD, window_steps.gradient_pooled,
-              "weight gradients of the image's convolution from what is behind its max pool, by wgmma", "auto", 0.6,
-              window_steps.refuse_pooled_gradient, HOPPER, BF16),
-)  # fmt: skip
-
-CANDIDATES: Final = (*PRODUCTS, *SM90)
+CANDIDATES: Final = PRODUCTS

@@ -1,10 +1,17 @@
-"""Both gradients of a 1x1 convolution for Hopper in one pass over its input: that of the input and that of the filters.
+"""Both gradients of a 1x1 convolution in one pass over its input: ``dx = dy W`` (masked) and ``dW = dy^T x``.
 
-A block takes some channels and walks over tiles of 64 pixels, which come as boxes of the copy engine: the input x and
-the gradient dy of the output. A warpgroup has 64 of the channels and multiplies twice, dy by the filters and, both read
-across, x by dy, whose sums stay in its registers until the block ends. Where the input is a ReLU's output, x is the
-mask too: the gradient takes its place in shared memory, and the copy engine stores the box from there. A warp beside
-them adds up dy for the bias. So x is read once instead of twice, and only partial sums are written beside dx.
+Tiling: a block has `columns` channels of the input and takes every so many-th tile of 64 pixels.
+
+              64 channels   64 channels
+            +-------------+-------------+
+    64      | warpgroup 0 | warpgroup 1 |   each multiplies twice: dy by the filters gives dx of the tile;
+    pixels  +-------------+-------------+   x by dy, both transposed, adds to dW, which stays in registers
+
+One more warp sends for the tiles of x and dy; another adds up dy for the bias.
+
+Shared memory: stages, each x in TMA tiles of 64 channels and dy in one (swizzled) | filters in parts of 16 bytes |
+barriers. Where x is a ReLU's output it is the mask, too: dx replaces it in shared memory and TMA stores the tile from
+there. Bytes: x and dy once, dx once, and the partial sums of dW; two separate kernels read x and dy twice.
 """
 
 from __future__ import annotations
@@ -15,7 +22,6 @@ from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import (
     WAIT_COPIES,
     commit_copies,
-    copy_async16,
     high_bf16,
     low_bf16,
     pack_bf16,
@@ -26,33 +32,56 @@ from core.gpu.compilation.ptx import (
     shuffle_xor,
     store_float,
 )
-from core.gpu.kernels.parts.box_lines import PIXELS, box_bytes, high_word_of, line_bytes, make_twist
-from core.gpu.kernels.parts.bulk_copy import (
+from core.gpu.kernels.parts.lanes import UNPACK, in_turn, passes
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.sm90.filters import make_filter_loader
+from core.gpu.sm90.pipeline import make_advance, make_barriers
+from core.gpu.sm90.swizzle import PIXELS, aligned, line_bytes, make_xor, swizzled_high_word, tile_bytes
+from core.gpu.sm90.tma import (
+    TENSOR_MAP,
     WAIT_READ,
     arrive,
-    commit_boxes,
-    copy_box,
+    commit_stores,
+    copy_tile,
     expect_bytes,
     prefetch_map,
-    store_box,
+    store_tile,
     wait_for,
     wait_stored,
 )
-from core.gpu.kernels.parts.lanes import UNPACK, in_turn, passes
-from core.gpu.kernels.parts.ring import make_advance, make_opening
-from core.gpu.kernels.parts.tile import Tile
-from core.gpu.kernels.parts.warpgroup import high_word, low_word, make_products, make_wait, meet
-from core.gpu.kernels.parts.wgmma import show_to_tensor_cores
+from core.gpu.sm90.wgmma import (
+    fence_async_proxy,
+    high_word,
+    low_word,
+    make_products,
+    make_wait,
+    warpgroup_barrier,
+)
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-KINDS: Final = ("tensor_map", "tensor_map", "uint64", "tensor_map", "uint64", *("int32",) * 4)
-"""Maps of x and dy, partial sums, map of dx, packed filters; tiles of 64 pixels, channels with and without those that
-fill up the last block, floats of a partial result."""
+SIGNATURE: Final = KernelSignature((
+    Argument("map_x", TENSOR_MAP, "input and mask, pixels x channels"),
+    Argument("map_dy", TENSOR_MAP, "gradient of the output, pixels x filters"),
+    Argument("partial", POINTER, "partial weight and bias gradients, one of each block"),
+    Argument("map_dx", TENSOR_MAP, "gradient of the input"),
+    Argument("weight", POINTER, "filters of `pack_parts`, backward, one tap"),
+    Argument("tiles", INTEGER, "tiles of 64 pixels"),
+    Argument("columns", INTEGER, "channels up to whole blocks"),
+    Argument("channels", INTEGER, "channels"),
+    Argument("size", INTEGER, "floats of a partial result"),
+))  # fmt: skip
 
 CHANNELS: Final = 64
 """Channels of a warpgroup."""
-BOX: Final = box_bytes(CHANNELS)
+WIDE: Final = tile_bytes(CHANNELS)
+"""Bytes of the TMA tile of a warpgroup."""
+
+
+def slot_bytes(tile: Tile) -> int:
+    """Bytes of a stage: the wide side, a TMA tile for each warpgroup, and the narrow one."""
+    return tile.columns // CHANNELS * WIDE + tile_bytes(tile.depth // 2)
 
 
 def parts_of(tile: Tile) -> int:
@@ -66,9 +95,8 @@ def threads_of(tile: Tile) -> int:
 
 
 def shared_bytes(tile: Tile) -> int:
-    """Bytes of dynamic shared memory: ring, filters, barriers."""
-    slot = tile.columns // CHANNELS * BOX + box_bytes(tile.depth // 2)
-    return 1024 + tile.stages * (slot + 16) + parts_of(tile) * tile.columns * 16
+    """Bytes of dynamic shared memory: stages, filters, barriers."""
+    return 1024 + tile.stages * (slot_bytes(tile) + 16) + parts_of(tile) * tile.columns * 16
 
 
 def make_mask(masking: int, first: int) -> tuple[Any, Any]:
@@ -102,18 +130,18 @@ def make_mask(masking: int, first: int) -> tuple[Any, Any]:
 
 def make_bias_warp(tile: Tile) -> Any:
     """Device function of one warp: sums of dy over all pixels of the block, for the blocks of the first channels."""
-    FILTERS, ST, SLOT = tile.depth // 2, tile.stages, tile.columns // CHANNELS * BOX + box_bytes(tile.depth // 2)
-    LINE, DY = line_bytes(FILTERS), tile.columns // CHANNELS * BOX
+    FILTERS, ST, SLOT = tile.depth // 2, tile.stages, slot_bytes(tile)
+    LINE, DY = line_bytes(FILTERS), tile.columns // CHANNELS * WIDE
     CHUNKS = LINE // 16  # of a line; a lane has the same one of every so many-th pixel
     ROWS, FIRST = 32 // CHUNKS, CHUNKS.bit_length() - 1
     unpack, advance = UNPACK[2], make_advance(ST)
 
     def of_turn(turn: int) -> Any:
         @device_function
-        def add(sums, eight, box, lane):
+        def add(sums, eight, dy, lane):
             line = i32(turn * ROWS + lane // CHUNKS)
             swap = i32(line & 7) if LINE == 128 else i32((line >> 1) & 3) if LINE == 64 else i32((line >> 2) & 1)
-            unpack(shared_load4(u32(box + u32(line * LINE) + u32(((lane % CHUNKS) ^ swap) << 4))), eight)
+            unpack(shared_load4(u32(dy + u32(line * LINE) + u32(((lane % CHUNKS) ^ swap) << 4))), eight)
             for i in range(8):
                 sums[i] = f32(sums[i] + eight[i])
 
@@ -148,12 +176,11 @@ def make_bias_warp(tile: Tile) -> Any:
 
 
 def make_sender(tile: Tile) -> Any:
-    """Device function of one thread: the boxes of all tiles of this block, as far ahead as the ring has room."""
-    GROUPS, ST, FILTERS = tile.columns // CHANNELS, tile.stages, tile.depth // 2
-    SLOT, advance = GROUPS * BOX + box_bytes(FILTERS), make_advance(ST)
+    """Device function of one thread: all TMA tiles of this block, as far ahead as there are free stages."""
+    GROUPS, SLOT, advance = tile.columns // CHANNELS, slot_bytes(tile), make_advance(tile.stages)
 
     @device_function
-    def send(ring, full, empty, map_x, map_dy, channel, tiles):
+    def send(ring, full, empty, map_wide, map_narrow, channel, tiles):
         slot, parity, at = u32(0), u32(1), i32(cuda.blockIdx.x)
         while at < tiles:
             wait_for(u32(empty + slot * u32(8)), parity)
@@ -161,36 +188,18 @@ def make_sender(tile: Tile) -> Any:
             expect_bytes(barrier, u32(SLOT))
             for group in range(GROUPS):
                 first = i32(channel + group * CHANNELS)
-                copy_box(u32(place + u32(group * BOX)), map_x, first, i32(at * PIXELS), barrier)
-            copy_box(u32(place + u32(GROUPS * BOX)), map_dy, i32(0), i32(at * PIXELS), barrier)
+                copy_tile(u32(place + u32(group * WIDE)), map_wide, first, i32(at * PIXELS), barrier)
+            copy_tile(u32(place + u32(GROUPS * WIDE)), map_narrow, i32(0), i32(at * PIXELS), barrier)
             slot, parity = advance(slot, parity)
             at = i32(at + i32(cuda.gridDim.x))
 
     return send
 
 
-def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
-    """The kernel as a Python function; columns are a block's channels, the tile's depth all filters.
+def make_write(filters: int) -> Any:
+    """Device function: a warp's sums of dW to the block's partial result, rows of `channels` for each filter."""
 
-    masking: of which activation x is the output, 0 none, 1 ReLU, 2 ReLU6.
-    """
-    tile = Tile(*numbers)
-    BN, ST, TH, GROUPS, FILTERS = tile.columns, tile.stages, tile.threads, tile.warp_rows // 4, tile.depth // 2
-    LINE, PARTS, SLOT = line_bytes(FILTERS), parts_of(tile), GROUPS * BOX + box_bytes(FILTERS)
-    NDX, NDW, HIGH, WIDE = CHANNELS // 2, FILTERS // 2, high_word_of(LINE), high_word_of(2 * CHANNELS)
-    assert BN == GROUPS * CHANNELS
-    assert FILTERS % 8 == 0
-    assert FILTERS <= CHANNELS
-    assert ST > 1
-    inputs = make_products(CHANNELS, [[(2 * k, 0, 2 * k * BN) for k in range(PARTS // 2)]])
-    filters_of = make_products(FILTERS, [[(k * 128, 0, k * LINE) for k in range(PIXELS // 16)]], (True, True))
-    finish_inputs, finish_filters = make_wait(NDX, 0), make_wait(NDW, 0)
-    send, add_biases, twist = make_sender(tile), make_bias_warp(tile), make_twist(128)
-    wait_all, keep_reading, advance = WAIT_COPIES[0], WAIT_READ[1], make_advance(ST)
-    open_ring = make_opening(ST, GROUPS + 1)
-    (read_first, write_first), (read_rest, write_rest) = make_mask(masking, 0), make_mask(masking, 4)
-
-    def make_write(j: int) -> Any:
+    def of_eight(j: int) -> Any:
         @device_function
         def write(acc, out, channel, channels, lane):
             for half in range(2):
@@ -201,10 +210,44 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
 
         return write
 
-    write = in_turn([make_write(j) for j in range(FILTERS // 8)])
+    return in_turn([of_eight(j) for j in range(filters // 8)])
+
+
+def make_deliver(stages: int) -> Any:
+    """Device function of one thread: store a tile of dx, then release the stage before, whose tile has been read."""
+    keep_reading = WAIT_READ[1]
+
+    @device_function
+    def deliver(map_dx, channel, at, mine, empty, last):
+        store_tile(map_dx, channel, i32(at * PIXELS), mine)
+        commit_stores()
+        keep_reading()
+        if last != u32(stages):
+            arrive(u32(empty + last * u32(8)))
+
+    return deliver
+
+
+def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
+    """The kernel; columns are a block's channels, the tile's depth all filters; `masking`: x's activation, 0 none."""
+    tile = Tile(*numbers)
+    BN, ST, TH, GROUPS, FILTERS = tile.columns, tile.stages, tile.threads, tile.warp_rows // 4, tile.depth // 2
+    LINE, PARTS, SLOT = line_bytes(FILTERS), parts_of(tile), slot_bytes(tile)
+    NDX, NDW, HIGH, HIGH_X = CHANNELS // 2, FILTERS // 2, swizzled_high_word(LINE), swizzled_high_word(2 * CHANNELS)
+    assert BN == GROUPS * CHANNELS
+    assert FILTERS % 8 == 0
+    assert FILTERS <= CHANNELS
+    assert ST > 1
+    inputs = make_products(CHANNELS, [[(2 * k, 0, 2 * k * BN) for k in range(PARTS // 2)]])
+    filters_of = make_products(FILTERS, [[(k * 128, 0, k * LINE) for k in range(PIXELS // 16)]], (True, True))
+    finish_inputs, finish_filters = make_wait(NDX, 0), make_wait(NDW, 0)
+    send, add_biases, xor, write = make_sender(tile), make_bias_warp(tile), make_xor(128), make_write(FILTERS)
+    wait_all, deliver, advance = WAIT_COPIES[0], make_deliver(ST), make_advance(ST)
+    open_barriers, load_filters = make_barriers(ST, GROUPS + 1), make_filter_loader(PARTS, BN, TH + 64)
+    (read_first, write_first), (read_rest, write_rest) = make_mask(masking, 0), make_mask(masking, 4)
 
     def gradients(map_x, map_dy, partial, map_dx, weight, tiles, columns, channels, size):
-        ring = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
+        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
         filters = u32(ring + u32(ST * SLOT))
         full = u32(filters + u32(PARTS * BN * 16))
         empty = u32(full + u32(8 * ST))
@@ -212,14 +255,12 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
         lane, warp = i32(thread & 31), i32(thread >> 5)
         out = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * i64(size) * 4))
         if thread == 0:
-            open_ring(full, empty)
-        for i in range(thread, PARTS * BN, TH + 64):
-            part, c = i32(i // BN), i32(i % BN)
-            copy_async16(u32(filters + u32(i * 16)), u64(weight + u64(i64(part * columns + bn + c) * 16)), u32(16))
+            open_barriers(full, empty)
+        load_filters(filters, weight, bn, columns, thread)
         commit_copies()
         wait_all()
-        show_to_tensor_cores()
-        cuda.syncthreads()  # the barriers stand, the filters are here
+        fence_async_proxy()
+        cuda.syncthreads()  # the barriers are initialised, the filters are in shared memory
         if warp == 4 * GROUPS:
             if lane == 0:
                 prefetch_map(map_dx)
@@ -240,34 +281,29 @@ def make_point_gradients(numbers: tuple[int, ...], masking: int) -> Any:
             while at < tiles:
                 for i in range(NDX):
                     acc[i] = f32(0.0)
-                mine = u32(ring + slot * u32(SLOT) + u32(group * BOX))
-                dy = low_word(u32(ring + slot * u32(SLOT) + u32(GROUPS * BOX)), u32(16))
+                mine = u32(ring + slot * u32(SLOT) + u32(group * WIDE))
+                dy = low_word(u32(ring + slot * u32(SLOT) + u32(GROUPS * WIDE)), u32(16))
                 wait_for(u32(full + slot * u32(8)), parity)
                 inputs(acc, dy, u32(HIGH), u32(0), b, high_word(u32(128)), u32(1))
-                filters_of(sums, low_word(mine, u32(16)), u32(WIDE), u32(0), dy, u32(HIGH), u32(1))
+                filters_of(sums, low_word(mine, u32(16)), u32(HIGH_X), u32(0), dy, u32(HIGH), u32(1))
                 lines = u32(mine + u32(((warp & 3) * 16 + (lane >> 2)) * 128 + (lane & 3) * 4))
                 if masking:
-                    read_first(held, lines, twist(lane))
+                    read_first(held, lines, xor(lane))
                 finish_inputs(acc)
                 finish_filters(sums)
-                meet(u32(group + 1))  # no warp's product reads this box any more
-                write_first(acc, held, lines, twist(lane))
+                warpgroup_barrier(u32(group + 1))  # no warp's product reads this tile of x any more
+                write_first(acc, held, lines, xor(lane))
                 if masking:
-                    read_rest(held, lines, twist(lane))
-                write_rest(acc, held, lines, twist(lane))
-                show_to_tensor_cores()
-                meet(u32(group + 1))  # the box is the gradient's
+                    read_rest(held, lines, xor(lane))
+                write_rest(acc, held, lines, xor(lane))
+                fence_async_proxy()
+                warpgroup_barrier(u32(group + 1))  # the tile holds dx
                 if head:
-                    store_box(map_dx, bn, i32(at * PIXELS), mine)
-                    commit_boxes()
-                    keep_reading()
-                    if last != u32(ST):
-                        arrive(u32(empty + last * u32(8)))  # the box before has been read
+                    deliver(map_dx, bn, at, mine, empty, last)
                 last = slot
                 slot, parity = advance(slot, parity)
                 at = i32(at + i32(cuda.gridDim.x))
-            channel = i32(bn + (warp & 3) * 16 + (lane >> 2))
-            write(sums, out, channel, channels, lane)
+            write(sums, out, i32(bn + (warp & 3) * 16 + (lane >> 2)), channels, lane)
             wait_stored()
 
     return gradients

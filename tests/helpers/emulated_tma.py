@@ -1,7 +1,7 @@
-"""Hopper's copy engine, barriers and warpgroup products for kernels that run as plain Python (`emulated_gpu`).
+"""TMA, barriers and warpgroup products for kernels that run as plain Python (`emulated_gpu`).
 
-Boxes travel early, as soon as they are sent for, or late: those to shared memory when somebody waits for their barrier,
-those from it when their group is waited for; products early or late too. A kernel must be right either way.
+Copies happen early, as soon as they are sent for, or late: those to shared memory when somebody waits for their
+barrier, those from it when their group is waited for; products early or late, too. A kernel must be right either way.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from functools import cache
 import numpy as np
 from numba.core import types as numba_types
 
-from core.gpu.driver.tensor_map import PhotoMap, TensorMap
+from core.gpu.driver.tensor_map import ActivationMap, TensorMap
 from tests.helpers.emulated_gpu import Machine, _caster
 from tests.helpers.turns import Barrier, Gate
 
 
 class Mailbox:
-    """A barrier of eight bytes in shared memory that threads and boxes report to."""
+    """A barrier of eight bytes in shared memory that threads and copies report to."""
 
     def __init__(self, turns, arrivals):
         self.wanted, self.left, self.bytes, self.phase = arrivals, arrivals, 0, 0
-        self.gate, self.boxes = Gate(turns), []
+        self.gate, self.copies = Gate(turns), []
 
     def report(self, arrivals, size):
         """So many arrivals, and bytes expected (or, below zero, come)."""
@@ -32,21 +32,22 @@ class Mailbox:
             self.gate.open()
 
 
-class Boxes(Machine):
-    """A machine with a copy engine."""
+class TmaMachine(Machine):
+    """A machine with TMA."""
 
     def __init__(self, memory, late):
         super().__init__(memory)
         self.late, self.works = late, {}
         self.cuda.syncwarp = lambda: self.warps.gather(None)
         self.known |= {
-            "copy_box": self._copy_box, "copy_photo_box": self._copy_photo_box,
-            "copy_bytes": self._copy_bytes, "store_box": self._store_box, "commit_boxes": self._commit,
-            "prefetch_map": lambda at: None, "show_barriers": lambda: None, "show_to_tensor_cores": lambda: None,
+            "copy_tile": self._copy_tile, "copy_activation_tile": self._copy_activation_tile,
+            "copy_bytes": self._copy_bytes, "store_tile": self._store_tile, "commit_stores": self._commit,
+            "prefetch_map": lambda at: None, "show_barriers": lambda: None, "fence_async_proxy": lambda: None,
             "make_barrier": lambda at, n: self.barriers.__setitem__(int(at), Mailbox(self.turns, int(n))),
             "expect_bytes": lambda at, size: self.barriers[int(at)].report(1, int(size)),
             "arrive": lambda at: self.barriers[int(at)].report(1, 0), "wait_for": self._wait_for,
-            "uniform": lambda value: value, "meet": lambda number: self._meet(number, 128), "meet_many": self._meet,
+            "uniform": lambda value: value, "named_barrier": self._meet,
+            "warpgroup_barrier": lambda number: self._meet(number, 128),
             "shared_load2": lambda at: tuple(self.shared_bytes(at, 8).view(np.uint32)),
         }  # fmt: skip
 
@@ -79,26 +80,26 @@ class Boxes(Machine):
     def _wait_for(self, at, parity):
         barrier = self.barriers[int(at)]
         while barrier.phase & 1 == parity:
-            if barrier.boxes:
-                self._arrive_boxes(barrier)
+            if barrier.copies:
+                self._arrive_copies(barrier)
             else:
                 barrier.gate.wait()
 
-    def _arrive_boxes(self, barrier):
-        boxes, barrier.boxes = barrier.boxes, []
-        for lines, size in boxes:
+    def _arrive_copies(self, barrier):
+        copies, barrier.copies = barrier.copies, []
+        for lines, size in copies:
             for address, at in lines:
                 words = (0, 0, 0, 0) if at is None else self.memory.load(at, 4)
                 self.shared_bytes(address, 16)[:] = np.array(words, np.uint32).view(np.uint8)
             barrier.report(0, -size)
 
-    def _copy_box(self, place, seen, column, row, at):
+    def _copy_tile(self, place, seen, column, row, at):
         lines = self._lines(int(place), seen, int(column), int(row))
-        self._send(lines, 2 * seen.box_rows * seen.box_columns, self.barriers[int(at)])
+        self._send(lines, 2 * seen.tile_rows * seen.tile_columns, self.barriers[int(at)])
 
-    def _copy_photo_box(self, place, seen, channel, column, row, photo, at):
-        lines = self._photo_lines(int(place), seen, int(channel), int(column), int(row), int(photo))
-        self._send(lines, 2 * seen.box_height * seen.box_width * seen.box_channels, self.barriers[int(at)])
+    def _copy_activation_tile(self, place, seen, channel, column, row, image, at):
+        lines = self._activation_lines(int(place), seen, int(channel), int(column), int(row), int(image))
+        self._send(lines, 2 * seen.tile_height * seen.tile_width * seen.tile_channels, self.barriers[int(at)])
 
     def _copy_bytes(self, place, source, size, at):
         assert place % 16 == source % 16 == size % 16 == 0
@@ -106,37 +107,37 @@ class Boxes(Machine):
         self._send(lines, int(size), self.barriers[int(at)])
 
     def _send(self, lines, size, barrier):
-        barrier.boxes.append((lines, size))
+        barrier.copies.append((lines, size))
         barrier.gate.open()
         if not self.late:
-            self._arrive_boxes(barrier)
+            self._arrive_copies(barrier)
 
     def _lines(self, place, seen, column, row):
-        """Where each 16 bytes of a box lie in shared memory and, unless beyond the matrix, in memory."""
+        """Where each 16 bytes of a tile are in shared memory and, unless beyond the matrix, in memory."""
         assert isinstance(seen, TensorMap)
         assert seen.columns % 8 == seen.pitch % 8 == column % 8 == 0
-        line = 2 * seen.box_columns
+        line = 2 * seen.tile_columns
         assert place % (8 * line) == 0, "the swizzle begins anew"
-        for r in range(seen.box_rows):
-            for c in range(0, seen.box_columns, 8):
+        for r in range(seen.tile_rows):
+            for c in range(0, seen.tile_columns, 8):
                 inside = row + r < seen.rows and column + c < seen.columns
                 at = seen.address + 2 * ((row + r) * seen.pitch + column + c) if inside else None
                 yield swizzled(place + r * line + 2 * c, line), at
 
-    def _photo_lines(self, place, seen, channel, column, row, photo):
-        """The same of a box of a photo's pixels."""
-        assert isinstance(seen, PhotoMap)
+    def _activation_lines(self, place, seen, channel, column, row, image):
+        """The same of rows of an activation tensor."""
+        assert isinstance(seen, ActivationMap)
         assert seen.pitch % 8 == channel % 8 == 0
-        assert 0 <= photo < seen.photos
-        line = 2 * seen.box_channels
+        assert 0 <= image < seen.images
+        line = 2 * seen.tile_channels
         assert place % (8 * line) == 0, "the swizzle begins anew"
-        for y, x, c in np.ndindex(seen.box_height, seen.box_width, seen.box_channels // 8):
+        for y, x, c in np.ndindex(seen.tile_height, seen.tile_width, seen.tile_channels // 8):
             inside = 0 <= row + y < seen.height and 0 <= column + x < seen.width and channel + 8 * c < seen.channels
-            pixel = (photo * seen.height + row + y) * seen.width + column + x
+            pixel = (image * seen.height + row + y) * seen.width + column + x
             at = seen.address + 2 * (pixel * seen.pitch + channel + 8 * c) if inside else None
-            yield swizzled(place + (y * seen.box_width + x) * line + 16 * c, line), at
+            yield swizzled(place + (y * seen.tile_width + x) * line + 16 * c, line), at
 
-    def _store_box(self, seen, column, row, place):
+    def _store_tile(self, seen, column, row, place):
         self.here.begun = [*getattr(self.here, "begun", []), (int(place), seen, int(column), int(row))]
 
     def _commit(self):
@@ -213,5 +214,5 @@ class Boxes(Machine):
 
 
 def swizzled(address, line):
-    """Where the copy engine and `wgmma` find a byte, from its place without swizzle."""
+    """Where TMA and `wgmma` find a byte, from its place without swizzle."""
     return address ^ ((address >> 7) & {128: 7, 64: 3, 32: 1}[line]) << 4

@@ -1,9 +1,18 @@
-"""The matrix product at Hopper's full rate: bf16 factors read from shared memory by `wgmma`, float32 sums.
+"""The matrix product by `wgmma`: bf16 factors in swizzled shared memory, float32 sums.
 
-A block of two warpgroups makes a 128 x 256 tile. Slices 64 deep travel by `cp.async` through four stages into the
-128-byte swizzle that the matrix units read without bank conflicts: the 16-byte chunk c of row r stands at c xor (r
-mod 8). A lies with its depth along the rows; B as it is, rows of 64 columns one below the other. While the matrix
-units work on a slice, the threads send for the next but one, and its product begins before this one is complete.
+A block of two warpgroups computes a 128 x 256 tile of C in slices 64 deep.
+
+              256 columns
+            +-------------------+
+    64 rows | warpgroup 0       |
+            +-------------------+
+    64 rows | warpgroup 1       |
+            +-------------------+
+
+Shared memory: four stages, each 128 x 64 of A and 64 x 256 of B, copied by `cp.async` into the 128-byte XOR swizzle:
+the 16-byte chunk c of row r is at c xor (r mod 8). A is as in memory, its depth along the rows; B too, parts of 64
+columns one after another. While the tensor cores work on a slice, the threads copy the next but one, and its product
+begins before this one is complete. Bytes: A once for each 256 columns, B once for each 128 rows.
 Source of the layouts: PTX ISA 8.x, section 9.7.15.5.
 """
 
@@ -28,7 +37,8 @@ from core.gpu.driver.device import Function
 from core.gpu.driver.hosted import Arrays, blocks, load_for_hopper, stream_address
 from core.gpu.kernels.ladder.matmul_tensor_core import GROUP, run_in_bf16
 from core.gpu.kernels.ladder.matmul_tensor_core import refuse as refuse_unaligned
-from core.gpu.kernels.parts.wgmma import DEPTH, make_products, show_to_tensor_cores
+from core.gpu.sm90.swizzle import aligned, swizzled_high_word
+from core.gpu.sm90.wgmma import DEPTH, fence_async_proxy, low_word, make_products, make_wait
 from core.ops.registry import Case
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
@@ -49,14 +59,17 @@ C_ROW: Final = COLUMNS * 2 + 16
 KINDS: Final = ("uint64",) * 3 + ("int32",) * 3
 """Addresses of A, B and C; rows, columns, depth."""
 
-start_product, keep_one_product, finish_product = make_products(COLUMNS)
+
+
+def make_slice_product(columns: int) -> Any:
+    """Begins the product of 64 rows and so many columns over a slice, in four instructions; B is read transposed."""
+    return make_products(columns, [[(2 * k, 0, 128 * k) for k in range(DEPTH // 16)]], (False, True))
+
+
+HIGH: Final = swizzled_high_word(128)
+"""Upper half of the descriptors of both factors."""
+start_product, keep_one_product, finish_product = make_slice_product(COLUMNS), make_wait(SUMS, 1), make_wait(SUMS, 0)
 wait, wait_all = WAIT_COPIES[AHEAD - 1], WAIT_COPIES[0]
-
-
-@device_function
-def descriptor(address, across):
-    """What wgmma wants to know of a factor: its address, the bytes between 64-column parts, 1024 between 8 rows."""
-    return u64((u64(address) & u64(0x3FFFF)) >> u64(4)) | (u64(across >> 4) << u64(16)) | u64((64 << 32) | (1 << 62))
 
 
 @device_function
@@ -84,7 +97,7 @@ def write_tile(acc, base, c, row0, column0, m, n, thread):
         place = u32(base + u32(line * C_ROW + (j * 8 + (lane & 3) * 2) * 2))
         shared_store1(place, pack_bf16(acc[j * 4], acc[j * 4 + 1]))
         shared_store1(u32(place + u32(8 * C_ROW)), pack_bf16(acc[j * 4 + 2], acc[j * 4 + 3]))
-    cuda.syncthreads()  # the tile stands in shared memory
+    cuda.syncthreads()  # the tile is in shared memory
     for i in range(thread, ROWS * 32, THREADS):
         r, q = i32(i >> 5), i32((i & 31) * 8)
         if row0 + r < m and column0 + q < n:
@@ -94,7 +107,7 @@ def write_tile(acc, base, c, row0, column0, m, n, thread):
 
 def product(a, b, c, m, n, k):
     """``C = A B``; A (M, K), B (K, N), C (M, N) in bf16 at 64-bit addresses, K and N multiples of 8."""
-    base = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
+    base = aligned(shared_address(cuda.shared.array(0, types.uint8)))
     thread = i32(cuda.threadIdx.x)
     # Rows of a group come first, then its columns: neighbours find each other's slices in L2. (A division by a
     # number unknown at compile time would be a call, and calls keep the assembler from overlapping wgmma.)
@@ -112,11 +125,12 @@ def product(a, b, c, m, n, k):
         commit_copies()
     for step in range(steps):
         wait()
-        show_to_tensor_cores()
+        fence_async_proxy()
         cuda.syncthreads()  # this turn's slice is here, and no product reads the slot that is filled next
         slot = u32(base + u32((step & (STAGES - 1)) * STAGE))
         half = u32(slot + u32((thread >> 7) * 64 * 128))
-        start_product(acc, descriptor(half, u32(16)), descriptor(u32(slot + u32(A_BYTES)), u32(DEPTH * 128)))
+        b_low = low_word(u32(slot + u32(A_BYTES)), u32(DEPTH * 128))
+        start_product(acc, low_word(half, u32(16)), u32(HIGH), u32(0), b_low, u32(HIGH), u32(1))
         later = i32(step + AHEAD)
         if later < steps:
             at = u32(base + u32((later & (STAGES - 1)) * STAGE))

@@ -1,23 +1,20 @@
-"""The weight gradient by boxes of rows, run as plain Python against the reference; and on a GPU of capability 9.0."""
+"""The weight gradient by TMA tiles of rows, run as plain Python against the reference; and on a GPU."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from core.gpu.compilation.compiler import compile_kernel
-from core.gpu.kernels.hopper import row_gradient_boxes
-from core.gpu.kernels.hopper.row_gradient_boxes import RowBoxes
-from core.gpu.kernels.parts.box_lines import SHARED
 from core.gpu.launch import Tensor
+from core.gpu.sm90 import configurations, halo, row_weight_gradient
+from core.gpu.sm90.row_weight_gradient import RowShape
+from core.gpu.sm90.swizzle import SHARED
 from core.gpu.writers import tiles
-from core.gpu.writers.hopper import row_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.compare import relative_error
-from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory
+from tests.helpers.emulated_tma import TmaMachine
 from tests.helpers.resources import assemble, assembler_log
 
 
@@ -43,19 +40,19 @@ def problem(batch, height, width, channels, filters, before):
 
 
 SHAPES = (
-    (1, 11, 7, 64, RowBoxes(16, 16, 8, 2, 1, 2)),
-    (3, 5, 9, 64, RowBoxes(48, 16, 11, 3, 1, 3)),
-    (2, 4, 6, 128, RowBoxes(32, 32, 7, 3, 2, 2)),
-    (2, 2, 15, 64, RowBoxes(48, 64, 16, 1, 1, 2)),
+    (1, 11, 7, 64, RowShape(16, 16, 8, 2, 1, 2)),
+    (3, 5, 9, 64, RowShape(48, 16, 11, 3, 1, 3)),
+    (2, 4, 6, 128, RowShape(32, 32, 7, 3, 2, 2)),
+    (2, 2, 15, 64, RowShape(48, 64, 16, 1, 1, 2)),
 )
-"""Photos, height, width, filters and the block's work."""
+"""Images, height, width, filters and the block's work."""
 
 
-def boxes_launch(x, dy, batch, height, width, filters, shape, processors=132):
-    """The launch on x and dy at these addresses, as `problem` makes them with 8 channels before, and its splits."""
+def launch_of(x, dy, partial, batch, height, width, filters, shape, processors=132):
+    """The launch on arrays at these addresses, as `problem` makes them with 8 channels before."""
     source = Tensor(x, height, width, shape.channels, shape.channels, 2)
     gradient = Tensor(dy + 16, height, width, filters, filters + 16, 2)
-    return row_launches.row_boxes("", batch, source, gradient, shape, processors)
+    return halo.rows_launch("", batch, source, gradient, partial, shape, processors)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["early", "late"])
@@ -64,23 +61,23 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradients(shape, la
     batch, height, width, filters, work = shape
     x, x_bits, dy, dy_bits = problem(batch, height, width, work.channels, filters, 8)
     memory = Memory(1 << 22)
-    machine = Boxes(memory, late)
-    machine.patch(monkeypatch, row_gradient_boxes)
+    machine = TmaMachine(memory, late)
+    machine.patch(monkeypatch, row_weight_gradient)
     at = [memory.reserve(x_bits.nbytes), memory.reserve(dy_bits.nbytes)]
     memory.put(at[0], x_bits)
     memory.put(at[1], dy_bits)
-    launch, splits = boxes_launch(*at, batch, height, width, filters, work, 2)
-    size = launch.values[-1]
+    more = batch, height, width, filters, work, 2
+    splits, size = launch_of(*at, 0, *more).grid[0], filters * (9 * work.channels + 1)
     partial = memory.reserve(4 * size * splits)
-    machine.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
+    machine.run(launch_of(*at, partial, *more))
     got = memory.get(partial, size * splits, np.float32).reshape(splits, size).astype(np.float64).sum(0)
     weight, bias = gradients(x, dy)
     assert relative_error(got, np.concatenate([weight.reshape(-1), bias])) < 1e-6
 
 
-@pytest.mark.parametrize("work", [RowBoxes(64, 64, 28, 4, 1, 5), RowBoxes(32, 32, 28, 4, 2, 5)], ids=str)
+@pytest.mark.parametrize("work", [RowShape(64, 64, 28, 4, 1, 5), RowShape(32, 32, 28, 4, 2, 5)], ids=str)
 def test_products_overlap_and_sums_stay_in_registers(work):
-    launch, _ = boxes_launch(0, 0, 256, 27, 27, 256, work)
+    launch = launch_of(0, 0, 0, 256, 27, 27, 256, work)
     ptx, _ = compile_kernel(launch.recipe, (9, 0))
     assert ".local" not in ptx
     assert ".target sm_90a" in ptx
@@ -90,14 +87,14 @@ def test_products_overlap_and_sums_stay_in_registers(work):
 
 
 ON_A_GPU = (
-    (3, 27, 27, 256, RowBoxes(64, 64, 28, 4, 1, 3)),
-    (5, 26, 27, 192, RowBoxes(48, 16, 29, 3, 1, 3)),
-    (5, 26, 27, 192, RowBoxes(48, 64, 28, 5, 1, 2)),
-    (2, 55, 54, 64, RowBoxes(16, 16, 55, 3, 1, 4)),
-    (9, 13, 13, 256, RowBoxes(64, 64, 14, 13, 1, 4)),
-    (2, 31, 40, 128, RowBoxes(32, 32, 41, 2, 2, 3)),
-    (1, 7, 9, 64, RowBoxes(80, 16, 10, 3, 1, 4)),
-    (200, 1, 1, 64, RowBoxes(16, 16, 2, 1, 1, 2)),
+    (3, 27, 27, 256, RowShape(64, 64, 28, 4, 1, 3)),
+    (5, 26, 27, 192, RowShape(48, 16, 29, 3, 1, 3)),
+    (5, 26, 27, 192, RowShape(48, 64, 28, 5, 1, 2)),
+    (2, 55, 54, 64, RowShape(16, 16, 55, 3, 1, 4)),
+    (9, 13, 13, 256, RowShape(64, 64, 14, 13, 1, 4)),
+    (2, 31, 40, 128, RowShape(32, 32, 41, 2, 2, 3)),
+    (1, 7, 9, 64, RowShape(80, 16, 10, 3, 1, 4)),
+    (200, 1, 1, 64, RowShape(16, 16, 2, 1, 1, 2)),
 )
 
 
@@ -109,7 +106,7 @@ def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
     device = open_device()
     if device.capability != (9, 0):
         pytest.skip("a GPU of compute capability 9.0 alone runs it")
-    functions = device.load([boxes_launch(0, 0, *shape)[0].recipe for shape in ON_A_GPU])
+    functions = device.load([launch_of(0, 0, 0, *shape).recipe for shape in ON_A_GPU])
     stream = device.new_stream()
     for shape in ON_A_GPU:
         batch, height, width, filters, work = shape
@@ -117,13 +114,12 @@ def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
         blocks = Block(x_bits.nbytes), Block(dy_bits.nbytes)
         for block, bits in zip(blocks, (x_bits, dy_bits), strict=True):
             block.put(bits)
-        launch, splits = boxes_launch(blocks[0].address, blocks[1].address, *shape)
-        size, results = launch.values[-1], []
+        splits, size, results = launch_of(0, 0, 0, *shape).grid[0], filters * (9 * work.channels + 1), []
         partial = Block(4 * size * splits)
-        values = (*launch.values[:2], partial.address, *launch.values[3:])
+        launch = launch_of(blocks[0].address, blocks[1].address, partial.address, *shape)
         for _ in range(2):
             partial.fill(0xFF)
-            functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, values)
+            functions[launch.recipe].launch(launch.grid, launch.block, launch.shared, stream, launch.values)
             device.synchronize()
             results.append(partial.get(size * splits, np.float32))
         for block in (*blocks, partial):
@@ -137,16 +133,17 @@ def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
 @pytest.mark.parametrize(("batch", "count"), [(256, 8), (128, 8), (32, 0)])
 def test_a_network_takes_it_at_large_batches(batch, count):
     launches = frame_of("squeezenet1_0", batch=batch, size=224, hopper=True).launches
-    assert sum(launch.recipe.factory == "make_row_boxes" for launch in launches) == count
+    assert sum(launch.recipe.factory == "make_row_weight_gradient" for launch in launches) == count
 
 
 MEASURED = [
-    (RowBoxes(*row.tile), row.rows // tiles.MEASURED_BATCH) for row in tiles._rows("bf16", "row_boxes_backward_weight")
+    (RowShape(*row.tile), row.rows // configurations.MEASURED_BATCH)
+    for row in tiles._rows("bf16", "row_boxes_backward_weight")
 ]
 
 
 @pytest.mark.parametrize(("shape", "size"), MEASURED, ids=str)
-def test_a_measured_shape_fits_its_own_photos_and_larger_ones(shape, size):
+def test_a_measured_shape_fits_its_own_images_and_larger_ones(shape, size):
     side = round(size**0.5)
     assert shape.fitted(side, side) == shape
     assert shape.shared <= SHARED

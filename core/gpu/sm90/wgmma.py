@@ -1,12 +1,15 @@
-"""Hopper's warpgroup products for factors that overlap in shared memory: the tensor cores read windows as they lie.
+"""Warpgroup products as functions for kernels: `wgmma.mma_async` with both factors in shared memory.
 
-`wgmma.mma_async` reads a factor as blocks of 8 x 16 bytes, each 128 bytes in a row; where the next blocks begin, across
-and down, is free (no swizzle). So the windows of a convolution need not be unfolded: the block of a tap begins a few
-pixels further on, or one pixel of 16 bytes. A factor's rows may run along the sum (K) or across it (transposed): the
-blocks are the same, 8 pixels of 16 bytes. Source: PTX ISA 8.x, section 9.7.15.5.
+Four warps together add a product of 64 rows, 16 deep an instruction, to sums in their registers; warp w has the rows
+from 16 w on, in the places of `mma.sync`'s sums. A factor consists of core matrices of 8 x 16 bytes. Without swizzle a
+core matrix is 128 bytes in a row, and the distance to the next, along the sum (K) and across it, is free:
 
-A product is four warps' work: 64 rows, warp w of the four those from 16 w on, in the places of `mma.sync`'s sums.
-The text needs the target sm_90a (`core.gpu.compilation.compiler` sees to that).
+    descriptor, low word    address / 16 | bytes from one core matrix to the next along the sum / 16 << 16
+    descriptor, high word   bytes from one core matrix to the next across the sum / 16 | swizzle << 30
+
+So the windows of a convolution need not be copied out: the factor of a tap begins a few pixels, of 16 bytes, further
+on. A factor's rows may run along the sum or across it (transposed). The target sm_90a is written by
+`core.gpu.compilation.compiler`. Source: PTX ISA 8.x, section 9.7.15.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ i32, u32 = types.int32, types.uint32
 
 TILE: Final = 64
 """Rows of a product."""
+
+DEPTH: Final = 64
+"""Depth of a slice of a matrix product: four instructions of 16, a swizzled line of 128 bytes."""
 
 Place: TypeAlias = tuple[int, int, int]
 """Where an instruction's factors begin: units of 16 bytes from A's descriptor, whole A steps more, units from B's."""
@@ -105,28 +111,34 @@ def make_wait(count: int, pending: int) -> Any:
     return wait
 
 
+def _statement(text: str, operands: int) -> Any:
+    """The code generator of an instruction on so many words that gives nothing and orders memory."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        function = ir.FunctionType(ir.VoidType(), [_WORD] * operands)
+        constraints = ",".join([*["r"] * operands, "~{memory}"])
+        builder.call(ir.InlineAsm(function, text, constraints, side_effect=True), arguments)
+        return context.get_dummy_value()
+
+    return generate
+
+
 @intrinsic
-def meet(context, number):
+def warpgroup_barrier(context, number):
     """A barrier of one warpgroup; each has its own number from 1 on."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        function = ir.FunctionType(ir.VoidType(), [_WORD])
-        builder.call(ir.InlineAsm(function, "bar.sync $0, 128;", "r,~{memory}", side_effect=True), arguments)
-        return context.get_dummy_value()
-
-    return types.void(u32), generate
+    return types.void(u32), _statement("bar.sync $0, 128;", 1)
 
 
 @intrinsic
-def meet_many(context, number, threads):
+def named_barrier(context, number, threads):
     """A barrier, numbered, of so many threads: whole warps."""
+    return types.void(u32, u32), _statement("bar.sync $0, $1;", 2)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        function = ir.FunctionType(ir.VoidType(), [_WORD, _WORD])
-        builder.call(ir.InlineAsm(function, "bar.sync $0, $1;", "r,r,~{memory}", side_effect=True), arguments)
-        return context.get_dummy_value()
 
-    return types.void(u32, u32), generate
+@intrinsic
+def fence_async_proxy(context):
+    """Make this thread's writes to shared memory visible to `wgmma` and TMA, which access it by another path."""
+    return types.void(), _statement("fence.proxy.async.shared::cta;", 0)
 
 
 @intrinsic

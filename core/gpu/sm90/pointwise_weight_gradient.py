@@ -1,8 +1,18 @@
-"""Gradient of a 1x1 convolution's filters for Hopper, where filters are many and channels few: a fire's expand.
+"""Weight gradient of a 1x1 convolution with many filters and few channels (a fire's expand): ``dW = dy^T x``.
 
-The wide side is the output's gradient dy, the narrow one the input x; both come as boxes of the copy engine. A
-warpgroup has 64 filters and multiplies, both read across, dy by x; the sums stay in its registers until the block ends.
-Those of the bias are one more product, with ones.
+Tiling: a block has `columns` filters and takes every so many-th tile of 64 pixels. A warpgroup has 64 filters by all
+channels; both factors are read transposed, and the sums stay in registers until the block ends. The bias gradient is
+one more product, with ones. One more warp sends for the tiles.
+
+                channels (<= 64)   ones
+               +----------------+ +---+
+    64 filters |  warpgroup 0   | | 8 |   sums over 64 pixels a step
+               +----------------+ +---+
+    64 filters |  warpgroup 1   | | 8 |
+               +----------------+ +---+
+
+Shared memory: stages, each dy in TMA tiles of 64 filters and x in one (swizzled) | ones | barriers.
+Bytes: dy once, x once for each block of filters, and the partial sums; the floor is (x + dy) / bandwidth.
 """
 
 from __future__ import annotations
@@ -11,19 +21,25 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import shared_address, shared_store1, store_float
-from core.gpu.kernels.hopper.point_gradients import BOX, CHANNELS, make_sender
-from core.gpu.kernels.parts.box_lines import PIXELS, box_bytes, high_word_of, line_bytes
-from core.gpu.kernels.parts.bulk_copy import arrive, prefetch_map, wait_for
 from core.gpu.kernels.parts.lanes import in_turn
-from core.gpu.kernels.parts.ring import make_advance, make_opening
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.kernels.parts.warpgroup import high_word, low_word, make_products, make_wait
-from core.gpu.kernels.parts.wgmma import show_to_tensor_cores
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.sm90.pipeline import make_advance, make_barriers
+from core.gpu.sm90.pointwise_gradients import CHANNELS, WIDE, make_sender, slot_bytes
+from core.gpu.sm90.swizzle import PIXELS, aligned, line_bytes, swizzled_high_word
+from core.gpu.sm90.tma import TENSOR_MAP, arrive, prefetch_map, wait_for
+from core.gpu.sm90.wgmma import fence_async_proxy, high_word, low_word, make_products, make_wait
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-KINDS: Final = ("tensor_map", "tensor_map", "uint64", *("int32",) * 3)
-"""Maps of dy and x, partial sums; tiles of 64 pixels, filters, floats of a partial result."""
+SIGNATURE: Final = KernelSignature((
+    Argument("map_dy", TENSOR_MAP, "gradient of the output, pixels x filters"),
+    Argument("map_x", TENSOR_MAP, "input, pixels x channels"),
+    Argument("partial", POINTER, "partial weight and bias gradients, one of each block"),
+    Argument("tiles", INTEGER, "tiles of 64 pixels"),
+    Argument("filters", INTEGER, "filters"),
+    Argument("size", INTEGER, "floats of a partial result"),
+))  # fmt: skip
 
 ONES: Final = 256
 """Bytes of the ones: 8 columns, 16 deep."""
@@ -35,22 +51,22 @@ def threads_of(tile: Tile) -> int:
 
 
 def shared_bytes(tile: Tile) -> int:
-    """Bytes of dynamic shared memory: ring, ones, barriers."""
-    return 1024 + tile.stages * (tile.columns // CHANNELS * BOX + box_bytes(tile.depth // 2) + 16) + ONES
+    """Bytes of dynamic shared memory: stages, ones, barriers."""
+    return 1024 + tile.stages * (slot_bytes(tile) + 16) + ONES
 
 
 def make_point_filters(numbers: tuple[int, ...]) -> Any:
     """The kernel as a Python function; columns are a block's filters, the tile's depth all channels."""
     tile = Tile(*numbers)
     BN, ST, GROUPS, NARROW = tile.columns, tile.stages, tile.warp_rows // 4, tile.depth // 2
-    LINE, SLOT, NACC = line_bytes(NARROW), GROUPS * BOX + box_bytes(NARROW), NARROW // 2
-    HIGH, WIDE = high_word_of(LINE), high_word_of(2 * CHANNELS)
+    LINE, SLOT, NACC = line_bytes(NARROW), slot_bytes(tile), NARROW // 2
+    HIGH, HIGH_DY = swizzled_high_word(LINE), swizzled_high_word(2 * CHANNELS)
     assert BN == GROUPS * CHANNELS
     assert NARROW <= CHANNELS
     filters_of = make_products(NARROW, [[(k * 128, 0, k * LINE) for k in range(PIXELS // 16)]], (True, True))
     biases_of = make_products(8, [[(k * 128, 0, 0) for k in range(PIXELS // 16)]], (True, False))
     finish, finish_biases, send, advance = make_wait(NACC, 0), make_wait(4, 0), make_sender(tile), make_advance(ST)
-    open_ring = make_opening(ST, 4 * GROUPS)
+    open_barriers = make_barriers(ST, 4 * GROUPS)
 
     def make_write(j: int) -> Any:
         @device_function
@@ -73,18 +89,18 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
                 store_float(u64(out + u64((first + half * 8) * 4)), acc[half * 2])
 
     def gradient(map_dy, map_x, partial, tiles, filters, size):
-        ring = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
+        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
         ones = u32(ring + u32(ST * SLOT))
         full = u32(ones + u32(ONES))
         empty = u32(full + u32(8 * ST))
         thread, bn = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * BN)
         lane, warp = i32(thread & 31), i32(thread >> 5)
         if thread == 0:
-            open_ring(full, empty)
+            open_barriers(full, empty)
         if thread < ONES // 4:
             shared_store1(u32(ones + u32(thread * 4)), u32(0x3F803F80))
-        show_to_tensor_cores()
-        cuda.syncthreads()  # the barriers stand
+        fence_async_proxy()
+        cuda.syncthreads()  # the barriers are initialised
         if warp == 4 * GROUPS:
             if lane == 0:
                 prefetch_map(map_dy)
@@ -100,10 +116,10 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
             slot, parity, at = u32(0), u32(0), i32(cuda.blockIdx.x)
             while at < tiles:
                 wait_for(u32(full + slot * u32(8)), parity)
-                a = low_word(u32(ring + slot * u32(SLOT) + u32(group * BOX)), u32(16))
-                b = low_word(u32(ring + slot * u32(SLOT) + u32(GROUPS * BOX)), u32(16))
-                filters_of(sums, a, u32(WIDE), u32(0), b, u32(HIGH), u32(1))
-                biases_of(totals, a, u32(WIDE), u32(0), low_word(ones, u32(128)), high_word(u32(128)), u32(1))
+                a = low_word(u32(ring + slot * u32(SLOT) + u32(group * WIDE)), u32(16))
+                b = low_word(u32(ring + slot * u32(SLOT) + u32(GROUPS * WIDE)), u32(16))
+                filters_of(sums, a, u32(HIGH_DY), u32(0), b, u32(HIGH), u32(1))
+                biases_of(totals, a, u32(HIGH_DY), u32(0), low_word(ones, u32(128)), high_word(u32(128)), u32(1))
                 finish(sums)
                 finish_biases(totals)
                 if lane == 0:

@@ -1,4 +1,4 @@
-"""The input gradient of a fire by boxes of rows, run as plain Python against the reference."""
+"""The input gradient of a fire by TMA tiles of rows, run as plain Python against the reference."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import numpy as np
 import pytest
 
 from core.gpu.compilation.compiler import compile_kernel
-from core.gpu.kernels.hopper import halo_boxes
-from core.gpu.kernels.hopper.halo_boxes import HaloBoxes
 from core.gpu.launch import Tensor
+from core.gpu.ops.conv.products import Ending
+from core.gpu.sm90 import halo, halo_tma
+from core.gpu.sm90.filters import pack_parts
+from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.writers import tiles
-from core.gpu.writers.hopper import row_launches, window_launches
 from tests.core.gpu.test_lowering import frame_of
-from tests.helpers.emulated_boxes import Boxes
 from tests.helpers.emulated_gpu import Memory
+from tests.helpers.emulated_tma import TmaMachine
 from tests.helpers.gpu_network import relative
 from tests.helpers.resources import assemble, assembler_log
 
 SHAPES = (
-    (2, 5, 9, 16, HaloBoxes(16, 32, 2, 11, 3, 1, 1, 3)),
-    (1, 11, 15, 24, HaloBoxes(24, 64, 1, 16, 7, 2, 1, 4)),
-    (3, 4, 6, 16, HaloBoxes(16, 32, 3, 7, 4, 1, 2, 5)),
-    (1, 9, 20, 16, HaloBoxes(16, 32, 2, 21, 9, 1, 3, 2)),
+    (2, 5, 9, 16, HaloShape(16, 32, 2, 11, 3, 1, 1, 3)),
+    (1, 11, 15, 24, HaloShape(24, 64, 1, 16, 7, 2, 1, 4)),
+    (3, 4, 6, 16, HaloShape(16, 32, 3, 7, 4, 1, 2, 5)),
+    (1, 9, 20, 16, HaloShape(16, 32, 2, 21, 9, 1, 3, 2)),
 )
-"""Photos, height, width, channels of x and the block's work."""
+"""Images, height, width, channels of x and the block's work."""
 
 POISON = 0xFFFF
 """A NaN in bf16, as bits."""
@@ -53,7 +54,7 @@ def problem(batch, height, width, channels, work):
     one, one_bits = to_bf16(draw.normal(size=(filters, 1, 1, channels)))
     x, x_bits = to_bf16(draw.normal(size=(batch, height, width, channels)))
     places = [np.arange(three.size).reshape(three.shape), three.size + np.arange(one.size).reshape(one.shape)]
-    packed = window_launches.pack_parts(places, 2 * work.line, True)
+    packed = pack_parts(places, 2 * work.line, True)
     flat = np.concatenate([three_bits.reshape(-1), one_bits.reshape(-1)])
     return dy_bits, flat[packed], x_bits, gradient(dy, three, one) * (x > 0)
 
@@ -65,7 +66,7 @@ def launch_of(dy, dx, weight, mask, shape):
     given = Tensor(dy + 2 * filters, height, width, filters, 2 * filters, 2)
     out = Tensor(dx, height, width, channels, channels + BESIDE, 2)
     seen = Tensor(mask, height, width, channels, channels, 2)
-    return row_launches.halo_boxes("", batch, given, out, weight, seen, "relu", False, filters, work)
+    return halo.fire_tma_launch("", batch, given, out, weight, Ending(mask=seen, masking="relu"), work)
 
 
 def check(bits, wanted):
@@ -80,8 +81,8 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, lat
     batch, height, width, channels, work = shape
     dy, filters, mask, wanted = problem(batch, height, width, channels, work)
     memory = Memory(1 << 22)
-    machine = Boxes(memory, late)
-    machine.patch(monkeypatch, halo_boxes)
+    machine = TmaMachine(memory, late)
+    machine.patch(monkeypatch, halo_tma)
 
     def put(array):
         at = memory.reserve(array.nbytes)
@@ -94,11 +95,11 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, lat
     check(memory.get(at, out.size, np.uint16).reshape(out.shape), wanted)
 
 
-@pytest.mark.parametrize("work", [HaloBoxes(64, 32, 8, 28, 9, 2, 2, 4), HaloBoxes(32, 32, 4, 55, 9, 4, 2, 4)], ids=str)
+@pytest.mark.parametrize("work", [HaloShape(64, 32, 8, 28, 9, 2, 2, 4), HaloShape(32, 32, 4, 55, 9, 4, 2, 4)], ids=str)
 def test_products_overlap_and_sums_stay_in_registers(work):
     filters = work.line * work.blocks
     dy, dx = Tensor(2 * filters, 54, 54, filters, 2 * filters, 2), Tensor(0, 54, 54, work.columns, work.columns, 2)
-    launch = row_launches.halo_boxes("", 256, dy, dx, 0, dx, "relu", False, filters, work)
+    launch = halo.fire_tma_launch("", 256, dy, dx, 0, Ending(mask=dx, masking="relu"), work)
     ptx, _ = compile_kernel(launch.recipe, (9, 0))
     assert ".local" not in ptx
     assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")
@@ -107,11 +108,11 @@ def test_products_overlap_and_sums_stay_in_registers(work):
 
 
 ON_A_GPU = (
-    (3, 27, 27, 64, HaloBoxes(64, 32, 8, 28, 9, 2, 2, 3)),
-    (2, 53, 54, 16, HaloBoxes(16, 64, 1, 55, 4, 2, 2, 4)),
-    (9, 13, 13, 64, HaloBoxes(64, 64, 4, 14, 13, 3, 1, 3)),
-    (5, 26, 27, 48, HaloBoxes(48, 32, 6, 28, 9, 2, 2, 4)),
-    (70, 5, 9, 24, HaloBoxes(24, 32, 1, 11, 3, 1, 1, 4)),
+    (3, 27, 27, 64, HaloShape(64, 32, 8, 28, 9, 2, 2, 3)),
+    (2, 53, 54, 16, HaloShape(16, 64, 1, 55, 4, 2, 2, 4)),
+    (9, 13, 13, 64, HaloShape(64, 64, 4, 14, 13, 3, 1, 3)),
+    (5, 26, 27, 48, HaloShape(48, 32, 6, 28, 9, 2, 2, 4)),
+    (70, 5, 9, 24, HaloShape(24, 32, 1, 11, 3, 1, 1, 4)),
 )
 
 
@@ -144,8 +145,8 @@ def test_the_kernel_writes_the_references_gradient_and_the_same_bits_twice():
 
 
 MEASURED = (
-    ((746496, 16, 64), HaloBoxes(16, 64, 1, 55, 4, 2, 2, 4)),
-    ((186624, 64, 256), HaloBoxes(64, 32, 8, 28, 9, 2, 2, 3)),
+    ((746496, 16, 64), HaloShape(16, 64, 1, 55, 4, 2, 2, 4)),
+    ((186624, 64, 256), HaloShape(64, 32, 8, 28, 9, 2, 2, 3)),
 )
 """Pixels, columns and channels that a table might have, and the work."""
 
@@ -166,7 +167,7 @@ def with_rows(monkeypatch, microseconds):
 def test_a_network_takes_it_where_the_table_has_it_faster(batch, microseconds, count, monkeypatch):
     with_rows(monkeypatch, microseconds)
     launches = frame_of("squeezenet1_0", batch=batch, size=224, hopper=True).launches
-    found = [launch for launch in launches if launch.recipe.factory == "make_halo_boxes"]
+    found = [launch for launch in launches if launch.recipe.factory == "make_halo_tma"]
     assert len(found) == count
     works = [work.numbers for _, work in MEASURED]
     assert all(launch.recipe.arguments in works for launch in found)
@@ -177,7 +178,7 @@ def test_a_network_takes_it_where_the_table_has_it_faster(batch, microseconds, c
     ("size", "suits"),
     [((54, 54), True), ((27, 27), True), ((79, 79), True), ((13, 20), False), ((7, 300), False), ((1, 1), False)],
 )
-def test_a_fitted_shape_has_whole_rows_of_its_photos(work, size, suits):
+def test_a_fitted_shape_has_whole_rows_of_its_images(work, size, suits):
     fitted = work.fitted(*size)
     assert fitted.rows * fitted.pitch <= fitted.pixels
     assert fitted.rows <= size[0]

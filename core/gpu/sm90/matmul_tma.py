@@ -1,11 +1,15 @@
-"""The bf16 matrix product as fast as the vendor's: a warp that only copies, others that only multiply.
+"""The bf16 matrix product by TMA and `wgmma`: one thread only copies, warpgroups only multiply.
 
-One thread of the last warp sends boxes of both factors through the copy engine into a ring of slices of 64 columns, as
-far ahead as there is room; warpgroups multiply 64 rows each from them. The two sides meet at barriers in shared memory
-alone: `full` of a slice when its bytes have come, `empty` when all warps are done with it. Nobody computes an address
-for a copy, and the multiplying warps never wait for one another. A block walks tile after tile, so that the next
-tile's slices arrive while this one is stored. Small products take smaller tiles with more slices under way (`choose`).
-Layouts as in `matmul_hopper.py`.
+A block takes tile after tile of C, 64 `groups` rows by `columns`, in slices 64 deep; a warpgroup has 64 rows of it.
+
+    producer (1 thread) --TMA--> | stage 0 | stage 1 | ... | --wgmma--> consumers (warpgroups)
+                         full[s] ->                         <- empty[s]
+
+Shared memory: stages, each A (rows x 64) and B (64 x columns in TMA tiles of 64) with the 128-byte XOR swizzle | lines
+of the result on their way out, for each warp | barriers: `full` of a stage when its bytes have come, `empty` when all
+warps are done with it. No thread computes an address for a copy, multiplying warps never wait for one another, and the
+next tile's slices arrive while this one is stored. Small products take smaller tiles with more stages (`choose`).
+Bytes: A once for each tile across, B once for each tile down, C once. Layouts as in `matmul_wgmma.py`.
 """
 
 from __future__ import annotations
@@ -19,29 +23,31 @@ from core.gpu.compilation.hopper import ptx_for_hopper
 from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
 from core.gpu.driver.device import Function
 from core.gpu.driver.hosted import Arrays, blocks, load_for_hopper, stream_address
-from core.gpu.kernels.ladder.matmul_hopper import descriptor
 from core.gpu.kernels.ladder.matmul_tensor_core import GROUP, run_in_bf16
-from core.gpu.kernels.parts.bulk_copy import (
-    BOX_COLUMNS,
+from core.gpu.sm90.matmul_wgmma import HIGH, make_slice_product
+from core.gpu.sm90.pipeline import make_barriers
+from core.gpu.sm90.swizzle import aligned
+from core.gpu.sm90.tma import (
+    TENSOR_MAP,
+    TILE_COLUMNS,
     arrive,
-    copy_box,
+    copy_tile,
     divide,
     encode_map,
     expect_bytes,
     prefetch_map,
     wait_for,
 )
-from core.gpu.kernels.parts.ring import make_opening
-from core.gpu.kernels.parts.wgmma import DEPTH, make_products
+from core.gpu.sm90.wgmma import DEPTH, low_word, make_wait
 from core.ops.registry import Case
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
-KINDS: Final = ("tensor_map", "tensor_map", "uint64", *("int32",) * 5)
+KINDS: Final = (TENSOR_MAP, TENSOR_MAP, "uint64", *("int32",) * 5)
 """Maps of A and B, address of C; rows, columns, depth; tiles down and across."""
-BOX: Final = DEPTH * BOX_COLUMNS * 2
-"""Bytes of a box of B: 64 columns."""
-C_ROW: Final = BOX_COLUMNS * 2 + 16
+PART: Final = DEPTH * TILE_COLUMNS * 2
+"""Bytes of a TMA tile of B: 64 columns."""
+C_ROW: Final = TILE_COLUMNS * 2 + 16
 """Bytes of a line on its way out: 64 columns, and 16 against bank conflicts."""
 C_BYTES: Final = 16 * C_ROW
 
@@ -119,10 +125,10 @@ def make_sender(tile: Tile) -> Any:
                 wait_for(u32(empty + slot * u32(8)), parity)
                 barrier, place = u32(full + slot * u32(8)), u32(ring + slot * u32(stage))
                 expect_bytes(barrier, u32(stage))
-                copy_box(place, map_a, i32(step * DEPTH), i32(row * rows), barrier)
-                for box in range(columns // BOX_COLUMNS):
-                    first = i32(column * columns + box * BOX_COLUMNS)
-                    copy_box(u32(place + u32(a_bytes + box * BOX)), map_b, first, i32(step * DEPTH), barrier)
+                copy_tile(place, map_a, i32(step * DEPTH), i32(row * rows), barrier)
+                for part in range(columns // TILE_COLUMNS):
+                    first = i32(column * columns + part * TILE_COLUMNS)
+                    copy_tile(u32(place + u32(a_bytes + part * PART)), map_b, first, i32(step * DEPTH), barrier)
                 slot = u32((slot + u32(1)) & u32(stages - 1))
                 parity = u32(parity ^ u32(slot == 0))
                 step = i32(step + 1)
@@ -164,8 +170,8 @@ def make_writer(columns: int) -> Any:
 def make_multiplier(tile: Tile) -> Any:
     """Device function of the other warps: each slice's product, begun before that of the slice before is complete."""
     rows, columns, stages, stage, a_bytes = tile.rows, tile.columns, tile.stages, tile.stage, 2 * DEPTH * tile.rows
-    start_product, keep_one_product, finish_product = make_products(columns)
-    sums, write_lines = columns // 2, make_writer(columns)
+    sums, write_lines, start_product = columns // 2, make_writer(columns), make_slice_product(columns)
+    keep_one_product, finish_product = make_wait(sums, 1), make_wait(sums, 0)
 
     @device_function
     def multiply_tiles(ring, full, empty, lines, c, m, n, warp, lane, down, across, steps):
@@ -181,8 +187,8 @@ def make_multiplier(tile: Tile) -> Any:
             while step < steps:
                 wait_for(u32(full + slot * u32(8)), parity)
                 place = u32(ring + slot * u32(stage))
-                right = descriptor(u32(place + u32(a_bytes)), u32(BOX))
-                start_product(acc, descriptor(u32(place + mine), u32(16)), right)
+                left, right = low_word(u32(place + mine), u32(16)), low_word(u32(place + u32(a_bytes)), u32(PART))
+                start_product(acc, left, u32(HIGH), u32(0), right, u32(HIGH), u32(1))
                 keep_one_product(acc)
                 if step > 0:
                     release(empty, last, lane)
@@ -201,10 +207,10 @@ def make_multiplier(tile: Tile) -> Any:
 def make_kernel(tile: Tile) -> Any:
     """``C = A B``; A (M, K), B (K, N), C (M, N) in bf16, K and N multiples of 8."""
     stages, stage, warps = tile.stages, tile.stage, tile.warps
-    send_tiles, multiply_tiles, open_ring = make_sender(tile), make_multiplier(tile), make_opening(stages, warps)
+    send_tiles, multiply_tiles, open_barriers = make_sender(tile), make_multiplier(tile), make_barriers(stages, warps)
 
     def product(map_a, map_b, c, m, n, k, down, across):
-        ring = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(1023)) & u32(0xFFFFFC00))
+        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
         lines = u32(ring + u32(stages * stage))
         full = u32(lines + u32(warps * C_BYTES))
         empty = u32(full + u32(8 * stages))
@@ -212,11 +218,11 @@ def make_kernel(tile: Tile) -> Any:
         lane, warp = i32(thread & 31), i32(thread >> 5)
         steps = i32((k + DEPTH - 1) // DEPTH)
         if thread == 0:
-            open_ring(full, empty)
+            open_barriers(full, empty)
         if warp == warps and lane == 0:
             prefetch_map(map_a)
             prefetch_map(map_b)
-        cuda.syncthreads()  # the barriers stand
+        cuda.syncthreads()  # the barriers are initialised
         if warp == warps:
             if lane == 0:
                 send_tiles(ring, full, empty, map_a, map_b, down, across, steps)

@@ -1,11 +1,19 @@
-"""Weight gradient of a photo's convolution straight from the gradient behind the max pool after it, for Hopper.
+"""Weight gradient of the image's convolution from the gradient behind its 3x3 max pool of stride 2.
 
-The gradient between the two is never in memory: a block gathers two rows of it from the pool's windows and winners
-(`winners.make_sharing`) into shared memory while `wgmma` multiplies the two rows before. Both factors run across
-the sum over pixels: 8 windows of a photo row lie as `wgmma` wants them (`photo_pool_warpgroup`), and a product's 64
-rows are 8 photo rows of 8 elements, one beyond a window of 7 and ignored. A block walks over its share of all rows and
-keeps its sums in registers; `partial_sums` adds the blocks' in order. The bias gradient is the sum of
-all windows' gradients that a winner got.
+``dweight[f, ky, kx, c] = sum over windows of d[y, x, f] image[2 y + ky, 2 x + kx, c]``, where d is what the pool sends
+back. d is never in memory: a block gathers two rows of it from the pool's windows and winners (`winners.make_sharing`)
+into shared memory while `wgmma` multiplies the two rows before.
+
+                    filters
+               +---------------+   a product's 64 rows are 8 image rows of 8 elements (one more than a window of 7 has,
+    8 rows x   |  warpgroup g  |   it is ignored); warpgroup g has 16 bytes of each row: the g-th part of a window.
+    8 elements +---------------+   Both factors are read transposed: 8 windows of an image row are a core matrix.
+
+A block takes its share of all turns of two rows and keeps its sums in registers; `partial_sums` adds
+the blocks' in order. The bias gradient is the sum of all windows' gradients that a winner got.
+
+Shared memory: image rows of two turns | d of two turns | three rows of the pool's gradients and winners | sums for the
+bias. Bytes: images once, the pool's gradient and winners once, and the partial sums.
 """
 
 from __future__ import annotations
@@ -30,36 +38,43 @@ from core.gpu.compilation.ptx import (
 )
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import in_turn
-from core.gpu.kernels.parts.warpgroup import high_word, low_word, make_products, make_wait
-from core.gpu.kernels.parts.wgmma import show_to_tensor_cores
 from core.gpu.kernels.parts.winners import EVERY, STOPPED, make_sharing
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.sm90.wgmma import fence_async_proxy, high_word, low_word, make_products, make_wait
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
 ROWS: Final = 2
 """Rows of the convolution's output a turn."""
 BESIDE: Final = 8
-"""Photo rows of a product."""
+"""Image rows of a product."""
 KEPT: Final = 3
-"""Rows of windows in shared memory: two that see a turn's rows, and the next."""
+"""Rows of the pool's windows in shared memory: two that see a turn's rows, and the next."""
 BEHIND: Final = 256
-"""Bytes behind the photo's rows that windows past a row's end read: zeros."""
+"""Bytes behind the image's rows that windows past a row's end read: zeros."""
 PAD: Final = 16
-"""Bytes between photo rows, zeros: a product reads a pixel of all its rows at once, which must lie in other banks."""
+"""Bytes between image rows, zeros: a product reads a pixel of all its rows at once, which must be in other banks."""
+TALL: Final = 2 * (ROWS - 1) + BESIDE
+"""Image rows of a turn."""
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 4,  # x, gradient behind the pool, partial, winners' places
-    *(types.int32,) * 3,  # turns in all, a block, a photo
-    *(types.uint32,) * 2,  # fast division by turns a photo
-    *(types.int32,) * 3,  # height, width of the pool's output; rows of a photo
-    *(types.int32,) * 2,  # places of a row (16 bytes each); bytes of a photo
-    *(types.int32,) * 3,  # channels of a window's row; filters' row length; floats of one partial result
-)
-
-
-def photo_rows() -> int:
-    """Photo rows of a turn."""
-    return 2 * (ROWS - 1) + BESIDE
+SIGNATURE: Final = KernelSignature((
+    Argument("x", POINTER, "images"),
+    Argument("dy", POINTER, "gradient of the pool's output"),
+    Argument("partial", POINTER, "partial weight and bias gradients, one of each block"),
+    Argument("marks", POINTER, "the pool's winners, a byte each"),
+    Argument("total", INTEGER, "turns in all"),
+    Argument("each", INTEGER, "turns of a block"),
+    Argument("turns", INTEGER, "turns of an image"),
+    Argument("by_turns", DIVISOR, "division by the turns of an image"),
+    Argument("hp", INTEGER, "rows of the pool's output"),
+    Argument("wp", INTEGER, "columns of the pool's output"),
+    Argument("rows", INTEGER, "rows of an image"),
+    Argument("places", INTEGER, "places of a row, 16 bytes each"),
+    Argument("image_size", INTEGER, "bytes of an image"),
+    Argument("channels", INTEGER, "channels of a window's row"),
+    Argument("depth", INTEGER, "elements of a filter"),
+    Argument("size", INTEGER, "floats of a partial result"),
+))  # fmt: skip
 
 
 def part_bytes(steps: int) -> int:
@@ -68,26 +83,45 @@ def part_bytes(steps: int) -> int:
 
 
 def shared_bytes(places: int, parts: int, steps: int, filters: int, pooled: int) -> int:
-    """Photo rows and gradients of two turns, three rows of `pooled` windows' gradients and winners, the bias's sums."""
+    """Image rows and gradients of two turns, three rows of `pooled` windows' gradients and winners, the bias's sums."""
     gradients = ROWS * (filters // 8) * part_bytes(steps)
-    return 2 * (photo_rows() * (places * 16 + PAD) + BEHIND + gradients) + KEPT * pooled * filters * 3 + 4096 * parts
+    return 2 * (TALL * (places * 16 + PAD) + BEHIND + gradients) + KEPT * pooled * filters * 3 + 4096 * parts
 
 
-def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool: int) -> Any:
-    """The kernel for windows of `kernel` rows of `parts` x 16 bytes, a warpgroup each; `steps` x 16 pixels a row.
+def workers(threads: int, filters: int) -> int:
+    """Threads that gather: whole pixels of 8 filters each."""
+    return threads // (filters // 8) * (filters // 8)
 
-    `pool`: the side of its window, whose stride is 2.
-    """
-    KH, N, EIGHTS, TH, SIDE = kernel, filters, filters // 8, 128 * parts, pool
-    PART, BLOCK, NACC = part_bytes(steps), ROWS * (filters // 8) * part_bytes(steps), filters // 2
-    WORKERS, TASKS, TALL = TH // EIGHTS * EIGHTS, steps * 8 * EIGHTS, photo_rows()
-    shares, windows = make_sharing((SIDE, SIDE, 2, 2))
-    WORDS, PLACES, BEYOND, BETWEEN, WARPS = 4 * len(windows), 2 * len(windows), BEHIND, PAD, 4 * parts
-    turns = [(r, k) for r in range(ROWS) for k in range(steps)]
-    products = make_products(
-        filters, [[(k * 16, 2 * r, r * EIGHTS * PART // 16 + k * 16) for r, k in turns]], (True, True)
-    )
-    finish, wait_all = make_wait(NACC, 0), WAIT_COPIES[0]
+
+def make_row_loader(warps: int) -> Any:
+    """Device function: start the copies of a turn's image rows; zeros after the first `real`."""
+    WARPS = warps
+
+    @device_function
+    def load_rows(to, x, real, places, tid):
+        for r in range(i32(tid >> 5), TALL, WARPS):
+            for i in range(i32(tid & 31), places, 32):
+                source = u64(x + u64(u32((r * places + i) * 16)))
+                place = u32(to + u32(r * (places * 16 + PAD) + i * 16))
+                copy_async16(place, source if r < real else x, u32(16) if r < real else u32(0))
+
+    return load_rows
+
+
+def make_row_of(filters: int) -> Any:
+    """Device function: where a turn's own row of the pool's windows is."""
+    N = filters
+
+    @device_function
+    def row_of(kept, turn, wp):
+        return u32(kept + u32(u32(turn + KEPT) % u32(KEPT)) * u32(wp * (N * 3)))
+
+    return row_of
+
+
+def make_window_loader(filters: int, threads: int) -> Any:
+    """Device function: start the copies of a turn's own row of the pool's windows: gradients, then winners."""
+    N, EIGHTS, TH, row_of = filters, filters // 8, threads, make_row_of(filters)
 
     @device_function
     def copy(to, source, count, tid):
@@ -95,30 +129,25 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
         for i in range(tid, count, TH):
             copy_async16(u32(to + u32(i * 16)), u64(source + u64(u32(i * 16))), u32(16))
 
-    @device_function
-    def load_rows(to, x, real, places, tid):
-        """Start the copies of a turn's photo rows; zeros after the first `real`."""
-        for r in range(i32(tid >> 5), TALL, WARPS):
-            for i in range(i32(tid & 31), places, 32):
-                source = u64(x + u64(u32((r * places + i) * 16)))
-                place = u32(to + u32(r * (places * 16 + BETWEEN) + i * 16))
-                copy_async16(place, source if r < real else x, u32(16) if r < real else u32(0))
 
     @device_function
-    def row_of(kept, turn, wp):
-        """Where the row of windows that is a turn's own lies."""
-        return u32(kept + u32(u32(turn + KEPT) % u32(KEPT)) * u32(wp * (N * 3)))
-
-    @device_function
-    def load_windows(to, dy, marks, turn, turns, t_mul, t_shift, hp, wp, tid):
-        """Start the copies of the row of windows that is a turn's own: gradients, then winners."""
-        n = i32(divide(u32(turn), t_mul, t_shift))
+    def load_windows(to, dy, marks, turn, turns, by_turns_mul, by_turns_shift, hp, wp, tid):
+        n = i32(divide(u32(turn), by_turns_mul, by_turns_shift))
         a = i32(turn - n * turns)
         if a < hp:
             first, slot = i64(i32(n * hp + a) * wp) * N, row_of(to, turn, wp)
             copy(slot, u64(dy + u64(first * 2)), i32(wp * EIGHTS), tid)
             count = i32(wp * (N // 16))
             copy(u32(slot + u32(wp * N * 2)), u64(marks + u64(first)), count, tid)
+
+    return load_windows
+
+
+def make_gather(filters: int, steps: int, threads: int, pool: int) -> Any:
+    """Device function: a turn's two rows of d; a: the place of its own row of windows."""
+    N, EIGHTS, PART, WORKERS = filters, filters // 8, part_bytes(steps), workers(threads, filters)
+    TASKS, (shares, windows) = steps * 8 * EIGHTS, make_sharing((pool, pool, 2, 2))
+    WORDS, PLACES = 4 * len(windows), 2 * len(windows)
 
     def make_take(k: int, da: int, db: int) -> Any:
         share = shares[k]
@@ -139,11 +168,11 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
 
         return take
 
+
     take_windows = in_turn([make_take(k, da, db) for k, (da, db) in enumerate(windows)])
 
     @device_function
     def gather(to, above, own, a, hp, wp, tid):
-        """A turn's two rows of the gradient between convolution and pool; a: the place of its own row of windows."""
         v = cuda.local.array(WORDS, dtype=types.uint32)
         found = cuda.local.array(PLACES, dtype=types.uint32)
         four = cuda.local.array(16, dtype=types.uint32)
@@ -158,9 +187,15 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
                     at = u32(to + u32(((j >> 1) * EIGHTS + part) * PART + (2 * b + (j & 1)) * 16))
                     shared_store4(at, four[4 * j], four[4 * j + 1], four[4 * j + 2], four[4 * j + 3])
 
+    return gather
+
+
+def make_bias_sums(filters: int, threads: int) -> Any:
+    """Device function: a row's gradients that a winner got, added to the thread's eight sums for the bias."""
+    N, EIGHTS, WORKERS = filters, filters // 8, workers(threads, filters)
+
     @device_function
     def add_windows(row, mine, a, hp, wp, tid):
-        """The gradients of a row of windows that a winner got, to the thread's eight sums for the bias."""
         sums = cuda.local.array(8, dtype=types.float32)
         if tid < WORKERS and a < hp:
             for j in range(2):
@@ -180,9 +215,15 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
                 shared_store4(u32(mine + u32(j * 16)), float_to_bits(sums[4 * j]), float_to_bits(sums[4 * j + 1]),
                               float_to_bits(sums[4 * j + 2]), float_to_bits(sums[4 * j + 3]))
 
+    return add_windows
+
+
+def make_bias_writer(filters: int, threads: int) -> Any:
+    """Device function: the threads' sums of each filter, added in order."""
+    N, EIGHTS, WORKERS = filters, filters // 8, workers(threads, filters)
+
     @device_function
     def add_biases(base, target, tid):
-        """The threads' sums of each filter, added in order."""
         cuda.syncthreads()
         if tid < N:
             total = f32(0.0)
@@ -191,8 +232,45 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
                 total = f32(total + bits_to_float(shared_load1(at)))
             store_float(u64(target + u64(tid * 4)), total)
 
-    def photo_gradient(
-        x, dy, partial, marks, total, each, turns, t_mul, t_shift, hp, wp, rows, places, photo_size,
+    return add_biases
+
+
+def make_store(kernel: int, filters: int) -> Any:
+    """Device function: a warp's sums to the block's partial result, rows of `depth` for each filter."""
+    KH, EIGHTS = kernel, filters // 8
+
+    @device_function
+    def store(acc, mine, group, warp, lane, channels, depth):
+        g, t = i32(lane >> 2), i32(lane & 3)
+        for half in range(2):
+            ky = i32((warp & 3) * 2 + half)
+            column = i32(ky * channels + group * 8 + g)
+            if ky < KH:
+                for i in range(EIGHTS):
+                    for j in range(2):
+                        f = i32(i * 8 + t * 2 + j)
+                        store_float(u64(mine + u64((i64(f) * depth + column) * 4)), acc[i * 4 + half * 2 + j])
+
+    return store
+
+
+def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool: int) -> Any:
+    """The kernel for windows of `kernel` rows of `parts` x 16 bytes, a warpgroup each; `steps` x 16 pixels a row.
+
+    `pool`: the side of its window, whose stride is 2.
+    """
+    N, EIGHTS, TH, NACC, PART = filters, filters // 8, 128 * parts, filters // 2, part_bytes(steps)
+    BLOCK = ROWS * EIGHTS * PART
+    turns = [(r, k) for r in range(ROWS) for k in range(steps)]
+    products = make_products(
+        filters, [[(k * 16, 2 * r, r * EIGHTS * PART // 16 + k * 16) for r, k in turns]], (True, True)
+    )
+    finish, wait_all, load_rows = make_wait(NACC, 0), WAIT_COPIES[0], make_row_loader(4 * parts)
+    load_windows, row_of, gather = make_window_loader(N, TH), make_row_of(N), make_gather(N, steps, TH, pool)
+    add_windows, add_biases, store = make_bias_sums(N, TH), make_bias_writer(N, TH), make_store(kernel, N)
+
+    def image_pool_gradient(
+        x, dy, partial, marks, total, each, turns, by_turns_mul, by_turns_shift, hp, wp, rows, places, image_size,
         channels, depth, size,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
@@ -200,8 +278,8 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
         tid = i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         group = i32(warp >> 2)
-        pitch = i32(places * 16 + BETWEEN)
-        room = i32(TALL * pitch + BEYOND)
+        pitch = i32(places * 16 + PAD)
+        room = i32(TALL * pitch + BEHIND)
         gradients = u32(base + u32(2 * room))
         for i in range(tid, 2 * room // 16, TH):
             shared_store4(u32(base + u32(i * 16)), u32(0), u32(0), u32(0), u32(0))
@@ -220,7 +298,7 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
         while turn < end:
             tid = hold32(tid)  # nothing that follows from it may stand in registers from turn to turn
             wait_all()
-            show_to_tensor_cores()
+            fence_async_proxy()
             cuda.syncthreads()  # this turn's rows and the next one's windows are here; the other slots are free
             if turn >= start:
                 a_low = low_word(u32(base + slot * u32(room) + u32(group * 16)), u32(128))
@@ -228,12 +306,12 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
                 products(acc, a_low, high_word(u32(pitch)), u32(pitch >> 4), b_low, high_word(u32(PART)), u32(1))
             slot, turn = u32(slot ^ u32(1)), i32(turn + 1)
             if turn + 2 >= start and turn + 1 >= 0 and turn + 1 < end:
-                load_windows(kept, dy, marks, i32(turn + 1), turns, t_mul, t_shift, hp, wp, tid)
+                load_windows(kept, dy, marks, i32(turn + 1), turns, by_turns_mul, by_turns_shift, hp, wp, tid)
             if turn >= start and turn < end:
-                n = i32(divide(u32(turn), t_mul, t_shift))
+                n = i32(divide(u32(turn), by_turns_mul, by_turns_shift))
                 a = i32(turn - n * turns)
-                photo = u64(x + u64(i64(n) * i64(photo_size) + i64(4 * a * places) * 16))
-                load_rows(u32(base + slot * u32(room)), photo, i32(rows - 4 * a), places, tid)
+                image = u64(x + u64(i64(n) * i64(image_size) + i64(4 * a * places) * 16))
+                load_rows(u32(base + slot * u32(room)), image, i32(rows - 4 * a), places, tid)
                 commit_copies()
                 own = row_of(kept, turn, wp)
                 gather(u32(gradients + slot * u32(BLOCK)), row_of(kept, i32(turn - 1), wp), own, a, hp, wp, tid)
@@ -242,15 +320,7 @@ def make_photo_gradient(kernel: int, parts: int, steps: int, filters: int, pool:
             finish(acc)
         wait_all()
         mine = u64(partial + u64(i64(block) * i64(size) * 4))
-        g, t = i32(lane >> 2), i32(lane & 3)
-        for half in range(2):
-            ky = i32((warp & 3) * 2 + half)
-            column = i32(ky * channels + group * 8 + g)
-            if ky < KH:
-                for i in range(EIGHTS):
-                    for j in range(2):
-                        f = i32(i * 8 + t * 2 + j)
-                        store_float(u64(mine + u64((i64(f) * depth + column) * 4)), acc[i * 4 + half * 2 + j])
+        store(acc, mine, group, warp, lane, channels, depth)
         add_biases(biases, u64(mine + u64(i64(N) * depth * 4)), tid)
 
-    return photo_gradient
+    return image_pool_gradient

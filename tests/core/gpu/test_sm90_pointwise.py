@@ -1,23 +1,22 @@
-"""1x1 convolutions by Hopper's copy engine without a GPU: run as plain Python, boxes and products early or late."""
+"""1x1 convolutions by TMA without a GPU: run as plain Python, copies and products as early or late as allowed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from core.gpu.compilation.compiler import Recipe, compile_kernel
-from core.gpu.kernels.hopper import point_boxes, point_filters, point_gradients
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import Tensor
+from core.gpu.launch import Tensor, blocks_of
+from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients, pointwise_weight_gradient
+from core.gpu.sm90.filters import pack_parts
 from core.gpu.writers import tiles
-from core.gpu.writers.hopper import point_launches
 from tests.core.gpu.test_lowering import frame_of
-from tests.core.gpu.test_point_boxes_gpu import launches
-from tests.helpers.emulated_boxes import Boxes
+from tests.core.gpu.test_sm90_pointwise_gpu import launches
 from tests.helpers.emulated_gpu import Memory
+from tests.helpers.emulated_tma import TmaMachine
 from tests.helpers.gpu_network import relative
 from tests.helpers.resources import assemble, assembler_log
 
@@ -40,8 +39,8 @@ def values(bits):
 def machine(request, monkeypatch):
     """The machine and a function that puts an array into its memory."""
     memory = Memory(1 << 22)
-    made = Boxes(memory, request.param)
-    for module in (point_boxes, point_gradients, point_filters):
+    made = TmaMachine(memory, request.param)
+    for module in (pointwise_forward, pointwise_gradients, pointwise_weight_gradient):
         made.patch(monkeypatch, module)
 
     def put(array):
@@ -83,10 +82,10 @@ def test_the_forward_product(pixels, channels, filters, tile, machine):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (w, w_bits) = bf16(draw, pixels, channels), bf16(draw, filters, 1, 1, channels)
     bias = draw.normal(size=filters).astype(np.float32)
-    places = point_launches.pack_points(np.arange(w.size).reshape(w.shape), point_boxes.parts_of(tile))
+    places = pack_parts([np.arange(w.size).reshape(w.shape)], 16 * pointwise_forward.parts_of(tile))
     given, _, _ = sliced(put, x_bits)
     out, at, shape = sliced(put, np.full((pixels, filters), 0xFFFF, np.uint16))
-    made.run(point_launches.point("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
+    made.run(pointwise.forward_launch("", 1, given, out, packed(put, places, w_bits), put(bias), "relu", tile, 2))
     assert relative(values(delivered(made, at, shape)), np.maximum(x @ w[:, 0, 0].T + bias, 0)) < 4e-3
 
 
@@ -100,16 +99,16 @@ def test_both_gradients(pixels, channels, filters, tile, masking, machine):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
     w, w_bits = bf16(draw, filters, 1, 1, channels)
-    columns, size = point_launches.gradient_columns(channels, tile), filters * channels + filters
-    places = point_launches.pack_point_gradients(
-        np.arange(w.size).reshape(w.shape), point_gradients.parts_of(tile), columns
-    )
+    columns, size = blocks_of(channels, tile.columns) * tile.columns, filters * channels + filters
+    parts = pointwise_gradients.parts_of(tile)
+    places = pack_parts([np.arange(w.size).reshape(w.shape)], 16 * parts, True, columns)
     (given, _, _), (right, _, _) = sliced(put, x_bits), sliced(put, dy_bits)
     dx, at, shape = sliced(put, np.full((pixels, channels), 0xFFFF, np.uint16))
     weight = packed(put, places, w_bits)
-    launch, splits = point_launches.gradients("", 1, given, right, dx, weight, masking, size, tile, 4)
+    arguments = masking, size, tile, 4
+    splits = pointwise.gradients_launch("", 1, given, right, dx, weight, 0, *arguments).grid[0]
     partial = made.memory.reserve(4 * size * splits)
-    made.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
+    made.run(pointwise.gradients_launch("", 1, given, right, dx, weight, partial, *arguments))
     assert splits > 1
     wanted = dy @ w[:, 0, 0] * ((x > 0) if masking else 1)
     assert relative(values(delivered(made, at, shape)), wanted) < 4e-3
@@ -126,9 +125,9 @@ def test_the_filters_gradient(pixels, channels, filters, tile, machine):
     draw = np.random.default_rng(pixels)
     (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
     (given, _, _), (right, _, _), size = sliced(put, x_bits), sliced(put, dy_bits), filters * channels + filters
-    launch, splits = point_launches.filter_gradients("", 1, given, right, size, tile, 4)
+    splits = pointwise.weight_gradient_launch("", 1, given, right, 0, size, tile, 4).grid[0]
     partial = made.memory.reserve(4 * size * splits)
-    made.run(replace(launch, values=(*launch.values[:2], partial, *launch.values[3:])))
+    made.run(pointwise.weight_gradient_launch("", 1, given, right, partial, size, tile, 4))
     total = made.memory.get(partial, size * splits, np.float32).reshape(splits, size).sum(0, dtype=np.float64)
     assert relative(total, np.concatenate([(dy.T @ x).reshape(-1), dy.sum(0)])) < 1e-6
 
@@ -136,22 +135,22 @@ def test_the_filters_gradient(pixels, channels, filters, tile, machine):
 def test_shared_memory_is_what_the_launches_ask_for():
     x, wide, narrow = (Tensor(0, 1, 1000, c, 512, 2) for c in (96, 200, 40))
     tile = Tile(128, 200, 192, 8, 8, 1, 1)
-    launch = point_launches.point("one", 1, x, wide, 0, 0, "relu", tile, 132)
+    launch = pointwise.forward_launch("one", 1, x, wide, 0, 0, "relu", tile, 132)
     assert launch.shared == 1024 + 2 * 8 * (8192 + 16) + 2 * 4 * 8192 + 16 * 200 * 16 + 200 * 4
     assert (launch.grid, launch.block) == ((8, 1, 1), (288, 1, 1))
     tile = Tile(64, 64, 80, 3, 4, 1, 2)
-    launch, splits = point_launches.gradients("one", 1, x, narrow, x, 0, "relu", 40 * 96 + 40, tile, 132)
+    launch = pointwise.gradients_launch("one", 1, x, narrow, x, 0, 0, "relu", 40 * 96 + 40, tile, 132)
     assert launch.shared == 1024 + 3 * (8192 + 8192 + 16) + 6 * 64 * 16
-    assert (launch.grid, launch.block, splits) == ((16, 2, 1), (192, 1, 1), 16)
-    launch, splits = point_launches.filter_gradients("one", 1, narrow, x, 40 * 96 + 96, tile, 132)
+    assert (launch.grid, launch.block) == ((16, 2, 1), (192, 1, 1))
+    launch = pointwise.weight_gradient_launch("one", 1, narrow, x, 0, 40 * 96 + 96, tile, 132)
     assert launch.shared == 1024 + 3 * (8192 + 8192 + 16) + 256
-    assert (launch.grid, launch.block, splits) == ((16, 2, 1), (160, 1, 1), 16)
+    assert (launch.grid, launch.block) == ((16, 2, 1), (160, 1, 1))
 
 
 KERNELS = {
-    "boxes_forward": ("make_point_convolution", point_boxes, (1,), lambda tile: tile.columns // 2),
-    "boxes_gradients": ("make_point_gradients", point_gradients, (1,), lambda tile: 32 + tile.depth // 4),
-    "boxes_filters": ("make_point_filters", point_filters, (), lambda tile: tile.depth // 4),
+    "boxes_forward": ("make_point_convolution", pointwise_forward, (1,), lambda tile: tile.columns // 2),
+    "boxes_gradients": ("make_point_gradients", pointwise_gradients, (1,), lambda tile: 32 + tile.depth // 4),
+    "boxes_filters": ("make_point_filters", pointwise_weight_gradient, (), lambda tile: tile.depth // 4),
 }
 """By direction of the table of tiles: factory, module, arguments beside the tile, sums that a thread holds."""
 
@@ -185,8 +184,8 @@ def test_every_measured_tile_and_every_case_of_the_gpu_fits_into_shared_memory(d
 
 def check(direction, tile):
     factory, module, more, _ = KERNELS[direction]
-    name = module.__name__.removeprefix("core.gpu.kernels.")
-    recipe = Recipe(name, factory, (tile.numbers, *more), module.KINDS, module.threads_of(tile), tile.blocks)
+    name = module.__name__.removeprefix("core.gpu.")
+    recipe = Recipe(name, factory, (tile.numbers, *more), module.SIGNATURE.kinds, module.threads_of(tile), tile.blocks)
     ptx, _ = compile_kernel(recipe, (9, 0))
     assert ".local" not in ptx
     assert ".target sm_90a" in ptx

@@ -1,16 +1,14 @@
-"""1x1 convolutions by Hopper's copy engine on a GPU: odd sizes and slices, poisoned outputs, the same bits twice."""
+"""1x1 convolutions by TMA on a GPU: odd sizes and slices, poisoned outputs, the same bits twice."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from core.gpu.kernels.hopper import point_boxes, point_gradients
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import Tensor
-from core.gpu.writers.hopper import point_launches
+from core.gpu.launch import Tensor, blocks_of
+from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients
+from core.gpu.sm90.filters import pack_parts
 from tests.helpers.gpu_network import relative
 
 pytestmark = pytest.mark.gpu
@@ -105,11 +103,12 @@ NOWHERE = Tensor(0, 1, 64, 512, 512, 2)
 
 def launches():
     """Of all cases, on pixels that are nowhere."""
-    forward = [point_launches.point("", 1, NOWHERE, NOWHERE, 0, 0, case[3], case[4], 132) for case in FORWARD]
+    forward = [pointwise.forward_launch("", 1, NOWHERE, NOWHERE, 0, 0, case[3], case[4], 132) for case in FORWARD]
     backward = [
-        point_launches.gradients("", 1, NOWHERE, NOWHERE, NOWHERE, 0, case[3], 1, case[4], 132)[0] for case in BACKWARD
+        pointwise.gradients_launch("", 1, NOWHERE, NOWHERE, NOWHERE, 0, 0, case[3], 1, case[4], 132)
+        for case in BACKWARD
     ]
-    alone = [point_launches.filter_gradients("", 1, NOWHERE, NOWHERE, 1, case[3], 132)[0] for case in FILTERS]
+    alone = [pointwise.weight_gradient_launch("", 1, NOWHERE, NOWHERE, 0, 1, case[3], 132) for case in FILTERS]
     return [*forward, *backward, *alone]
 
 
@@ -119,11 +118,11 @@ def test_the_forward_product_fills_its_slice_and_nothing_else(pixels, channels, 
     draw = np.random.default_rng(pixels)
     x, weight = rounded(draw, pixels, channels), rounded(draw, filters, 1, 1, channels)
     bias = draw.normal(size=filters).astype(np.float32)
-    places = point_launches.pack_points(np.arange(weight.size).reshape(weight.shape), point_boxes.parts_of(tile))
+    places = pack_parts([np.arange(weight.size).reshape(weight.shape)], 16 * pointwise_forward.parts_of(tile))
     source = wide(pixels, channels)
     source[:pixels, BESIDE : BESIDE + channels] = to_bits(x)
     held, given, packed, biases = (put(a) for a in (wide(pixels, filters), source, pack(places, weight), bias))
-    launch = point_launches.point(
+    launch = pointwise.forward_launch(
         "one", 1, tensor(given, pixels, channels, channels + 2 * BESIDE, BESIDE),
         tensor(held, pixels, filters, filters + 2 * BESIDE, BESIDE), packed.address, biases.address, activation, tile,
         132,
@@ -147,16 +146,17 @@ def test_both_gradients_agree_with_the_reference(pixels, channels, filters, mask
     draw = np.random.default_rng(pixels)
     x, dy = 4 * rounded(draw, pixels, channels, relu=True), rounded(draw, pixels, filters)
     x, weight = np.minimum(x, 6), rounded(draw, filters, 1, 1, channels)
-    parts, columns = point_gradients.parts_of(tile), point_launches.gradient_columns(channels, tile)
-    places = point_launches.pack_point_gradients(np.arange(weight.size).reshape(weight.shape), parts, columns)
+    parts, columns = pointwise_gradients.parts_of(tile), blocks_of(channels, tile.columns) * tile.columns
+    places = pack_parts([np.arange(weight.size).reshape(weight.shape)], 16 * parts, True, columns)
     size = filters * channels + filters
     given, right, packed = put(to_bits(x)), put(to_bits(dy)), put(pack(places, weight))
     held, partial = put(wide(pixels, channels)), put(np.zeros(size * 132 * tile.blocks + 8, np.float32))
-    launch, splits = point_launches.gradients(
+    launch = pointwise.gradients_launch(
         "one", 1, tensor(given, pixels, channels, channels), tensor(right, pixels, filters, filters),
-        tensor(held, pixels, channels, channels + 2 * BESIDE, BESIDE), packed.address, masking, size, tile, 132,
+        tensor(held, pixels, channels, channels + 2 * BESIDE, BESIDE), packed.address, partial.address, masking, size,
+        tile, 132,
     )  # fmt: skip
-    launch, found = replace(launch, values=(*launch.values[:2], partial.address, *launch.values[3:])), []
+    splits, found = launch.grid[0], []
     for _ in range(2):
         held.fill(0xFF)
         partial.fill(0xFF)
@@ -184,11 +184,11 @@ def test_the_filters_gradient_agrees_with_the_reference(pixels, channels, filter
     source, size = wide(pixels, filters), filters * channels + filters
     source[:pixels, BESIDE : BESIDE + filters] = to_bits(dy)
     given, right, partial = put(to_bits(x)), put(source), put(np.zeros(size * 132 * tile.blocks + 8, np.float32))
-    launch, splits = point_launches.filter_gradients(
+    launch = pointwise.weight_gradient_launch(
         "one", 1, tensor(given, pixels, channels, channels),
-        tensor(right, pixels, filters, filters + 2 * BESIDE, BESIDE), size, tile, 132,
+        tensor(right, pixels, filters, filters + 2 * BESIDE, BESIDE), partial.address, size, tile, 132,
     )  # fmt: skip
-    launch, found = replace(launch, values=(*launch.values[:2], partial.address, *launch.values[3:])), []
+    splits, found = launch.grid[0], []
     for _ in range(2):
         partial.fill(0xFF)
         run(launch)

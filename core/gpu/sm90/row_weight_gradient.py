@@ -1,15 +1,21 @@
-"""Weight gradient of a 3x3 convolution of stride 1 for Hopper: rows of pixels by the copy engine, read as they lie.
+"""Weight gradient of a 3x3 convolution of stride 1 by TMA and `wgmma`, rows of pixels read as they are.
 
-``dweight[f, ky, kx, c] = sum over pixels of dy[y, x, f] x[y + ky - 1, x + kx - 1, c]``: one product has 64 filters and
-all that one kx has, three ky of the channels. Each of three warpgroups has one kx, and the sums stay in registers until
-the block's share of all turns is done; `partial_sums` adds the blocks' in order. The bias gradient is
-one more product, with ones.
+``dweight[f, ky, kx, c] = sum over pixels of dy[y, x, f] x[y + ky - 1, x + kx - 1, c]``. Pixels are numbered along rows
+of `pitch`, at least one more than an image is wide, so a tap is a constant distance, as in `ops.conv.halo`. TMA tiles
+of rows are so by themselves and are zero beyond the edges.
 
-Pixels are numbered along rows of `pitch`, at least one more than a photo's width, so that a tap is a constant distance,
-as in `halo`; boxes of the copy engine, one or a few a turn, lie so by themselves and are zero beyond the photo's
-edges. A pixel's channels are a swizzled line of 32, 64 or 128 bytes; `wgmma` swizzles by the address it reads, so a
-factor may begin at any line. The blocks of columns of three ky are `pitch` lines apart. One thread sends for a turn's
-boxes when all warps have done with the slot.
+                     kx = 0           kx = 1           kx = 2
+                3 ky x channels  3 ky x channels  3 ky x channels   ones
+               +----------------+----------------+----------------+ +---+
+    64 filters |  warpgroup 0   |  warpgroup 1   |  warpgroup 2   | | 8 |   sums over `rows` rows of pixels a turn;
+               +----------------+----------------+----------------+ +---+   both factors are read transposed
+
+Sums stay in registers until the block's share of all turns is done; `partial_sums` adds the blocks'
+in order. The bias gradient is one more product, with ones. The columns of three ky are `pitch` lines apart.
+
+Shared memory: stages, each dy (swizzled lines of 64 filters) | x with a row above and below (swizzled lines of 16, 32
+or 64 channels) | ones; then barriers. One thread sends for a turn when all warps have used its stage before.
+Bytes: dy once, x once and two rows a turn for each 64 filters, and the partial sums.
 """
 
 from __future__ import annotations
@@ -19,19 +25,13 @@ from typing import Any, Final, final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import float_to_bits, shared_address, shared_store4, store2, store_float
-from core.gpu.kernels.parts.box_lines import FILLED, LONGEST, SHARED, UNIT, high_word_of
-from core.gpu.kernels.parts.bulk_copy import (
-    arrive,
-    copy_photo_box,
-    expect_bytes,
-    prefetch_map,
-    wait_for,
-)
 from core.gpu.kernels.parts.fragments import ONES, divide
 from core.gpu.kernels.parts.lanes import in_turn
-from core.gpu.kernels.parts.ring import make_advance, make_opening
-from core.gpu.kernels.parts.warpgroup import TILE, Place, low_word, make_products, make_wait, uniform
-from core.gpu.kernels.parts.wgmma import show_to_tensor_cores
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.sm90.pipeline import make_advance, make_barriers
+from core.gpu.sm90.swizzle import LONGEST, PADDING, PERIOD, SHARED, aligned, swizzled_high_word
+from core.gpu.sm90.tma import TENSOR_MAP, arrive, copy_activation_tile, expect_bytes, prefetch_map, wait_for
+from core.gpu.sm90.wgmma import TILE, Place, fence_async_proxy, low_word, make_products, make_wait, uniform
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -41,21 +41,26 @@ THREADS: Final = 32 * WARPS
 
 FILTER_LINE: Final = 128
 """Bytes of 64 filters of a pixel's gradient."""
-KINDS: Final = (
-    *("tensor_map",) * 2,  # x and dy
-    "uint64",  # partial results
-    *("int32",) * 3,  # turns in all, a block, a photo
-    *("uint32",) * 2,  # fast division by turns a photo
-    *("int32",) * 2,  # filters; floats of one partial result
-)
+
+SIGNATURE: Final = KernelSignature((
+    Argument("map_x", TENSOR_MAP, "input, a turn's rows and one above and below"),
+    Argument("map_dy", TENSOR_MAP, "gradient of the output, a turn's rows"),
+    Argument("partial", POINTER, "partial weight and bias gradients, one of each block"),
+    Argument("total", INTEGER, "turns in all"),
+    Argument("each", INTEGER, "turns of a block"),
+    Argument("turns", INTEGER, "turns of an image"),
+    Argument("by_turns", DIVISOR, "division by the turns of an image"),
+    Argument("filters", INTEGER, "filters in all"),
+    Argument("size", INTEGER, "floats of a partial result"),
+))  # fmt: skip
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class RowBoxes:
-    """A block's work: `rows` of a photo a turn, `pitch` pixels from one to the next, `tiles` x 64 filters, stages.
+class RowShape:
+    """A block's work: `rows` of an image a turn, `pitch` pixels from one to the next, `tiles` x 64 filters, stages.
 
-    Boxes of x have `line` of its `channels`: 16, 32 or 64.
+    TMA tiles of x have `line` of its `channels`: 16, 32 or 64.
     """
 
     channels: int
@@ -70,40 +75,40 @@ class RowBoxes:
         """The fields, for a recipe."""
         return astuple(self)
 
-    def fitted(self, height: int, width: int) -> RowBoxes:
-        """The same for photos of a size: about as many pixels a turn, turns of nearly as many rows each.
+    def fitted(self, height: int, width: int) -> RowShape:
+        """The same for maps of a size: about as many pixels a turn, turns of nearly as many rows each.
 
         As many stages as fit, at most as many as here; perhaps none.
         """
         pitch = self.pitch if 0 < self.pitch - width <= 2 else width + 1
         turns = -(-height // max(1, self.rows * self.pitch // pitch))
         shape = replace(self, pitch=pitch, rows=-(-height // turns))
-        return replace(shape, stages=min(self.stages, (SHARED - UNIT) // (shape.stage + 16)))
+        return replace(shape, stages=min(self.stages, (SHARED - PERIOD) // (shape.stage + 16)))
 
     def suits(self, height: int, width: int) -> bool:
-        """Whether boxes and stages are of a size that can be, and not much is computed that is filled up."""
+        """Whether TMA tiles and stages have a possible size, and little is computed that is padding."""
         computed = -(-height // self.rows) * self.pixels
-        return self.stages >= 2 and max(self.pitch, self.rows + 2) <= LONGEST and computed <= FILLED * height * width
+        return self.stages >= 2 and max(self.pitch, self.rows + 2) <= LONGEST and computed <= PADDING * height * width
 
     @property
     def parts(self) -> int:
-        """Boxes of x side by side."""
+        """TMA tiles of x side by side."""
         return -(-self.channels // self.line)
 
     @property
     def pixels(self) -> int:
-        """Pixels that a turn sums over, filled up to whole instructions."""
+        """Pixels that a turn sums over, up to whole instructions."""
         return -(-self.rows * self.pitch // 16) * 16
 
     @property
     def source(self) -> int:
-        """Where x begins in a stage, in bytes; the gradient lies before it."""
+        """Where x begins in a stage, in bytes; the gradient is before it."""
         return self.tiles * self.pixels * FILTER_LINE
 
     @property
     def part(self) -> int:
-        """Bytes from one box of x to the next: all that a tap of a filled up turn reads."""
-        return -(-(self.pixels + 2 * self.pitch + 2) * 2 * self.line // UNIT) * UNIT
+        """Bytes from one TMA tile of x to the next: all that a tap of a padded turn reads."""
+        return -(-(self.pixels + 2 * self.pitch + 2) * 2 * self.line // PERIOD) * PERIOD
 
     @property
     def ones(self) -> int:
@@ -113,22 +118,22 @@ class RowBoxes:
     @property
     def stage(self) -> int:
         """Bytes of a stage."""
-        return self.ones + max(UNIT, 32 * self.line)
+        return self.ones + max(PERIOD, 32 * self.line)
 
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory: stages and their barriers."""
-        return UNIT + self.stages * (self.stage + 16)
+        return PERIOD + self.stages * (self.stage + 16)
 
     @property
-    def boxes(self) -> int:
-        """Bytes that come in a turn."""
+    def copied(self) -> int:
+        """Bytes that TMA copies in a turn."""
         gradient = self.tiles * self.rows * FILTER_LINE
         return self.pitch * (gradient + self.parts * (self.rows + 2) * 2 * self.line)
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """Where what no box fills begins and ends in a stage: it is zero, but for the ones, which come last."""
+        """Where what TMA does not fill begins and ends in a stage: zeros, but for the ones, which come last."""
         filled = self.rows * self.pitch
         found = [((m * self.pixels + filled) * FILTER_LINE, (m + 1) * self.pixels * FILTER_LINE)
                  for m in range(self.tiles)]  # fmt: skip
@@ -138,7 +143,7 @@ class RowBoxes:
         return [*found, (self.ones, self.stage)]
 
     def products(self) -> tuple[list[list[Place]], list[list[Place]]]:
-        """A turn's products of every 64 filters and box of x, and those with ones."""
+        """A turn's products of every 64 filters and TMA tile of x, and those with ones."""
         steps, ones = range(self.pixels // 16), (self.ones - self.source) // 16
         firsts = [[(m * self.pixels // 16 + k) * FILTER_LINE for k in steps] for m in range(self.tiles)]
         wide = [[(first, 0, p * self.part // 16 + k * 2 * self.line) for k, first in enumerate(tile)]
@@ -146,10 +151,10 @@ class RowBoxes:
         return wide, [[(first, 0, ones) for first in tile] for tile in firsts]
 
 
-def make_sender(shape: RowBoxes) -> Any:
-    """Device function of one thread that sends for the boxes of a turn, into the slot of so high a number."""
+def make_sender(shape: RowShape) -> Any:
+    """Device function of one thread: the copies of a turn into a stage."""
     STAGE, R, MT, P = shape.stage, shape.rows, shape.tiles, shape.parts
-    DY, X, PART, LINE, BYTES = shape.pixels * FILTER_LINE, shape.source, shape.part, shape.line, shape.boxes
+    DY, X, PART, LINE, BYTES = shape.pixels * FILTER_LINE, shape.source, shape.part, shape.line, shape.copied
 
     @device_function
     def send(ring, full, slot, map_x, map_dy, bf, turn, turns, t_mul, t_shift):
@@ -157,14 +162,14 @@ def make_sender(shape: RowBoxes) -> Any:
         y, to, ready = i32((turn - n * turns) * R), u32(ring + slot * u32(STAGE)), u32(full + slot * u32(8))
         expect_bytes(ready, u32(BYTES))
         for m in range(MT):
-            copy_photo_box(u32(to + u32(m * DY)), map_dy, i32(bf + m * TILE), i32(0), y, n, ready)
+            copy_activation_tile(u32(to + u32(m * DY)), map_dy, i32(bf + m * TILE), i32(0), y, n, ready)
         for p in range(P):
-            copy_photo_box(u32(to + u32(X + p * PART)), map_x, i32(p * LINE), i32(-1), i32(y - 1), n, ready)
+            copy_activation_tile(u32(to + u32(X + p * PART)), map_x, i32(p * LINE), i32(-1), i32(y - 1), n, ready)
 
     return send
 
 
-def make_store(shape: RowBoxes) -> Any:
+def make_store(shape: RowShape) -> Any:
     """Device function: a warpgroup's sums into the block's partial result, and its biases' of the first one."""
     MT, P, C, EIGHTS, LINE = shape.tiles, shape.parts, shape.channels, shape.line // 8, shape.line
     BLOCKS = 3 * EIGHTS * P
@@ -189,20 +194,11 @@ def make_store(shape: RowBoxes) -> Any:
     return store
 
 
-def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, stages: int) -> Any:
-    """The kernel as a Python function; the arguments are those of `RowBoxes`."""
-    shape = RowBoxes(channels, line, pitch, rows, tiles, stages)
-    ST, STAGE, SOURCE, LINE, FILTERS = stages, shape.stage, shape.source, 2 * line, TILE * tiles
-    NACC, APART, GAPS = tiles * (shape.parts * 3 * line // 2 + 4), pitch * 2 * line, shape.gaps
-    HIGH_A, HIGH_B = high_word_of(FILTER_LINE), high_word_of(2 * line)
-    wide, narrow = shape.products()
-    products = make_products(3 * line, wide, (True, True), narrow=narrow)
-    keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
-    send, store, advance = make_sender(shape), make_store(shape), make_advance(ST)
-    open_ring = make_opening(ST, WARPS)
-    COUNTS, ONE = [(begin // 16, (end - begin) // 16) for begin, end in GAPS], ONES["bf16"]
+def make_clear(shape: RowShape) -> Any:
+    """Device function: zeros and ones into every stage where TMA does not write."""
+    ST, STAGE = shape.stages, shape.stage
 
-    def make_clear(first: int, count: int, value: int) -> Any:
+    def of_gap(first: int, count: int, value: int) -> Any:
         @device_function
         def clear(ring, tid):
             for i in range(tid, ST * count, THREADS):
@@ -212,11 +208,24 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
 
         return clear
 
-    clears = [make_clear(first, count, 0) for first, count in COUNTS[:-1] if count]
-    clear = in_turn([*clears, make_clear(*COUNTS[-1], ONE)])
+    gaps = [(begin // 16, (end - begin) // 16) for begin, end in shape.gaps]
+    return in_turn([*[of_gap(*gap, 0) for gap in gaps[:-1] if gap[1]], of_gap(*gaps[-1], ONES["bf16"])])
 
-    def row_boxes(map_x, map_dy, partial, total, each, turns, t_mul, t_shift, filters, size):
-        ring = u32((u32(shared_address(cuda.shared.array(0, types.uint8))) + u32(UNIT - 1)) & u32(-UNIT & 0xFFFFFFFF))
+
+def make_row_weight_gradient(channels: int, line: int, pitch: int, rows: int, tiles: int, stages: int) -> Any:
+    """The kernel as a Python function; the arguments are those of `RowShape`."""
+    shape = RowShape(channels, line, pitch, rows, tiles, stages)
+    ST, STAGE, SOURCE, LINE, FILTERS = stages, shape.stage, shape.source, 2 * line, TILE * tiles
+    NACC, APART = tiles * (shape.parts * 3 * line // 2 + 4), pitch * 2 * line
+    HIGH_A, HIGH_B = swizzled_high_word(FILTER_LINE), swizzled_high_word(2 * line)
+    wide, narrow = shape.products()
+    products = make_products(3 * line, wide, (True, True), narrow=narrow)
+    keep_one, finish = make_wait(NACC, 1), make_wait(NACC, 0)
+    send, store, clear = make_sender(shape), make_store(shape), make_clear(shape)
+    advance, open_barriers = make_advance(ST), make_barriers(ST, WARPS)
+
+    def weight_gradient(map_x, map_dy, partial, total, each, turns, by_turns_mul, by_turns_shift, filters, size):
+        ring = aligned(shared_address(cuda.shared.array(0, types.uint8)))
         full = u32(ring + u32(ST * STAGE))
         empty = u32(full + u32(8 * ST))
         tid, bf = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * FILTERS)
@@ -224,16 +233,17 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
         turn = i32(i32(cuda.blockIdx.x) * each)
         end = i32(min(turn + each, total))
         if tid == 0:
-            open_ring(full, empty)
+            open_barriers(full, empty)
         clear(ring, tid)
-        show_to_tensor_cores()
-        cuda.syncthreads()  # the barriers stand, and what no box fills is there
+        fence_async_proxy()
+        cuda.syncthreads()  # the barriers are initialised, and what TMA does not fill is there
         if tid == 0:
             prefetch_map(map_x)
             prefetch_map(map_dy)
             for ahead in range(ST - 1):
                 if turn + ahead < end:
-                    send(ring, full, u32(ahead), map_x, map_dy, bf, i32(turn + ahead), turns, t_mul, t_shift)
+                    send(ring, full, u32(ahead), map_x, map_dy, bf, i32(turn + ahead), turns, by_turns_mul,
+                         by_turns_shift)
         group = i32(warp >> 2)
         every = u32(1) if group == 0 else u32(0)
         acc = cuda.local.array(NACC, dtype=types.float32)
@@ -251,7 +261,7 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
                 arrive(free)
                 if warp == 0 and later < end:
                     wait_for(free, parity)
-                    send(ring, full, before, map_x, map_dy, bf, later, turns, t_mul, t_shift)
+                    send(ring, full, before, map_x, map_dy, bf, later, turns, by_turns_mul, by_turns_shift)
             before = slot
             slot, parity = advance(slot, parity)
             turn = i32(turn + 1)
@@ -259,4 +269,4 @@ def make_row_boxes(channels: int, line: int, pitch: int, rows: int, tiles: int, 
         mine = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * i64(size) * 4))
         store(acc, mine, bf, group, warp, lane, filters)
 
-    return row_boxes
+    return weight_gradient

@@ -1,1 +1,0 @@
-"""The plan's convolutions by `wgmma`, on Hopper alone."""

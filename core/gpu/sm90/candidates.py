@@ -1,0 +1,38 @@
+"""Candidates that need compute capability 9.0: TMA and `wgmma`, in bf16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
+from core.gpu.sm90 import halo, image, pointwise
+
+ONE, FIRE, POOLED = ("conv2d",), ("conv2d", "conv2d"), ("conv2d", "max_pool")
+
+
+def _row(
+    name: str, pattern: tuple[str, ...], direction: str, efficiency: float, refuses: Callable[[Case], str],
+    write: Callable[[Case], None], idea: str,
+) -> Candidate:  # fmt: skip
+    return Candidate(name, pattern, direction, write, idea, "auto", efficiency, refuses, (9, 0), BF16)
+
+
+CANDIDATES: Final = (
+    _row("resident_wgmma", ONE, FORWARD, 0.4, halo.refuse_resident, halo.write_resident,
+         "3x3 by wgmma, filters stay in shared memory"),
+    _row("pointwise_tma", ONE, FORWARD, 0.4, pointwise.refuse_forward, pointwise.write_forward,
+         "1x1 by wgmma over TMA tiles"),
+    _row("image_pool", POOLED, FORWARD, 0.6, image.refuse_forward, image.write_forward,
+         "convolution of the image and the max pool behind it, by wgmma"),
+    _row("fire_wgmma", FIRE, INPUT, 0.55, halo.refuse_fire, halo.write_fire, "both halves of a fire by wgmma"),
+    _row("fire_tma", FIRE, INPUT, 0.6, halo.refuse_fire_tma, halo.write_fire_tma,
+         "both halves of a fire by wgmma over TMA tiles"),
+    _row("pointwise_tma", ONE, WEIGHT, 0.4, pointwise.refuse_weight_gradient, pointwise.write_weight_gradient,
+         "1x1 of few channels by wgmma over TMA tiles"),
+    _row("rows_tma", ONE, WEIGHT, 0.4, halo.refuse_rows, halo.write_rows, "3x3 by wgmma over TMA tiles of rows"),
+    _row("pointwise_tma", ONE, BACKWARD, 0.6, pointwise.refuse_gradients, pointwise.write_gradients,
+         "both gradients of a 1x1 convolution in one pass over TMA tiles"),
+    _row("image_pool", POOLED, BACKWARD, 0.6, image.refuse_backward, image.write_backward,
+         "weight gradients of the image's convolution from what is behind its max pool, by wgmma"),
+)  # fmt: skip

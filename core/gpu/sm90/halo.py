@@ -1,0 +1,247 @@
+"""3x3 convolutions of stride 1 by `wgmma`: launches, and why one does not compute a case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from core.gpu.driver.tensor_map import ActivationMap
+from core.gpu.frame import bias_of
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
+from core.gpu.ops.conv import backward_input, backward_weight, forward
+from core.gpu.ops.conv.products import Ending
+from core.gpu.select import Case
+from core.gpu.sm90 import configurations, halo_resident, halo_tma, halo_wgmma, row_weight_gradient
+from core.gpu.sm90.configurations import SLOWER
+from core.gpu.sm90.filters import pack_parts
+from core.gpu.sm90.halo_tma import HaloShape
+from core.gpu.sm90.pointwise import is_matrix
+from core.gpu.sm90.row_weight_gradient import RowShape
+
+TOO_LARGE = "The image's rows do not fit into shared memory."
+
+
+def _map(x: Tensor, batch: int, rows: int, width: int, channels: int) -> ActivationMap:
+    """All of `x` in TMA tiles of so many rows, pixels of a row and channels."""
+    return ActivationMap(x.address, batch, x.height, x.width, x.padded, x.pitch, rows, width, channels)
+
+
+def _numbers(x: Tensor, batch: int) -> dict[str, int]:
+    """Pixels numbered with one column of zeros after each row and one row after each image."""
+    limit = batch * (x.height + 1) * (x.width + 1)
+    return {
+        "limit": limit, "by_area": (x.height + 1) * (x.width + 1), "by_across": x.width + 1, "height": x.height,
+        "width": x.width, "pitch": x.pitch,
+    }  # fmt: skip
+
+
+def _fire_cost(batch: int, dy: Tensor, dx: Tensor, ending: Ending) -> tuple[int, int]:
+    """(bytes, operations) of a fire's input gradient."""
+    rows = batch * dy.height * dy.width
+    return 2 * rows * (2 * dy.padded + dx.padded * ending.passes), 2 * rows * dx.padded * 10 * dy.padded
+
+
+def resident_launch(
+    layer: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str, tile: Tile, processors: int
+) -> Launch:
+    """Forward, with all filters of a block in shared memory: the tile's depth are all channels."""
+    numbers, groups, across = _numbers(x, batch), tile.warp_rows // 4, out.padded // tile.columns
+    tiles, rows = blocks_of(numbers["limit"], tile.rows // groups), batch * x.height * x.width
+    values = {
+        "x": x.address, "weight": weight, "bias": bias, "out": out.address, **numbers, "tiles": tiles,
+        "columns": out.padded, "room": halo_resident.room_of(tile, x.width), "ldo": out.pitch,
+        "activation": RELU[activation],
+    }  # fmt: skip
+    down = min(blocks_of(tiles, groups), max(1, tile.blocks * processors // across))
+    return make_launch(
+        layer, "forward", "tensor_core", ("sm90.halo_resident", "make_resident_halo", (tile.numbers,)),
+        halo_resident.SIGNATURE, values, (down, across, 1), (tile.threads, 1, 1),
+        halo_resident.shared_bytes(tile, x.width), 2 * rows * (x.padded + out.padded), tile.blocks,
+        flops=2 * rows * out.padded * 9 * x.padded,
+    )  # fmt: skip
+
+
+def fire_launch(
+    layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, ending: Ending, tile: Tile
+) -> Launch:
+    """The input gradient of a fire; dy is that of the 3x3 half, the 1x1 half's channels are just before it."""
+    numbers, blocks = _numbers(dy, batch), dy.padded * 2 // tile.depth
+    moved, flops = _fire_cost(batch, dy, dx, ending)
+    values = {
+        "x": dy.address, "weight": weight, "out": dx.address, **numbers, "columns": dx.padded,
+        "room": halo_wgmma.part_pixels(tile, dy.width, True), "blocks": blocks, "segment": -dy.padded, "ldo": dx.pitch,
+        **ending.values,
+    }  # fmt: skip
+    return make_launch(
+        layer, "backward_input", "tensor_core", ("sm90.halo_wgmma", "make_halo_products", (tile.numbers, True)),
+        halo_wgmma.SIGNATURE, values, (blocks_of(numbers["limit"], tile.rows), blocks_of(dx.padded, tile.columns), 1),
+        (tile.threads, 1, 1), halo_wgmma.shared_bytes(tile, dy.width, blocks, True), moved, tile.blocks, flops=flops,
+    )  # fmt: skip
+
+
+def fire_tma_launch(
+    layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, ending: Ending, shape: HaloShape
+) -> Launch:
+    """The same by TMA, with filters in blocks of a line."""
+    assert shape.columns == dx.padded
+    assert dy.padded == shape.blocks * shape.line
+    beside, turns = replace(dy, address=dy.address - 2 * dy.padded), blocks_of(dy.height, shape.rows)
+    moved, flops = _fire_cost(batch, dy, dx, ending)
+    values = {
+        "map_x": _map(dy, batch, shape.rows + 2, shape.pitch, shape.line),
+        "map_second": _map(beside, batch, shape.rows, shape.pitch, shape.line), "weight": weight, "turns": turns,
+        "height": dy.height, "width": dy.width, "by_turns": turns, "by_pitch": shape.pitch, "out": dx.address,
+        "ldo": dx.pitch, **{name: ending.values[name] for name in ("mask", "ldm", "masking", "accumulate")},
+    }  # fmt: skip
+    return make_launch(
+        layer, "backward_input", "tensor_core", ("sm90.halo_tma", "make_halo_tma", shape.numbers), halo_tma.SIGNATURE,
+        values, (batch * turns, 1, 1), (shape.threads, 1, 1), shape.shared, moved, 1, flops=flops,
+    )  # fmt: skip
+
+
+def rows_launch(
+    layer: str, batch: int, x: Tensor, dy: Tensor, partial: int, shape: RowShape, processors: int
+) -> Launch:
+    """The partial weight gradients of a 3x3 convolution, one for each block across."""
+    assert shape.channels == x.padded
+    assert shape.pitch > x.width
+    filters, depth, pixels = dy.padded, 9 * x.padded, batch * x.height * x.width
+    across, turns = filters // (64 * shape.tiles), blocks_of(x.height, shape.rows)
+    total, size = batch * turns, filters * depth + filters
+    each = blocks_of(total, max(1, processors // across))
+    splits = blocks_of(total, each)
+    values = {
+        "map_x": _map(x, batch, shape.rows + 2, shape.pitch, shape.line),
+        "map_dy": _map(dy, batch, shape.rows, shape.pitch, row_weight_gradient.FILTER_LINE // 2), "partial": partial,
+        "total": total, "each": each, "turns": turns, "by_turns": turns, "filters": filters, "size": size,
+    }  # fmt: skip
+    return make_launch(
+        layer, "backward_weight", "tensor_core",
+        ("sm90.row_weight_gradient", "make_row_weight_gradient", shape.numbers), row_weight_gradient.SIGNATURE,
+        values, (splits, across, 1), (row_weight_gradient.THREADS, 1, 1), shape.shared,
+        2 * pixels * (x.padded + filters) + 4 * splits * size, 1, flops=2 * pixels * filters * depth,
+    )  # fmt: skip
+
+
+def _resident_tile(case: Case) -> Tile | None:
+    x, out = forward.sides_of(case)
+    if x.channels != x.padded or out.channels % 32:
+        return None
+    limit = case.frame.batch * (x.height + 1) * (x.width + 1)
+    return case.configuration or configurations.halo_resident(limit, out.channels, x.channels)
+
+
+def refuse_resident(case: Case) -> str:
+    if reason := forward.refuse_three(case):
+        return reason
+    tile, (x, _) = _resident_tile(case), forward.sides_of(case)
+    if tile is None:
+        return "No measured tile divides its channels."
+    fits = halo_resident.shared_bytes(tile, x.width) <= case.frame.shared
+    return "" if fits else "The filters do not fit into shared memory."
+
+
+def write_resident(case: Case) -> None:
+    """A 3x3 convolution with its filters in shared memory."""
+    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), _resident_tile(case)
+    assert tile is not None
+    weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_parts([frame.filters(step)], tile.depth))
+    launch = resident_launch(
+        step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
+    )
+    forward.add_forward(case, launch)
+
+
+def _refuse_fire(case: Case) -> str:
+    if reason := backward_input.refuse_fire(case):
+        return reason
+    _, dy, dx, second = backward_input.fire_sides(case)
+    return "" if second == dy.padded and dx.channels == dx.padded else "It takes halves of one size."
+
+
+def _fire_tile(case: Case) -> Tile | None:
+    _, dy, dx, _ = backward_input.fire_sides(case)
+    return case.configuration or configurations.halo_wgmma(
+        case.frame.batch * dy.height * dy.width, dx.padded, dy.padded
+    )
+
+
+def refuse_fire(case: Case) -> str:
+    if reason := _refuse_fire(case):
+        return reason
+    tile, (_, dy, _, _) = _fire_tile(case), backward_input.fire_sides(case)
+    if tile is None:
+        return SLOWER
+    shared = halo_wgmma.shared_bytes(tile, dy.width, dy.padded * 2 // tile.depth, True)
+    return "" if shared <= case.frame.shared else TOO_LARGE
+
+
+def write_fire(case: Case) -> None:
+    """The input gradient of both halves of a fire."""
+    frame, three, tile = case.frame, case.steps[1], _fire_tile(case)
+    assert tile is not None
+    ending = backward_input.gradient_ending(case)
+    filters, dy, dx, _ = backward_input.fire_sides(case)
+    weight = frame.packed(f"parts backward:{three.node}", lambda: pack_parts(filters, tile.depth, True))
+    frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, ending, tile))
+
+
+def _fire_shape(case: Case) -> HaloShape | None:
+    _, dy, dx, _ = backward_input.fire_sides(case)
+    return case.configuration or configurations.halo_tma(
+        case.frame.batch, dy.height, dy.width, dx.padded, dy.padded
+    )
+
+
+def refuse_fire_tma(case: Case) -> str:
+    if reason := _refuse_fire(case):
+        return reason
+    shape = _fire_shape(case)
+    if shape is None:
+        return SLOWER
+    if not is_matrix(backward_input.fire_sides(case)[1]):
+        return "Its pixels are not a matrix."
+    return "" if shape.shared <= case.frame.shared else TOO_LARGE
+
+
+def write_fire_tma(case: Case) -> None:
+    """The same by TMA tiles."""
+    frame, three, shape = case.frame, case.steps[1], _fire_shape(case)
+    assert shape is not None
+    ending = backward_input.gradient_ending(case)
+    filters, dy, dx, _ = backward_input.fire_sides(case)
+    weight = frame.packed(f"parts backward:{three.node}", lambda: pack_parts(filters, 2 * shape.line, True))
+    frame.add(fire_tma_launch(three.node, frame.batch, dy, dx, weight, ending, shape))
+
+
+def _row_shape(case: Case) -> RowShape | None:
+    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+    return case.configuration or configurations.row_weight_gradient(
+        case.frame.batch, dy.height, dy.width, dy.padded, x.padded
+    )
+
+
+def refuse_rows(case: Case) -> str:
+    if reason := forward.refuse_three(case):
+        return reason
+    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+    if x.channels != x.padded or dy.channels != dy.padded:
+        return f"It takes multiples of {x.vector} channels and filters."
+    if not is_matrix(x) or not is_matrix(dy):
+        return "Its pixels are not a matrix."
+    shape = _row_shape(case)
+    if shape is None:
+        return SLOWER
+    return "" if shape.shared <= case.frame.shared else TOO_LARGE
+
+
+def write_rows(case: Case) -> None:
+    """The partial weight gradients of a 3x3 convolution by TMA tiles of its rows."""
+    frame, step, shape = case.frame, case.step, _row_shape(case)
+    assert shape is not None
+    reading, dy = backward_weight.read_input(case), frame.image(step.output, True)
+
+    def make(partial: int) -> Launch:
+        return rows_launch(step.node, frame.batch, reading.x, dy, partial, shape, frame.processors)
+
+    backward_weight.add_partials(case, reading, dy, make(0).grid[0], make)

@@ -1,0 +1,198 @@
+"""1x1 convolutions by TMA and `wgmma`: launches, and why one does not compute a case."""
+
+from __future__ import annotations
+
+from core.gpu.driver.tensor_map import TensorMap
+from core.gpu.frame import bias_of
+from core.gpu.kernels.parts.tile import Tile
+from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
+from core.gpu.ops.conv import backward_weight, forward, packing
+from core.gpu.select import Case
+from core.gpu.sm90 import configurations, pointwise_forward, pointwise_gradients, pointwise_weight_gradient
+from core.gpu.sm90.configurations import SLOWER
+from core.gpu.sm90.filters import pack_parts
+from core.gpu.sm90.pointwise_gradients import CHANNELS
+from core.gpu.sm90.swizzle import PIXELS, line_bytes
+from core.ops.window import POINT, read_window
+
+TOO_LARGE = "Its tile does not fit into shared memory."
+
+
+def is_matrix(x: Tensor) -> bool:
+    """Whether all pixels are at one distance, as TMA needs it."""
+    return x.element == 2 and x.row_pitch == x.width * x.pitch and x.photo_pitch == x.height * x.row_pitch
+
+
+def _map(x: Tensor, pixels: int, channels: int) -> TensorMap:
+    """TMA tiles that hold so many channels, or 64 of them each."""
+    return TensorMap(x.address, pixels, x.padded, x.pitch, PIXELS, line_bytes(channels) // 2)
+
+
+def forward_launch(
+    layer: str, batch: int, x: Tensor, out: Tensor, weight: int, bias: int, activation: str, tile: Tile, processors: int
+) -> Launch:
+    """``out = activation(x W + bias)``; the tile's depth are all channels."""
+    pixels, across = batch * out.height * out.width, out.padded // tile.columns
+    tiles = blocks_of(pixels, PIXELS)
+    values = {
+        "map_x": _map(x, pixels, x.padded), "map_out": _map(out, pixels, tile.columns), "weight": weight, "bias": bias,
+        "tiles": tiles, "columns": out.padded,
+    }  # fmt: skip
+    made = ("sm90.pointwise_forward", "make_point_convolution", (tile.numbers, RELU[activation]))
+    down = min(blocks_of(tiles, tile.warp_rows // 4), max(1, tile.blocks * processors // across))
+    return make_launch(
+        layer, "forward", "tensor_core", made, pointwise_forward.SIGNATURE, values, (down, across, 1),
+        (pointwise_forward.threads_of(tile), 1, 1), pointwise_forward.shared_bytes(tile),
+        2 * pixels * (x.padded + out.padded), tile.blocks, flops=2 * pixels * out.padded * x.padded,
+    )  # fmt: skip
+
+
+def gradients_launch(
+    layer: str, batch: int, x: Tensor, dy: Tensor, dx: Tensor, weight: int, partial: int, masking: str, size: int,
+    tile: Tile, processors: int,
+) -> Launch:  # fmt: skip
+    """dx, and partial weight gradients of `size` floats, one for each block across; x is the mask of `masking`, too."""
+    pixels, across = batch * x.height * x.width, blocks_of(x.padded, tile.columns)
+    tiles = blocks_of(pixels, PIXELS)
+    splits = min(tiles, max(1, tile.blocks * processors // across))
+    values = {
+        "map_x": _map(x, pixels, CHANNELS), "map_dy": _map(dy, pixels, dy.padded), "partial": partial,
+        "map_dx": _map(dx, pixels, CHANNELS), "weight": weight, "tiles": tiles, "columns": across * tile.columns,
+        "channels": x.padded, "size": size,
+    }  # fmt: skip
+    made = ("sm90.pointwise_gradients", "make_point_gradients", (tile.numbers, RELU[masking]))
+    return make_launch(
+        layer, "backward_input", "tensor_core", made, pointwise_gradients.SIGNATURE, values, (splits, across, 1),
+        (pointwise_gradients.threads_of(tile), 1, 1), pointwise_gradients.shared_bytes(tile),
+        2 * pixels * (2 * x.padded + dy.padded) + 4 * splits * size, tile.blocks,
+        flops=4 * pixels * x.padded * dy.padded,
+    )  # fmt: skip
+
+
+def weight_gradient_launch(
+    layer: str, batch: int, x: Tensor, dy: Tensor, partial: int, size: int, tile: Tile, processors: int
+) -> Launch:
+    """Partial weight gradients of `size` floats, one for each block across; x has at most 64 channels."""
+    pixels, across = batch * x.height * x.width, blocks_of(dy.padded, tile.columns)
+    tiles = blocks_of(pixels, PIXELS)
+    splits = min(tiles, max(1, tile.blocks * processors // across))
+    values = {
+        "map_dy": _map(dy, pixels, CHANNELS), "map_x": _map(x, pixels, x.padded), "partial": partial, "tiles": tiles,
+        "filters": dy.padded, "size": size,
+    }  # fmt: skip
+    made = ("sm90.pointwise_weight_gradient", "make_point_filters", (tile.numbers,))
+    return make_launch(
+        layer, "backward_weight", "tensor_core", made, pointwise_weight_gradient.SIGNATURE, values,
+        (splits, across, 1), (pointwise_weight_gradient.threads_of(tile), 1, 1),
+        pointwise_weight_gradient.shared_bytes(tile), 2 * pixels * (x.padded + dy.padded) + 4 * splits * size,
+        tile.blocks, flops=2 * pixels * x.padded * dy.padded,
+    )  # fmt: skip
+
+
+def _refuse(case: Case, x: Tensor, y: Tensor) -> str:
+    if read_window(case.step.attributes) != POINT:
+        return "It computes 1x1 convolutions of stride 1."
+    return "" if is_matrix(x) and is_matrix(y) else "Its pixels are not a matrix."
+
+
+def _gradient_sides(case: Case) -> tuple[Tensor, Tensor]:
+    return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+
+
+def _forward_tile(case: Case) -> Tile | None:
+    x, out = forward.sides_of(case)
+    return case.configuration or configurations.pointwise_forward(
+        case.frame.batch * out.height * out.width, out.padded, x.padded
+    )
+
+
+def refuse_forward(case: Case) -> str:
+    if reason := _refuse(case, *forward.sides_of(case)):
+        return reason
+    tile = _forward_tile(case)
+    if tile is None:
+        return SLOWER
+    return "" if pointwise_forward.shared_bytes(tile) <= case.frame.shared else TOO_LARGE
+
+
+def write_forward(case: Case) -> None:
+    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), _forward_tile(case)
+    assert tile is not None
+    size = 16 * pointwise_forward.parts_of(tile)
+    weight = frame.packed(f"tma:{step.node}.weight", lambda: pack_parts([frame.filters(step)], size))
+    launch = forward_launch(
+        step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
+    )
+    forward.add_forward(case, launch)
+
+
+def _gradients_tile(case: Case) -> Tile | None:
+    x, dy = _gradient_sides(case)
+    return case.configuration or configurations.pointwise_gradients(
+        case.frame.batch * x.height * x.width, x.padded, dy.padded
+    )
+
+
+def refuse_gradients(case: Case) -> str:
+    frame, step, (x, dy) = case.frame, case.step, _gradient_sides(case)
+    if not frame.wants(step.inputs[0]) or not frame.trains(step, "weight") or frame.readers(step.inputs[0]) != [step]:
+        return "It computes both gradients of a convolution that alone reads its input."
+    if reason := _refuse(case, x, dy):
+        return reason
+    if dy.padded > CHANNELS:
+        return f"It takes up to {CHANNELS} filters."
+    tile = _gradients_tile(case)
+    if tile is None:
+        return SLOWER
+    return "" if pointwise_gradients.shared_bytes(tile) <= frame.shared else TOO_LARGE
+
+
+def write_gradients(case: Case) -> None:
+    """One launch for the input's gradient, masked by the input's own activation, and the partial weight gradients."""
+    frame, step, tile, value = case.frame, case.step, _gradients_tile(case), case.step.inputs[0]
+    assert tile is not None
+    mask, activation, _ = case.backward.target(value)
+    (x, dy), dx = _gradient_sides(case), frame.image(value, True)
+    parts, columns = pointwise_gradients.parts_of(tile), blocks_of(x.padded, tile.columns) * tile.columns
+    weight = frame.packed(
+        f"tma backward:{step.node}", lambda: pack_parts([frame.filters(step)], 16 * parts, True, columns)
+    )
+    size = packing.partial_size(dy.padded, packing.taps_of(x, POINT, False))
+
+    def make(partial: int) -> Launch:
+        return gradients_launch(
+            step.node, frame.batch, x, dy, dx, weight, partial, activation if mask else "", size, tile, frame.processors
+        )
+
+    backward_weight.add_partials(case, backward_weight.read_input(case), dy, make(0).grid[0], make, lane=0)
+
+
+def _weight_gradient_tile(case: Case) -> Tile | None:
+    x, dy = _gradient_sides(case)
+    return case.configuration or configurations.pointwise_weight_gradient(
+        case.frame.batch * x.height * x.width, dy.padded, x.padded
+    )
+
+
+def refuse_weight_gradient(case: Case) -> str:
+    x, dy = _gradient_sides(case)
+    if reason := _refuse(case, x, dy):
+        return reason
+    if x.padded > CHANNELS:
+        return f"It takes up to {CHANNELS} channels."
+    tile = _weight_gradient_tile(case)
+    if tile is None:
+        return SLOWER
+    return "" if pointwise_weight_gradient.shared_bytes(tile) <= case.frame.shared else TOO_LARGE
+
+
+def write_weight_gradient(case: Case) -> None:
+    """The partial weight gradients of a 1x1 convolution of few channels."""
+    frame, step, tile, (x, dy) = case.frame, case.step, _weight_gradient_tile(case), _gradient_sides(case)
+    assert tile is not None
+    size = packing.partial_size(dy.padded, packing.taps_of(x, POINT, False))
+
+    def make(partial: int) -> Launch:
+        return weight_gradient_launch(step.node, frame.batch, x, dy, partial, size, tile, frame.processors)
+
+    backward_weight.add_partials(case, backward_weight.read_input(case), dy, make(0).grid[0], make)
