@@ -12,8 +12,6 @@ from typing import Final
 
 from core.gpu.driver.hosted import Launcher, hosted
 from core.gpu.kernels.ladder import (
-    depthwise,
-    depthwise_filters,
     matmul,
     matmul_narrow,
     matmul_tensor_core,
@@ -24,6 +22,8 @@ from core.gpu.ops.conv import im2col, shared
 from core.gpu.ops.conv import naive as conv
 from core.gpu.ops.dense import naive as dense
 from core.gpu.ops.dense import warp
+from core.gpu.ops.depthwise import naive as depthwise
+from core.gpu.ops.depthwise import tiled_weight_gradient
 from core.gpu.ops.elementwise import naive as elementwise
 from core.gpu.ops.elementwise import naive_dropout as dropout
 from core.gpu.ops.loss import naive as softmax
@@ -81,7 +81,7 @@ DEPTHWISE: Final = (
         "one thread per weight walks all pixels", refuse_fused, LONG_SUMS),
     row("depthwise_conv2d", "backward_weight", "shared", depthwise.launch_shared_backward_weight, "dweight dbias",
         "slices of the pixels meet in shared memory", refuse_fused, LONG_SUMS),
-    row("depthwise_conv2d", "backward_weight", "tiled", depthwise_filters.launch, "dweight dbias",
+    row("depthwise_conv2d", "backward_weight", "tiled", tiled_weight_gradient.launch, "dweight dbias",
         "strips of four channels walked downwards, nine sums in registers; blocks' parts added in order",
         depthwise.refuse_tiled, LONG_SUMS),
 )  # fmt: skip

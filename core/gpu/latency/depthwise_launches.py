@@ -10,9 +10,9 @@ from core.gpu.launch import RELU, blocks_of, make_launch
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.forward import pack_rows
 from core.gpu.ops.conv.geometry import reads_image
+from core.gpu.ops.depthwise.launches import pack
 from core.gpu.ops.norm.pairs import is_walkable
 from core.gpu.select import Case
-from core.gpu.writers.depthwise_steps import pack
 from core.ops.window import POINT, read_window
 
 

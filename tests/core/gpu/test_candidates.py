@@ -15,6 +15,7 @@ from core.gpu.latency import classifier, conv, depthwise, expand_depthwise, fire
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.lowering import choose_backward, choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
+from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.elementwise import combine
 from core.gpu.ops.pool import average_pool, max_pool
 from core.gpu.select import FORWARD, INPUT, Case, Choice
@@ -52,6 +53,10 @@ KERNELS = (
     (combine.DROPOUT, combine.make_dropout(2)),
     (conv.SIGNATURE, conv.make_few_pixels(BLOCK, 1, 3, True)),
     (fire_halo.SIGNATURE, fire_halo.make_few_halo(BLOCK, 1)),
+    (direct.SIGNATURE, direct.make_depthwise(2, False, SHAPE)),
+    (direct.WEIGHT_SIGNATURE, direct.make_depthwise_weight(2, SHAPE)),
+    (strips.SIGNATURE, strips.make_depthwise_walk(2, 1, 2)),
+    (strip_gradient.SIGNATURE, strip_gradient.make_depthwise_gradient(2, 2, 2)),
     (depthwise.SIGNATURE, depthwise.make_depthwise_few(SHAPE)),
     (expand_depthwise.SIGNATURE, expand_depthwise.make_expand_walk(1, 1, 4, 2)),
     (classifier.SIGNATURE, classifier.make_classify(8)),

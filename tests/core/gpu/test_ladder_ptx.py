@@ -17,12 +17,12 @@ from core.gpu.sm90 import matmul_tma, matmul_wgmma
 from tests.helpers.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
 
 LADDER = (
-    "depthwise", "depthwise_filters", "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp",
-    "reduction",
+    "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp", "reduction",
 )  # fmt: skip
 FAMILIES = (
-    "conv.naive", "conv.shared", "conv.im2col", "dense.naive", "dense.product", "dense.warp", "elementwise.naive",
-    "elementwise.naive_dropout", "loss.naive", "norm.naive", "pool.naive", "update.naive",
+    "conv.naive", "conv.shared", "conv.im2col", "dense.naive", "dense.product", "dense.warp", "depthwise.naive",
+    "depthwise.tiled_weight_gradient", "elementwise.naive", "elementwise.naive_dropout", "loss.naive", "norm.naive",
+    "pool.naive", "update.naive",
 )  # fmt: skip
 MODULES = (*(f"kernels.ladder.{name}" for name in LADDER), *(f"ops.{name}" for name in FAMILIES))
 

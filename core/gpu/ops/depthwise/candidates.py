@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.select import BACKWARD, FORWARD, Candidate
-from core.gpu.writers import depthwise_steps
+from core.gpu.ops.depthwise import launches
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate
+
+ONE = ("depthwise_conv2d",)
 
 CANDIDATES: Final = (
-    Candidate("strips", ("depthwise_conv2d",), FORWARD, lambda c: depthwise_steps.forward(c.frame, c.step),
-              "3x3: a thread moves down a strip; any other window: one output a thread"),
-    Candidate("strips", ("depthwise_conv2d",), BACKWARD, lambda c: depthwise_steps.backward(c.backward, c.step),
-              "a thread moves down a strip; nine sums of the filters' gradient in registers"),
+    Candidate("direct", ONE, FORWARD, launches.forward_direct,
+              "any window: 16 bytes of channels of one output a thread",
+              efficiency=0.3, refuses=launches.refuse_direct),
+    Candidate("strips", ONE, FORWARD, launches.forward_strips,
+              "3x3: a thread moves down two columns, sums of three rows in registers", refuses=launches.refuse_strips),
+    Candidate("strips_norms", ONE, FORWARD, launches.forward_norms,
+              "the same, through the batch norm before, with the sums of the one behind",
+              refuses=launches.refuse_norms),
+    Candidate("direct", ONE, INPUT, launches.input_direct, "a thread gathers from every window that saw its pixel",
+              refuses=launches.refuse_direct),
+    Candidate("direct", ONE, WEIGHT, launches.weights_direct,
+              "sums of a row of taps in registers, parts added in order", refuses=launches.refuse_direct),
+    Candidate("strips_norms", ONE, BACKWARD, launches.backward_norms,
+              "both gradients through the batch norms around: a thread moves down two columns, nine sums of the "
+              "weight gradient in registers", efficiency=0.6, refuses=launches.refuse_norms),
 )  # fmt: skip

@@ -1,4 +1,14 @@
-"""Depthwise convolution, 16 bytes of channels a lane; the input gradient gathers, the weight gradient sums in parts."""
+"""Depthwise convolution of any window: a 16-byte vector of channels of one pixel a thread.
+
+Forward and input gradient: a thread reads its window of the other side, one tap after another (in a window of the
+gradient only the taps whose output position exists). The weight gradient sums in parts, in a fixed order:
+
+    grid: (vectors / wide, rows of the window, splits of the pixels)
+    block: 256 threads = rows of `wide` vectors; each row takes every (256 / wide)-th pixel of the split
+    registers: sums of one row of taps, and of the bias; shared memory: one float32 vector a thread, added by row
+
+Bytes: forward reads x taps times, all but once from the L1 and L2 caches; floor: x and out once.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +18,57 @@ from core.gpu.compilation.cuda import cuda, types
 from core.gpu.compilation.ptx import load4, load_float, store_float
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_pixel, make_deliver, make_take
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
-ARGUMENTS: Final = (
-    *(types.uint64,) * 5,  # x or dy, packed filters (taps, channels), bias (0: none), mask (0: none), out
-    *(types.int32,) * 2,  # lanes in all, lanes a pixel
-    *(types.uint32,) * 6,  # fast division by lanes a pixel, by pixels of a photo and by width (of the written side)
-    *(types.int32,) * 4,  # height, width of the read side; of the written side
-    *(types.int32,) * 3,  # pixel pitches: read, written, mask
-    *(types.int32,) * 2,  # padding (top, left)
-    *(types.int32,) * 3,  # activation, masking, accumulate
-)
+_SIDES: Final = (
+    Argument("height", INTEGER, "rows of what is read"),
+    Argument("width", INTEGER, "columns of what is read"),
+    Argument("ho", INTEGER, "rows of out or dy"),
+    Argument("wo", INTEGER, "columns of out or dy"),
+)  # fmt: skip
+
+SIGNATURE: Final = KernelSignature((
+    Argument("x", POINTER, "activations (N, height, width, C); for the gradient dy"),
+    Argument("weight", POINTER, "packed filters (taps, C)"),
+    Argument("bias", POINTER, "float32 (C), or 0"),
+    Argument("mask", POINTER, "output of the producer's activation, or 0"),
+    Argument("out", POINTER, "activations (N, ho, wo, C); for the gradient dx"),
+    Argument("total", INTEGER, "vectors (of 16 bytes) of out in all, one a thread"),
+    Argument("vectors", INTEGER, "vectors of a pixel"),
+    Argument("by_vectors", DIVISOR, "division by `vectors`"),
+    Argument("by_area", DIVISOR, "division by ho wo"),
+    Argument("by_columns", DIVISOR, "division by wo"),
+    *_SIDES,
+    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+    Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
+    Argument("ldm", INTEGER, "elements from a pixel of the mask to the next"),
+    Argument("top", INTEGER, "padding above"),
+    Argument("left", INTEGER, "padding on the left"),
+    Argument("activation", INTEGER, "of out (`core.gpu.launch.RELU`)"),
+    Argument("masking", INTEGER, "activation whose output the mask is"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
+))  # fmt: skip
+
+WEIGHT_SIGNATURE: Final = KernelSignature((
+    Argument("x", POINTER, "activations (N, height, width, C)"),
+    Argument("dy", POINTER, "gradient of out (N, ho, wo, C)"),
+    Argument("partial", POINTER, "float32 (splits, taps + 1, C); the last row is the bias gradient"),
+    Argument("pixels", INTEGER, "pixels of dy in all"),
+    Argument("split", INTEGER, "pixels a split"),
+    Argument("vectors", INTEGER, "vectors of a pixel"),
+    Argument("wide", INTEGER, "vectors of a pixel a block"),
+    Argument("by_area", DIVISOR, "division by ho wo"),
+    Argument("by_columns", DIVISOR, "division by wo"),
+    *_SIDES,
+    Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
+    Argument("ldy", INTEGER, "elements from a pixel of dy to the next"),
+    Argument("top", INTEGER, "padding above"),
+    Argument("left", INTEGER, "padding on the left"),
+))  # fmt: skip
+
+THREADS: Final = 256
 
 
 def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int]) -> Any:
@@ -29,14 +78,16 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
     KH, KW, SY, SX = shape
 
     def depthwise(
-        x, weight, bias, mask, out, total, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift,
-        height, width, ho, wo, ldx, ldo, ldm, top, left, activation, masking, accumulate,
+        x, weight, bias, mask, out, total, vectors, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift,
+        by_columns_mul, by_columns_shift, height, width, ho, wo, ldx, ldo, ldm, top, left, activation, masking,
+        accumulate,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
             return
         pixel, part, n, oy, ox = find_pixel(
-            at, lanes, l_mul, l_shift, hw_mul, hw_shift, w_mul, w_shift, ho * wo, wo
+            at, vectors, by_vectors_mul, by_vectors_shift, by_area_mul, by_area_shift, by_columns_mul, by_columns_shift,
+            ho * wo, wo,
         )  # fmt: skip
         sums = cuda.local.array(VEC, dtype=types.float32)
         value = cuda.local.array(VEC, dtype=types.float32)
@@ -53,7 +104,7 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
                     y, xx = i32(oy * SY - top + ky), i32(ox * SX - left + kx)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
                 take(x, ok, n, y, xx, height, width, ldx, part, value)
-                tap = i64(i64(ky * KW + kx) * lanes + part)
+                tap = i64(i64(ky * KW + kx) * vectors + part)
                 unpack(load4(u64(weight + u64(tap * 16))), filt)
                 for i in range(VEC):
                     sums[i] = f32(sums[i] + (f32(value[i] * filt[i]) if ok else f32(0.0)))
@@ -64,25 +115,14 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
     return depthwise
 
 
-WEIGHT_ARGUMENTS: Final = (
-    *(types.uint64,) * 3,  # x, dy, partial (splits, taps + 1, channels): the last row is the bias gradient
-    *(types.int32,) * 4,  # pixels of dy in all, pixels a split, lanes a pixel, lanes a block
-    *(types.uint32,) * 4,  # fast division by pixels of a photo and by width of dy
-    *(types.int32,) * 6,  # height, width of x, of dy; pitch of x, of dy
-    *(types.int32,) * 2,  # padding (top, left)
-)
-
-THREADS: Final = 256
-
-
 def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any:
-    """Grid: lanes, rows of the kernel, splits. A lane keeps the sums of a row's taps (and the bias) in registers."""
+    """Weight gradient: a thread has the sums of a row's taps, and of the bias, in registers."""
     unpack, take, VEC = UNPACK[element], make_take(element), 16 // element
     KH, KW, SY, SX = shape
     SUMS, STORED = (KW + 1) * VEC, THREADS * VEC
 
     def depthwise_weight(
-        x, dy, partial, pixels, split, lanes, wide, hw_mul, hw_shift, w_mul, w_shift,
+        x, dy, partial, pixels, split, vectors, wide, by_area_mul, by_area_shift, by_columns_mul, by_columns_shift,
         height, width, ho, wo, ldx, ldy, top, left,
     ):
         shared = cuda.shared.array(STORED, dtype=types.float32)
@@ -98,11 +138,11 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
         other = cuda.local.array(VEC, dtype=types.float32)
         for i in range(SUMS):
             sums[i] = f32(0.0)
-        if part < lanes and ty < rows:
+        if part < vectors and ty < rows:
             for m in range(i32(start + ty), end, rows):
-                n = divide(m, hw_mul, hw_shift)
+                n = divide(m, by_area_mul, by_area_shift)
                 rest = u32(u32(m) - n * u32(ho * wo))
-                oy = i32(divide(rest, w_mul, w_shift))
+                oy = i32(divide(rest, by_columns_mul, by_columns_shift))
                 y, x0 = i32(oy * SY - top + ky), i32(i32(rest - u32(oy * wo)) * SX - left)
                 unpack(load4(u64(dy + u64((i64(m) * ldy + part * VEC) * element))), value)
                 for i in range(VEC):
@@ -122,11 +162,11 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
             if kx < KW or ky == 0:
                 for c in range(t, wide * VEC, 256):
                     channel = i32(i32(cuda.blockIdx.x) * wide * VEC + c)
-                    if channel < lanes * VEC:
+                    if channel < vectors * VEC:
                         total = f32(0.0)
                         for row in range(rows):
                             total = f32(total + shared[i32(row * wide * VEC + c)])
                         place = i64(i32(cuda.blockIdx.z)) * (KH * KW + 1) + tap
-                        store_float(u64(partial + u64((place * (lanes * VEC) + channel) * 4)), total)
+                        store_float(u64(partial + u64((place * (vectors * VEC) + channel) * 4)), total)
 
     return depthwise_weight

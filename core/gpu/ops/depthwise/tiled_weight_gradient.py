@@ -125,7 +125,7 @@ def tiled_backward_weight(
 
 
 def launch(case: Case, arrays: Arrays) -> None:
-    """As a row of the table; case as `core.gpu.kernels.ladder.depthwise.refuse_tiled` lets it through."""
+    """As a row of the table; case as `core.gpu.ops.depthwise.naive.refuse_tiled` lets it through."""
     x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
     photos, height, width, channels = dy.shape
     quads = channels // 4

@@ -1,0 +1,175 @@
+"""Both executions of the depthwise strips' gradient: down the rows of an image with stride 1, and with stride 2.
+
+Registers of a thread (two columns, two channels): a ring of three rows of the input and of sums (stride 1), or two rows
+of the input and four pixels of the upstream gradient (stride 2). The next row is loaded before this one's products.
+Arguments: x, y, g, dx point at the thread's channels of an image; px, py, pg, pd are bytes from a pixel to the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import prefetch
+from core.gpu.kernels.parts.channels import make_load, make_squash, make_unpack
+from core.gpu.ops.depthwise.strip_pixels import apply_tap, columns_of, make_finish, make_row_loads, make_upstream
+
+i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
+
+AHEAD: Final = 2
+"""Rows of y, and twice as many of x, that the strided execution prefetches before those it loads."""
+
+
+def make_dense(element: int, norm: int) -> Any:
+    """Device function for stride 1: rows of x from row0 to last."""
+    W, load, unpack, squash = element // 2, make_load(element // 2), make_unpack(element, 2), make_squash(norm)
+    upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(element)
+    RAWX, RAWY, RING = 2 * W, 4 * W, 6 * W
+
+    @device_function
+    def run_dense(
+        x, y, g, dx, column, row0, last, height, width, ho, wo, px, py, pg, pd, taps, scale, shift, factors,
+        weight_sums, totals,
+    ):
+        at_x = cuda.local.array(2, dtype=types.int32)
+        at_y = cuda.local.array(4, dtype=types.int32)
+        at_g = cuda.local.array(4, dtype=types.int32)
+        inside_x = columns_of(column, 2, width, px, at_x)
+        inside = columns_of(column - 1, 4, wo, py, at_y)
+        columns_of(column - 1, 4, wo, pg, at_g)
+        raw_g = cuda.local.array(RAWY, dtype=types.uint32)
+        raw_y = cuda.local.array(RAWY, dtype=types.uint32)
+        coming = cuda.local.array(RAWX, dtype=types.uint32)
+        raws = cuda.local.array(RING, dtype=types.uint32)
+        sums = cuda.local.array(12, dtype=types.float32)
+        pixels = cuda.local.array(12, dtype=types.float32)
+        d = cuda.local.array(2, dtype=types.float32)
+        for i in range(12):
+            sums[i], pixels[i] = f32(0.0), f32(0.0)
+        for i in range(RING):
+            raws[i] = u32(0)
+        line_g, line_y, line_x = i64(wo * pg), i64(wo * py), i64(width * px)
+        start = i64(max(i32(row0 - 1), i32(0)))
+        load_row(g, start * line_g, at_g, 4, raw_g, 0)
+        load_row(y, start * line_y, at_y, 4, raw_y, 0)
+        load_row(x, i64(row0) * line_x, at_x, 2, coming, 0)
+        target = u64(dx + u64(i64(row0) * i64(width * pd) + i64(column * pd)))
+        for r in range(i32(row0 - 1), i32(last + 1)):
+            for i in range(8):
+                sums[i], pixels[i] = sums[i + 4], pixels[i + 4]
+            for i in range(2 * RAWX):
+                raws[i] = raws[i + RAWX]
+            for i in range(RAWX):
+                raws[2 * RAWX + i] = coming[i]
+            row = u64(x + u64(i64(min(i32(r + 2), i32(height - 1))) * line_x))
+            for p in range(2):
+                unpack(raws, 2 * RAWX + p * W, d, 0)
+                load(u64(row + u64(i64(at_x[p]))), coming, p * W)
+                for i in range(2):
+                    real = (inside_x >> p) & 1 != 0 and r + 1 < last
+                    pixels[8 + p * 2 + i] = squash(d[i], scale[i], shift[i]) if real else f32(0.0)
+                    sums[8 + p * 2 + i] = f32(0.0)
+            next_row = i64(min(i32(r + 1), i32(ho - 1)))
+            row_g, row_y = u64(g + u64(next_row * line_g)), u64(y + u64(next_row * line_y))
+            bits = inside if r >= 0 and r < ho else i32(0)
+            for p in range(4):
+                upstream(raw_g, raw_y, p, bits, factors, d)
+                load(u64(row_g + u64(i64(at_g[p]))), raw_g, p * W)
+                load(u64(row_y + u64(i64(at_y[p]))), raw_y, p * W)
+                for q in range(2):
+                    if q - p + 2 >= 0 and q - p + 2 < 3:
+                        for k in range(3):
+                            apply_tap(d, taps, k * 3 + q - p + 2, sums, k * 4 + q * 2, pixels, weight_sums)
+            if r > row0:
+                finish(sums, 0, pixels, 0, raws, 0, target, totals)
+                if inside_x > 1:
+                    finish(sums, 2, pixels, 2, raws, W, u64(target + u64(i64(pd))), totals)
+                target = u64(target + u64(i64(width * pd)))
+
+    return run_dense
+
+
+def make_strided(element: int, norm: int) -> Any:
+    """Device function for stride 2: rows of y from row0 to last, two of x each; a tap serves one pixel of 2 x 2."""
+    W, load, unpack, squash = element // 2, make_load(element // 2), make_unpack(element, 2), make_squash(norm)
+    upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(element)
+    RAWX, RAWY = 4 * W, 2 * W
+
+    @device_function
+    def run_strided(
+        x, y, g, dx, column, row0, last, height, width, ho, wo, px, py, pg, pd, taps, scale, shift, factors,
+        weight_sums, totals,
+    ):
+        at_x = cuda.local.array(2, dtype=types.int32)
+        at_y = cuda.local.array(2, dtype=types.int32)
+        at_g = cuda.local.array(2, dtype=types.int32)
+        inside_x = columns_of(column, 2, width, px, at_x)
+        inside = columns_of(column // 2, 2, wo, py, at_y)
+        columns_of(column // 2, 2, wo, pg, at_g)
+        raw_g = cuda.local.array(RAWY, dtype=types.uint32)
+        raw_y = cuda.local.array(RAWY, dtype=types.uint32)
+        raw_x = cuda.local.array(RAWX, dtype=types.uint32)
+        coming = cuda.local.array(RAWX, dtype=types.uint32)
+        sums = cuda.local.array(8, dtype=types.float32)
+        pixels = cuda.local.array(8, dtype=types.float32)
+        above = cuda.local.array(4, dtype=types.float32)
+        below = cuda.local.array(4, dtype=types.float32)
+        d = cuda.local.array(2, dtype=types.float32)
+        line_g, line_y, line_x, line_d = i64(wo * pg), i64(wo * py), i64(width * px), i64(width * pd)
+        load_row(g, i64(row0) * line_g, at_g, 2, raw_g, 0)
+        load_row(y, i64(row0) * line_y, at_y, 2, raw_y, 0)
+        for p in range(2):
+            upstream(raw_g, raw_y, p, inside, factors, d)
+            below[p * 2], below[p * 2 + 1] = d[0], d[1]
+        next_row = i64(min(i32(row0 + 1), i32(ho - 1)))
+        load_row(g, next_row * line_g, at_g, 2, raw_g, 0)
+        load_row(y, next_row * line_y, at_y, 2, raw_y, 0)
+        load_row(x, i64(row0 * 2) * line_x, at_x, 2, coming, 0)
+        load_row(x, i64(min(i32(row0 * 2 + 1), i32(height - 1))) * line_x, at_x, 2, coming, 2)
+        target = u64(dx + u64(i64(row0 * 2) * line_d + i64(column * pd)))
+        for r in range(row0, last):
+            two_rows = 2 * r + 1 < height
+            for i in range(RAWX):
+                raw_x[i] = coming[i]
+            for p in range(4):
+                row = i64(min(i32(r * 2 + 2 + p // 2), i32(height - 1)))
+                load(u64(x + u64(row * line_x + i64(at_x[p & 1]))), coming, p * W)
+                row = i64(min(i32(r * 2 + 2 + 2 * AHEAD + p // 2), i32(height - 1)))
+                prefetch(u64(x + u64(row * line_x + i64(at_x[p & 1]))))
+                unpack(raw_x, p * W, d, 0)
+                real = (inside_x >> (p & 1)) & 1 != 0 and (p < 2 or two_rows)
+                for i in range(2):
+                    pixels[p * 2 + i] = squash(d[i], scale[i], shift[i]) if real else f32(0.0)
+                    sums[p * 2 + i] = f32(0.0)
+            next_row, ahead = i64(min(i32(r + 2), i32(ho - 1))), i64(min(i32(r + 2 + AHEAD), i32(ho - 1)))
+            prefetch(u64(g + u64(ahead * line_g + i64(at_g[0]))))
+            prefetch(u64(y + u64(ahead * line_y + i64(at_y[0]))))
+            for p in range(2):
+                above[p * 2], above[p * 2 + 1] = below[p * 2], below[p * 2 + 1]
+                upstream(raw_g, raw_y, p, inside if r + 1 < ho else i32(0), factors, d)
+                below[p * 2], below[p * 2 + 1] = d[0], d[1]
+                load(u64(g + u64(next_row * line_g + i64(at_g[p]))), raw_g, p * W)
+                load(u64(y + u64(next_row * line_y + i64(at_y[p]))), raw_y, p * W)
+            for p in range(2):
+                d[0], d[1] = above[p * 2], above[p * 2 + 1]
+                for k in range(2):  # rows of x: taps of row 1 and 2
+                    if p == 0:
+                        apply_tap(d, taps, k * 3 + 4, sums, k * 4, pixels, weight_sums)
+                        apply_tap(d, taps, k * 3 + 5, sums, k * 4 + 2, pixels, weight_sums)
+                    else:
+                        apply_tap(d, taps, k * 3 + 3, sums, k * 4 + 2, pixels, weight_sums)
+                d[0], d[1] = below[p * 2], below[p * 2 + 1]
+                if p == 0:
+                    apply_tap(d, taps, 1, sums, 4, pixels, weight_sums)
+                    apply_tap(d, taps, 2, sums, 6, pixels, weight_sums)
+                else:
+                    apply_tap(d, taps, 0, sums, 6, pixels, weight_sums)
+            for k in range(2):
+                if k == 0 or two_rows:
+                    finish(sums, k * 4, pixels, k * 4, raw_x, k * 2 * W, target, totals)
+                    if inside_x > 1:
+                        beside = u64(target + u64(i64(pd)))
+                        finish(sums, k * 4 + 2, pixels, k * 4 + 2, raw_x, (k * 2 + 1) * W, beside, totals)
+                target = u64(target + u64(line_d))
+
+    return run_strided

@@ -1,0 +1,125 @@
+"""Both gradients of a 3x3 depthwise convolution between two batch norms, in one pass over strips of rows.
+
+A thread moves down two columns of two channels. For a pixel of the input it has the same nine upstream gradients in its
+registers for the input's gradient (times the taps) and for the weight gradient (times the pixel).
+
+    columns of g, y   c-1 [ c  c+1 ] c+2        upstream gradient: a g + b y + c, the batch norm behind's
+    row r                                       input: activation(x scale + shift), the batch norm before's
+    row r+1                              |      neither is ever stored; the sums that the batch norm before
+    ...                                  v      needs are made of the masked gradient as it is stored
+
+    grid: (blocks, groups / wide); block: rows of `wide` groups of two channels; an item is a strip of two columns
+    shared memory: (threads, 2) float32, where the block's rows add their sums in order
+
+Bytes: x, y and g once (4 / 2 columns from the L1 cache), dx once: the floor. Partial weight gradients of each block are
+added by a second launch. Stride 1 and 2 are the two executions of `strip_executions.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from core.gpu.compilation.cuda import cuda, device_function, types
+from core.gpu.compilation.ptx import load1, load_float
+from core.gpu.kernels.parts.channels import make_fold, make_load, make_unpack
+from core.gpu.kernels.parts.fragments import divide
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.ops.depthwise.strip_executions import make_dense, make_strided
+from core.gpu.ops.depthwise.strips import STRIPS
+
+i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
+
+SIGNATURE: Final = KernelSignature((
+    Argument("x", POINTER, "input before its batch norm (N, height, width, C)"),
+    Argument("y", POINTER, "output before its batch norm (N, ho, wo, C)"),
+    Argument("g", POINTER, "gradient of the output of the batch norm behind"),
+    Argument("weight", POINTER, "packed filters (9, C)"),
+    Argument("dx", POINTER, "gradient of the output of the batch norm before, masked by its activation"),
+    Argument("before", POINTER, "float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift"),
+    Argument("after", POINTER, "of the batch norm behind: rows 4 to 6 are a, b and c"),
+    Argument("partial", POINTER, "float32 (blocks, 9, C): partial weight gradients"),
+    Argument("sums", POINTER, "float32 (blocks, 2, C): partial sums of dx and of dx x"),
+    Argument("control", POINTER, "control block: how many images count"),
+    *STRIPS,
+    Argument("ldy", INTEGER, "elements from a pixel of y to the next"),
+    Argument("ldg", INTEGER, "elements from a pixel of g to the next"),
+    Argument("ldd", INTEGER, "elements from a pixel of dx to the next"),
+))  # fmt: skip
+
+CHANNELS: Final = 2
+THREADS: Final = 128
+BLOCKS: Final = {2: 3, 4: 2}
+"""Blocks a multiprocessor by bytes of an element."""
+
+
+def make_constant_loads(element: int, six: float) -> Any:
+    """Device function: taps, scale and shift, and the factors a, b, c into registers; sums start at zero."""
+    load, unpack, SIX = make_load(element // 2), make_unpack(element, 2), six
+
+    @device_function
+    def load_constants(weight, before, after, c, channels, taps, scale, shift, factors, weight_sums, totals):
+        words = cuda.local.array(2, dtype=types.uint32)
+        for k in range(9):
+            load(u64(weight + u64((i64(k) * channels + c) * element)), words, 0)
+            unpack(words, 0, taps, k * 2)
+        for i in range(18):
+            weight_sums[i] = f32(0.0)
+        for i in range(2):
+            totals[i], totals[2 + i] = f32(0.0), f32(0.0)
+            scale[i] = f32(load_float(u64(before + u64((i64(channels) * 2 + c + i) * 4))) * f32(1.0 / SIX))
+            shift[i] = f32(load_float(u64(before + u64((i64(channels) * 3 + c + i) * 4))) * f32(1.0 / SIX))
+            for k in range(3):
+                factors[k * 2 + i] = load_float(u64(after + u64((i64(channels) * (4 + k) + c + i) * 4)))
+
+    return load_constants
+
+
+def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
+    """The kernel. `norm`: the input's activation behind its batch norm (0, 1, 2)."""
+    SIX, S, STORED = 6.0 if norm == 2 else 1.0, stride, THREADS * 2
+    execute = make_dense(element, norm) if stride == 1 else make_strided(element, norm)
+    load_constants, fold = make_constant_loads(element, SIX), make_fold(2)
+
+    def depthwise_gradient(
+        x, y, g, weight, dx, before, after, partial, sums, control, groups, wide, items, pairs, strips, tall,
+        by_pairs_mul, by_pairs_shift, by_strips_mul, by_strips_shift, height, width, ho, wo, ldx, ldy, ldg, ldd,
+    ):
+        shared = cuda.shared.array(STORED, dtype=types.float32)
+        t = i32(cuda.threadIdx.x)
+        ty = i32(t // wide)
+        across = i32(i32(cuda.blockDim.x) // wide)
+        c = i32((i32(cuda.blockIdx.y) * wide + t - ty * wide) * 2)
+        channels = i32(groups * 2)
+        taps = cuda.local.array(18, dtype=types.float32)
+        weight_sums = cuda.local.array(18, dtype=types.float32)
+        scale = cuda.local.array(2, dtype=types.float32)
+        shift = cuda.local.array(2, dtype=types.float32)
+        factors = cuda.local.array(6, dtype=types.float32)
+        totals = cuda.local.array(4, dtype=types.float32)
+        load_constants(weight, before, after, c, channels, taps, scale, shift, factors, weight_sums, totals)
+        images, rows = i32(load1(control)), i32(height if S == 1 else (height + 1) // 2)
+        for item in range(i32(i32(cuda.blockIdx.x) * across + ty), items, i32(i32(cuda.gridDim.x) * across)):
+            strip = i32(divide(item, by_pairs_mul, by_pairs_shift))
+            n = i32(divide(strip, by_strips_mul, by_strips_shift))
+            column, row0 = i32((item - strip * pairs) * 2), i32((strip - n * strips) * tall)
+            last = i32(min(i32(row0 + tall), rows))
+            if n < images:
+                execute(
+                    u64(x + u64(i64(i32(n * height)) * i64(width * ldx * element) + i64(c * element))),
+                    u64(y + u64(i64(i32(n * ho)) * i64(wo * ldy * element) + i64(c * element))),
+                    u64(g + u64(i64(i32(n * ho)) * i64(wo * ldg * element) + i64(c * element))),
+                    u64(dx + u64(i64(i32(n * height)) * i64(width * ldd * element) + i64(c * element))),
+                    column, row0, last, height, width, ho, wo, i32(ldx * element), i32(ldy * element),
+                    i32(ldg * element), i32(ldd * element), taps, scale, shift, factors, weight_sums, totals,
+                )
+        place = i64(i64(i32(cuda.blockIdx.y)) * wide * 2)
+        for k in range(9):
+            for i in range(2):
+                weight_sums[k * 2 + i] = f32(weight_sums[k * 2 + i] * f32(SIX))
+            at = i64((i64(i32(cuda.blockIdx.x)) * 9 + k) * channels + place)
+            fold(shared, weight_sums, k * 2, t, wide, across, u64(partial + u64(at * 4)))
+        for k in range(2):
+            at = i64((i64(i32(cuda.blockIdx.x)) * 2 + k) * channels + place)
+            fold(shared, totals, k * 2, t, wide, across, u64(sums + u64(at * 4)))
+
+    return depthwise_gradient
