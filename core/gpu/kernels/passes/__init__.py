@@ -1,1 +1,0 @@
-"""Memory-bound kernels that no family has taken over yet."""
