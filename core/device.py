@@ -1,4 +1,4 @@
-"""What every device's plan can do. Two finals implement it: `core.cpu.plan` and `core.gpu.plan`."""
+"""The interface of a plan, implemented by `core.cpu.plan` and `core.gpu.plan`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PhotoBatch:
 @final
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Mean loss and number of right answers of one step, and the gradient's norm before clipping."""
+    """Mean loss and number of correct predictions of one step, and the gradient's norm before clipping."""
 
     loss: float
     correct: int
@@ -166,11 +166,11 @@ class Plan(ABC):
 
     @abstractmethod
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
-        """Put masks and grounds on the device, for rows that set a leaf on another ground. Raises OutOfMemory."""
+        """Copy masks and backgrounds to the device, for augmentation that replaces backgrounds. Raises OutOfMemory."""
 
     @abstractmethod
     def borrow_photos(self, owner: Self) -> None:
-        """Use the photos and grounds that another plan keeps on this device by now, so that none lies there twice.
+        """Share the photos and backgrounds that another plan keeps on this device, instead of a second copy.
 
         That plan must be closed after this one.
         """

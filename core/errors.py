@@ -13,9 +13,9 @@ EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 EXIT_STOPPED = 3
-"""Of a training alone: its run can go on with ``--resume``."""
+"""Exit code of a stopped training, whose run can be resumed with ``--resume``."""
 EXIT_INTERRUPTED = 130
-"""Ended by Ctrl-C with nothing to go on with; what shells say of it: 128 and the signal's number."""
+"""Exit code after Ctrl-C with nothing to resume; as in shells, 128 plus the signal's number."""
 EXIT_CODES = "Exit codes: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else"
 """For the help of every command but the training's, which knows a fifth."""
 

@@ -1,4 +1,4 @@
-"""Starts a process of the program that answers on its standard output what comes in on its input."""
+"""Starts a process of the program that reads requests on standard input and replies on standard output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def start_child(name: str, module: str, errors: IO[bytes] | None = None) -> subp
 
 
 def close_child(process: subprocess.Popen[bytes]) -> None:
-    """End the process at once: it has nothing to save."""
+    """End the process at once; it has nothing to save."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
@@ -35,7 +35,7 @@ def close_child(process: subprocess.Popen[bytes]) -> None:
         try:
             pipe.close()
         except OSError:
-            continue  # a question that the process never read
+            continue  # a request that the process never read
 
 
 def command(name: str, module: str) -> list[str]:

@@ -71,7 +71,7 @@ class Program:
     output: Value
 
     def uses_batch_statistics(self) -> bool:
-        """True if a step mixes photos, so that photos cannot be walked one by one."""
+        """Return whether a step depends on several images, so that images cannot be computed independently."""
         return self.training and any(
             s.op == "batch_norm" and not s.attributes["frozen"] for s in self.steps
         )

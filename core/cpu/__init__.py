@@ -1,1 +1,1 @@
-"""Fast CPU kernels in Numba and the plan that walks them photo by photo."""
+"""Fast CPU kernels in Numba, and the plan that executes them image by image."""

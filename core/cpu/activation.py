@@ -85,16 +85,16 @@ def _apply(isa: InstructionSet, function: ir.Function, gradient: bool) -> None:
     four, v, b = ir.Constant(I64, 4), p.v, p.b
     done = function.append_basic_block("done")
     switch = b.switch(number, done)
-    for own, (_, value, slope) in enumerate(ROWS, 1):
+    for own, (_, value, derivative) in enumerate(ROWS, 1):
         block = function.append_basic_block()
         switch.add_case(ir.Constant(I64, own), block)
         b.position_at_end(block)
 
-        def body(channel: Any, mask: Any, value: Any = value, slope: Any = slope) -> None:
+        def body(channel: Any, mask: Any, value: Any = value, derivative: Any = derivative) -> None:
             with p.for_pixels(count) as pixel:
                 place = p.at(out, (channel, four), (pixel, out_pixel))
                 x = v.load(place, mask)
-                y = value(v, x) if not gradient else slope(
+                y = value(v, x) if not gradient else derivative(
                     v, x, v.load(p.at(seen, (channel, four), (pixel, seen_pixel)), mask)
                 )
                 v.store(y, place, mask)

@@ -1,4 +1,4 @@
-"""What threads that walk together need from the processor: shared counters, a pause, and the floating-point mode.
+"""What cooperating threads need from the processor: shared counters, a pause, and the floating-point mode.
 
 Numba has no atomics on the CPU; these are LLVM instructions, so that every processor gets its own.
 """

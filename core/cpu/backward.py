@@ -23,9 +23,9 @@ from core.program import Step, Value
 
 
 def backward_records(lowering: Lowering, wanted: frozenset[str], given: bool = False) -> list[Record]:
-    """The whole reverse walk. Every step finds the gradient of its output, masked by its fused activation.
+    """List all backward records. Every step reads the gradient of its output, masked by its fused activation.
 
-    given: the gradient of the last step's output is there before the walk, without its mask.
+    given: the gradient of the last step's output is written beforehand, without its mask.
     """
     ledger = Ledger(lowering, wanted)
     if given:

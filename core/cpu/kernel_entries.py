@@ -60,7 +60,7 @@ _FAST: Final = {
     ("max_pool", FORWARD): "all channels of a pixel at once; the index of the maximum is kept for backward",
     ("max_pool", INPUT): "every input pixel gathers from the windows whose maximum it was: no write conflicts",
     ("batch_norm", FORWARD): "sums per image, one merge in float64 per batch, then scale, shift and ReLU in one pass",
-    ("batch_norm", INPUT): "two sums per photo, one merge, then one pass",
+    ("batch_norm", INPUT): "two sums per image, one merge, then one pass",
     ("batch_norm", WEIGHT): "two sums per image, one merge in float64",
 }
 """Descriptions of the fast kernels; all others are one vectorised pass."""

@@ -32,9 +32,9 @@ OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
 # Context, set by the plan for each call.
 PHOTOS, PHOTO_BYTES, SOURCE_HEIGHT, SOURCE_WIDTH, ROWS, INDEX = range(6)
 """uint8 photos, bytes of one, their size, the float rows, and 0 or int64 rows of the photos to take."""
-MASKS, MASK_HEIGHT, MASK_WIDTH, GROUNDS, GROUND_HEIGHT, GROUND_WIDTH = range(16, 22)
-"""uint8 leaf masks and grounds (`core.ops.photo.Backgrounds`) and their sizes; read where a row asks for them."""
-_TO_GROUND = BACKGROUND_AFFINE.start
+MASKS, MASK_HEIGHT, MASK_WIDTH, BACKGROUNDS, BACKGROUND_HEIGHT, BACKGROUND_WIDTH = range(16, 22)
+"""uint8 leaf masks and backgrounds (`core.ops.photo.Backgrounds`) and their sizes; read only where they are used."""
+_TO_BACKGROUND = BACKGROUND_AFFINE.start
 
 
 def run_plain_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
@@ -70,7 +70,7 @@ def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def
         out = floats(w[OUT] + y * w[OUT_ROW], columns * channels)
         _sample_row(pixels, row, colours, y, height, width)
         if row[BACKGROUND] > 0:
-            _set_on_ground(run, row, colours, y, height, width)
+            _set_on_background(run, row, colours, y, height, width)
         if row[BACKGROUND] < 0:
             _mix_with_other(run, row, colours, y, height, width)
         _colour_row(row, normal, colours, out, channels)
@@ -91,7 +91,7 @@ def photo_kernel(rows: Array, shape: Shape, source: Shape) -> Callable[..., None
 
 
 def is_plain(rows: Array, size: Shape, source: Shape) -> bool:
-    """True if whole pixels are copied: no scaling, colour, blur, cutout or ground, and no pixel outside a photo."""
+    """Return whether whole pixels are copied: no scaling, colour, blur, cutout or background, no pixel outside."""
     plain = (rows[:, COLOUR] == np.eye(3, 4).ravel()).all(axis=1) & (rows[:, [0, 1, 3, 4]] == (1, 0, 0, 1)).all(axis=1)
     plain &= (rows[:, [BLUR, BACKGROUND]] == 0).all(axis=1) & (rows[:, CUTOUT] == 0).all(axis=1)
     corner = rows[:, [5, 2]]
@@ -117,12 +117,12 @@ def _sample_row(pixels, row, colours, y, height, width):  # type: ignore[no-unty
 
 
 @njit(inline="always")
-def _set_on_ground(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Behind the leaf one row of colours becomes the ground's."""
-    tall, wide, high, broad = run[MASK_HEIGHT], run[MASK_WIDTH], run[GROUND_HEIGHT], run[GROUND_WIDTH]
+def _set_on_background(run, row, colours, y, height, width):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Replace one row of colours by the background outside the leaf."""
+    tall, wide, high, broad = run[MASK_HEIGHT], run[MASK_WIDTH], run[BACKGROUND_HEIGHT], run[BACKGROUND_WIDTH]
     mask = bytes_at(run[MASKS] + int(row[MASK]) * tall * wide, tall * wide)
-    ground = run[GROUNDS] + (int(row[BACKGROUND]) - 1) * high * broad * 3
-    half, base, g = np.float32(0.5), colours.ctypes.data, _TO_GROUND
+    background = run[BACKGROUNDS] + (int(row[BACKGROUND]) - 1) * high * broad * 3
+    half, base, g = np.float32(0.5), colours.ctypes.data, _TO_BACKGROUND
     down, right = np.float32(tall / height), np.float32(wide / width)
     for x in range(len(colours) // 4):
         fx, fy = np.float32(x), np.float32(y)
@@ -131,7 +131,7 @@ def _set_on_ground(run, row, colours, y, height, width):  # type: ignore[no-unty
         leaf = _leaf_share(mask, (sx + half) * right - half, (sy + half) * down - half, tall, wide)
         gx = row[g] * fx + row[g + 1] * fy + row[g + 2]
         gy = row[g + 3] * fx + row[g + 4] * fy + row[g + 5]
-        _sample(ground, gx, gy, high, broad, np.float32(1) - leaf, leaf, base + 16 * x)
+        _sample(background, gx, gy, high, broad, np.float32(1) - leaf, leaf, base + 16 * x)
 
 
 @njit(inline="always")
@@ -139,7 +139,7 @@ def _mix_with_other(run, row, colours, y, height, width):  # type: ignore[no-unt
     """One row of colours keeps the row's share of itself, none in the box; the rest is another photo of the set."""
     other = run[PHOTOS] + (-int(row[BACKGROUND]) - 1) * run[PHOTO_BYTES]
     y0, x0, y1, x1 = int(row[BOX]), int(row[BOX + 1]), int(row[BOX + 2]), int(row[BOX + 3])
-    base, g = colours.ctypes.data, _TO_GROUND
+    base, g = colours.ctypes.data, _TO_BACKGROUND
     for x in range(len(colours) // 4):
         fx, fy = np.float32(x), np.float32(y)
         share = np.float32(0) if y0 <= y < y1 and x0 <= x < x1 else row[MASK]

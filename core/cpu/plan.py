@@ -202,9 +202,9 @@ class CpuPlan(Plan):
 
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
         self._backgrounds, c = backgrounds, self._context
-        c[photo.MASKS], c[photo.GROUNDS] = backgrounds.masks.ctypes.data, backgrounds.images.ctypes.data
+        c[photo.MASKS], c[photo.BACKGROUNDS] = backgrounds.masks.ctypes.data, backgrounds.images.ctypes.data
         c[photo.MASK_HEIGHT], c[photo.MASK_WIDTH] = backgrounds.masks.shape[1:]
-        c[photo.GROUND_HEIGHT], c[photo.GROUND_WIDTH] = backgrounds.images.shape[1:3]
+        c[photo.BACKGROUND_HEIGHT], c[photo.BACKGROUND_WIDTH] = backgrounds.images.shape[1:3]
 
     def borrow_photos(self, owner: CpuPlan) -> None:
         self._kept = owner._kept

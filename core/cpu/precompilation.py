@@ -133,7 +133,7 @@ def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> 
 
 
 def main() -> int:
-    """Be the second process: compile what is named on the standard input, one answer a line, until it ends."""
+    """Run as the second process: compile the kernels named on standard input, one reply a line, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the affair of who started it
     for line in sys.stdin:
         compile_kernel(line.strip())

@@ -34,12 +34,12 @@ def run_single(case: Case, arrays: dict[str, Any], direction: str, writers: Writ
     """
     single = Single(case, writers, threads, direction=direction)
     single.read(arrays)
-    single.walk(single.forward)
+    single.run(single.forward)
     if direction == "forward":
         single.write_forward(arrays)
         return
     single.read_gradient(arrays["dy"])
-    single.walk([r for r in single.backward if r.direction in ("backward_input", "backward_weight")])
+    single.run([r for r in single.backward if r.direction in ("backward_input", "backward_weight")])
     if direction == "backward_input":
         single.write_inputs(arrays)
     else:
@@ -49,16 +49,16 @@ def run_single(case: Case, arrays: dict[str, Any], direction: str, writers: Writ
 def prepare_single(
     case: Case, arrays: dict[str, Any], direction: str, writers: Writers, threads: int = 1
 ) -> Callable[[], None]:
-    """The walk of `run_single` alone: every call computes once more on arrays copied in beforehand, for timing."""
+    """Return a function that repeats the computation of `run_single` on arrays copied in beforehand, for timing."""
     single = Single(case, writers, threads, direction=direction)
     single.read(arrays)
-    single.walk(single.forward)
+    single.run(single.forward)
     if direction == "forward":
-        return lambda: single.walk(single.forward)
+        return lambda: single.run(single.forward)
     single.read_gradient(arrays["dy"])
-    single.walk([r for r in single.backward if r.direction in ("backward_input", "backward_weight")])
+    single.run([r for r in single.backward if r.direction in ("backward_input", "backward_weight")])
     records = [r for r in single.backward if r.direction in ("", direction)]
-    return lambda: single.walk(records)
+    return lambda: single.run(records)
 
 
 @final
@@ -102,9 +102,9 @@ class Single:
                 self.targets = np.ascontiguousarray(arrays["targets"], np.float32)
                 c[loss.TARGETS] = self.targets.ctypes.data
             self.inverse[0] = loss.inverse_weight(self.case.attributes["class_weights"], labels)
-        self.walk(self.lowering.packs)
+        self.run(self.lowering.packs)
 
-    def walk(self, records: list[Record]) -> None:
+    def run(self, records: list[Record]) -> None:
         slots = (self.arena.ctypes.data, self.lowering.buffers.slot_bytes)
         rows = encode_records(records, slots, (self.private.ctypes.data, 4 * self.lowering.layout.trained))
         context, alone = self.context.ctypes.data, share_out(records, range(len(records) + 1), self.threads)
@@ -123,7 +123,7 @@ class Single:
 
     def write_forward(self, arrays: dict[str, Any]) -> None:
         if self.case.op == "softmax_cross_entropy":
-            self.walk(self.backward)
+            self.run(self.backward)
             arrays["out"][...] = self.losses[:, None]
             return
         self._copy_out(self.lowering.x(self.program.output), arrays["out"])
@@ -139,7 +139,7 @@ class Single:
 
     def write_parameters(self, arrays: dict[str, Any]) -> None:
         about = {packing.PRIVATE_STRIDE: 4 * self.lowering.layout.trained, packing.THREADS: self.threads}
-        self.walk([
+        self.run([
             Record(r.kernel, {**r.fields, **about}, r.tasks, r.layer, r.direction, r.name)
             for r in sum_records(self.lowering, add=False)
         ])  # fmt: skip

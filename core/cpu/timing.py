@@ -1,4 +1,4 @@
-"""Times every kernel of a plan alone, on all threads as in the walk."""
+"""Times every kernel of a plan alone, on all threads as in a run of the plan."""
 
 from __future__ import annotations
 

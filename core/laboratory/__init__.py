@@ -1,1 +1,1 @@
-"""The laboratory: networks and single kernels run rung by rung, timed and compared."""
+"""The laboratory: networks and single kernels, timed and compared algorithm by algorithm."""

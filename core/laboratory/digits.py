@@ -55,7 +55,7 @@ class Lesson:
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Seconds of the median iteration, the last loss, and right answers over test photos (None: not asked)."""
+    """Seconds of the median iteration, the last loss, and accuracy on the test photos (None: not measured)."""
 
     way: str
     seconds: float
@@ -84,17 +84,17 @@ def run_lesson(
 ) -> Outcome:  # fmt: skip
     """Train once over the examples with one rung and time every iteration (the first is not counted)."""
     graph = lesson_graph(lesson)
-    walk = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung, place)
+    network = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung, place)
     seconds = []
     for photos, labels in batches(lesson, *train):
-        _fill(walk, place, photos, labels)
+        _fill(network, place, photos, labels)
         begin = time.perf_counter()
-        walk.step()
-        _descend(walk, place, lesson.learning_rate)
-        loss = walk.loss()  # waits for the device
+        network.step()
+        _descend(network, place, lesson.learning_rate)
+        loss = network.loss()  # waits for the device
         seconds.append(time.perf_counter() - begin)
         report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
-    accuracy = None if test is None else _accuracy(walk, place, *test, report)
+    accuracy = None if test is None else _accuracy(network, place, *test, report)
     return Outcome(rung, float(np.median(seconds[1:] or seconds)), loss, accuracy)
 
 
@@ -132,18 +132,18 @@ def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Arra
         yield photos[rows], labels[rows]
 
 
-def _fill(walk: UnfusedNetwork, place: ArrayBackend, photos: Array, labels: Array) -> None:
-    for target, source in ((walk.photos, normalised(photos)), (walk.labels, labels)):
+def _fill(network: UnfusedNetwork, place: ArrayBackend, photos: Array, labels: Array) -> None:
+    for target, source in ((network.photos, normalised(photos)), (network.labels, labels)):
         if place is HOST:
             target[...] = source
         else:
             target.copy_to_device(np.ascontiguousarray(source))
 
 
-def _descend(walk: UnfusedNetwork, place: ArrayBackend, rate: float) -> None:
+def _descend(network: UnfusedNetwork, place: ArrayBackend, rate: float) -> None:
     """``weight -= rate gradient`` for every parameter, where the arrays live."""
-    for name, gradient in walk.gradients.items():
-        weight = walk.parameters[name]
+    for name, gradient in network.gradients.items():
+        weight = network.parameters[name]
         if place is HOST:
             weight -= np.float32(rate) * gradient
         else:
@@ -157,17 +157,17 @@ def _descend_on_device(weight: Any, gradient: Any, rate: float) -> None:
     naive_descent[over(weight.size)](flat(weight), flat(gradient), rate)
 
 
-def _accuracy(walk: UnfusedNetwork, place: ArrayBackend, photos: Array, labels: Array, report: Report) -> float:
-    """Right answers of the walk's forward pass (no dropout in this lesson) over whole batches."""
+def _accuracy(network: UnfusedNetwork, place: ArrayBackend, photos: Array, labels: Array, report: Report) -> float:
+    """Return the accuracy of the network (no dropout in this lesson) over whole batches."""
     right = seen = 0
-    walk.mode = Mode()
-    for first in range(0, len(photos) - walk.batch + 1, walk.batch):
-        rows = slice(first, first + walk.batch)
-        _fill(walk, place, photos[rows], labels[rows])
-        for launch in walk.forward:
+    network.mode = Mode()
+    for first in range(0, len(photos) - network.batch + 1, network.batch):
+        rows = slice(first, first + network.batch)
+        _fill(network, place, photos[rows], labels[rows])
+        for launch in network.forward:
             launch.run()
-        logits = place.get(walk.values[walk.graph.output])
+        logits = place.get(network.values[network.graph.output])
         right += int((logits.argmax(-1) == labels[rows]).sum())
-        seen += walk.batch
+        seen += network.batch
         report("testing", seen, len(photos))
     return right / max(seen, 1)

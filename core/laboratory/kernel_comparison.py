@@ -1,6 +1,6 @@
-"""The ladder of one op on the shapes of real networks: every kernel held against float64, then timed, its source named.
+"""Compares all kernels of an op on layers of real networks: checks each against float64, times it, finds its source.
 
-Unlike the tests' odd cases these are a network's own layers, large enough that times mean something.
+Unlike the odd shapes of the tests, these layers are large enough for meaningful times.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ MODE: Final = Mode(training=True)
 REPEATS: Final = 7
 LOSS: Final = "softmax_cross_entropy"
 PRODUCT: Final = "matmul"
-"""No op of a network: the ladder that a convolution and a dense layer compare_kernels."""
+"""The matrix product: not an op of a network, but the core of convolutions and dense layers."""
 RATE: Final = 0.01
 STEP: Final = 3
-"""Learning rate and number of the step of the updates."""
+"""Learning rate and step number of the optimizer updates."""
 SECONDS: Final = 0.5
-"""Time given to one kernel: repeats end when it is used up, so that the plain loops do not hold everybody up."""
+"""Time limit for the repeats of one kernel, for the sake of the naive loops."""
 
 
 def make_case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> Case:
-    """A case of one input without the batch, its output's shape by the op's own rule."""
+    """Return a case of one input, given without the batch; the op's shape rule gives its output."""
     node = _node(op, shape, attributes)
     return Case(op, node.attributes, (shape,), node.shape, batch)
 
@@ -86,7 +86,7 @@ CASES: Final[Mapping[str, Mapping[str, Case]]] = {
     },
     LOSS: {"38 classes, batch 256": make_case(LOSS, (38,), 256, label_smoothing=0.1)},
 }
-"""Op to named cases, from SqueezeNet and MobileNetV2; the last product is SqueezeNet's first layer, unfolded."""
+"""Named cases of each op, from SqueezeNet and MobileNetV2; the last product is SqueezeNet's first layer as im2col."""
 UPDATES: Final[Mapping[str, Mapping[str, Case]]] = {
     op: {"735424 weights": Case(op, MappingProxyType({}), ((735424,),), (735424,), 1)} for op in OPTIMIZERS
 }
@@ -96,7 +96,7 @@ UPDATES: Final[Mapping[str, Mapping[str, Case]]] = {
 @final
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """What one kernel did: median milliseconds, GFLOP/s, largest relative error; or the reason why it does not run."""
+    """The result of one kernel: median milliseconds, GFLOP/s, largest relative error; or why it cannot run."""
 
     kernel: Kernel
     milliseconds: float = 0.0
@@ -110,7 +110,7 @@ class KernelResult:
 
 
 def list_kernels(ops: Collection[str] = CASES) -> list[Kernel]:
-    """All kernels of these ops, on every device whose packages are there, lowest rung first."""
+    """Return all kernels of these ops, on every device whose packages are installed, simplest first."""
     rows = [*LABORATORY.kernels]
     with contextlib.suppress(ImportError):  # `cuda_problem` says which packages are missing
         from core.gpu.table import TABLE
@@ -125,7 +125,7 @@ def list_kernels(ops: Collection[str] = CASES) -> list[Kernel]:
 
 
 def compare_kernels(case: Case, direction: str, device: str = "") -> Iterator[KernelResult]:
-    """Prove and time every kernel of an op and direction, of one device or of all, one result at a time."""
+    """Check and time every kernel of an op and direction, on one device or all, one result at a time."""
     given, wanted = solve_update(case) if case.op in OPTIMIZERS else solve(case)
     names = _results(direction, wanted)
     missing = cuda_problem()
@@ -149,7 +149,7 @@ def compare_kernels(case: Case, direction: str, device: str = "") -> Iterator[Ke
 
 
 def solve(case: Case, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Random float32 arrays for a case (inputs, parameters, dy), and every result in float64."""
+    """Return random float32 arrays for a case (inputs, parameters, dy), and every result in float64."""
     random = np.random.Generator(np.random.Philox(seed))
     if case.op == PRODUCT:
         a, b = (random.standard_normal(shape, np.float32) for shape in case.inputs)
@@ -177,7 +177,7 @@ def solve(case: Case, seed: int = 0) -> tuple[dict[str, Array], dict[str, Array]
 
 
 def solve_update(case: Case, seed: int = 0) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Random weights, gradient and state of an optimizer's third step, and all of them after it in float64."""
+    """Return random weights, gradient and state of an optimizer's third step, and its results in float64."""
     random, size = np.random.Generator(np.random.Philox(seed)), case.output[0]
     optimizer = Optimizer(case.op, weight_decay=0.01, average=0.9)
     weights, gradient = (random.standard_normal(size, np.float32) for _ in range(2))
@@ -191,7 +191,7 @@ def solve_update(case: Case, seed: int = 0) -> tuple[dict[str, Any], dict[str, A
 
 
 def cost_of(case: Case) -> tuple[int, int]:
-    """FLOP and bytes of a case: of one photo, or of a whole matrix product."""
+    """Return FLOPs and bytes of a case: of one image, or of a whole matrix product."""
     if case.op == PRODUCT:
         (m, k), (_, n) = case.inputs
         return 2 * m * k * n, 4 * (m * k + k * n + m * n)
@@ -200,7 +200,7 @@ def cost_of(case: Case) -> tuple[int, int]:
 
 
 def source(row: Kernel) -> tuple[str, str]:
-    """(file from the repository's root, text) of what computes in a row: one function, or a kernel's whole file."""
+    """Return (path from the repository's root, text) of a kernel's source: one function or its whole file."""
     place = _KERNEL_FILES.get((row.op, row.algorithm)) if row.device == "cpu" else None
     if row.algorithm == "reference":
         place = f"core/ops/{'activation' if row.op in ACTIVATIONS else row.op}.py"
@@ -232,7 +232,7 @@ _KERNEL_FILES: Final = {
     ("batch_norm", "fused"): "core/cpu/batch_norm.py",
     ("relu", "fused"): "core/cpu/elementwise.py",
 }
-"""Where the compiled kernels of the CPU stand; their rows share one entry function."""
+"""Files of the compiled CPU kernels, whose entries share one function."""
 
 
 def _results(direction: str, wanted: Mapping[str, Array]) -> list[str]:
@@ -244,13 +244,13 @@ def _results(direction: str, wanted: Mapping[str, Array]) -> list[str]:
 
 
 def _error(got: Array, want: Array) -> float:
-    """Largest error over the largest value; infinite where a NaN is left."""
+    """Return the largest error relative to the largest value; infinite where a NaN is left."""
     difference = float(np.abs(got.astype(np.float64) - want).max(initial=0.0))
     return difference / max(float(np.abs(want).max(initial=0.0)), 1e-30) if difference == difference else float("inf")
 
 
 def _time(row: Kernel, case: Case, arrays: dict[str, Any]) -> float:
-    """Median milliseconds without copying in and out; the device is waited for after each run."""
+    """Return the median milliseconds without copies from and to the host, synchronizing after each run."""
     run: Callable[[], object] = bare_run(row, case, arrays)
     wait = None
     if row.device == "cuda":

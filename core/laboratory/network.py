@@ -1,7 +1,7 @@
-"""A whole network walked kernel by kernel, without fusion, arena or captured graph: what the rungs cost together.
+"""A whole network run kernel by kernel, without fusion, arena or captured graph: what each algorithm costs.
 
-Every op is one row of a device's table: the highest rung up to the one asked for that takes the case. What was
-taken is in `UnfusedNetwork.chosen`. Arrays are NumPy's for the CPU table and Numba's for the CUDA table.
+Every op runs the fastest algorithm, up to the one asked for, that does not refuse the case; `UnfusedNetwork.chosen`
+lists them. Arrays are NumPy's for CPU kernels and Numba's for CUDA kernels.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from core.ops.contract import Array, Mode
 from core.ops.registry import ALGORITHM_ORDER, Case, Kernel, Registry
 
 VIEWS: Final = ("flatten",)
-"""Ops that only give an array another shape."""
+"""Ops that only reshape an array."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ArrayBackend:
-    """Where arrays live: how to make one without values, and how to bring one in from and out to the host."""
+    """How to allocate an array on a device, and how to copy one from and to the host."""
 
     empty: Callable[[tuple[int, ...]], Any]
     put: Callable[[Array], Any]
@@ -36,7 +36,7 @@ HOST: Final = ArrayBackend(lambda shape: np.empty(shape, np.float32), np.asconti
 
 
 def cuda_backend() -> ArrayBackend:
-    """Device arrays of the first GPU."""
+    """Return the functions for device arrays of the first GPU."""
     from core.gpu.compilation.cuda import cuda
 
     return ArrayBackend(lambda shape: cuda.device_array(shape, np.float32), cuda.to_device, lambda a: a.copy_to_host())
@@ -45,7 +45,7 @@ def cuda_backend() -> ArrayBackend:
 @final
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """One kernel of the walk; `run()` queues it."""
+    """One kernel with its arrays; `run()` queues it."""
 
     layer: str
     kernel: Kernel
@@ -58,9 +58,9 @@ class KernelCall:
 
 @final
 class UnfusedNetwork:
-    """Forward and backward over a training graph (`core.ops.builder.with_loss`) with rows of one table.
+    """Forward and backward of a training graph (`core.ops.builder.with_loss`) with the kernels of one registry.
 
-    forward, backward: launches in order. parameters and gradients: arrays by full parameter name.
+    forward, backward: kernel calls in order. parameters and gradients: arrays by full parameter name.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class UnfusedNetwork:
 
     @property
     def chosen(self) -> list[tuple[str, str, str]]:
-        """(layer, direction, algorithm) of every launch."""
+        """(layer, direction, algorithm) of every kernel call."""
         return [(x.layer, x.kernel.direction, x.kernel.algorithm) for x in (*self.forward, *self.backward)]
 
     def step(self) -> None:
-        """One forward and backward; gradients of the mean loss stay in `gradients`."""
-        for launch in (*self.forward, *self.backward):
-            launch.run()
+        """Run one forward and backward pass; gradients of the mean loss are in `gradients`."""
+        for call in (*self.forward, *self.backward):
+            call.run()
 
     def loss(self) -> float:
-        """The mean loss of the last step."""
+        """Return the mean loss of the last step."""
         return float(self.place.get(self.values[self.graph.nodes[-1].name]).sum())
 
     def _add_forward(self, node: Node) -> None:
@@ -107,7 +107,7 @@ class UnfusedNetwork:
         if LABEL in node.inputs:
             arrays["labels"] = self.labels
         self._arrays[node.name] = arrays
-        self.forward.append(self._launch(node, "forward"))
+        self.forward.append(self._call(node, "forward"))
 
     def _add_backward(self) -> None:
         last = self.graph.nodes[-1]
@@ -129,7 +129,7 @@ class UnfusedNetwork:
             for i, name in enumerate(n for n in node.inputs if n != LABEL):
                 dx = arrays[_numbered("dx", i)] = self.place.empty((self.batch, *self.graph.node(name).shape))
                 arriving.setdefault(name, []).append(dx)
-            self.backward.append(self._launch(node, "backward_input"))
+            self.backward.append(self._call(node, "backward_input"))
 
     def _add_weight_gradients(self, node: Node, arrays: dict[str, Any]) -> None:
         trained = [p for p in node.parameters if p.trained]
@@ -137,10 +137,10 @@ class UnfusedNetwork:
             made = self.place.empty(p.shape)
             arrays[f"d{p.role}"] = self.gradients[f"{node.name}.{p.role}"] = made
         if trained:
-            self.backward.append(self._launch(node, "backward_weight"))
+            self.backward.append(self._call(node, "backward_weight"))
 
     def _sum(self, node: Node, parts: list[Any]) -> Any:
-        """The gradients that arrive from several users, added up."""
+        """Add up the gradients that arrive from several consumers."""
         total = parts[0]
         for part in parts[1:]:
             case = Case("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)
@@ -150,7 +150,7 @@ class UnfusedNetwork:
             total = out
         return total
 
-    def _launch(self, node: Node, direction: str) -> KernelCall:
+    def _call(self, node: Node, direction: str) -> KernelCall:
         inputs = tuple(self.graph.node(i).shape for i in node.inputs if i != LABEL)
         case = Case(node.op, node.attributes, inputs, node.shape, self.batch)
         return KernelCall(node.name, self._row(case, direction), case, self._arrays[node.name])

@@ -68,7 +68,7 @@ def make_parser() -> argparse.ArgumentParser:
 def add_convolutions(command: AddCommand) -> None:
     conv = command("conv", "ways to convolve: time of a training iteration, accuracy after it",
                    "A small CNN (two 5x5 convolutions of 8 filters, max pooling, dense 128, dense 10) learns MNIST "
-                   "with each way from the same weights; PyTorch, where installed, is the yardstick. "
+                   "with each way from the same weights; PyTorch, where installed, is the baseline. "
                    "\"faster by\" is over the first way.")
     conv.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of MNIST's four files")
     conv.add_argument("--batch", type=read_whole, nargs="+", default=[32, 64], metavar="N", help="default: 32 64")

@@ -22,7 +22,7 @@ INK: Final = (40, 40, 40)
 GREY: Final = (200, 200, 200)
 GREEN: Final = (80, 140, 40)
 BLUE: Final = (180, 110, 40)
-"""Of a yardstick's bar; ours are green."""
+"""Colour of a library's bar; ours are green."""
 VENDOR_LIBRARIES: Final = frozenset({"cublas", "cudnn", "pytorch", "torch"})
 COLOURS: Final = (
     (180, 110, 40), (60, 140, 60), (60, 60, 190), (150, 60, 150), (30, 140, 190), (110, 110, 110), (20, 20, 20),

@@ -1,4 +1,4 @@
-"""PyTorch beside the ways to convolve, where it is installed: the same network, weights, digits and steps."""
+"""PyTorch as the baseline of the convolution algorithms: the same network, weights, digits and steps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from core.models.weights import to_torch
 from core.ops.contract import Array
 
 NAME: Final = "PyTorch"
-NO_GPU: Final = "This PyTorch, the yardstick, cannot use the GPU. Install its build for CUDA."
-MISSING: Final = "PyTorch, the yardstick, is not installed. Install it with: pip install '.[compare]'"
+NO_GPU: Final = "The installed PyTorch, the baseline, cannot use the GPU. Install its build for CUDA."
+MISSING: Final = "PyTorch, the baseline, is not installed. Install it with: pip install '.[compare]'"
 
 
 def problem(device: str) -> str | None:
-    """Why there is no yardstick here, as a sentence, or None."""
+    """Return why PyTorch cannot run on the device, as a sentence, or None."""
     if find_spec("torch") is None:
         return MISSING
     torch: Any = import_module("torch")
@@ -32,7 +32,7 @@ def run_torch(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
     report: Report = keep_quiet,
 ) -> Outcome:  # fmt: skip
-    """The lesson in PyTorch, float32, plain descent, all cores or the GPU; `problem` says whether it can run."""
+    """Run the lesson in PyTorch: float32, plain SGD, all cores or the GPU. Check `problem` first."""
     torch: Any = import_module("torch")
     net = _network(torch, lesson).to(device)
     descent, seconds, loss = torch.optim.SGD(net.parameters(), lesson.learning_rate), [], 0.0

@@ -52,7 +52,7 @@ def time_rows(case: Case, direction: str, table: Registry, place: ArrayBackend, 
 
 
 def bare_run(row: Kernel, case: Case, arrays: dict[str, Any]) -> Callable[[], object]:
-    """What computes in a row and nothing else: the engine's kernels on the CPU make their walk once, not every run."""
+    """Return the computation of a kernel alone: the records of a CPU kernel are prepared once, not at every run."""
     if isinstance(row.run, partial) and row.run.func is run_single:
         return prepare_single(case, arrays, row.direction, row.writers, usable_cores())
     return partial(row.run, case, arrays)

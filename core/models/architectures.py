@@ -1,4 +1,4 @@
-"""All networks by name, and the one way to build them."""
+"""All network architectures by name, and the function that builds them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
 
 
 def build(name: str, classes: int, image_size: int = 224, dropout: float = 0.5, **options: Any) -> Graph:
-    """The network `name`, ending with its logits. `options`: the other fields of `core.models.options.Options`.
+    """Build the network `name` up to its logits. `options`: the other fields of `core.models.options.Options`.
 
-    Raises ConfigError where there is no such network or its windows do not fit the photo.
+    Raises ConfigError where there is no such network or its windows do not fit the image.
     """
     if name not in MODELS:
         raise ConfigError([Problem("model", f"{name!r} is not one of {', '.join(MODELS)}.")])

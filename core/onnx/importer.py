@@ -1,4 +1,4 @@
-"""The state of a importer over an ONNX graph: the network built so far, and what is known of every tensor."""
+"""The importer of an ONNX graph: the network built so far, and the layout of every tensor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Value:
 @final
 @dataclass
 class Importer:
-    """Collects nodes and weights. `budget` is the most weight bytes the file may turn into."""
+    """Collects nodes and weights. `budget`: bytes of weights that may still be added."""
 
     opset: int
     budget: int
@@ -55,17 +55,17 @@ class Importer:
         return name
 
     def own(self, node: str, role: str, array: Array) -> None:
-        """Give a node its weights, float32 and contiguous. Raises ModelFileError where the shape is another."""
+        """Set a node's weights, float32 and contiguous. Raises ModelFileError where the shape does not fit."""
         shape = next(p.shape for p in self.nodes[node].parameters if p.role == role)
         if array.shape != shape:
             raise ModelFileError(f"{node}.{role} has the shape {array.shape} where {shape} follows from the graph.")
         self.budget -= 4 * array.size
         if self.budget < 0:
-            raise ModelFileError("The weights of this file are used again and again; it is not read.")
+            raise ModelFileError("The nodes of this file share weights so often that they would need too much memory.")
         self.weights[f"{node}.{role}"] = np.ascontiguousarray(array, np.float32)
 
     def value(self, name: str) -> Value:
-        """A computed tensor. Raises ModelFileError where it is a constant or not there yet."""
+        """Return a computed tensor. Raises ModelFileError where it is a constant or does not exist yet."""
         if name in self.values:
             return self.values[name]
         if name in self.constants:
@@ -82,7 +82,7 @@ class Importer:
         return value
 
     def constant(self, node: Any, index: int) -> Array | None:
-        """The constant that is a node's input `index`, or None where it is left out. Raises ModelFileError."""
+        """Return the constant input `index` of a node, or None where it is omitted. Raises ModelFileError."""
         if len(node.input) <= index or not node.input[index]:
             return None
         if node.input[index] not in self.constants:
@@ -93,7 +93,7 @@ class Importer:
         return self.nodes[value.node].shape
 
     def graph(self, name: str, output: str) -> Graph:
-        """The nodes that the output needs, in order."""
+        """Return the graph of the nodes that the output needs, in order."""
         needed = {output, PHOTO}
         for node in reversed(self.nodes.values()):
             if node.name in needed:
@@ -102,7 +102,7 @@ class Importer:
 
 
 def describe(node: Any) -> str:
-    """An ONNX node as a person finds it in a viewer."""
+    """Return op and name of an ONNX node, as viewers show them."""
     return f"{node.op_type} {node.name or (node.output[0] if node.output else '')!r}"
 
 

@@ -1,4 +1,4 @@
-"""All ONNX ops that are read, and the rule that turns each into our graph."""
+"""All supported ONNX ops, and the rule that converts each."""
 
 from __future__ import annotations
 

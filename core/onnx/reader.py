@@ -1,4 +1,4 @@
-"""Reads a network from an ONNX file, opset 7 or newer. Nothing in the file is believed before it is checked."""
+"""Reads a network from an ONNX file, opset 7 or newer. Everything in the file is checked before it is used."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def read_onnx(
     image_size: int = 0,
     fold: bool = False,
 ) -> Imported:
-    """The network of an ONNX file, up to its logits (a softmax at the end is left out).
+    """Read the network of an ONNX file up to its logits (a final softmax is dropped).
 
     mean, std: of photos in 0..1, in RGB order; by default the file's own, or ImageNet's. bgr: the
-    network was trained on blue, green, red; its first filters are turned round. image_size: for files
-    that leave the photo's size open. fold: batch norms become part of the convolutions before them.
+    network was trained on blue, green, red; the channels of its first filters are reversed. image_size: for files
+    that do not fix the image size. fold: batch norms become part of the convolutions before them.
     Raises ModelFileError with a sentence, whatever the file contains.
     """
     try:
@@ -49,7 +49,7 @@ def read_onnx(
     except OSError as error:
         raise ModelFileError(f"{path.name} cannot be read ({error.strerror}).") from error
     try:
-        with np.errstate(all="ignore"):  # numbers that are none are looked for at the end
+        with np.errstate(all="ignore"):  # values that are not finite are rejected at the end
             return _read(data, path.stem, mean, std, bgr, image_size, fold)
     except ModelFileError as error:
         raise ModelFileError(f"{path.name}: {error}") from error
@@ -76,16 +76,16 @@ def _read(
     graph = check(_finish(importer, model.graph, model.graph.name or name))
     weights = {key: importer.weights[key] for key in graph.parameters()}
     if bgr:
-        weights |= _turn_round(graph, weights)
+        weights |= _reverse_channels(graph, weights)
     if fold:
         graph, weights = fold_batch_norm(graph), fold_weights(graph, weights)
-    _refuse_endless(weights)
+    _refuse_not_finite(weights)
     classes = read_classes(metadata, graph.classes)
     return Imported(graph, weights, classes, read_temperature(metadata), statistics is not None)
 
 
-def _refuse_endless(weights: Mapping[str, Array]) -> None:
-    """Damaged or diverged weights: every photo would get NaN for an answer."""
+def _refuse_not_finite(weights: Mapping[str, Array]) -> None:
+    """Reject damaged or diverged weights, with which every prediction would be NaN."""
     for key, array in weights.items():
         if not np.isfinite(array).all():
             raise ModelFileError(f"The weights {key} hold numbers that are not finite. Export the model again.")
@@ -102,7 +102,7 @@ def _opset(model: Any) -> int:
 
 
 def _refuse_unknown(model: Any) -> None:
-    """All ops that are not read, named at once."""
+    """Reject unknown ops, all in one message."""
     graph = model.graph
     if len(graph.node) > MAX_NODES:
         raise ModelFileError(f"It has {len(graph.node)} nodes; at most {MAX_NODES} are read.")
@@ -137,7 +137,7 @@ def _start(
 
 
 def _finish(importer: Importer, graph: Any, name: str) -> Graph:
-    """The graph up to its logits: the first output, without the softmax at its end."""
+    """Return the graph up to its logits: the first output, without a final softmax."""
     if not graph.output:
         raise ModelFileError("It has no output.")
     last = importer.value(graph.output[0].name)
@@ -149,8 +149,8 @@ def _finish(importer: Importer, graph: Any, name: str) -> Graph:
     return importer.graph(name, output)
 
 
-def _turn_round(graph: Graph, weights: dict[str, Array]) -> dict[str, Array]:
-    """First filters for RGB instead of BGR. Raises ModelFileError where something else sees the photo."""
+def _reverse_channels(graph: Graph, weights: dict[str, Array]) -> dict[str, Array]:
+    """Return the first filters for RGB instead of BGR. Raises ModelFileError where the first op is no convolution."""
     users = graph.users(PHOTO)
     if any(n.op != "conv2d" or n.attributes["groups"] != 1 or n.parameters[0].shape[-1] != 3 for n in users):
         raise ModelFileError("The order of its colours cannot be changed: not a convolution sees the photo first.")

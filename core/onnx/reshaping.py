@@ -1,4 +1,4 @@
-"""Rules for ONNX ops that only move numbers: most of them fold into what stands around them."""
+"""Rules for ONNX ops that only move data: most of them fold into the nodes around them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.onnx.tensors import to_ints, to_number
 from core.ops.contract import volume
 
 MAX_PENDING_PAD: Final = 1 << 12
-"""Widest frame of zeros, pixels."""
+"""Largest padding, pixels."""
 
 
 def read_concat(importer: Importer, node: Any) -> None:
@@ -75,7 +75,7 @@ def _to_features(importer: Importer, node: Any) -> None:
 
 
 def read_transpose(importer: Importer, node: Any) -> None:
-    """Only remembered: it folds where a later node puts the axes back, or flattens."""
+    """Record the order of axes: the node folds where a later node restores it, or flattens."""
     order = tuple(attributes_of(node, ("perm",)).get("perm", (3, 2, 1, 0)))
     x = importer.value(node.input[0])
     if sorted(order) != [0, 1, 2, 3] or order[0] != 0 or len(importer.shape(x)) != 3 or any(x.pad):
@@ -84,7 +84,7 @@ def read_transpose(importer: Importer, node: Any) -> None:
 
 
 def read_pad(importer: Importer, node: Any) -> None:
-    """Only remembered: the next Conv takes it over."""
+    """Record the padding, which the next Conv takes over."""
     attributes = attributes_of(node, ("mode", "pads", "value"))
     given, filler = importer.constant(node, 1), importer.constant(node, 2)
     pads = tuple(attributes.get("pads", ())) if given is None else to_ints(given, "pads")

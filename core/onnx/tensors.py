@@ -1,4 +1,4 @@
-"""Arrays of an ONNX file. Nothing is believed: sizes are checked against the bytes that are there."""
+"""Arrays of an ONNX file. Sizes are checked against the bytes in the file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an op is: four rules and a reference, as plain functions in one row.
+"""What an op is: shape rule, cost and reference, as plain functions in one dataclass.
 
 Batches are channels last: activations ``(N, H, W, C)`` or ``(N, F)``, filters OHWI. The reference
-runs in the dtype of its inputs (float32 or float64) and is never optimised: it is the judge.
+runs in the dtype of its inputs (float32 or float64) and is never optimised: all kernels are compared with it.
 """
 
 from __future__ import annotations

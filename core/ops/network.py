@@ -1,6 +1,6 @@
-"""A whole graph by the ops' references, forward and backward: the judge of every plan.
+"""A whole graph by the ops' references, forward and backward: what every plan is compared with.
 
-Runs in the dtype of the photos and weights it is given; float64 makes it the truth to measure by.
+Runs in the dtype of the photos and weights it is given; use float64 to measure errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.ops.op_table import OPS
 @final
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One forward and backward walk: everything a plan's values can be compared with.
+    """The values and gradients of one forward and backward traversal.
 
     loss: mean over the batch; correct: photos whose largest logit is the label's; values and
     value_gradients: by node name; gradients: of every trained parameter, by full name; updated: new
@@ -45,7 +45,7 @@ def loss_and_gradients(
     graph: Graph, weights: Arrays, photos: Array, labels: Array, mode: Mode | None = None,
     targets: Array | None = None,
 ) -> Trace:  # fmt: skip
-    """Forward and the reverse walk over a graph that ends with its loss (`core.ops.builder.with_loss`).
+    """Compute loss and gradients of a graph that ends with its loss (`core.ops.builder.with_loss`).
 
     targets: ``(N, classes)``, for a loss that is taught.
     """

@@ -1,7 +1,7 @@
-"""The photo that enters the network: crop, turn, blur, other ground, mixing, colour, cut-out in one pass over uint8.
+"""The network's input from a uint8 photo: crop, rotation, blur, background, mixing, colour and cutout in one pass.
 
-Every device has this kernel; this is its reference. A row of `AUGMENTATION_SIZE` floats describes what is done
-to one photo; `core.data.augment` draws rows, `identity_augmentation` only resizes.
+This is the reference of every device's kernel. The augmentation parameters of one photo are `AUGMENTATION_SIZE` floats;
+`core.data.augment` draws them, `identity_augmentation` only resizes.
 """
 
 from __future__ import annotations
@@ -62,31 +62,37 @@ GREY: Final = (0.299, 0.587, 0.114)
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Backgrounds:
-    """What a leaf can be set on. masks: uint8 ``(photos, h, w)``, 255 on the leaf, soft at its edge, of any size;
-    grounds: uint8 ``(grounds, H, W, 3)``, photos without their leaf. Both C-contiguous."""
+    """Backgrounds to replace those of photos with; both arrays are C-contiguous.
+
+    masks: uint8 ``(photos, h, w)``, 255 on the leaf, soft at its edge, of any size. images: uint8
+    ``(backgrounds, H, W, 3)``, photos without their leaf.
+    """
 
     masks: Array
     images: Array
 
 
 def background_problem(rows: Array, backgrounds: Backgrounds | None, photos: int) -> str:
-    """What is wrong with the grounds, or other ones of so many photos, that rows ask for, or nothing: kernels read by
-    address."""
-    if (rows[:, BACKGROUND] < -photos).any():
-        return "they ask to be mixed with photos that there are not"
+    """Return which backgrounds, masks or mixed photos do not exist, or "". Kernels read by address without a check."""
+    lowest = int(rows[:, BACKGROUND].min(initial=0))
+    if lowest < -photos:
+        return f"mixing refers to photo {-1 - lowest}, but there are {photos} photos"
     asked = rows[rows[:, BACKGROUND] > 0]
     if not len(asked):
         return ""
     if backgrounds is None:
-        return "they ask for other backgrounds, but none were kept (keep_backgrounds)"
+        return "they need new backgrounds, but none were given to keep_backgrounds"
     numbers = ((asked[:, BACKGROUND] - 1, len(backgrounds.images)), (asked[:, MASK], len(backgrounds.masks)))
     if any(given.min() < 0 or given.max() >= count for given, count in numbers):
-        return "they ask for backgrounds or masks that there are not"
+        return "they refer to backgrounds or masks that do not exist"
     return ""
 
 
 def identity_augmentation(count: int, source: tuple[int, int], size: tuple[int, int]) -> Array:
-    """Rows that scale photos of ``source`` (height, width) to ``size``; float32 ``(count, AUGMENTATION_SIZE)``."""
+    """Return parameters that only scale photos of ``source`` (height, width) to ``size``.
+
+    The result is float32 ``(count, AUGMENTATION_SIZE)``.
+    """
     rows = np.zeros((count, AUGMENTATION_SIZE), np.float32)
     scale_y, scale_x = source[0] / size[0], source[1] / size[1]
     rows[:, AFFINE] = (scale_x, 0.0, 0.5 * scale_x - 0.5, 0.0, scale_y, 0.5 * scale_y - 0.5)
@@ -98,26 +104,27 @@ def transform(
     photos: Array, rows: Array, size: tuple[int, int], mean: Sequence[float], std: Sequence[float],
     backgrounds: Backgrounds | None = None, index: Array | None = None,
 ) -> Array:  # fmt: skip
-    """Photos uint8 ``(N, H, W, 3)`` and rows ``(N, AUGMENTATION_SIZE)`` to normalised float32 ``(N, *size, channels)``.
+    """Augment and normalize photos uint8 ``(N, H, W, 3)`` to float32 ``(N, *size, channels)``.
 
-    With `index` the photo of row n is ``photos[index[n]]``, of which there may be any number. A network of one channel
-    (one mean and deviation) sees `GREY` of the clipped colours.
+    rows: augmentation parameters ``(N, AUGMENTATION_SIZE)``. With `index`, row n applies to ``photos[index[n]]``, and
+    there may be any number of photos. A network of one channel (one mean and deviation) sees `GREY` of the clipped
+    colours.
     """
     out = np.empty((len(rows), *size, len(mean)), np.float32)
     y, x = np.mgrid[0 : size[0], 0 : size[1]].astype(np.float32)
     for n, row in enumerate(np.asarray(rows, np.float32)):
         y0, x0, y1, x1 = (max(int(v), 0) for v in row[CUTOUT])
-        rgb = _look(photos[n if index is None else index[n]], row, x, y, backgrounds)
+        rgb = _sample_augmented(photos[n if index is None else index[n]], row, x, y, backgrounds)
         if row[BACKGROUND] < 0:
             share = np.full((*size, 1), row[MASK], np.float32)
             share[y0:y1, x0:x1] = 0
-            other = _sample(photos[-int(row[BACKGROUND]) - 1], *_place(row[BACKGROUND_AFFINE], x, y))
+            other = _sample(photos[-int(row[BACKGROUND]) - 1], *_map_affine(row[BACKGROUND_AFFINE], x, y))
             rgb = share * rgb + (1 - share) * other
         colour = row[COLOUR].reshape(3, 4)
         rgb = np.clip(rgb @ colour[:, :3].T + colour[:, 3], 0.0, 1.0)
         if len(mean) == 1:
             red, green, blue = (np.float32(weight) * rgb[..., i] for i, weight in enumerate(GREY))
-            rgb = (red + green + blue)[..., None]  # written out: a BLAS sums in an order of its processor's
+            rgb = (red + green + blue)[..., None]  # written out: the order of a BLAS sum depends on the processor
         rgb = (rgb - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
         if row[BACKGROUND] >= 0:
             rgb[y0:y1, x0:x1] = 0
@@ -125,9 +132,9 @@ def transform(
     return out
 
 
-def _look(photo: Array, row: Array, x: Array, y: Array, backgrounds: Backgrounds | None) -> Array:
-    """What a photo shows at output pixels (x, y), blurred and on its ground; float32 ``(h, w, 3)`` in 0..1."""
-    sx, sy = _place(row[AFFINE], x, y)
+def _sample_augmented(photo: Array, row: Array, x: Array, y: Array, backgrounds: Backgrounds | None) -> Array:
+    """Sample a photo at output pixels (x, y), blurred and on its background; float32 ``(h, w, 3)`` in 0..1."""
+    sx, sy = _map_affine(row[AFFINE], x, y)
     rgb = _sample(photo, sx, sy)
     if row[BLUR] > 0:
         r = row[BLUR_RADIUS]
@@ -138,25 +145,25 @@ def _look(photo: Array, row: Array, x: Array, y: Array, backgrounds: Backgrounds
         rgb = (1 - 4 * row[BLUR]) * rgb + row[BLUR] * around
     if row[BACKGROUND] > 0 and backgrounds is not None:
         leaf = _leaf_share(backgrounds.masks[int(row[MASK])], photo.shape, sx, sy)
-        ground = _sample(backgrounds.images[int(row[BACKGROUND]) - 1], *_place(row[BACKGROUND_AFFINE], x, y))
-        rgb = leaf * rgb + (1 - leaf) * ground
+        background = _sample(backgrounds.images[int(row[BACKGROUND]) - 1], *_map_affine(row[BACKGROUND_AFFINE], x, y))
+        rgb = leaf * rgb + (1 - leaf) * background
     return rgb
 
 
-def _place(a: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Where the six numbers of an affine map put (x, y)."""
+def _map_affine(a: Array, x: Array, y: Array) -> tuple[Array, Array]:
+    """Apply an affine map of six numbers to (x, y)."""
     return a[0] * x + a[1] * y + a[2], a[3] * x + a[4] * y + a[5]
 
 
 def _leaf_share(mask: Array, photo: Shape, sx: Array, sy: Array) -> Array:
-    """The mask, stretched over the photo, at the photo's pixels (sx, sy): ``(h, w, 1)`` in 0..1."""
+    """Sample the mask, scaled to the photo, at the photo's pixels (sx, sy): ``(h, w, 1)`` in 0..1."""
     down, right = np.float32(mask.shape[0] / photo[0]), np.float32(mask.shape[1] / photo[1])
     half = np.float32(0.5)
     return _sample(mask[..., None], (sx + half) * right - half, (sy + half) * down - half)
 
 
 def _sample(photo: Array, sx: Array, sy: Array) -> Array:
-    """Bilinear sample in 0..1 with clamped coordinates; float32 ``(h, w, channels)``."""
+    """Sample bilinearly with clamped coordinates; float32 ``(h, w, channels)`` in 0..1."""
     height, width = photo.shape[:2]
     sx, sy = np.clip(sx, 0, width - 1), np.clip(sy, 0, height - 1)
     x0, y0 = np.floor(sx).astype(np.intp), np.floor(sy).astype(np.intp)
@@ -169,7 +176,7 @@ def _sample(photo: Array, sx: Array, sy: Array) -> Array:
 
 
 def photo_shape(attributes: Attributes, shape: Shape) -> Shape:
-    """`shape` if a network can start with it: (height, width, 3 or 1), a mean and a deviation per channel."""
+    """Check an input shape (height, width, 3 or 1), with a mean and a deviation per channel. Raises ValueError."""
     mean, std = read_numbers(attributes, "mean"), read_numbers(attributes, "std")
     if len(shape) != 3 or not all(1 <= side <= MAX_SIDE for side in shape[:2]) or shape[2] not in (1, 3):
         raise ValueError(f"A photo has a height, a width and 3 channels, or 1 if grey, not {shape}.")

@@ -1,7 +1,7 @@
-"""Kernels as rows: which op, on which device, by which algorithm, and when it refuses.
+"""The registry of kernels: op, device, algorithm, and the cases that each kernel refuses.
 
-A kernel asked for by name runs or refuses with a sentence; it never becomes another kernel.
-Only `choose` with the algorithm "auto" picks, by the order of `ALGORITHM_ORDER`, highest rung first.
+A kernel requested by name runs or refuses with a sentence; it is never replaced by another kernel.
+With the algorithm "auto", `Registry.choose` takes the last kernel in `ALGORITHM_ORDER` that does not refuse.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ ALGORITHM_ORDER: Final = (
     "copy_engine",
     "fused",
 )
-"""Rungs, lowest first. The vendors' libraries are yardsticks and are never chosen by "auto"."""
+"""Algorithms from the simplest to the fastest."""
 
 VENDOR_LIBRARIES: Final = ("cublas", "cudnn")
+"""Baselines for comparison, which "auto" never chooses."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The problem a kernel is asked to solve: what is known before the arrays exist."""
+    """The problem that a kernel solves, as known before the arrays exist."""
 
     op: str
     attributes: Attributes
@@ -69,11 +70,11 @@ Refusal: TypeAlias = Callable[[Case], str | None]
 @final
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One way to compute one pass of one op on one device.
+    """One algorithm for one direction of one op on one device.
 
     `run(case, arrays)` computes on host arrays from the dict `arrays` (`x`, `weight`, `bias`, `dy`,
     ... in; `out`, `dx`, `dweight`, `dbias` ... written in place), for tests and the laboratory.
-    `writers`: how a plan of the CPU runs it (`core.cpu.lowering.Writers`); None: no plan of the CPU does.
+    `writers`: how a CPU plan runs it (`core.cpu.lowering.Writers`); None: CPU plans do not use it.
     `idea` is one line for tables and tooltips.
     """
 
@@ -94,7 +95,7 @@ class Kernel:
 
 @final
 class Registry:
-    """All kernels of one device, in reading order. Two rows with one key are an error."""
+    """All kernels of one device, in reading order. Raises ValueError where two have the same key."""
 
     def __init__(self, kernels: Iterable[Kernel]) -> None:
         self.kernels = tuple(kernels)
@@ -105,13 +106,13 @@ class Registry:
             raise ValueError(f"kernels listed twice: {twice}")
 
     def of(self, op: str, direction: str) -> tuple[Kernel, ...]:
-        """Rows of one op and direction, lowest rung first."""
+        """Return the kernels of one op and direction in `ALGORITHM_ORDER`."""
         found = [r for r in self.kernels if (r.op, r.direction) == (op, direction)]
         order = (*ALGORITHM_ORDER, *VENDOR_LIBRARIES)
         return tuple(sorted(found, key=lambda row: order.index(row.algorithm)))
 
     def choose(self, case: Case, direction: str, algorithm: str = "auto") -> Kernel:
-        """The kernel by name, or the highest rung that does not refuse. Raises KernelUnavailable."""
+        """Return the kernel by name, or the fastest that does not refuse. Raises KernelUnavailable."""
         rows = self.of(case.op, direction)
         if algorithm != "auto":
             rows = tuple(row for row in rows if row.algorithm == algorithm)

@@ -1,4 +1,4 @@
-"""Threads of a walk flush denormal floats, and NumPy in the same process does not."""
+"""Threads of a plan flush denormal floats, and NumPy in the same process does not."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ TINY = np.float32(1e-40)
 
 
 @pytest.mark.skipif(not X86, reason="only x86 processors have MXCSR; elsewhere denormals are kept")
-def test_denormals_are_flushed_in_the_walk_and_kept_outside():
+def test_denormals_are_flushed_in_kernels_and_kept_outside():
     graph = with_loss(build("cnn", 3, 20), 0.0, ())
     plan = CpuPlan(graph, batch=2, training=True, optimizer=Optimizer("adam"), threads=2)
     plan.load(weights_of(graph))

@@ -110,7 +110,8 @@ def test_verification_passes_on_a_perceptron():
 
 def test_no_two_modules_use_the_same_field_of_the_context():
     used = [photo.PHOTOS, photo.PHOTO_BYTES, photo.SOURCE_HEIGHT, photo.SOURCE_WIDTH, photo.ROWS, photo.INDEX]
-    used += [photo.MASKS, photo.MASK_HEIGHT, photo.MASK_WIDTH, photo.GROUNDS, photo.GROUND_HEIGHT, photo.GROUND_WIDTH]
+    used += [photo.MASKS, photo.MASK_HEIGHT, photo.MASK_WIDTH]
+    used += [photo.BACKGROUNDS, photo.BACKGROUND_HEIGHT, photo.BACKGROUND_WIDTH]
     used += [ew.SEED, ew.STEP, ew.PHOTO0, loss.LABELS, loss.LOSSES, loss.CORRECT, loss.INVERSE_WEIGHT]
     used += [batch_norm.COUNT, tiled.ADD, loss.TARGETS]
     assert len(set(used)) == len(used)

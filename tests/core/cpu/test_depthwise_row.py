@@ -13,7 +13,7 @@ from tests.helpers.shapes import case, solve
 def _forward(problem, arrays, threads):
     single = Single(problem, CPU.of("depthwise_conv2d", "forward")[-1].writers, threads, training=False)
     single.read(arrays)
-    single.walk(single.forward)
+    single.run(single.forward)
     out = poisoned((problem.batch, *problem.output))
     single.write_forward({"out": out})
     return out, single.forward[0]

@@ -1,4 +1,4 @@
-"""The vector levels: what is chosen, what is refused, and that each computes the same."""
+"""Instruction sets: which is chosen, which is refused, and that all compute the same."""
 
 import errno
 import os

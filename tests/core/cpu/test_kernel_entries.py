@@ -53,7 +53,7 @@ def test_max_pooling_without_winners_agrees_too(case):
     problem = solve(case)
     single = Single(case, CPU.of("max_pool", "forward")[-1].writers, 1, training=False)
     single.read(dict(problem.given))
-    single.walk(single.forward)
+    single.run(single.forward)
     out = poisoned(problem.wanted["out"].shape)
     single.write_forward({"out": out})
     assert_close(out, problem.wanted["out"], 0.0)

@@ -12,7 +12,7 @@ from tests.helpers.shapes import cases
 def _pool(x, case, training):
     single = Single(case, CPU.of("max_pool", "forward")[-1].writers, 1, training)
     single.read({"x": x})
-    single.walk(single.forward)
+    single.run(single.forward)
     out = poisoned((case.batch, *case.output))
     single.write_forward({"out": out})
     return out
@@ -42,10 +42,10 @@ def test_windows_of_minus_infinity_stay_so_and_give_their_gradient_to_their_firs
     assert (_pool(x, case, True) == -np.inf).all()
     single = Single(case, CPU.of("max_pool", "forward")[-1].writers, 1)
     single.read({"x": x})
-    single.walk(single.forward)
+    single.run(single.forward)
     dy = np.ones((case.batch, *case.output), np.float32)
     single.read_gradient(dy)
-    single.walk(single.backward)
+    single.run(single.backward)
     arrays = {"dx": poisoned(x.shape)}
     single.write_inputs(arrays)
     assert arrays["dx"].sum() == dy.sum()

@@ -28,12 +28,12 @@ def _runner(name):
 
 def _run(name, vectors, rows, lanes, flags, given):
     """C of one tile, in rows a vector longer than the tile."""
-    level, (a, b, c, x, mask) = INSTRUCTION_SETS[name], given
-    wide = max(vectors, 1) * level.vector_width
+    isa, (a, b, c, x, mask) = INSTRUCTION_SETS[name], given
+    wide = max(vectors, 1) * isa.vector_width
     record = np.zeros(FIELDS, np.int64)
     record[[mk.SAM, mk.SAK]] = (4, 4 * rows) if vectors else (4 * wide, 4 * wide * rows)
     record[[mk.SBK, mk.KW, mk.KL, mk.FLAGS]] = 4 * wide, 1, DEPTH, flags
-    record[mk.LDC] = record[mk.LDM] = 4 * (wide + level.vector_width)
+    record[mk.LDC] = record[mk.LDM] = 4 * (wide + isa.vector_width)
     addresses = [array.ctypes.data for array in (a, b, c, x, mask)]
     _runner(name)(vectors * 64 + rows, record.ctypes.data, *addresses, lanes)
 
@@ -62,16 +62,16 @@ def _wanted(vectors, rows, wide, flags, given):
 def test_every_tile_gives_its_sums_and_writes_its_lanes_only(name, flags):
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
-    level, rng = INSTRUCTION_SETS[name], np.random.default_rng(flags)
-    for vectors, heights in level.tile_heights.items():
-        wide = max(vectors, 1) * level.vector_width
+    isa, rng = INSTRUCTION_SETS[name], np.random.default_rng(flags)
+    for vectors, heights in isa.tile_heights.items():
+        wide = max(vectors, 1) * isa.vector_width
         for rows in heights:
-            for lanes in (1, level.vector_width - 1, level.vector_width):
-                counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + level.vector_width), wide]
+            for lanes in (1, isa.vector_width - 1, isa.vector_width):
+                counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + isa.vector_width), wide]
                 given = [aligned(count) for count in (*counts, counts[2])]
                 for array in given:
                     array[:] = 4 * rng.standard_normal(len(array))
-                valid = wide - level.vector_width + lanes
+                valid = wide - isa.vector_width + lanes
                 given[2].reshape(rows, -1)[:, valid:] = GUARD
                 wanted = _wanted(vectors, rows, wide, flags, given)
                 _run(name, vectors, rows, lanes, flags, given)
@@ -84,15 +84,15 @@ def test_every_tile_gives_its_sums_and_writes_its_lanes_only(name, flags):
 def test_a_whole_tile_and_one_of_fewer_lanes_give_the_same_bits(name):
     if problem(name, get_host_cpu_features()):
         pytest.skip(problem(name, get_host_cpu_features()))
-    level, rng = INSTRUCTION_SETS[name], np.random.default_rng(0)
-    for vectors, heights in level.tile_heights.items():
-        wide = max(vectors, 1) * level.vector_width
+    isa, rng = INSTRUCTION_SETS[name], np.random.default_rng(0)
+    for vectors, heights in isa.tile_heights.items():
+        wide = max(vectors, 1) * isa.vector_width
         for rows in heights:
-            counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + level.vector_width), wide]
+            counts = [DEPTH * rows * wide, DEPTH * wide, rows * (wide + isa.vector_width), wide]
             given = [rng.standard_normal(count).astype(np.float32) for count in (*counts, counts[2])]
             whole, part = ([array.copy() for array in given] for _ in range(2))
-            _run(name, vectors, rows, level.vector_width, mk.BIAS, whole)
-            _run(name, vectors, rows, level.vector_width - 1, mk.BIAS, part)
+            _run(name, vectors, rows, isa.vector_width, mk.BIAS, whole)
+            _run(name, vectors, rows, isa.vector_width - 1, mk.BIAS, part)
             valid = wide - 1
             images = [given_[2].reshape(rows, -1)[:, :valid] for given_ in (whole, part)]
             assert (images[0] == images[1]).all(), (vectors, rows)

@@ -36,7 +36,7 @@ def _rows(kind, count):
         rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
         rows[::2, BLUR], rows[:, BLUR_RADIUS] = 0.15, 1.3
         rows[:, CUTOUT] = (-3, 4, 9, 40)
-    if kind == "ground":
+    if kind == "background":
         rows[:, AFFINE] += rng.normal(0, 0.2, (count, 6))
         rows[:, COLOUR] += rng.normal(0, 0.2, (count, 12))
         rows[:, BACKGROUND], rows[:, MASK] = (2, 0, 1), (1, 0, 4)
@@ -56,7 +56,7 @@ def _backgrounds():
     return Backgrounds(masks, rng.integers(0, 256, (2, 29, 33, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("kind", ["scaled", "plain", "edge", "full", "ground", "mixed"])
+@pytest.mark.parametrize("kind", ["scaled", "plain", "edge", "full", "background", "mixed"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     graph = build("cnn", 3, 32, channels=channels)
@@ -72,13 +72,13 @@ def test_photos_enter_the_network_as_in_the_reference(kind, channels):
 
 
 @pytest.mark.parametrize(("column", "number"), [(BACKGROUND, 3), (BACKGROUND, -4), (MASK, 5), (MASK, -1)])
-def test_a_ground_that_there_is_not_is_refused_before_any_kernel_reads_it(column, number):
+def test_a_missing_background_is_refused_before_any_kernel_reads_it(column, number):
     plan = CpuPlan(build("cnn", 3, 32), batch=3, training=False)
-    rows = _rows("ground", 3)
+    rows = _rows("background", 3)
     batch = PhotoBatch(np.zeros((3, 41, 37, 3), np.uint8), rows, np.zeros(3, np.int32))
-    with pytest.raises(InputError, match="none were kept"):
+    with pytest.raises(InputError, match="none were given"):
         plan.predict(batch)
     plan.keep_backgrounds(_backgrounds())
     rows[0, column] = number
-    with pytest.raises(InputError, match="that there are not"):
+    with pytest.raises(InputError, match="that do not exist"):
         plan.predict(batch)

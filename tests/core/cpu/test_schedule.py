@@ -1,4 +1,4 @@
-"""Shares, pieces and the walk of groups: every task once, in order of groups, by however many threads there are."""
+"""Schedules: every task runs once, in the order of groups, on any number of threads."""
 
 import threading
 
@@ -53,7 +53,7 @@ def test_a_group_begins_when_the_one_before_is_done(threads):
     assert (x == 40 * turn + 2).all()
 
 
-def test_walks_of_several_threads_at_once_come_to_the_end():
+def test_schedules_that_run_at_the_same_time_finish():
     def work(x, records):
         rows, schedule = encode_records(records, (0, 0), (0, 0)), share_out(records, range(0, 81, 2), 2)
         for _ in range(50):

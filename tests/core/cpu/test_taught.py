@@ -92,7 +92,7 @@ def test_a_batch_that_does_not_fit_the_loss_is_refused():
             plan.gradient(given)
 
 
-def test_photos_and_grounds_are_borrowed():
+def test_photos_and_backgrounds_are_borrowed():
     photos = np.random.default_rng(0).integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
     graph = build("squeezenet1_1", CLASSES, SIDE)
     owner, other = plan_of(graph_of(), 3), CpuPlan(graph, batch=3, training=False)

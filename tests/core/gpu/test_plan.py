@@ -368,6 +368,6 @@ def test_leaves_stand_on_other_grounds_as_on_the_cpu():
     batch.augmentation[2, BACKGROUND] = 5
     _, _, plan = make("cnn", "float32", training=False)
     plan.keep_backgrounds(backgrounds)
-    with pytest.raises(InputError, match="that there are not"):
+    with pytest.raises(InputError, match="that do not exist"):
         plan.predict(batch)
     plan.close()

@@ -1,4 +1,4 @@
-"""Every way to convolve gives the reference's answer on the shared odd cases, or refuses with a sentence."""
+"""Every convolution algorithm gives the reference's result on the shared odd cases, or refuses with a sentence."""
 
 from __future__ import annotations
 

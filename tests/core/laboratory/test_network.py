@@ -1,4 +1,4 @@
-"""A network walked kernel by kernel gives the reference's loss and gradients, on every rung that runs here."""
+"""A network run kernel by kernel gives the reference's loss and gradients, with every algorithm that runs here."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def fire_graph():
     return with_loss(b.graph(b.add("dense", "head", x, units=3)), 0.1, ())
 
 
-def walk_and_truth(rung):
+def network_and_truth(rung):
     graph = fire_graph()
     weights = initial_weights(graph, 0)
     rng = np.random.default_rng(0)
     photos, labels = rng.normal(size=(3, 7, 6, 3)).astype(np.float32), np.array([0, 2, 1], np.int32)
     exact = {name: value.astype(np.float64) for name, value in weights.items()}
     truth = loss_and_gradients(graph, exact, photos.astype(np.float64), labels, MODE)
-    walk = UnfusedNetwork(graph, weights, 3, LABORATORY, rung, HOST, MODE)
-    walk.photos[...], walk.labels[...] = photos, labels
-    return walk, truth
+    network = UnfusedNetwork(graph, weights, 3, LABORATORY, rung, HOST, MODE)
+    network.photos[...], network.labels[...] = photos, labels
+    return network, truth
 
 
 @pytest.mark.parametrize("rung", ["reference", "naive", "vectorised_parallel", "im2col"])
 def test_each_rung_gives_the_true_loss_and_gradients(rung):
-    walk, truth = walk_and_truth(rung)
-    walk.step()
-    assert abs(walk.loss() - truth.loss) < 1e-5
-    assert set(walk.gradients) == set(truth.gradients)
-    for name, gradient in walk.gradients.items():
+    network, truth = network_and_truth(rung)
+    network.step()
+    assert abs(network.loss() - truth.loss) < 1e-5
+    assert set(network.gradients) == set(truth.gradients)
+    for name, gradient in network.gradients.items():
         assert_close(gradient, truth.gradients[name], 1e-4)
-    assert {a for layer, _, a in walk.chosen if layer == "three"} == {rung}
+    assert {a for layer, _, a in network.chosen if layer == "three"} == {rung}
 
 
 def test_a_rung_below_every_kernel_is_refused_with_a_sentence():

@@ -166,7 +166,7 @@ REFUSED = {
     "weights used again and again": (
         model([node("Relu", "x", "r0"), *(node("Conv", f"r{i} w", f"r{i + 1}", pads=[1] * 4) for i in range(99)),
                node("Relu", "r99", "last"), *HEAD], {"w": weights(3, 3, 70, 70)}, shape=("N", 3, 8000, 8000)),
-        "again and again",
+        "share weights so often",
     ),
     "a huge photo": (model([node("Relu", "x", "last"), *HEAD], shape=("N", 3, 1 << 40, 1 << 40)), "photo"),
 }  # fmt: skip

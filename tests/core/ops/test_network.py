@@ -109,7 +109,7 @@ def small_graph():
     return b.graph(b.add("dense", "dense", b.add("flatten", "flatten", x), units=3))
 
 
-def test_gradients_of_a_graph_with_forks_are_its_slopes():
+def test_gradients_of_a_graph_with_forks_match_finite_differences():
     graph = with_loss(small_graph(), 0.1, (1.0, 2.0, 0.5))
     rng = np.random.default_rng(3)
     weights = {name: rng.normal(size=p.shape) * 0.5 for name, p in graph.parameters().items()}
@@ -118,12 +118,12 @@ def test_gradients_of_a_graph_with_forks_are_its_slopes():
     assert gradients.keys() == weights.keys()
     for name, gradient in gradients.items():
         place = np.unravel_index(np.abs(gradient).argmax(), gradient.shape)
-        slopes = []
+        values = []
         for sign in (1, -1):
             moved = {**weights, name: weights[name].copy()}
             moved[name][place] += sign * 1e-6
-            slopes.append(loss_and_gradients(graph, moved, photos, labels, mode).loss)
-        assert_close((slopes[0] - slopes[1]) / 2e-6, gradient[place], 1e-6)
+            values.append(loss_and_gradients(graph, moved, photos, labels, mode).loss)
+        assert_close((values[0] - values[1]) / 2e-6, gradient[place], 1e-6)
 
 
 def test_a_loss_without_labels_is_refused_with_a_sentence():

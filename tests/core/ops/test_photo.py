@@ -101,14 +101,14 @@ def test_a_grey_network_sees_the_brightness():
     assert_close(out, ((seen / 255) @ np.array(GREY)[:, None] - 0.1307) / 0.3081, 1e-5)
 
 
-def test_a_leaf_on_another_ground_is_the_photo_where_its_mask_says_so_and_the_ground_elsewhere():
-    seen, ground = photos(1, 24, 24), photos(3, 12, 12)
+def test_a_new_background_replaces_the_photo_outside_the_mask():
+    seen, background = photos(1, 24, 24), photos(3, 12, 12)
     mask = np.zeros((2, 12, 12), np.uint8)
     mask[1, :, :6], mask[1, :, 6] = 255, 51
     rows = identity_augmentation(1, (24, 24), (24, 24))
     rows[0, BACKGROUND], rows[0, MASK], rows[0, BACKGROUND_AFFINE] = 3, 1, (0.5, 0, -0.25, 0, 0.5, -0.25)
-    out = transform(seen, rows, (24, 24), *PLAIN, Backgrounds(mask, ground))[0]
-    leaf, behind = seen[0] / 255, cv2.resize(ground[2] / 255, (24, 24), interpolation=cv2.INTER_LINEAR)
+    out = transform(seen, rows, (24, 24), *PLAIN, Backgrounds(mask, background))[0]
+    leaf, behind = seen[0] / 255, cv2.resize(background[2] / 255, (24, 24), interpolation=cv2.INTER_LINEAR)
     assert_close(out[:, :11], leaf[:, :11], 1e-5)
     assert_close(out[:, 15:], behind[:, 15:], 1e-5)
     share = 0.75 * 0.2 + 0.25 * 1.0  # column 12 lies at 5.75 of the mask: a quarter from the leaf's last column
@@ -127,9 +127,9 @@ def test_a_mixed_photo_is_its_share_of_itself_and_the_rest_another_photo_which_a
     assert_close(out, want, 1e-5)
 
 
-def test_photos_that_there_are_not_cannot_be_mixed_in():
+def test_mixing_with_a_missing_photo_is_refused():
     rows = identity_augmentation(2, (4, 4), (4, 4))
     rows[1, BACKGROUND] = -2
     assert background_problem(rows, None, 2) == ""
     rows[1, BACKGROUND] = -3
-    assert "there are not" in background_problem(rows, None, 2)
+    assert background_problem(rows, None, 2) == "mixing refers to photo 2, but there are 2 photos"

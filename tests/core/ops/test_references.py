@@ -1,4 +1,4 @@
-"""Every op's NumPy reference against PyTorch's answers, against its own slope, and against its shape rule."""
+"""Every op's NumPy reference against PyTorch's results, its numeric gradient and its shape rule."""
 
 from __future__ import annotations
 
@@ -69,31 +69,31 @@ def test_a_reference_keeps_its_dtype_and_obeys_its_shape_rule(case):
 
 
 @pytest.mark.parametrize("op", LEARNED)
-def test_gradients_are_the_slope_of_the_forward_pass(op):
+def test_gradients_match_finite_differences_of_the_forward_pass(op):
     for case in cases(op):
-        # Bends and ties have no slope: what lies on one is moved off it.
+        # Bends and ties have no gradient: what lies on one is moved off it.
         given = {k: v if k == "labels" else v.astype(np.float64) for k, v in solve(case).given.items()}
         if op == "max_pool":
             given["x"] = given["x"] + 1e-3 * np.arange(given["x"].size).reshape(given["x"].shape) / given["x"].size
         got = run(case, given, np.float64)
         for name in [n for n in got if n.startswith("d")]:
-            place, slope = _slope(case, given, name[1:])
-            assert_close(got[name].ravel()[place], slope, 2e-6)
+            place, gradient = _numeric_gradient(case, given, name[1:])
+            assert_close(got[name].ravel()[place], gradient, 2e-6)
 
 
-def _slope(case, given, name):
+def _numeric_gradient(case, given, name):
     """Central difference of ``sum(out * dy)`` at three elements of one array."""
     size, h = given[name].size, 1e-6
     places = np.unique([0, size // 2, size - 1])
-    slopes = []
+    values = []
     for place in places:
         sums = []
         for sign in (1, -1):
             moved = given[name].copy()
             moved.ravel()[place] += sign * h
             sums.append((run(case, {**given, name: moved}, np.float64)["out"] * given["dy"]).sum())
-        slopes.append((sums[0] - sums[1]) / (2 * h))
-    return places, np.array(slopes)
+        values.append((sums[0] - sums[1]) / (2 * h))
+    return places, np.array(values)
 
 
 @pytest.mark.parametrize("op", LEARNED)
