@@ -80,5 +80,5 @@ def test_a_missing_background_is_refused_before_any_kernel_reads_it(column, numb
         plan.predict(batch)
     plan.keep_backgrounds(_backgrounds())
     rows[0, column] = number
-    with pytest.raises(InputError, match="that do not exist"):
+    with pytest.raises(InputError, match="do not exist|but there are 3 photos"):
         plan.predict(batch)
