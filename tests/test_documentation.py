@@ -57,6 +57,16 @@ def test_the_code_in_the_page_about_the_structure_runs():
     exec("".join(blocks), {})
 
 
+@pytest.mark.thorough
+def test_the_code_in_the_page_on_the_python_api_runs(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "python-api.md").read_text("utf-8")
+    (tmp_path / "resources").symlink_to(ROOT / "resources")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    exec("".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)), {})
+    assert (tmp_path / "model.onnx").stat().st_size > 10_000
+
+
 def test_every_decision_stands_in_the_list():
     folder = ROOT / "docs" / "adr"
     listed = re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", (folder / "README.md").read_text("utf-8"))
