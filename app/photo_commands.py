@@ -19,10 +19,10 @@ from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, list_models
 from app.viewmodels.writing import Writing
 from app.widgets.slot import Slot
-from core.data.endings import ENDINGS
+from core.data.file_extensions import EXTENSIONS
 from core.storage import unused
 
-PHOTO_FILTER: Final = "*" + " *".join(sorted(ENDINGS))
+PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
 
 
 def no_model() -> str:

@@ -25,13 +25,13 @@ from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import measure_reliability, state_probabilities
-from core.diagnosis.completion import observe
+from core.diagnosis.completion import compute_outputs
 from core.diagnosis.coverage import coverage_curve
 from core.diagnosis.crop import crop_of
 from core.diagnosis.familiarity import SCORES, FeatureStatistics, auroc, familiarity
 from core.diagnosis.features import feature_node
-from core.diagnosis.figures import judge, wilson_interval
 from core.diagnosis.intervals import bootstrap_interval
+from core.diagnosis.metrics import compute_metrics, wilson_interval
 from core.diagnosis.model_card import TEST, render_card
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
@@ -77,7 +77,7 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
     """Accuracy over all, by crop and by setting, macro F1 with intervals, and the table of classes."""
     said = logits.argmax(axis=1)
     right = said == labels
-    figures = judge(logits, labels, model.classes)
+    figures = compute_metrics(logits, labels, model.classes)
     groups = np.array([r["group"] for r in rows])
     crops, settings = np.array([r["crop"] for r in rows]), np.array([r["setting"] for r in rows])
     named = {"all": np.ones(len(rows), np.bool_)}
@@ -91,7 +91,7 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
     parts += [_part("crop named right", known_crop[leaves]), _part("healthy or not", (sick == truly)[leaves])]
 
     def macro(indices: Array) -> float:
-        return judge(logits[indices], labels[indices], model.classes).macro_f1
+        return compute_metrics(logits[indices], labels[indices], model.classes).macro_f1
 
     return {
         "parts": parts,
@@ -112,7 +112,7 @@ def _part(name: str, right: Array) -> dict[str, Any]:
 
 
 def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[str, Any]) -> dict[str, Any]:
-    """AUROC of photos without a leaf and of unknown crops; refusals at the stored thresholds. Inputs are `Observed`."""
+    """AUROC of photos without a leaf and of unknown crops; refusals at the stored thresholds."""
     found = FeatureStatistics.from_arrays(model.extra)
     index = next(i for i, name in enumerate(model.classes) if name in NO_LEAF_NAMES)
     p_leaves = state_probabilities(model, leaves.logits)[:, index]
@@ -144,7 +144,7 @@ def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], 
     node = feature_node(model.graph)
     predictor = Predictor(model, batch=16, outputs=(node,) if node else ())
     photos = read_squares(root, rows, model.source_side)
-    seen = observe(predictor, photos, node)
+    seen = compute_outputs(predictor, photos, node)
     probabilities = state_probabilities(model, seen.logits)
     right = probabilities.argmax(axis=1) == labels
     bare = np.array([r["crop"] == "background" for r in rows])
@@ -152,7 +152,7 @@ def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], 
     for crop in unknown_crops:
         of_crop = [r for r in chosen_rows(root / "manifest.csv", ["train", "val", "test"], []) if r["crop"] == crop]
         of_crop = [r for r in of_crop if r["split"] == split] if len(of_crop) > 400 else of_crop
-        unknown[crop] = observe(predictor, read_squares(root, of_crop, model.source_side), node)
+        unknown[crop] = compute_outputs(predictor, read_squares(root, of_crop, model.source_side), node)
     nine = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
     reliability = measure_reliability(probabilities, labels)
     out: dict[str, Any] = {
@@ -164,7 +164,7 @@ def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], 
     if robust:
         first = seen.logits.argmax(axis=1)
         out["changed_answers"] = {
-            name: float((observe(predictor, np.stack([change(p) for p in photos]), None).logits.argmax(axis=1)
+            name: float((compute_outputs(predictor, np.stack([change(p) for p in photos]), None).logits.argmax(axis=1)
                          != first).mean())
             for name, change in CHANGES.items()
         }  # fmt: skip

@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.record import Row, write_results
 from benchmarks.ship_model import read_part
-from core.diagnosis.eight_bit import CALIBRATION, agreement, measure_loss, quantise_model
+from core.diagnosis.int8_model import CALIBRATION, agreement, measure_quantisation_loss, quantise_model
 from core.diagnosis.model_file import read_model
-from core.diagnosis.portable import metadata_of
+from core.diagnosis.onnx_model import metadata_of
 from core.onnx import write_quantised_onnx
 
 COMPARED = 64
@@ -34,7 +34,7 @@ def main() -> None:
     train = read_part(options.photos, "train", model.classes, model.source_side, each)
     validation = read_part(options.photos, "val", model.classes, model.source_side)
     quantised = quantise_model(model, train)
-    loss = measure_loss(quantised, model, validation)
+    loss = measure_quantisation_loss(quantised, model, validation)
     data = write_quantised_onnx(quantised, model.classes, model.temperature, metadata_of(model))
     some = np.asarray(validation.photos[:: max(1, len(validation.photos) // COMPARED)][:COMPARED])
     same = agreement(data, quantised, some)

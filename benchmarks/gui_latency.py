@@ -41,7 +41,7 @@ from app.training.request import start_request
 from app.viewmodels.result import Result
 from benchmarks.event_loop import Gaps, until, wait
 from benchmarks.record import Row, write_results
-from core.data.endings import ENDINGS
+from core.data.file_extensions import EXTENSIONS
 from core.data.synthetic import write_demo
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.model_identity import ModelIdentity
@@ -211,7 +211,7 @@ def time_results(program: Program) -> list[Row]:
 
 def time_reports(program: Program, home: Path, folder: Path) -> list[Row]:
     """Reports of 800 diagnosed photos, from the click to the file; half of the leaves are diseased."""
-    photos = sorted(str(p) for p in folder.rglob("*") if p.suffix.lower() in ENDINGS)
+    photos = sorted(str(p) for p in folder.rglob("*") if p.suffix.lower() in EXTENSIONS)
     leaf, lesions = (np.zeros((224, 224), bool) for _ in range(2))
     leaf[30:200, 30:200], lesions[60:90, 60:90] = True, True
     area = encode_mask(Severity(leaf, lesions), (0.0, 0.0, 1.0, 1.0))

@@ -20,7 +20,7 @@ from benchmarks.record import Row, make_row, write_results
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import Dataset
 from core.data.loader import Loader
-from core.data.near_copies import find_pairs, take_prints
+from core.data.near_duplicates import find_pairs, hash_photos
 from core.data.photo import decode, read_bytes
 from core.data.source import open_photos
 from core.data.synthetic import write_demo
@@ -91,7 +91,7 @@ def measure(data: str, where: tuple[str, ...]) -> list[Row]:
         note(f"batches b{BATCH} augment standard, photos on the device",
              loader_speed(dataset, cache, "standard", True), peers)
         kept = cache.kept
-        pairs, seconds = timed(lambda: find_pairs(take_prints(cache.photos, cache.slots[kept]), cache.content[kept]))
+        pairs, seconds = timed(lambda: find_pairs(hash_photos(cache.photos, cache.slots[kept]), cache.content[kept]))
         note(f"near-copies ({len(pairs)} found)", len(kept) / seconds)
     return rows
 

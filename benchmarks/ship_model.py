@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.pack_photos import chosen_rows
 from core.data.photo_reader import read_photo
-from core.diagnosis.completion import CALIBRATION, Labelled, complete_model
+from core.diagnosis.completion import CALIBRATION, LabelledPhotos, complete_model
 from core.diagnosis.crop import crop_of
 from core.diagnosis.model_card import DATA
 from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
@@ -57,7 +57,7 @@ LICENCE = "MIT for the weights as a work of this project; the photos' licences a
 
 def read_part(
     root: Path, split: str, classes: Sequence[str], side: int, most: int = 0, seed: int = 0
-) -> Labelled:
+) -> LabelledPhotos:
     """Photos of a split whose class the model knows, as squares of `side`; at most so many per class, by seed."""
     rows = [r for r in chosen_rows(root / "manifest.csv", [split], []) if name_of(r) in classes]
     labels = np.array([classes.index(name_of(r)) for r in rows])
@@ -65,7 +65,7 @@ def read_part(
     if most:
         rng = np.random.default_rng(seed)
         kept = np.sort(np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:most] for c in np.unique(labels)]))
-    return Labelled(np.stack([read_photo(str(root / rows[i]["path"]), side) for i in kept]), labels[kept])
+    return LabelledPhotos(np.stack([read_photo(str(root / rows[i]["path"]), side) for i in kept]), labels[kept])
 
 
 def name_of(row: dict[str, str]) -> str:

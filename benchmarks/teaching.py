@@ -70,7 +70,7 @@ def step_milliseconds(student: Plan, teachers: Teachers | None, loader: Loader) 
             begin = time.perf_counter()
         if step == WARM + STEPS:
             break
-        taught = batch if teachers is None else teachers.teach(batch, following)
+        taught = batch if teachers is None else teachers.add_targets(batch, following)
         take_step(student, taught, 1e-4, following)
     took = 1000 * (time.perf_counter() - begin) / STEPS
     alone = 0.0

@@ -2,7 +2,7 @@
 
     python -m benchmarks.timing_cost [--device cuda]
 
-Steps as the trainer takes them, sampled as the trainer samples them (`core.training.sampling`).
+Steps as the trainer takes them, sampled as the trainer samples them (`core.training.kernel_sampling`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
 from core.optim.settings import optimizer_of
 from core.plan import compile_plan
-from core.training.sampling import Sampling
+from core.training.kernel_sampling import KernelSampling
 from core.training.step import take_step
 
 CASES = {"cpu": ("squeezenet1_1", 16, 64, "float32", 900), "cuda": ("squeezenet1_1_bn", 128, 224, "mixed", 1800)}
@@ -40,7 +40,7 @@ def measure(device: str) -> list[Row]:
     labels = draw.integers(0, 10, batch).astype(np.int32)
     photos = PhotoBatch(None, identity_augmentation(batch, (side, side), (side, side)), labels, np.arange(batch))
     take_step(plan, photos, 1e-4)
-    sampling, timings, begin = Sampling(0), [], time.monotonic()
+    sampling, timings, begin = KernelSampling(0), [], time.monotonic()
     for step in range(steps):
         before = time.monotonic()
         take_step(plan, photos, 1e-4)

@@ -20,16 +20,16 @@ from core.command_line import (
     run_command,
     tell_json,
 )
-from core.data.endings import NAMED
+from core.data.file_extensions import NAMED
 from core.data.photo_reader import prepare
 from core.diagnosis import page
 from core.diagnosis.batch_report import Entry, picture_side, render_batch
 from core.diagnosis.examination import Examination, Examiner
-from core.diagnosis.examined_entry import make_entry, remarks
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import ModelIdentity, as_fields, read_identity
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
+from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.verdict import COVERAGE, SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
 from core.percent import SPACE, stated

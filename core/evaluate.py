@@ -19,10 +19,10 @@ from core.command_line import (
     tell_json,
 )
 from core.data.dataset import SPLIT_NAMES
-from core.diagnosis.evaluation import Judged, Mistake, judge_model
-from core.diagnosis.figures import describe_accuracy, wilson_interval
+from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
+from core.diagnosis.metrics import describe_accuracy, wilson_interval
 from core.diagnosis.model_file import read_model
-from core.diagnosis.parts import describe_places
+from core.diagnosis.subsets import describe_subsets
 from core.diagnosis.verdict import SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.storage import write_file
@@ -56,7 +56,7 @@ def evaluate(argv: Sequence[str]) -> int:
     model = read_model(run)
     if coverage is not None:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
-    judged, skipped = judge_model(model, config, split, coverage)
+    judged, skipped = evaluate_model(model, config, split, coverage)
     if arguments.mistakes:
         write_mistakes(Path(arguments.mistakes), judged.mistakes)
     for sentence in skipped:
@@ -71,7 +71,7 @@ def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
     write_file(path, csv_text([("path", "label", "said", "probability"), *rows]))
 
 
-def describe_json(judged: Judged) -> dict[str, object]:
+def describe_json(judged: Evaluation) -> dict[str, object]:
     """The object that other programs may rely on."""
     figures = judged.figures
     found: dict[str, object] = {
@@ -94,17 +94,17 @@ def describe_json(judged: Judged) -> dict[str, object]:
             for p in judged.parts
         ]
     if judged.field is not None:
-        found["field"] = describe_json(Judged(judged.field))
+        found["field"] = describe_json(Evaluation(judged.field))
     if judged.answered is not None:
         found["coverage"] = asdict(judged.answered)
     if judged.known:
         found["overlap"] = judged.overlap and [asdict(part) for part in judged.overlap]
     if judged.fresh is not None:
-        found["not_learned"] = describe_json(Judged(judged.fresh))
+        found["not_learned"] = describe_json(Evaluation(judged.fresh))
     return found
 
 
-def describe_text(judged: Judged, split: str) -> str:
+def describe_text(judged: Evaluation, split: str) -> str:
     figures = judged.figures
     rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", "mostly taken for")]
     for i, c in enumerate(figures.per_class):
@@ -114,7 +114,7 @@ def describe_text(judged: Judged, split: str) -> str:
     told = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *judged.known]
     if judged.fresh is not None:
         told.append(describe_accuracy(judged.fresh, "other"))
-    told.append(describe_places(judged.parts))
+    told.append(describe_subsets(judged.parts))
     if judged.answered is not None:
         told.append(judged.answered.describe())
     return "\n".join(filter(None, told)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"

@@ -14,10 +14,16 @@ from core.command_line import add_settings, check_folder, merge_settings, read_a
 from core.config import RunConfig
 from core.data.dataset import TRAIN, VALIDATION
 from core.data.preparation import PhotoSet, prepare_photos
-from core.diagnosis.completion import Labelled
-from core.diagnosis.eight_bit import Loss, agreement, loss_metadata, measure_loss, quantise_model
+from core.diagnosis.completion import LabelledPhotos
+from core.diagnosis.int8_model import (
+    QuantisationLoss,
+    agreement,
+    loss_metadata,
+    measure_quantisation_loss,
+    quantise_model,
+)
 from core.diagnosis.model_file import ModelFile, check_classes, read_model
-from core.diagnosis.portable import Check, check_onnx, metadata_of, to_onnx
+from core.diagnosis.onnx_model import OnnxCheck, check_onnx, metadata_of, to_onnx
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.onnx import write_quantised_onnx
 from core.storage import write_file
@@ -65,7 +71,7 @@ def make_int8(model: ModelFile, config: RunConfig) -> bytes:
         sys.stderr.write(printable(warning) + "\n")
     train, validation = (labelled(photos, split, model) for split in (TRAIN, VALIDATION))
     quantised = quantise_model(model, train, seed=config.seed, threads=config.threads, report=teller("ranges"))
-    loss = measure_loss(quantised, model, validation, threads=config.threads, report=teller("loss"))
+    loss = measure_quantisation_loss(quantised, model, validation, threads=config.threads, report=teller("loss"))
     more = {**metadata_of(model), **loss_metadata(loss)}
     data = write_quantised_onnx(quantised, model.classes, model.temperature, more)
     print(describe_loss(loss))
@@ -76,22 +82,22 @@ def make_int8(model: ModelFile, config: RunConfig) -> bytes:
     return data
 
 
-def labelled(photos: PhotoSet, split: int, model: ModelFile) -> Labelled:
+def labelled(photos: PhotoSet, split: int, model: ModelFile) -> LabelledPhotos:
     """Photos of a split with the model's class numbers, matched by name. Raises DataError for unknown classes."""
     rows, names = photos.rows(split), photos.dataset.classes
     labels = photos.dataset.labels[rows]
     check_classes(model, [names[i] for i in np.unique(labels)])
     places = np.array([model.classes.index(name) if name in model.classes else -1 for name in names])
-    return Labelled(photos.cache.gather(rows), places[labels])
+    return LabelledPhotos(photos.cache.gather(rows), places[labels])
 
 
-def describe_check(check: Check | None) -> str:
+def describe_check(check: OnnxCheck | None) -> str:
     if check is None:
         return NOT_CHECKED
     return f"Checked: onnxruntime {check.version} gives the same logits (largest difference {check.difference:.1g})."
 
 
-def describe_loss(loss: Loss) -> str:
+def describe_loss(loss: QuantisationLoss) -> str:
     lost = 100 * (loss.float32 - loss.int8)
     return (f"Of {loss.photos} validation photos {100 * loss.int8:.2f} % are right in eight bits and "
             f"{100 * loss.float32:.2f} % in float32: {lost:.2f} points lost, {loss.changed} answers changed.")

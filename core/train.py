@@ -37,7 +37,7 @@ from core.training.setup import choose_device
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
-from core.training.transfer import adopt, first_network, read_origin
+from core.training.transfer import configure_from_origin, first_network, read_origin
 from core.user_cache import user_cache_folder
 
 DEMO: Final = "demo-photos"
@@ -122,7 +122,7 @@ def dry_run(config: RunConfig) -> str:
     """The network's table and the memory of the run; only the photos' names are looked at."""
     device, _ = choose_device(config.device)
     origin = read_origin(config)
-    config = adopt(config, origin)
+    config = configure_from_origin(config, origin)
     dataset = open_dataset(config)
     classes = dataset.classes
     graph = first_network(config, origin, classes).graph

@@ -11,7 +11,7 @@ from core.data.preparation import cache_side
 from core.errors import OutOfMemory
 from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.setup import choose_device
-from core.training.transfer import adopt, first_network, read_origin
+from core.training.transfer import configure_from_origin, first_network, read_origin
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: config (settings of RunConfig), classes and photos (how many)."""
     config = from_dict(asked["config"])
     origin = read_origin(config)
-    config = adopt(config, origin)
+    config = configure_from_origin(config, origin)
     device, _ = choose_device(config.device)
     photos, classes = int(asked["photos"]), [f"class {n}" for n in range(int(asked["classes"]))]
     graph = first_network(config, origin, classes).graph

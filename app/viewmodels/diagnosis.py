@@ -22,7 +22,7 @@ from app.viewmodels.judging import Judging
 from app.viewmodels.result import Result, columns, judge, read_result
 from app.viewmodels.sorted_rows import SortedRows
 from app.viewmodels.table import RowsModel
-from core.data.endings import NAMED
+from core.data.file_extensions import NAMED
 from core.diagnosis.coverage import at_coverage
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.verdict import COVERAGE, Thresholds

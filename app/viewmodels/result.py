@@ -15,7 +15,7 @@ from app.mask import Mask, decode_mask
 from app.translation import sentence, tr
 from app.viewmodels.table import Column
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.verdict import Thresholds, is_healthy, judge_photo
+from core.diagnosis.verdict import Thresholds, decide_verdict, is_healthy
 from core.ops.contract import Array
 from core.percent import percent, stated
 
@@ -105,7 +105,7 @@ def judge(result: Result, thresholds: Thresholds | None, classes: Sequence[str],
     """The same photo with the verdict that follows at another coverage; nothing is computed again."""
     if not result.top or len(result.probabilities) != len(classes):
         return result
-    verdict = judge_photo(np.array(result.probabilities), result.familiarity, thresholds, classes, coverage)
+    verdict = decide_verdict(np.array(result.probabilities), result.familiarity, thresholds, classes, coverage)
     return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason)
 
 

@@ -15,8 +15,8 @@ from core.training.events import (
     EpochDone,
     KernelTimes,
     Progress,
+    RunEvaluated,
     RunFinished,
-    RunJudged,
     RunStarted,
     StepDone,
     Warned,
@@ -47,7 +47,7 @@ class RunView:
     def __init__(self) -> None:
         self.started: RunStarted | None = None
         self.finished: RunFinished | None = None
-        self.judged: RunJudged | None = None
+        self.judged: RunEvaluated | None = None
         self.progress: Progress | None = None
         self.epoch: EpochDone | None = None
         self.best_epoch: EpochDone | None = None
@@ -92,7 +92,7 @@ class RunView:
                 self._epochs.cut(EPOCH_STEP, event.step)
             case CheckpointSaved():
                 self.checkpoint = event.path
-            case RunJudged():
+            case RunEvaluated():
                 self.judged = event
             case RunFinished():
                 self.finished, self.progress = event, None

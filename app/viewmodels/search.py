@@ -7,7 +7,7 @@ from typing import final
 from PySide6.QtCore import QObject, Signal
 
 from app.task import Task
-from core.data.texts import Texts
+from core.data.string_array import StringArray
 from core.ops.contract import Array
 
 
@@ -19,11 +19,11 @@ class Search(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._asked: tuple[Texts, str] | None = None
+        self._asked: tuple[StringArray, str] | None = None
         self._mask: Array | None = None
         self._task: Task | None = None
 
-    def mask(self, texts: Texts, wanted: str) -> Array | None:
+    def mask(self, texts: StringArray, wanted: str) -> Array | None:
         """Bool ``(N,)``: the strings that contain `wanted` whatever the case; None while they are looked for."""
         if self._asked is None or self._asked[0] is not texts or self._asked[1] != wanted:
             self.forget()

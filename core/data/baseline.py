@@ -20,7 +20,7 @@ NEIGHBOURS: Final = 7
 PATCH: Final = 1 / 12
 """Side of a patch, as part of the photo's."""
 MOST_KNOWN: Final = 20_000
-MOST_JUDGED: Final = 5_000
+MOST_EVALUATED: Final = 5_000
 """Photos that are learned from and judged at most, drawn by seed: 8 s on two busy cores, however large the set."""
 _BLOCK: Final = 512
 
@@ -39,12 +39,12 @@ class Baseline:
 
 def measure_baseline(cache: PhotoCache, labels: Array, train: Array, judged: Array, seed: int = 0) -> Baseline:
     """Learn from rows `train`, judge rows `judged` (int, both of photos that can be used); labels int ``(N,)``."""
-    train, judged = _some(train, MOST_KNOWN, seed), _some(judged, MOST_JUDGED, seed)
+    train, judged = _some(train, MOST_KNOWN, seed), _some(judged, MOST_EVALUATED, seed)
     known, asked = (border_features(cache.photos, cache.slots[rows]) for rows in (train, judged))
-    return judge_border(known, labels[train], asked, labels[judged])
+    return evaluate_border(known, labels[train], asked, labels[judged])
 
 
-def judge_border(known: Array, known_labels: Array, asked: Array, asked_labels: Array) -> Baseline:
+def evaluate_border(known: Array, known_labels: Array, asked: Array, asked_labels: Array) -> Baseline:
     """The same from features of `border_features`, ``(N, 48)``, and labels int ``(N,)``, both not empty."""
     middle, spread = known.mean(0), known.std(0) + 1e-6
     said = _vote((known - middle) / spread, known_labels, (asked - middle) / spread)

@@ -15,7 +15,7 @@ from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, S
 from core.data.decoding import decode_all
 from core.data.photo import long_path
 from core.data.photo_reader import ReadPhoto
-from core.data.texts import readable
+from core.data.string_array import readable
 from core.errors import StorageError
 from core.ops.contract import Array
 

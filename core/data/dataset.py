@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from core.data.texts import Texts
+from core.data.string_array import StringArray
 from core.errors import EXIT_INTERRUPTED, LeafClinicError
 from core.ops.contract import Array
 
@@ -65,13 +65,13 @@ class Dataset:
     """
 
     root: str
-    paths: Texts
+    paths: StringArray
     classes: tuple[str, ...]
     labels: Array
     splits: Array
     groups: Array | None = None
-    group_names: Texts | None = None
-    columns: Mapping[str, Texts] = field(default_factory=dict)
+    group_names: StringArray | None = None
+    columns: Mapping[str, StringArray] = field(default_factory=dict)
     skipped: tuple[Skipped, ...] = ()
     listed: bool = False
 
@@ -114,7 +114,7 @@ class Dataset:
         return sum(int(a.nbytes) for a in arrays) + sum(t.nbytes for t in texts)
 
 
-def left_out(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
+def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
     """A sentence about all skipped photos, such as "1 photo is left out: ..."; empty where there are none."""
     if not skipped:
         return ""

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, final
 
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
-from core.data.endings import ENDINGS, UNREADABLE
-from core.data.table import Table
-from core.data.texts import readable
+from core.data.dataset_builder import DatasetBuilder
+from core.data.file_extensions import EXTENSIONS, UNREADABLE
+from core.data.string_array import readable
 from core.errors import DataError
 
 NOT_PHOTOS: Final = ("__macosx",)
@@ -56,7 +56,7 @@ def open_folder(
             f"There are no photos in {root}. Put each class of photos into a folder of its own below it "
             "(JPEG, PNG, WebP, TIFF, BMP and GIF are read)."
         )
-    table = Table(str(root.absolute()))
+    table = DatasetBuilder(str(root.absolute()))
     table.skipped = skipped
     _label(table, found, _filters(where))
     if not len(table):
@@ -107,7 +107,7 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
                 continue
             if inside:
                 folders.append(entry.name)
-            elif ending in ENDINGS:
+            elif ending in EXTENSIONS:
                 names.append(entry.name)
             elif ending in UNREADABLE:
                 reason = f"{UNREADABLE[ending]} photos are not read; save the photo as JPEG or PNG."
@@ -115,7 +115,7 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
     return sorted(names), sorted(folders)
 
 
-def _label(table: Table, found: Sequence[_Found], filters: Sequence[tuple[str, str]]) -> None:
+def _label(table: DatasetBuilder, found: Sequence[_Found], filters: Sequence[tuple[str, str]]) -> None:
     """Give each folder its class and split and add its photos to the table."""
     start = _shared(found)
     split_level = _has_splits([f.folder[start:] for f in found])

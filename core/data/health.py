@@ -10,9 +10,9 @@ import numpy as np
 
 from core.data.cache import PhotoCache
 from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress
-from core.data.known_copies import find_copies
-from core.data.mapped import PageKeeper
-from core.data.near_copies import Pair
+from core.data.mapped_pages import PageReleaser
+from core.data.near_duplicate_cache import find_near_duplicates
+from core.data.near_duplicates import Pair
 from core.ops.contract import Array
 
 TINY: Final = 96
@@ -72,8 +72,8 @@ def examine(
     """Look at every photo of a decoded dataset. Raises Cancelled."""
     kept = cache.kept
     found = [Finding("unreadable", (s.path,), s.reason) for s in cache.skipped]
-    found += [_copies(dataset, pair) for pair in find_copies(cache, progress, cancelled)]
-    pages = PageKeeper(cache.photos)
+    found += [_copies(dataset, pair) for pair in find_near_duplicates(cache, progress, cancelled)]
+    pages = PageReleaser(cache.photos)
     for at, row in enumerate(kept.tolist()):
         pages.read(3 * cache.side**2)
         if at % 512 == 0:

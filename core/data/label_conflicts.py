@@ -9,8 +9,8 @@ import numpy as np
 
 from core.data.cache import PhotoCache
 from core.data.dataset import Dataset
-from core.data.near_copies import Pair, equal_files
-from core.data.texts import readable
+from core.data.near_duplicates import Pair, equal_files
+from core.data.string_array import readable
 
 SHOWN: Final = 3
 """Pairs that a sentence names; the window's Health lists them all."""

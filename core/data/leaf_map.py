@@ -16,7 +16,7 @@ import numpy as np
 
 from core.data.dataset import Dataset
 from core.data.name_groups import source_name
-from core.data.texts import TextsBuilder, encode
+from core.data.string_array import StringArrayBuilder, encode
 from core.ops.contract import Array
 
 NAME: Final = "leaf-map.json"
@@ -29,7 +29,7 @@ def group_by_leaf_map(dataset: Dataset) -> Array:
     leaves = _read_map(dataset.root)
     if not leaves:
         return np.arange(len(dataset), dtype=np.int32)
-    builder = TextsBuilder()
+    builder = StringArrayBuilder()
     for row, path in enumerate(dataset.paths):
         found = leaves.get(_plain(source_name(path).rpartition("___")[2]), ())
         leaf = _choose(found, dataset.label(row))

@@ -11,8 +11,8 @@ from typing import Final, final
 import numpy as np
 
 from core.data.augment import draw_rows, evaluation_rows
-from core.data.ground import GroundSwap
-from core.data.mapped import PageKeeper
+from core.data.background_replacement import BackgroundReplacement
+from core.data.mapped_pages import PageReleaser
 from core.data.mixing import Mixing
 from core.data.philox import uniforms
 from core.device import PhotoBatch
@@ -50,7 +50,7 @@ class Loader:
         sampling: str = "natural",
         seed: int = 0,
         resident: bool = False,
-        swap: GroundSwap | None = None,
+        swap: BackgroundReplacement | None = None,
         mixing: Mixing | None = None,
     ) -> None:
         self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
@@ -59,7 +59,7 @@ class Loader:
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
         self.swap, self.mixing = swap, mixing
-        self._pages = PageKeeper(photos)
+        self._pages = PageReleaser(photos)
         self.wait_seconds = 0.0
         """Time the taker of batches has waited for them, in all."""
 

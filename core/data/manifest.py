@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Final, final
 
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Cancelled, Dataset, IsCancelled, ReportProgress
-from core.data.table import Table
-from core.data.texts import ERRORS
+from core.data.dataset_builder import DatasetBuilder
+from core.data.string_array import ERRORS
 from core.errors import DataError
 
 PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
@@ -95,7 +95,7 @@ def _read(
     if SETTING in (name.strip() for name in heading) and SETTING not in columns:
         columns = (*columns, SETTING)
     at = _find_columns(heading, path, label, where, columns)
-    table = Table(str(path.parent.absolute()), columns, grouped=at.group >= 0)
+    table = DatasetBuilder(str(path.parent.absolute()), columns, grouped=at.group >= 0)
     for line, row in enumerate(rows, 2):
         if line % REPORT_EVERY == 0:
             if cancelled is not None and cancelled():
@@ -176,7 +176,7 @@ def _find_columns(
     )
 
 
-def _append(table: Table, row: list[str], at: _Columns, line: int, path: Path) -> None:
+def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:
     file = row[at.path].strip().replace("\\", "/")
     parts = [row[column].strip() for column in at.labels]
     if "\0" in file:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from core.data.dataset import Dataset
-from core.data.texts import TextsBuilder, encode
+from core.data.string_array import StringArrayBuilder, encode
 from core.ops.contract import Array
 
 _CHANGE: Final = re.compile(
@@ -46,7 +46,7 @@ def group_by_name(dataset: Dataset) -> Array:
     Equal names in different folders are no group unless something was done to one of them: cameras
     number their photos from 1 again and again.
     """
-    builder = TextsBuilder()
+    builder = StringArrayBuilder()
     changed = np.zeros(len(dataset), bool)
     for row, path in enumerate(dataset.paths):
         name = source_name(path)

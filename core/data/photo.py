@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, final
 import cv2
 import numpy as np
 
-from core.data.endings import UNREADABLE
-from core.data.header import Header, read_header
+from core.data.file_extensions import UNREADABLE
+from core.data.photo_header import Header, read_header
 
 if TYPE_CHECKING:
     from core.ops.contract import Array

@@ -12,12 +12,22 @@ import numpy as np
 from core.config import RunConfig
 from core.data.burst_groups import group_by_burst
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, IsCancelled, ReportProgress, left_out, reasons
-from core.data.known_copies import find_copies
+from core.data.dataset import (
+    TEST,
+    TRAIN,
+    UNSPLIT,
+    VALIDATION,
+    Dataset,
+    IsCancelled,
+    ReportProgress,
+    describe_skipped,
+    reasons,
+)
 from core.data.label_conflicts import describe_conflicts, find_conflicts
 from core.data.leaf_map import group_by_leaf_map
 from core.data.name_groups import group_by_name
-from core.data.near_copies import join_groups, join_pairs
+from core.data.near_duplicate_cache import find_near_duplicates
+from core.data.near_duplicates import join_groups, join_pairs
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak
 from core.data.split_file import read_split
@@ -91,7 +101,7 @@ def prepare_photos(
     if groups is None:
         told = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
         told = join_groups(told, group_by_leaf_map(dataset))
-        copies = find_copies(cache, _stage(report, "copies"), cancelled)
+        copies = find_near_duplicates(cache, _stage(report, "copies"), cancelled)
         groups = join_pairs(len(dataset), copies, told)
     conflicts = describe_conflicts(dataset, find_conflicts(dataset, cache, copies))
     splits = _split(config, dataset, cache, groups)
@@ -144,7 +154,7 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
 
 
 def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, conflicts: str) -> tuple[str, ...]:
-    said = [text for text in (left_out(cache.skipped), conflicts) if text]
+    said = [text for text in (describe_skipped(cache.skipped), conflicts) if text]
     if leak.leaked:
         said.append(
             f"{leak.leaked} of {leak.held_out} held-out photos have a photo of the same group in training: "

@@ -11,7 +11,7 @@ import numpy as np
 from core.data.cache import PhotoCache
 from core.data.dataset import SPLITS, UNSPLIT, Dataset
 from core.data.manifest import open_manifest
-from core.data.texts import ENCODING, ERRORS
+from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import write_file

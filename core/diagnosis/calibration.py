@@ -13,7 +13,7 @@ from typing import Final, final
 
 import numpy as np
 
-from core.diagnosis.figures import cross_entropy, softmax
+from core.diagnosis.metrics import cross_entropy, softmax
 from core.diagnosis.model_file import ModelFile
 from core.ops.contract import Array
 

@@ -17,7 +17,7 @@ from core.graph import Graph
 from core.ops.contract import Array, Mode, Result
 from core.ops.op_table import OPS
 
-OFF_LEAF_WARNING: Final = 0.7
+OUTSIDE_LEAF_WARNING: Final = 0.7
 """Share of the map off the leaf above which the answer is doubted. Of 400 validation photos 1.8 % lie above: 14 % of
 these answers are wrong, against 1.3 % of the others. Half of all photos have more than 0.44, since a map is coarse."""
 
@@ -44,7 +44,7 @@ def enlarge(heat: Array, side: int) -> Array:
     return np.asarray(big / top if top > 0 else big)
 
 
-def share_off_leaf(heat: Array, leaf: Array) -> float:
+def share_outside_leaf(heat: Array, leaf: Array) -> float:
     """Share 0..1 of the map's sum that lies off the leaf, mask ``(side, side)``; 0 if map or leaf is empty.
 
     The mask is averaged over each cell of the map, so that cells on the leaf's rim count in part.

@@ -11,11 +11,11 @@ from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from core.data.baseline import Baseline, border_features, judge_border
-from core.diagnosis import background, verdict
-from core.diagnosis.background import ReadingLeaf, measure_backgrounds
+from core.data.baseline import Baseline, border_features, evaluate_border
+from core.diagnosis import background_dependence, verdict
+from core.diagnosis.background_dependence import BackgroundDependence, measure_backgrounds
 from core.diagnosis.calibration import measure_reliability, state_probabilities
-from core.diagnosis.class_map import class_map, share_off_leaf
+from core.diagnosis.class_map import class_map, share_outside_leaf
 from core.diagnosis.crop_temperatures import fit_temperatures
 from core.diagnosis.familiarity import familiarity, fit_statistics
 from core.diagnosis.features import feature_node, pool
@@ -31,7 +31,7 @@ SCORE: Final = "relative"
 """The familiarity score that is used, chosen by measuring (docs/diagnosis.md); "energy" where there are no features."""
 PER_CLASS: Final = 100
 """Training photos per class that the feature statistics rest on."""
-LOOKED_AT: Final = 300
+BACKGROUND_PHOTOS: Final = 300
 """Validation photos that the tests of the background look at; 20 s on two cores."""
 CHUNK: Final = 64
 
@@ -41,19 +41,19 @@ ReportStage: TypeAlias = Callable[[str, int, int], None]
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Labelled:
+class LabelledPhotos:
     """Squares uint8 ``(N, side, side, 3)`` and class indices ``(N,)``."""
 
     photos: Array
     labels: Array
 
-    def take(self, rows: Array) -> Labelled:
-        return Labelled(self.photos[rows], self.labels[rows])
+    def take(self, rows: Array) -> LabelledPhotos:
+        return LabelledPhotos(self.photos[rows], self.labels[rows])
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Observed:
+class NetworkOutputs:
     """What the network says: logits ``(N, classes)``, and pooled features ``(N, F)`` where it has a feature map."""
 
     logits: Array
@@ -61,8 +61,8 @@ class Observed:
 
 
 def complete_model(
-    model: ModelFile, train: Labelled, validation: Labelled, *, device: str = "cpu", threads: int = 0, seed: int = 0,
-    report: ReportStage | None = None, baseline: Baseline | None = None, leaf_tests: bool = True,
+    model: ModelFile, train: LabelledPhotos, validation: LabelledPhotos, *, device: str = "cpu", threads: int = 0,
+    seed: int = 0, report: ReportStage | None = None, baseline: Baseline | None = None, leaf_tests: bool = True,
 ) -> ModelFile:  # fmt: skip
     """The model with temperatures, sections and feature statistics; its weights stay.
 
@@ -72,16 +72,16 @@ def complete_model(
     node = feature_node(model.graph)
     predictor = Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=(node,) if node else ())
     try:
-        few = train.take(some_per_class(train.labels, PER_CLASS, seed))
-        known = observe(predictor, few.photos, node, report, "features")
-        seen = observe(predictor, validation.photos, node, report, "calibration")
+        few = train.take(sample_per_class(train.labels, PER_CLASS, seed))
+        known = compute_outputs(predictor, few.photos, node, report, "features")
+        seen = compute_outputs(predictor, validation.photos, node, report, "calibration")
         model = _with_temperatures(model, seen.logits, validation.labels)
         model = _with_thresholds(model, known, few.labels, seen, validation.labels)
         sections = dict(model.sections)
         if leaf_tests:
             baseline = baseline or measure_border(train, validation)
-            reading = read_leaf(model, predictor, validation, baseline, node, seed, report)
-            sections |= {background.SECTION: reading.to_section()} if reading else {}
+            reading = measure_dependence(model, predictor, validation, baseline, node, seed, report)
+            sections |= {background_dependence.SECTION: reading.to_section()} if reading else {}
     finally:
         predictor.close()
     reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.labels))
@@ -89,22 +89,22 @@ def complete_model(
     return replace(model, sections={**sections, CALIBRATION: calibration})
 
 
-def measure_border(train: Labelled, judged: Labelled) -> Baseline:
+def measure_border(train: LabelledPhotos, judged: LabelledPhotos) -> Baseline:
     """What the border of the judged photos gives away."""
     known, asked = (border_features(part.photos, np.arange(len(part.photos))) for part in (train, judged))
-    return judge_border(known, train.labels, asked, judged.labels)
+    return evaluate_border(known, train.labels, asked, judged.labels)
 
 
-def some_per_class(labels: Array, most: int, seed: int) -> Array:
+def sample_per_class(labels: Array, most: int, seed: int) -> Array:
     """Rows with at most so many photos of each class, drawn by seed, in rising order."""
     rng = np.random.default_rng(seed)
     parts = [rng.permutation(np.flatnonzero(labels == c))[:most] for c in np.unique(labels)]
     return np.sort(np.concatenate(parts))
 
 
-def observe(
+def compute_outputs(
     predictor: Predictor, photos: Array, node: str | None, report: ReportStage | None = None, stage: str = ""
-) -> Observed:
+) -> NetworkOutputs:
     """Logits and pooled features, chunk by chunk: whole feature maps of all photos would take gigabytes."""
     logits, features = [], []
     for first in range(0, len(photos), CHUNK):
@@ -114,7 +114,7 @@ def observe(
             features.append(pool(outputs[node]))
         if report is not None:
             report(stage, min(first + CHUNK, len(photos)), len(photos))
-    return Observed(np.concatenate(logits), np.concatenate(features) if features else None)
+    return NetworkOutputs(np.concatenate(logits), np.concatenate(features) if features else None)
 
 
 def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelFile:
@@ -123,7 +123,7 @@ def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelF
 
 
 def _with_thresholds(
-    model: ModelFile, known: Observed, known_labels: Array, seen: Observed, labels: Array
+    model: ModelFile, known: NetworkOutputs, known_labels: Array, seen: NetworkOutputs, labels: Array
 ) -> ModelFile:
     statistics, score = None, "energy"
     if known.features is not None:
@@ -134,17 +134,17 @@ def _with_thresholds(
     return replace(model, sections={**model.sections, verdict.SECTION: thresholds.to_section()}, extra=extra)
 
 
-def read_leaf(
-    model: ModelFile, predictor: Predictor, validation: Labelled, baseline: Baseline, node: str | None, seed: int,
+def measure_dependence(
+    model: ModelFile, predictor: Predictor, validation: LabelledPhotos, baseline: Baseline, node: str | None, seed: int,
     report: ReportStage | None = None,
-) -> ReadingLeaf | None:  # fmt: skip
+) -> BackgroundDependence | None:  # fmt: skip
     """The border baseline, accuracy on changed backgrounds, and the share of class maps off the leaf.
 
     None where no leaf is found in any photo.
     """
     leaves = np.array([name.lower() not in NO_LEAF_NAMES for name in model.classes])
     rows = np.flatnonzero(leaves[validation.labels])
-    rows = np.sort(np.random.default_rng(seed).permutation(rows)[:LOOKED_AT])
+    rows = np.sort(np.random.default_rng(seed).permutation(rows)[:BACKGROUND_PHOTOS])
     masks = np.array([segment_leaf(validation.photos[row]) for row in rows])
     found = np.flatnonzero([mask.any() for mask in masks])
     if not len(found):
@@ -152,16 +152,16 @@ def read_leaf(
     looked_at, masks = validation.take(rows[found]), masks[found]
 
     def answer(photos: Array) -> Array:
-        return np.asarray(observe(predictor, photos, None, report, "background").logits.argmax(axis=1))
+        return np.asarray(compute_outputs(predictor, photos, None, report, "background").logits.argmax(axis=1))
 
     plain, blurred, swapped = measure_backgrounds(looked_at.photos, masks, looked_at.labels, answer, seed)
-    off_leaf = _mean_off_leaf(model, predictor, looked_at.photos, masks, node)
-    return ReadingLeaf(
+    off_leaf = _mean_outside_leaf(model, predictor, looked_at.photos, masks, node)
+    return BackgroundDependence(
         len(looked_at.photos), baseline.border, baseline.majority, plain, blurred, swapped, off_leaf
     )
 
 
-def _mean_off_leaf(
+def _mean_outside_leaf(
     model: ModelFile, predictor: Predictor, photos: Array, masks: Array, node: str | None
 ) -> float:
     if node is None or not len(photos):
@@ -171,5 +171,5 @@ def _mean_off_leaf(
         outputs = predictor.predict(photos[first : first + CHUNK])
         for features, logits, mask in zip(outputs[node], outputs["logits"], masks[first : first + CHUNK], strict=True):
             heat = class_map(model.graph, model.weights, features, int(logits.argmax()))
-            shares.append(share_off_leaf(heat, mask))
+            shares.append(share_outside_leaf(heat, mask))
     return float(np.mean(shares))

@@ -14,7 +14,7 @@ import numpy as np
 
 from core.diagnosis.calibration import find_least, fit_temperature
 from core.diagnosis.crop import crop_of
-from core.diagnosis.figures import cross_entropy
+from core.diagnosis.metrics import cross_entropy
 from core.diagnosis.model_file import ModelFile
 from core.ops.contract import Array
 

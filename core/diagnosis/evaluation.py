@@ -12,17 +12,17 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import SPLIT_NAMES, Dataset, left_out, reasons
-from core.data.field import open_field, scan_field
+from core.data.dataset import SPLIT_NAMES, Dataset, describe_skipped, reasons
+from core.data.field_photos import open_field, scan_field
 from core.data.manifest import SETTING
 from core.data.source import open_photos
 from core.data.split_file import read_split
-from core.diagnosis.answered import Answered, count_answered
-from core.diagnosis.figures import Figures, judge
+from core.diagnosis.coverage_result import CoverageResult, measure_coverage
 from core.diagnosis.learned_photos import Overlap, describe_overlap, measure_overlap
+from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_file import ModelFile, check_classes
-from core.diagnosis.parts import Part, beside_field, part_by_setting
-from core.diagnosis.prediction import Answer, Predictor, choose_device
+from core.diagnosis.prediction import Prediction, Predictor, choose_device
+from core.diagnosis.subsets import Subset, compare_with_field, subsets_by_setting
 from core.errors import DataError
 from core.ops.contract import Array
 
@@ -42,7 +42,7 @@ class Mistake:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Evaluation:
     """A set of photos judged, by place where that is known, the user's own field photos, the slider's effect, and what
     was named wrong, the surest first.
 
@@ -51,19 +51,19 @@ class Judged:
     it has from others.
     """
 
-    figures: Figures
-    parts: tuple[Part, ...] = ()
-    field: Figures | None = None
-    answered: Answered | None = None
+    figures: Metrics
+    parts: tuple[Subset, ...] = ()
+    field: Metrics | None = None
+    answered: CoverageResult | None = None
     mistakes: tuple[Mistake, ...] = ()
     overlap: tuple[Overlap, ...] | None = None
     known: tuple[str, ...] = ()
-    fresh: Figures | None = None
+    fresh: Metrics | None = None
 
 
-def judge_model(
+def evaluate_model(
     model: ModelFile, config: RunConfig, split: str, coverage: float | None = None
-) -> tuple[Judged, tuple[str, ...]]:
+) -> tuple[Evaluation, tuple[str, ...]]:
     """Figures on the photos that `config` names (of one split where given), and what was left out, in words.
 
     The split is that of the file `config.split`, else the source's own. Classes are matched by name. Raises
@@ -77,31 +77,33 @@ def judge_model(
     if scanned is not None:
         own = open_field(scanned, model.classes, model.source_side, folder=config.cache, threads=config.threads)
     settings = dataset.columns.get(SETTING)
-    skipped = (left_out(cache.skipped),) if cache.skipped else ()
+    skipped = (describe_skipped(cache.skipped),) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         labels = places[dataset.labels[kept]]
         answers = _answers(made, cache.photos, cache.slots[kept])
         figures, right = _judge(answers, labels, model)
         judging, fresh = [("judged", cache.content[kept])], _judge_fresh(answers, labels, cache.content[kept], model)
-        parts = () if settings is None else part_by_setting(right, labels, model.classes, [settings[i] for i in kept])
+        parts: tuple[Subset, ...] = ()
+        if settings is not None:
+            parts = subsets_by_setting(right, labels, model.classes, [settings[i] for i in kept])
         field = None
         if own is not None:
             field, _ = _judge(_answers(made, own.cache.photos, own.slots), own.labels, model)
             judging.append(("field", own.cache.content[own.cache.kept]))
-        parts = beside_field(parts, "these photos", figures, field)
+        parts = compare_with_field(parts, "these photos", figures, field)
         answered = None
         if coverage is not None:
-            words = [made.judge(answer, coverage).word for answer in answers]
-            answered = count_answered(words, labels, right, model.classes, coverage)
+            words = [made.decide(answer, coverage).word for answer in answers]
+            answered = measure_coverage(words, labels, right, model.classes, coverage)
     mistakes = _mistakes(answers, dataset, kept[~right], np.flatnonzero(~right), model)
-    judged = Judged(
+    judged = Evaluation(
         figures, parts, field, answered, mistakes, measure_overlap(model.learned, judging),
         describe_overlap("The model", model.learned, judging), fresh,
     )  # fmt: skip
     return judged, (*skipped, *(own.warnings if own else ()))
 
 
-def _judge_fresh(answers: Sequence[Answer], labels: Array, content: Array, model: ModelFile) -> Figures | None:
+def _judge_fresh(answers: Sequence[Prediction], labels: Array, content: Array, model: ModelFile) -> Metrics | None:
     """Figures on the photos that the model has not learned from; None where that is all of them or none."""
     if model.learned is None:
         return None
@@ -124,13 +126,13 @@ def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, Phot
     return dataset, cache, kept
 
 
-def _answers(predictor: Predictor, photos: Array, slots: Array) -> list[Answer]:
+def _answers(predictor: Predictor, photos: Array, slots: Array) -> list[Prediction]:
     return [answer for first in range(0, len(slots), BATCH)
-            for answer in predictor.answer(photos[slots[first : first + BATCH]])]  # fmt: skip
+            for answer in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
 
 
 def _mistakes(
-    answers: Sequence[Answer], dataset: Dataset, rows: Array, places: Array, model: ModelFile
+    answers: Sequence[Prediction], dataset: Dataset, rows: Array, places: Array, model: ModelFile
 ) -> tuple[Mistake, ...]:
     """rows: of the dataset, places: of the answers, both of the photos that were named wrong."""
     found = []
@@ -141,7 +143,7 @@ def _mistakes(
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
-def _judge(answers: Sequence[Answer], labels: Array, model: ModelFile) -> tuple[Figures, Array]:
+def _judge(answers: Sequence[Prediction], labels: Array, model: ModelFile) -> tuple[Metrics, Array]:
     """Figures, and which photos are right, bool ``(N,)``."""
     logits = np.log(np.stack([answer.probabilities for answer in answers]) + 1e-300)
-    return judge(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)
+    return compute_metrics(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)

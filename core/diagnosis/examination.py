@@ -12,15 +12,15 @@ import numpy as np
 from core.data.photo import PhotoError, square
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
-from core.diagnosis.class_map import OFF_LEAF_WARNING, class_map, enlarge, share_off_leaf
+from core.diagnosis.class_map import OUTSIDE_LEAF_WARNING, class_map, enlarge, share_outside_leaf
 from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.leaf_mask import leaf_box, segment_leaf, segment_leaves
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.photo_faults import photo_faults
-from core.diagnosis.prediction import TOP, Diagnosis, Guess, Predictor
+from core.diagnosis.prediction import TOP, ClassProbability, Diagnosis, Predictor
 from core.diagnosis.severity import Severity, measure_severity
-from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, judge_photo
+from core.diagnosis.verdict import COVERAGE, NO_LEAF, SECTION, Thresholds, Verdict, decide_verdict
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55
@@ -43,7 +43,7 @@ class Examination:
     """
 
     verdict: Verdict
-    top: tuple[Guess, ...]
+    top: tuple[ClassProbability, ...]
     probabilities: Array
     photo: Array
     box: tuple[float, float, float, float]
@@ -66,7 +66,7 @@ class Examination:
         said = list(self.faults)
         if self.leaves > 1:
             said.append(f"This photo seems to show {self.leaves} leaves; the diagnosis is about the outlined one.")
-        if self.heat is not None and self.off_leaf > OFF_LEAF_WARNING:
+        if self.heat is not None and self.off_leaf > OUTSIDE_LEAF_WARNING:
             share = f"{100 * self.off_leaf:.0f} %"
             said.append(f"{share} of what speaks for this answer lies off the leaf; do not trust it.")
         return tuple(said)
@@ -93,10 +93,10 @@ class Examiner:
         logits = outputs["logits"]
         probabilities = state_probabilities(self.model, logits)[0]
         order = np.argsort(-probabilities, kind="stable")
-        top = tuple(Guess(self.model.classes[i], float(probabilities[i])) for i in order[:TOP])
+        top = tuple(ClassProbability(self.model.classes[i], float(probabilities[i])) for i in order[:TOP])
         features = outputs[self.map_node] if self.map_node else None
         familiar = self._familiarity(logits, features)
-        verdict = judge_photo(probabilities, familiar, self.thresholds, self.model.classes, coverage)
+        verdict = decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
         heats, off_leaf = self._maps(features, order[:TOP], photo.shape[0], leaf)
         if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
             leaf, off_leaf, leaves = np.zeros_like(leaf), 0.0, 0
@@ -156,7 +156,7 @@ class Examiner:
         if features is None:
             return (), 0.0
         raw = [class_map(self.model.graph, self.model.weights, features[0], int(index)) for index in classes]
-        return tuple(enlarge(heat, side) for heat in raw), share_off_leaf(raw[0], leaf)
+        return tuple(enlarge(heat, side) for heat in raw), share_outside_leaf(raw[0], leaf)
 
     def _familiarity(self, logits: Array, features: Array | None) -> float:
         if self.thresholds is None:

@@ -13,7 +13,7 @@ from typing import Final, final
 
 import numpy as np
 
-from core.diagnosis.figures import softmax
+from core.diagnosis.metrics import softmax
 from core.ops.contract import Array
 
 DIMENSIONS: Final = 128

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, final
 
-from core.diagnosis import background, page
-from core.diagnosis.background import ReadingLeaf
+from core.diagnosis import background_dependence, page
+from core.diagnosis.background_dependence import BackgroundDependence
 from core.diagnosis.calibration import describe_error
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.coverage import at_coverage
@@ -139,7 +139,7 @@ def _trust(model: ModelFile) -> Chapter:
 
 
 def _background(model: ModelFile) -> Chapter:
-    reading = ReadingLeaf.from_section(model.sections.get(background.SECTION))
+    reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
     return Chapter("Is it reading the leaf?", points=reading.sentences() if reading else ())
 
 

@@ -18,8 +18,8 @@ from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.familiarity import FeatureStatistics, familiarity
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, judge_photo
-from core.diagnosis.views import mean_of_views, show_views
+from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, decide_verdict
+from core.diagnosis.views import average_views, make_views
 from core.ops.contract import Array
 from core.plan import compile_plan, cuda_problem
 from core.program import fold_batch_norm, fold_weights
@@ -29,7 +29,7 @@ TOP: Final = 3
 
 @final
 @dataclass(frozen=True, slots=True)
-class Guess:
+class ClassProbability:
     """A class and its calibrated probability, 0..1."""
 
     label: str
@@ -48,7 +48,7 @@ class Diagnosis:
 
     path: str
     verdict: str = ""
-    top: tuple[Guess, ...] = ()
+    top: tuple[ClassProbability, ...] = ()
     milliseconds: float = 0.0
     error: str = ""
     reason: str = ""
@@ -60,7 +60,7 @@ class Diagnosis:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class Prediction:
     """Calibrated probabilities ``(classes,)`` and how like the training photos the photo is."""
 
     probabilities: Array
@@ -120,10 +120,10 @@ class Predictor:
     def _predict(self, photos: Array) -> dict[str, Array]:
         """The same for at most `batch` photos."""
         views = self.model.views
-        shown = np.ascontiguousarray(show_views(photos, views))
+        shown = np.ascontiguousarray(make_views(photos, views))
         rows = evaluation_rows(len(shown), shown.shape[1], self.model.size[0])
         outputs = self.plan.predict(PhotoBatch(shown, rows, np.full(len(shown), -1, np.int32)))
-        return {name: mean_of_views(output, views) for name, output in outputs.items()}
+        return {name: average_views(output, views) for name, output in outputs.items()}
 
     def _diagnose(self, paths: Sequence[str], coverage: float) -> Iterator[Diagnosis]:
         found: list[Diagnosis | float] = []
@@ -137,12 +137,13 @@ class Predictor:
                 continue
             found.append(1000 * (time.perf_counter() - begin))
         begin = time.perf_counter()
-        answers = iter(list(self.answer(np.stack(photos))) if photos else ())
+        predictions = iter(list(self.predict_calibrated(np.stack(photos))) if photos else ())
         share = 1000 * (time.perf_counter() - begin) / max(len(photos), 1)
         for path, item in zip(paths, found, strict=True):
-            yield item if isinstance(item, Diagnosis) else self._word(path, next(answers), item + share, coverage)
+            yield (item if isinstance(item, Diagnosis)
+                   else self._make_diagnosis(path, next(predictions), item + share, coverage))  # fmt: skip
 
-    def answer(self, photos: Array) -> Iterator[Answer]:
+    def predict_calibrated(self, photos: Array) -> Iterator[Prediction]:
         """Probabilities and familiarity of each of the squares uint8 ``(N, side, side, 3)``."""
         outputs, model = self.predict(photos), self.model
         familiar = np.zeros(len(photos))
@@ -152,17 +153,20 @@ class Predictor:
                 self._thresholds.score, outputs["logits"], pooled, self._statistics, model.temperature
             )
         for probabilities, near in zip(state_probabilities(model, outputs["logits"]), familiar, strict=True):
-            yield Answer(probabilities, float(near))
+            yield Prediction(probabilities, float(near))
 
-    def judge(self, answer: Answer, coverage: float = COVERAGE) -> Verdict:
-        """The verdict on an answer; `coverage`: the slider."""
-        return judge_photo(answer.probabilities, answer.familiar, self._thresholds, self.model.classes, coverage)
+    def decide(self, prediction: Prediction, coverage: float = COVERAGE) -> Verdict:
+        """The verdict on a prediction; `coverage`: the slider."""
+        probabilities, familiar = prediction.probabilities, prediction.familiar
+        return decide_verdict(probabilities, familiar, self._thresholds, self.model.classes, coverage)
 
-    def _word(self, path: str, answer: Answer, milliseconds: float, coverage: float = COVERAGE) -> Diagnosis:
-        classes, probabilities = self.model.classes, answer.probabilities
+    def _make_diagnosis(
+        self, path: str, prediction: Prediction, milliseconds: float, coverage: float
+    ) -> Diagnosis:
+        classes, probabilities = self.model.classes, prediction.probabilities
         order = np.argsort(-probabilities, kind="stable")[:TOP]
-        top = tuple(Guess(classes[i], float(probabilities[i])) for i in order)
-        verdict = self.judge(answer, coverage)
+        top = tuple(ClassProbability(classes[i], float(probabilities[i])) for i in order)
+        verdict = self.decide(prediction, coverage)
         return Diagnosis(path, verdict.word, top, milliseconds, reason=verdict.reason)
 
 

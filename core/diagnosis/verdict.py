@@ -26,7 +26,7 @@ NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no 
 HEALTHY_WORDS: Final = frozenset({"healthy", "khỏe", "khoẻ"})
 NOT_WORDS: Final = frozenset({"not", "non", "không"})
 """Words of class names, in the languages of the window."""
-UNLIKE: Final = "This photo is unlike all that was learned: another crop, or another kind of photo."
+UNFAMILIAR: Final = "This photo is unlike all that was learned: another crop, or another kind of photo."
 COVERAGE: Final = 0.97
 """Share of validation photos that is answered unless the user moves the slider."""
 FAR_REFUSED: Final = 0.02
@@ -124,7 +124,7 @@ def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -
             f"that is taken instead of {plain_percent(coverage, 0)}.\n")  # fmt: skip
 
 
-def judge_photo(
+def decide_verdict(
     probabilities: Array, familiar: float, thresholds: Thresholds | None, classes: Sequence[str],
     coverage: float = COVERAGE,
 ) -> Verdict:  # fmt: skip
@@ -142,7 +142,7 @@ def judge_photo(
     if bare >= 0 and probabilities[bare] >= thresholds.no_leaf:
         return Verdict(NO_LEAF, "There seems to be no leaf in this photo.")
     if familiar < thresholds.far:
-        return Verdict(NOT_SURE, UNLIKE)
+        return Verdict(NOT_SURE, UNFAMILIAR)
     point = at_coverage(thresholds.curve, coverage)
     if best == bare:
         return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another, close and in even light.")

@@ -16,15 +16,15 @@ VIEWS: Final = (1, 2)
 """Numbers of views that there are: the photo alone, or with its mirror image (left for right)."""
 
 
-def show_views(photos: Array, views: int) -> Array:
+def make_views(photos: Array, views: int) -> Array:
     """Photos ``(N, height, width, 3)``, each followed by its mirror image where there are two views."""
     if views == 1:
         return photos
     return np.stack((photos, photos[:, :, ::-1]), axis=1).reshape(-1, *photos.shape[1:])
 
 
-def mean_of_views(answers: Array, views: int) -> Array:
-    """Answers ``(N * views, ...)`` on what `show_views` gave, averaged: ``(N, ...)``.
+def average_views(answers: Array, views: int) -> Array:
+    """Answers ``(N * views, ...)`` on what `make_views` gave, averaged: ``(N, ...)``.
 
     Maps ``(N * views, height, width, channels)`` of mirror images are turned back first, cell onto cell.
     """

@@ -108,7 +108,7 @@ class Warned:
 
 @final
 @dataclass(frozen=True, slots=True)
-class RunJudged:
+class RunEvaluated:
     """What the finished network is worth, on photos it did not learn from. Shares 0..1, None where not measured.
 
     judged_on: "test" or "validation"; parts: name, photos and how many right of the judged photos, of lab and field,
@@ -166,20 +166,23 @@ Event: TypeAlias = (
     | EpochDone
     | CheckpointSaved
     | Warned
-    | RunJudged
+    | RunEvaluated
     | RunFinished
     | RunFailed
 )
 
+WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged"}
+"""Event names in logs and in ``--json`` that differ from the class's name: other programs read them."""
 EVENTS: Final[Mapping[str, Any]] = {
-    e.__name__: e
+    WRITTEN_NAMES.get(e.__name__, e.__name__): e
     for e in get_args(Event)
 }
 
 
 def to_line(event: Event) -> str:
     """The event as one line of JSON without the newline."""
-    return json_line({"event": type(event).__name__, **asdict(event)})
+    name = type(event).__name__
+    return json_line({"event": WRITTEN_NAMES.get(name, name), **asdict(event)})
 
 
 def from_line(line: str) -> Event:

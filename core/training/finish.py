@@ -11,33 +11,33 @@ import numpy as np
 
 from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.diagnosis import model_card
-from core.diagnosis.figures import Figures
+from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.model_identity import BEST, model_name, today
 from core.ops.contract import Array
 from core.percent import percent
-from core.training.events import Progress, RunJudged
+from core.training.events import Progress, RunEvaluated
 from core.training.history import read_history
-from core.training.judgement import Judgement, judge_run
+from core.training.model_completion import complete_trained_model, measure_border
 from core.training.photo_checks import spared_leak
 from core.training.report import ReportData, render_report
+from core.training.run_evaluation import RunEvaluation, evaluate_run
 from core.training.run_folder import EVENTS, REPORT, RunFolder
 from core.training.run_state import RunState
 from core.training.setup import Setup
-from core.training.trust import complete, measure_border
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedRun:
     """What a finished run leaves behind."""
 
-    judgement: Judgement
+    judgement: RunEvaluation
     model: Path
     report: Path
 
 
-def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Figures, epoch: int) -> None:
+def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, epoch: int) -> None:
     """Write the model file of an epoch that is the best so far."""
     model = ModelFile(
         graph=setup.graph_in_use,
@@ -56,12 +56,14 @@ def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], fig
     write_model(folder.path / BEST, model)
 
 
-def finish_run(setup: Setup, folder: RunFolder, state: RunState) -> Generator[Progress | RunJudged, None, Ended]:
+def finish_run(
+    setup: Setup, folder: RunFolder, state: RunState
+) -> Generator[Progress | RunEvaluated, None, FinishedRun]:
     """Complete the model of the best weights, judge it on photos never seen, write its file and the report."""
     path = folder.path / BEST
     baseline = yield from measure_border(setup)
-    model = yield from complete(setup, read_model(path), baseline)
-    judgement = yield from judge_run(setup, model, baseline)
+    model = yield from complete_trained_model(setup, read_model(path), baseline)
+    judgement = yield from evaluate_run(setup, model, baseline)
     model = judgement.write_into(describe_data(setup, model))
     write_model(path, model)
     folder.write_confusion(judgement.figures)
@@ -77,7 +79,7 @@ def finish_run(setup: Setup, folder: RunFolder, state: RunState) -> Generator[Pr
         seconds=state.seconds,
         warnings=tuple(history.warnings),
     )
-    return Ended(judgement, path, folder.write(REPORT, render_report(data)))
+    return FinishedRun(judgement, path, folder.write(REPORT, render_report(data)))
 
 
 def describe_data(setup: Setup, model: ModelFile) -> ModelFile:

@@ -12,14 +12,14 @@ from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.data.loader import AHEAD
 from core.data.preparation import cache_side
 from core.device import STREAM_BUFFERS, Memory, Plan
-from core.diagnosis.completion import CHUNK, LOOKED_AT, PER_CLASS
+from core.diagnosis.completion import BACKGROUND_PHOTOS, CHUNK, PER_CLASS
 from core.diagnosis.features import feature_node
 from core.diagnosis.grounds import count_swap
 from core.graph import Graph
+from core.training.model_completion import LEAST_PHOTOS, MOST_BYTES
 from core.training.recipe_fitting import fit_recipe
 from core.training.setup import VALIDATION_BATCH, compile_fitting, graph_in_use
 from core.training.teacher import Teachers, read_teachers
-from core.training.trust import LEAST_PHOTOS, MOST_BYTES
 from core.training.validation import compile_inference
 
 CHECKPOINT_COPIES: Final = 2
@@ -105,7 +105,7 @@ def count_memory(
 def count_final_tests(
     config: RunConfig, graph: Graph, device: str, splits: Mapping[int, int], classes: int, photo_bytes: int
 ) -> int:
-    """Bytes that the tests at the end add (`core.training.trust`, `core.diagnosis.completion`). graph: as in use."""
+    """Bytes that the tests after the last epoch add (`core.diagnosis.completion`); graph: as in use."""
     if splits[VALIDATION] < LEAST_PHOTOS:
         return 0
     node = feature_node(graph)
@@ -113,7 +113,7 @@ def count_final_tests(
     predictor = compile_inference(graph, device, CHUNK, config.threads, outputs=(node,) if node else ())
     known = min(splits[TRAIN], PER_CLASS * classes)
     seen = min(splits[VALIDATION], MOST_BYTES // photo_bytes)
-    looked_at = min(LOOKED_AT, seen) if config.leaf_tests else 0
+    looked_at = min(BACKGROUND_PHOTOS, seen) if config.leaf_tests else 0
     features = 4 * CHUNK * map_bytes  # float32 twice and float64, while means are taken
     changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * map_bytes  # photos twice, and their masks
     total = predictor.memory.total + (2 * known + seen) * photo_bytes + max(features, changed)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from core.diagnosis.figures import Figures
+from core.diagnosis.metrics import Metrics
 from core.diagnosis.page import GREEN, INK, LINE, MUTED, RED
 from core.training.chart import open_svg, text
 
@@ -53,7 +53,7 @@ def draw_interval(share: float, bounds: tuple[float, float], colour: str = GREEN
     )
 
 
-def draw_confusion(figures: Figures) -> str:
+def draw_confusion(figures: Metrics) -> str:
     """Rows are the true classes, columns what the network said, by number; darker is a larger share of the row."""
     count = len(figures.classes)
     if count > NAMES_MOST:

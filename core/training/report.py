@@ -12,17 +12,17 @@ from core.config import RunConfig, settings
 from core.diagnosis import page
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.crop_temperatures import describe_temperatures
-from core.diagnosis.figures import Figures
+from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.parts import Part
+from core.diagnosis.subsets import Subset
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
 from core.training.chart import Series, draw_lines
 from core.training.conditions import Conditions
 from core.training.history import History
-from core.training.judgement import VALIDATION_NOTE, Judgement
 from core.training.plots import draw_bars, draw_confusion, draw_interval
-from core.training.reproduction import describe_ground, judging_command, training_command
+from core.training.reproduction import describe_reproducibility, evaluation_command, training_command
+from core.training.run_evaluation import VALIDATION_NOTE, RunEvaluation
 
 CONFUSIONS_TOLD: Final = 5
 WIDTHS: Final = ("15%", "10%", "11%", "15%", "13%", "13%", "13%", "10%")
@@ -38,7 +38,7 @@ class ReportData:
 
     config: RunConfig
     history: History
-    judgement: Judgement
+    judgement: RunEvaluation
     model: ModelFile
     conditions: Conditions
     seconds: float
@@ -67,10 +67,10 @@ def render_report(data: ReportData) -> str:
     ])  # fmt: skip
 
 
-def _summary(judgement: Judgement) -> list[str]:
+def _summary(judgement: RunEvaluation) -> list[str]:
     """The figures to be seen first, lab beside field, and what they mean."""
     figures = judgement.figures
-    parts = judgement.parts if len(judgement.parts) > 1 else (Part(f"{judgement.judged_on} photos", figures.photos,
+    parts = judgement.parts if len(judgement.parts) > 1 else (Subset(f"{judgement.judged_on} photos", figures.photos,
                                                                    figures.right),)  # fmt: skip
     shown = [(page.percent(p.accuracy), f"right, {p.name}", f"{page.interval(p.interval)}, {p.photos} photos")
              for p in parts]  # fmt: skip
@@ -84,7 +84,7 @@ def _summary(judgement: Judgement) -> list[str]:
     return [page.tiles(shown), page.paragraphs([judgement.verdict()], "lead"), *caution]
 
 
-def _leaf(judgement: Judgement) -> list[str]:
+def _leaf(judgement: RunEvaluation) -> list[str]:
     doubts, reading, baseline = judgement.doubts(), judgement.reading, judgement.baseline
     if not doubts:
         return [page.paragraphs(["Not tested in this run (--leaf-tests no)."])]
@@ -123,7 +123,7 @@ def _curves(history: History) -> str:
     return page.side_by_side(charts)
 
 
-def _classes(figures: Figures) -> str:
+def _classes(figures: Metrics) -> str:
     rows = []
     for c in figures.per_class:
         colour = page.GREEN if c.recall >= LOW_RECALL else page.RED
@@ -137,7 +137,7 @@ def _classes(figures: Figures) -> str:
     return page.paragraphs([told], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7), WIDTHS)
 
 
-def _confusion(figures: Figures) -> list[str]:
+def _confusion(figures: Metrics) -> list[str]:
     wrong = sorted(
         ((count, i, j) for i, counts in enumerate(figures.confusion) for j, count in enumerate(counts)
          if i != j and count), reverse=True,
@@ -204,8 +204,9 @@ def _deeds(data: ReportData) -> str:
 def _again(data: ReportData) -> list[str]:
     config, conditions = data.config, data.conditions
     return [
-        page.paragraphs([describe_ground(config, conditions), "The model of this run, judged on the same photos:"]),
-        page.command(judging_command(config, data.judgement.judged_on)),
+        page.paragraphs([describe_reproducibility(config, conditions),
+                         "The model of this run, judged on the same photos:"]),
+        page.command(evaluation_command(config, data.judgement.judged_on)),
         page.paragraphs(["The training again, on the same split, which lists every photo with its group and SHA-256:"]),
         page.command(training_command(config, conditions)),
     ]

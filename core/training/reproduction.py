@@ -16,7 +16,7 @@ ELSEWHERE: Final = frozenset({"out", "cache", "split", "device", "threads", "pre
 be had again."""
 
 
-def describe_ground(config: RunConfig, conditions: Conditions) -> str:
+def describe_reproducibility(config: RunConfig, conditions: Conditions) -> str:
     """Which program computed, and when another computer gives the same bits."""
     made = f"Computed with seed {config.seed} on {conditions}."
     if config.minutes:
@@ -25,7 +25,7 @@ def describe_ground(config: RunConfig, conditions: Conditions) -> str:
     return f"{made} The same conditions give the same bits; under others, rounding may change some answers."
 
 
-def judging_command(config: RunConfig, judged_on: str) -> str:
+def evaluation_command(config: RunConfig, judged_on: str) -> str:
     """Judges the run's model on the run's own photos and split."""
     split = {"validation": "val"}.get(judged_on, judged_on)
     return shlex.join(["leafclinic", "evaluate", os.path.abspath(config.out), "--split", split])

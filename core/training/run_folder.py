@@ -13,7 +13,7 @@ from typing import IO, Any, Final, final
 from core import __version__
 from core.config import RunConfig, from_dict, to_dict
 from core.data.file_lock import locked
-from core.diagnosis.figures import Figures
+from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST
 from core.errors import DataError, InputError, LeafClinicError, StorageError
 from core.schema import mapping, parse_json
@@ -26,10 +26,10 @@ CONFIG: Final = "config.json"
 EVENTS: Final = "events.jsonl"
 METRICS: Final = "metrics.csv"
 SPLIT: Final = "split.csv"
-LEFT_OUT: Final = "left_out.csv"
+SKIPPED: Final = "left_out.csv"
 CONFUSION: Final = "confusion.csv"
 REPORT: Final = "report.html"
-FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, LEFT_OUT, CONFUSION, REPORT, LAST, PREVIOUS, BEST)
+FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, SKIPPED, CONFUSION, REPORT, LAST, PREVIOUS, BEST)
 """Every file a run writes; overwriting a run removes these and nothing else."""
 
 COLUMNS: Final = (
@@ -93,7 +93,7 @@ class RunFolder:
         write_file(self.path / name, content)
         return self.path / name
 
-    def write_confusion(self, figures: Figures) -> None:
+    def write_confusion(self, figures: Metrics) -> None:
         """confusion.csv: one row per true class, one column per class said."""
         rows: list[list[Any]] = [["true \\ said", *figures.classes]]
         rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=True)]

@@ -58,7 +58,7 @@ class RunState:
             best = RunState(best_epoch=self.epoch, best_accuracy=accuracy, best_loss=loss)
         return replace(best, step=self.step, epoch=self.epoch + 1, seconds=self.seconds + seconds)
 
-    def after_unjudged_epoch(self) -> RunState:
+    def after_unvalidated_epoch(self) -> RunState:
         """The start of the next epoch where this one is not validated."""
         best = RunState(best_epoch=self.best_epoch, best_accuracy=self.best_accuracy, best_loss=self.best_loss)
         return replace(best, step=self.step, epoch=self.epoch + 1, seconds=self.seconds)

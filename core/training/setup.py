@@ -11,14 +11,14 @@ from typing import Final, final
 import numpy as np
 
 from core.config import RunConfig
+from core.data.background_replacement import BackgroundReplacement
 from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled
-from core.data.field import FieldPhotos, count_common, open_field, scan_field
-from core.data.ground import GroundSwap
+from core.data.field_photos import FieldPhotos, count_common, open_field, scan_field
 from core.data.loader import Loader
 from core.data.mixing import Mixing
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
-from core.diagnosis.grounds import swap_for
+from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.learned_photos import LearnedPhotos, learned_from
 from core.diagnosis.photo_size import with_photo_side
 from core.errors import DeviceError, OutOfMemory
@@ -29,11 +29,11 @@ from core.plan import compile_plan, cuda_problem
 from core.training.commands import Commands
 from core.training.conditions import Conditions, present_conditions
 from core.training.events import Progress
-from core.training.photo_checks import classes_check, judging_contents, spared_leak
+from core.training.photo_checks import classes_check, evaluation_contents, spared_leak
 from core.training.recipe_fitting import fit_recipe
-from core.training.relay import Relay
 from core.training.teacher import Teachers, describe_teachers, read_teachers
-from core.training.transfer import adopt, describe_origin, first_network, frozen_parameters, read_origin
+from core.training.threaded_job import ThreadedJob
+from core.training.transfer import configure_from_origin, describe_origin, first_network, frozen_parameters, read_origin
 from core.training.validation import Validator, compile_inference
 
 AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
@@ -92,7 +92,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     """Scan and decode the photos, compile the plans, put the first weights in; tells its progress."""
     device, note = choose_device(config.device)
     origin = read_origin(config)
-    config = adopt(config, origin)
+    config = configure_from_origin(config, origin)
     lessons = read_teachers(config)
     config = replace(config, teacher=tuple(str(teacher.path) for teacher in lessons))
     scanned = scan_field(config.field, config.label) if config.field else None  # its mistakes are told at once
@@ -109,12 +109,12 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     teachers = Teachers(lessons, config, classes, device, plan.batch) if lessons else None
     validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(network.weights)
-    swap = yield from _swap_grounds(config, photos, plan, commands)
+    swap = yield from _prepare_replacement(config, photos, plan, commands)
     validator.plan.keep_photos(photos.cache.photos, stream=True)
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     if teachers is not None:
         teachers.borrow_photos(plan)
-    identity, judging = fingerprint(photos), judging_contents(photos, field)
+    identity, judging = fingerprint(photos), evaluation_contents(photos, field)
     told = (*told, *fitted, *describe_teachers(lessons, config.teacher_share, identity, judging), *spared_leak(photos))
     origin_words = describe_origin(origin, judging)
     return Setup(
@@ -135,8 +135,8 @@ def _prepare(
     config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str]], None]
 ) -> Generator[Progress, None, PhotoSet]:
     """The photos; the device is made ready while they are looked at."""
-    looking = Relay(lambda report, cancelled: prepare_photos(config, report, cancelled, check), commands)
-    kernels = Relay(compile_cpu_kernels, commands) if device == "cpu" else None
+    looking = ThreadedJob(lambda report, cancelled: prepare_photos(config, report, cancelled, check), commands)
+    kernels = ThreadedJob(compile_cpu_kernels, commands) if device == "cpu" else None
     try:
         if device == "cuda":
             open_gpu()
@@ -172,7 +172,7 @@ def _open_field(
             progress=lambda done, total: report("cache", done, total), cancelled=cancelled,
         )
 
-    field = yield from Relay(work, commands).wait()
+    field = yield from ThreadedJob(work, commands).wait()
     if common := count_common(photos.cache, field.cache):
         told = f"{common} of the field photos are also among the other photos: the figure on them is too good."
         field = replace(field, warnings=(*field.warnings, told))
@@ -180,14 +180,14 @@ def _open_field(
 
 
 
-def _swap_grounds(
+def _prepare_replacement(
     config: RunConfig, photos: PhotoSet, plan: Plan, commands: Commands
-) -> Generator[Progress, None, GroundSwap | None]:
+) -> Generator[Progress, None, BackgroundReplacement | None]:
     """Other photos' grounds for the training leaves, on the plan's device, where they are asked for."""
     share = config.augment_background
     if not share:
         return None
-    job = Relay(lambda report, cancelled: swap_for(photos, share, report, cancelled), commands)
+    job = ThreadedJob(lambda report, cancelled: prepare_replacement(photos, share, report, cancelled), commands)
     swap = yield from job.wait()
     plan.keep_backgrounds(swap.backgrounds)
     return swap
@@ -260,14 +260,14 @@ def compile_training(
 ) -> Plan:
     """The training plan of a run; its batch is one of the `accumulate` parts of a step."""
     return compile_plan(
-        with_loss(graph, config.label_smoothing, weights_of_classes, is_taught(config)),
+        with_loss(graph, config.label_smoothing, weights_of_classes, has_teacher(config)),
         device=device, batch=max(batch // config.accumulate, 1), training=True, precision=config.precision,
         algorithm=config.algorithm, optimizer=optimizer_of(config), frozen=frozen_parameters(config, graph),
         seed=config.seed, threads=config.threads, verify=config.verify,
     )
 
 
-def is_taught(config: RunConfig) -> bool:
+def has_teacher(config: RunConfig) -> bool:
     """Whether a photo teaches more than its label: what teachers say, or the labels of two that were mixed."""
     return bool(config.teacher) or config.mix > 0
 
@@ -291,7 +291,8 @@ def fingerprint(photos: PhotoSet) -> str:
 
 
 def _loader(
-    config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool, swap: GroundSwap | None = None
+    config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool,
+    swap: BackgroundReplacement | None = None,
 ) -> Loader:
     rows = photos.rows(split)
     training = split == TRAIN

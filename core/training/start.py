@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from core.data.left_out_file import write_left_out
+from core.data.skipped_file import write_skipped
 from core.data.split_file import write_split
 from core.errors import DataError, ModelFileError
 from core.training.checkpoint import Checkpoint, load_checkpoint
 from core.training.conditions import describe_change
-from core.training.run_folder import LEFT_OUT, SPLIT, RunFolder, create_run, open_run
+from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, open_run
 from core.training.run_state import RunState
 from core.training.setup import Setup, changed_photos
 
@@ -37,7 +37,7 @@ def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Starte
     folder = open_run(path)
     try:
         started = _continue(setup, folder)
-        return replace(started, warnings=(*started.warnings, *_list_left_out(setup, path)))
+        return replace(started, warnings=(*started.warnings, *_write_skipped(setup, path)))
     except BaseException:
         folder.release()
         raise
@@ -46,7 +46,7 @@ def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Starte
 def _begin(setup: Setup, folder: RunFolder) -> Started:
     try:
         _write_split(setup, folder.path)
-        return Started(folder, RunState(), _list_left_out(setup, folder.path))
+        return Started(folder, RunState(), _write_skipped(setup, folder.path))
     except BaseException:
         folder.discard()
         raise
@@ -90,14 +90,14 @@ def _write_split(setup: Setup, path: Path) -> None:
     write_split(path / SPLIT, photos.dataset, photos.cache, photos.splits, photos.groups)
 
 
-def _list_left_out(setup: Setup, path: Path) -> tuple[str, ...]:
+def _write_skipped(setup: Setup, path: Path) -> tuple[str, ...]:
     """Where all photos that are left out stand, as a sentence."""
     sets = {"photos": setup.photos.cache.skipped}
     if setup.field_photos is not None:
         sets["field"] = setup.field_photos.cache.skipped
-    if not write_left_out(path / LEFT_OUT, sets):
+    if not write_skipped(path / SKIPPED, sets):
         return ()
-    return (f"Every photo that is left out stands in {path / LEFT_OUT}, with its reason.",)
+    return (f"Every photo that is left out stands in {path / SKIPPED}, with its reason.",)
 
 
 def _written_photos(path: Path) -> list[tuple[str, str]]:

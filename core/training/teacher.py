@@ -19,8 +19,8 @@ import numpy as np
 from core.config import RunConfig
 from core.data.mixing import smoothed
 from core.device import PhotoBatch, Plan
-from core.diagnosis.figures import softmax
 from core.diagnosis.learned_photos import describe_overlap, measure_overlap
+from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import find_model, model_name
 from core.diagnosis.photo_size import with_photo_side
@@ -140,17 +140,17 @@ class Teachers:
         for plan in self.plans:
             plan.borrow_photos(student)
 
-    def teach(self, batch: PhotoBatch, following: PhotoBatch | None = None) -> PhotoBatch:
+    def add_targets(self, batch: PhotoBatch, following: PhotoBatch | None = None) -> PhotoBatch:
         """The batch with its targets; `following` is the next, whose photos may travel meanwhile."""
         share, smoothing = self._config.teacher_share, self._config.label_smoothing
         labels = batch.targets if batch.targets is not None else smoothed(batch.labels, self._classes, smoothing)
         targets = (1 - share) * labels
         for teacher, plan, order in zip(self._read, self.plans, self._orders, strict=True):
-            logits = self._ask(plan, batch, following)[:, order]
+            logits = self._predict(plan, batch, following)[:, order]
             targets += share / len(self.plans) * softmax(logits, teacher.model.temperature)
         return replace(batch, targets=targets.astype(np.float32))
 
-    def _ask(self, plan: Plan, batch: PhotoBatch, following: PhotoBatch | None) -> Array:
+    def _predict(self, plan: Plan, batch: PhotoBatch, following: PhotoBatch | None) -> Array:
         parts = split_batch(batch, plan.batch)
         upcoming = None if following is None else split_batch(following, plan.batch)[0]
         logits = []

@@ -14,9 +14,9 @@ from core.training.events import (
     Event,
     KernelTimes,
     Progress,
+    RunEvaluated,
     RunFailed,
     RunFinished,
-    RunJudged,
     RunStarted,
     StepDone,
     Warned,
@@ -71,7 +71,7 @@ class TerminalReader:
         self._drawn = False
         self._last = 0.0
         self._started: RunStarted | None = None
-        self._judged: RunJudged | None = None
+        self._judged: RunEvaluated | None = None
         self._begin = 0.0
         self._loss = self._accuracy = self._rate = float("nan")
         self._kernels = KernelTable()
@@ -90,7 +90,7 @@ class TerminalReader:
                 self._line(describe_epoch(event, self._started.epochs if self._started else 0))
             case KernelTimes():
                 self._kernels.add(event.times)
-            case RunJudged():
+            case RunEvaluated():
                 self._judged = event
             case RunFinished():
                 if self._kernels.samples:

@@ -21,7 +21,7 @@ import numpy as np
 from core.config import RunConfig, to_dict
 from core.data.dataset import Cancelled
 from core.device import PhotoBatch
-from core.diagnosis.figures import Figures
+from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST, default_name
 from core.errors import LeafClinicError, StorageError
 from core.ops.contract import Array
@@ -42,15 +42,15 @@ from core.training.events import (
     Warned,
 )
 from core.training.finish import finish_run, save_best
-from core.training.judgement import Judgement
+from core.training.kernel_sampling import KernelSampling
+from core.training.run_evaluation import RunEvaluation
 from core.training.run_folder import RunFolder, check_new_run, default_folder
 from core.training.run_state import RunState
-from core.training.sampling import Sampling
 from core.training.setup import Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run
 from core.training.step import cut_batch, diverged, find_broken_layer, pair_with_next, take_step
-from core.training.validation import weights_to_judge
+from core.training.validation import evaluation_weights
 
 
 @final
@@ -129,7 +129,7 @@ class _Run:
         self._config = setup.config
         self._per_epoch = setup.train.steps
         self._saved_at = time.monotonic()
-        self._sampling = Sampling(self._config.time_every, profiled)
+        self._sampling = KernelSampling(self._config.time_every, profiled)
         self._stall = watch_for_stall(setup)
 
     def events(self) -> Generator[Event, None, None]:
@@ -153,12 +153,13 @@ class _Run:
                 return "early"
             if not (yield from self._steps()):
                 return "stopped"
-            if not self._is_judged():
-                self.state = self.state.after_unjudged_epoch()
+            if not self._is_validation_due():
+                self.state = self.state.after_unvalidated_epoch()
                 continue
             begin = time.monotonic()
-            weights = weights_to_judge(self.setup.plan, self.setup.train, self.state.epoch)
-            figures = yield from self.setup.validator.judge("validate", weights, self.setup.validation, self.commands)
+            weights = evaluation_weights(self.setup.plan, self.setup.train, self.state.epoch)
+            validator, loader = self.setup.validator, self.setup.validation
+            figures = yield from validator.evaluate("validate", weights, loader, self.commands)
             if figures is None:
                 return "stopped"
             yield from self._end_epoch(weights, figures, time.monotonic() - begin)
@@ -191,7 +192,7 @@ class _Run:
         config, plan, before = self._config, self.setup.plan, self.state
         rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
         if self.setup.teachers is not None:
-            batch = self.setup.teachers.teach(batch, following)
+            batch = self.setup.teachers.add_targets(batch, following)
         result = take_step(plan, batch, rate, following)
         if not result.is_finite:
             layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
@@ -226,13 +227,13 @@ class _Run:
     def _is_late(self) -> bool:
         return bool(self._config.minutes) and self.state.seconds >= 60 * self._config.minutes
 
-    def _is_judged(self) -> bool:
+    def _is_validation_due(self) -> bool:
         """Whether this epoch is validated: every so many are, and the last."""
         done, config = self.state.epoch + 1, self._config
         return done % config.validate_every == 0 or done >= config.epochs or self._is_late()
 
     def _end_epoch(
-        self, weights: Mapping[str, Array], figures: Figures, seconds: float
+        self, weights: Mapping[str, Array], figures: Metrics, seconds: float
     ) -> Generator[Event, None, None]:
         state = self.state
         best = state.is_better(figures.accuracy, figures.loss)
@@ -270,7 +271,7 @@ class _Run:
             self._per_epoch, self.state.step, setup.plan.memory.total, kernels,
         )
 
-    def _finished(self, reason: str, model: str, report: str = "", judged: Judgement | None = None) -> RunFinished:
+    def _finished(self, reason: str, model: str, report: str = "", judged: RunEvaluation | None = None) -> RunFinished:
         state: RunState = self.state
         return RunFinished(
             reason=reason,

@@ -30,7 +30,7 @@ from core.program import fold_batch_norm, fold_weights
 
 ONNX: Final = ".onnx"
 
-COLOURS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({
+INPUT_NORMALIZATIONS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({
     "auto": {},
     "imagenet": {"mean": IMAGENET_MEAN, "std": IMAGENET_STD},
     "tensorflow": {"mean": (0.5,) * 3, "std": (0.5,) * 3},
@@ -84,11 +84,11 @@ def read_origin(config: RunConfig) -> Origin | None:
     notes: tuple[str, ...] = ()
     learned = None
     if path.suffix.lower() == ONNX:
-        found = read_onnx(path, image_size=config.image_size, fold=True, **COLOURS[config.start_colours])
+        found = read_onnx(path, image_size=config.image_size, fold=True, **INPUT_NORMALIZATIONS[config.start_colours])
         graph, weights, classes = found.graph, found.weights, found.classes
         if not found.preprocessed:
             notes = (f"{path.name} does not say how its photos are prepared: ImageNet's mean and deviation are taken. "
-                     f"If they are others, say so with --start-colours {' or '.join(list(COLOURS)[2:])}.",)
+                     f"If they are others, say so with --start-colours {' or '.join(list(INPUT_NORMALIZATIONS)[2:])}.",)
     else:
         if config.start_colours != "auto":
             raise ConfigError([Problem("start_colours", "is for ONNX files; a model file says it itself.")])
@@ -101,7 +101,7 @@ def read_origin(config: RunConfig) -> Origin | None:
     return Origin(path, graph, weights, classes, notes, learned)
 
 
-def adopt(config: RunConfig, origin: Origin | None) -> RunConfig:
+def configure_from_origin(config: RunConfig, origin: Origin | None) -> RunConfig:
     """The configuration with the file's network and photo size. Raises ConfigError where these cannot be."""
     if origin is None:
         return config

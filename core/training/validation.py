@@ -11,7 +11,7 @@ import numpy as np
 
 from core.data.loader import Loader
 from core.device import Plan
-from core.diagnosis.figures import Figures, judge
+from core.diagnosis.metrics import Metrics, compute_metrics
 from core.graph import Graph
 from core.ops.contract import Array
 from core.plan import compile_plan
@@ -31,14 +31,14 @@ class Validator:
     def __init__(self, graph: Graph, plan: Plan, classes: Sequence[str]) -> None:
         self._graph, self.plan, self._classes = graph, plan, tuple(classes)
 
-    def judge(
+    def evaluate(
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
-    ) -> Generator[Progress, None, Figures | None]:
+    ) -> Generator[Progress, None, Metrics | None]:
         """Figures on the loader's photos; None if the run was stopped meanwhile."""
-        logits = yield from self.answer(stage, weights, loader, commands)
-        return None if logits is None else judge(logits, loader.labels, self._classes)
+        logits = yield from self.predict(stage, weights, loader, commands)
+        return None if logits is None else compute_metrics(logits, loader.labels, self._classes)
 
-    def answer(
+    def predict(
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
     ) -> Generator[Progress, None, Array | None]:
         """Logits ``(N, classes)`` of the loader's photos in order; None if the run was stopped meanwhile."""
@@ -69,7 +69,7 @@ def compile_inference(
     )
 
 
-def weights_to_judge(plan: Plan, loader: Loader, epoch: int) -> dict[str, Array]:
+def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Array]:
     """The weights to judge and to keep: their running average where one is kept, else as they are.
 
     Batch norm's statistics belong to the weights before averaging: they are renewed over some batches of the

@@ -19,7 +19,7 @@ from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNLIKE, Thresholds
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, Thresholds
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -330,7 +330,7 @@ def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(pla
     known = model.rows.rows[0]
     panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason="It may be one or the other."))
     assert "Early blight" in panel.detail.card.toPlainText()
-    panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason=UNLIKE))
+    panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason=UNFAMILIAR))
     assert "Early blight" not in panel.detail.card.toPlainText()
     assert "take the photo again" in panel.detail.card.toPlainText()
     bare = replace(known, sure=False, verdict=NO_LEAF, top=(("background/none", 0.99), *known.top[1:]))

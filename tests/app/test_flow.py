@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QAbstractButton, QLabel, QPushButton, QSizePolicy,
 
 from app.viewmodels.run_view import RunView
 from app.widgets.flow import Flow
-from core.training.events import EpochDone, RunFinished, RunJudged, RunStarted, StepDone
+from core.training.events import EpochDone, RunEvaluated, RunFinished, RunStarted, StepDone
 
 pytestmark = pytest.mark.gui
 
@@ -75,7 +75,7 @@ def test_no_text_is_cut_at_the_smallest_window(start, qtbot, language, home):
     program.training.view.read([
         *BEGUN,
         EpochDone(17, 756, 0.159, 0.955, 0.144, 0.965, True, ((1, 0), (0, 1)), 3.0, 1234.5, 10**8),
-        RunJudged("test", (("test", 144, 136),), 0.229, 0.25, 0.965, 0.958, 0.91, 0.521, ("In words.",)),
+        RunEvaluated("test", (("test", 144, 136),), 0.229, 0.25, 0.965, 0.958, 0.91, 0.521, ("In words.",)),
         RunFinished("completed", 756, 17, 0.965, 0.944, "model", "report", 60.0),
     ])  # fmt: skip
     for tab in range(train.tabs.count()):

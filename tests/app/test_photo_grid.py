@@ -10,7 +10,7 @@ from app.viewmodels.photos import PhotoModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.photo_grid import CELL, PhotoGrid
 from core.data.dataset import Dataset
-from core.data.texts import Texts
+from core.data.string_array import StringArray
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -21,7 +21,7 @@ COUNT = 50_000
 def many(root, count=COUNT):
     """A dataset of paths; the files need not be there."""
     return apply_edits(Dataset(
-        str(root), Texts.of(f"a/{n}.png" for n in range(count)), ("a", "b"),
+        str(root), StringArray.of(f"a/{n}.png" for n in range(count)), ("a", "b"),
         np.zeros(count, np.int32), np.full(count, -1, np.int8),
     ), Edits())  # fmt: skip
 

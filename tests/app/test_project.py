@@ -11,7 +11,7 @@ import pytest
 from app.project import Edits, apply_edits, collect_edits, project_folder, read_edits, write_edits, write_manifest
 from core.data.dataset import Dataset
 from core.data.source import open_photos
-from core.data.texts import Texts
+from core.data.string_array import StringArray
 from tests.helpers.window import write_folder
 
 
@@ -45,7 +45,7 @@ def test_edits_of_photos_that_have_gone_do_nothing(dataset):
 def test_many_edits_are_applied_and_collected_in_no_time():
     """A path looked for in a tuple of 20,000 costs as much as 20,000 of them looked for in a set."""
     many = 20_000
-    texts = Texts.of(f"rust/IMG_{n:06d}.jpg" for n in range(many))
+    texts = StringArray.of(f"rust/IMG_{n:06d}.jpg" for n in range(many))
     dataset = Dataset("/photos", texts, ("rust", "healthy"), np.zeros(many, np.int32), np.full(many, -1, np.int8))
     edits = Edits(tuple(texts), {texts[0]: "healthy"}, {"rust": "orange rust"})
     begin = time.perf_counter()

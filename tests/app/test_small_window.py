@@ -17,7 +17,7 @@ from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
 from app.widgets.names import place_names
 from app.widgets.places import PlacesArea
 from core.device import KernelTime
-from core.diagnosis.verdict import UNLIKE
+from core.diagnosis.verdict import UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
 
@@ -52,7 +52,7 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
                        panel.detail.which, panel.table):  # fmt: skip
             assert in_sight(widget), widget
         heights = set()
-        for change in ({}, {"sure": False, "reason": UNLIKE}, {"error": "The file is empty."}, {"diseased": 45.0}):
+        for change in ({}, {"sure": False, "reason": UNFAMILIAR}, {"error": "The file is empty."}, {"diseased": 45.0}):
             panel.detail.show_result(replace(program.diagnosis.rows.rows[0], **change))
             qtbot.wait(20)
             heights.add(panel.detail.height())

@@ -8,12 +8,12 @@ from app.training.session import State
 from app.viewmodels.run_view import RunView
 from app.wording import stage_text
 from core.config import from_dict
-from core.training.events import RunFinished, RunJudged, Warned
+from core.training.events import RunEvaluated, RunFinished, Warned
 
 pytestmark = pytest.mark.gui
 
 END = RunFinished("completed", 10, 4, 0.9, 0.8, "/runs/a/best.safetensors", "", 60.0, 0.4)
-JUDGED = RunJudged(
+JUDGED = RunEvaluated(
     "test", (("test", 100, 80), ("lab photos", 60, 57), ("field photos", 40, 23)), 0.4, 0.2, 0.8, 0.7, 0.6, 0.3,
     ("80 of 100 test photos right.", "The network is not clearly better: nothing shows that it looks at the leaves."),
 )  # fmt: skip

@@ -8,9 +8,9 @@ from PySide6.QtCore import QCoreApplication
 
 from app import resources, translation
 from app.translation import count, sentence, tr
-from core.data.dataset import Skipped, left_out
-from core.diagnosis.figures import Figures, describe_accuracy
-from core.diagnosis.parts import Part, describe_places
+from core.data.dataset import Skipped, describe_skipped
+from core.diagnosis.metrics import Metrics, describe_accuracy
+from core.diagnosis.subsets import Subset, describe_subsets
 from tests.helpers.texts import code_texts, core_texts, error_texts, help_texts, idea_texts, written_texts
 
 pytestmark = pytest.mark.gui
@@ -96,21 +96,21 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
     assert said == "a.safetensors đã học 3 trong 10 ảnh ngoài đồng: kết quả trên các ảnh ấy đẹp hơn thực tế."
     skipped = [Skipped(path, reason) for path, reason in (
         ("a.jpg", "The file is empty."), ("b.jpg", "The file is empty."), ("c.jpg", "The file does not exist."))]
-    assert sentence(left_out(tuple(skipped[:2]))) == "Bỏ qua 2 ảnh: 2 x Tệp rỗng (ví dụ a.jpg)."
-    said = sentence(left_out(tuple(skipped)))
+    assert sentence(describe_skipped(tuple(skipped[:2]))) == "Bỏ qua 2 ảnh: 2 x Tệp rỗng (ví dụ a.jpg)."
+    said = sentence(describe_skipped(tuple(skipped)))
     assert said == "Bỏ qua 3 ảnh: 2 x Tệp rỗng (ví dụ a.jpg); 1 x Tệp không tồn tại (ví dụ c.jpg)."
     skipped += [Skipped(f"{n}.jpg", f"{n}?") for n in range(4)]
-    assert sentence(left_out(tuple(skipped))).endswith("; 3 ảnh nữa vì lý do khác.")
+    assert sentence(describe_skipped(tuple(skipped))).endswith("; 3 ảnh nữa vì lý do khác.")
 
 
 def test_lab_beside_field_is_said_in_the_windows_language(vietnamese):
-    figures = Figures(("a", "b"), ((5, 0), (1, 4)), 0.3)
-    parts = (Part("lab photos", 6, 6), Part("field photos of leaves", 4, 3))
-    said = sentence(f"{describe_accuracy(figures, 'test')} {describe_places(parts)}")
+    figures = Metrics(("a", "b"), ((5, 0), (1, 4)), 0.3)
+    parts = (Subset("lab photos", 6, 6), Subset("field photos of leaves", 4, 3))
+    said = sentence(f"{describe_accuracy(figures, 'test')} {describe_subsets(parts)}")
     assert said.startswith("Đúng 9 trên 10 ảnh kiểm tra")
     assert "ảnh ngoài đồng (chỉ lá) 75.0\u00a0% (3 trên 4" in said
     assert not [word for word in ("place", "photos", "interval", "field", " of ") if word in said]
-    alone = sentence(f"{describe_accuracy(figures, 'test')} {describe_places(parts[:1])}")
+    alone = sentence(f"{describe_accuracy(figures, 'test')} {describe_subsets(parts[:1])}")
     assert "field" not in alone
 
 

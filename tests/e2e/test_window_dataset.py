@@ -10,7 +10,7 @@ from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import QInputDialog
 
 from app import resources
-from core.data.texts import Texts
+from core.data.string_array import StringArray
 from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
@@ -40,13 +40,13 @@ def test_classes_and_search_choose_what_is_shown(panel, qtbot):
 
 def test_a_search_is_made_beside_the_event_loop(panel, qtbot, monkeypatch):
     """A million names take half a second: the photos stay until the answer is there, and the last question counts."""
-    searched, holding = [], Texts.holding
+    searched, holding = [], StringArray.holding
 
     def hold(texts, wanted, cancelled):
         searched.append((wanted, get_ident()))
         return holding(texts, wanted, cancelled)
 
-    monkeypatch.setattr(Texts, "holding", hold)
+    monkeypatch.setattr(StringArray, "holding", hold)
     for text in ("rust", "broken"):
         panel.search.setText(text)
         panel.refresh()

@@ -50,7 +50,7 @@ from app.widgets.parts import (
 )
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoDialog
-from core.data.endings import ENDINGS
+from core.data.file_extensions import EXTENSIONS
 from core.ops.contract import Array
 
 SEARCH_MS: Final = 150
@@ -301,6 +301,6 @@ def holds_photos(folder: str) -> bool:
     """Whether photos lie in a folder itself, not in folders within it."""
     try:
         with os.scandir(folder) as entries:
-            return any(entry.name.lower().endswith(tuple(ENDINGS)) for entry in entries)
+            return any(entry.name.lower().endswith(tuple(EXTENSIONS)) for entry in entries)
     except OSError:
         return False

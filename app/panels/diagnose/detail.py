@@ -29,7 +29,7 @@ from app.widgets.overlays import outlined
 from app.widgets.parts import button, card, label, row
 from app.widgets.photo_view import PhotoView
 from app.widgets.probability_bars import ProbabilityBars
-from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, UNLIKE
+from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES, UNFAMILIAR
 from core.percent import percent
 
 AREA: Final = "\0area"
@@ -162,7 +162,7 @@ class DetailPane(QWidget):
             self.verdict.setText(verdict_text(result) if result.done or result.given_up else self._waiting)
             self.doubt.setText(doubts(result))
         self.doubt.setVisible(bool(self.doubt.text()))
-        below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNLIKE
+        below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNFAMILIAR
         self.bars.show_top(result.top, result.sure, threshold if below else 0.0)
         self.threshold.setText(tr("Confidence threshold: {share}", share=percent(threshold, 0)))
         self.threshold.setVisible(below)
@@ -214,7 +214,7 @@ def _advice(result: Result) -> str:
         return f"<p>{html.escape(hint)}</p>"
     if not result.top:
         return ""
-    if result.reason == UNLIKE:
+    if result.reason == UNFAMILIAR:
         hint = tr("The likeliest classes are guesses here, so no card is shown. If the leaf is of a crop that this "
                   "model knows, take the photo again: one leaf, filling the picture, in daylight, in focus.")
         return f"<p>{html.escape(hint)}</p>"

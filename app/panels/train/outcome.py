@@ -15,9 +15,9 @@ from app.viewmodels.run_view import RunView
 from app.widgets.flow import Flow
 from app.widgets.naming import named
 from app.widgets.parts import EmptyPlace, Figure, action_button, button, card, label
-from core.diagnosis.figures import wilson_interval
+from core.diagnosis.metrics import wilson_interval
 from core.percent import percent, percents
-from core.training.events import RunFinished, RunJudged
+from core.training.events import RunEvaluated, RunFinished
 
 TILES = 4
 
@@ -94,7 +94,7 @@ def choice_text(view: RunView) -> list[str]:
                share=percent(view.best), epoch=view.best_epoch.epoch + 1)]  # fmt: skip
 
 
-def headline(end: RunFinished, judged: RunJudged | None) -> str:
+def headline(end: RunFinished, judged: RunEvaluated | None) -> str:
     """What the run reached, in a sentence; never the kinder figure alone."""
     if end.reason == "stopped" and not end.step:
         return tr("Stopped before the first step; nothing was changed.")
@@ -114,7 +114,7 @@ def headline(end: RunFinished, judged: RunJudged | None) -> str:
     return said
 
 
-def figures(end: RunFinished, judged: RunJudged | None) -> list[tuple[str, str]]:
+def figures(end: RunFinished, judged: RunEvaluated | None) -> list[tuple[str, str]]:
     """(name, figure) side by side: lab and field where known, with the number of photos and the 95 % interval that
     so many allow; the border; the changed background."""
     if judged is None or not judged.parts:

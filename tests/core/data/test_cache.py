@@ -15,7 +15,7 @@ from core.config import RunConfig
 from core.data import cache as cache_module
 from core.data import cache_index, cache_store, decoding
 from core.data.cache import open_cache
-from core.data.dataset import Cancelled, left_out
+from core.data.dataset import Cancelled, describe_skipped
 from core.data.folder import open_folder
 from core.data.photo_reader import PhotoReader, read_photo
 from core.data.source import open_dataset
@@ -147,8 +147,8 @@ def test_broken_photos_are_skipped_with_their_reasons(photos, tmp_path):
         assert "does not exist" in reasons["005.png"]
         assert len(cache.kept) == 11
         assert (cache.slots[[list(dataset.paths).index("rust/cut.jpg")]] == -1).all()
-        assert left_out(cache.skipped).startswith("6 photos are left out: 1 x "), "every photo is counted"
-        assert left_out(cache.skipped).endswith("; 3 more for other reasons.")
+        assert describe_skipped(cache.skipped).startswith("6 photos are left out: 1 x "), "every photo is counted"
+        assert describe_skipped(cache.skipped).endswith("; 3 more for other reasons.")
 
 
 def test_a_reason_that_may_pass_is_not_remembered(photos, tmp_path, monkeypatch):

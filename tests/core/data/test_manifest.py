@@ -152,7 +152,7 @@ def test_a_photo_that_stands_twice_with_one_label_counts_once(tmp_path):
 
 
 def test_a_column_of_all_different_values_is_no_class(tmp_path, monkeypatch):
-    monkeypatch.setattr("core.data.table.MOST_CLASSES", 5)
+    monkeypatch.setattr("core.data.dataset_builder.MOST_CLASSES", 5)
     text = "path,label\n" + "".join(f"p{i},{i}\n" for i in range(6))
     with pytest.raises(DataError, match="more than 5 different labels .*--label COLUMN"):
         open_manifest(write(tmp_path, text))

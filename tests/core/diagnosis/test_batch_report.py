@@ -11,11 +11,11 @@ import pytest
 
 from core.diagnosis.batch_report import draw_picture, render_batch
 from core.diagnosis.examination import Examination
-from core.diagnosis.examined_entry import make_entry, remarks
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.prediction import Diagnosis, Guess
+from core.diagnosis.prediction import ClassProbability, Diagnosis
+from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import NOT_SURE, Verdict
 from core.models import build, initial_weights
@@ -42,7 +42,7 @@ def found():
     lesions[20:30, 20:30] = True
     heat = np.zeros((side, side), np.float32)
     heat[40:, 40:] = 1
-    guesses = (Guess("bean/bean_rust", 0.9), Guess("bean/healthy", 0.001))
+    guesses = (ClassProbability("bean/bean_rust", 0.9), ClassProbability("bean/healthy", 0.001))
     return Examination(
         Verdict("bean/bean_rust"), guesses, np.array([0.001, 0.9]), np.full((side, side, 3), 90, np.uint8),
         (0.0, 0.0, 1.0, 1.0), Severity(leaf, lesions), (heat,), 0.6, 1.0, 5.0,

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.diagnosis.calibration import fit_temperature, measure_reliability
-from core.diagnosis.figures import cross_entropy, softmax
+from core.diagnosis.metrics import cross_entropy, softmax
 
 
 def drawn(temperature, photos=20000, classes=6, seed=0):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from core.diagnosis.class_map import class_map, enlarge, share_off_leaf
+from core.diagnosis.class_map import class_map, enlarge, share_outside_leaf
 from core.diagnosis.features import feature_node, head_node, pool
 from core.models import build, initial_weights
 from core.ops.network import forward
@@ -57,9 +57,9 @@ def test_enlarged_maps_reach_one_and_empty_ones_stay_empty():
 def test_the_share_off_the_leaf_counts_cells_in_part():
     leaf = np.zeros((8, 8), bool)
     leaf[:, :6] = True
-    assert share_off_leaf(np.array([[1.0, 3.0], [0.0, 0.0]]), leaf) == pytest.approx(3 * 0.5 / 4)
-    assert share_off_leaf(np.zeros((2, 2)), leaf) == 0
-    assert share_off_leaf(np.ones((2, 2)), np.zeros((8, 8), bool)) == 0
+    assert share_outside_leaf(np.array([[1.0, 3.0], [0.0, 0.0]]), leaf) == pytest.approx(3 * 0.5 / 4)
+    assert share_outside_leaf(np.zeros((2, 2)), leaf) == 0
+    assert share_outside_leaf(np.ones((2, 2)), np.zeros((8, 8), bool)) == 0
 
 
 def test_pooling_averages_over_the_photo():

@@ -15,10 +15,10 @@ from core.diagnosis.calibration import calibrate_logits, divide_logits, fit_temp
 from core.diagnosis.crop import crop_of
 from core.diagnosis.crop_temperatures import FEWEST, describe_temperatures, fit_class_temperatures
 from core.diagnosis.examination import Examiner
-from core.diagnosis.figures import cross_entropy, softmax
+from core.diagnosis.metrics import cross_entropy, softmax
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import ModelFile, read_model, write_model
-from core.diagnosis.portable import to_onnx
+from core.diagnosis.onnx_model import to_onnx
 from core.diagnosis.prediction import Predictor
 from core.errors import ModelFileError
 from core.models import build, initial_weights
@@ -112,7 +112,7 @@ def test_whatever_states_a_probability_states_that_of_the_answered_crop():
     wanted = softmax(z)
     assert np.abs(wanted - softmax(logits, one.temperature)).max() > 0.001
     assert np.array_equal(predictor.probabilities(squares), wanted)
-    assert np.array_equal([answer.probabilities for answer in predictor.answer(squares)], wanted)
+    assert np.array_equal([answer.probabilities for answer in predictor.predict_calibrated(squares)], wanted)
     assert np.array_equal(state_probabilities(one, logits), wanted)
     predictor.close()
     examiner = Examiner(one)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis.calibration import measure_reliability, state_probabilities
-from core.diagnosis.completion import CALIBRATION, Labelled, complete_model, observe, some_per_class
+from core.diagnosis.completion import CALIBRATION, LabelledPhotos, complete_model, compute_outputs, sample_per_class
 from core.diagnosis.crop_temperatures import fit_class_temperatures
 from core.diagnosis.examination import Examiner
 from core.diagnosis.model_file import ModelFile, read_model, write_model
@@ -29,7 +29,7 @@ def squares(count, seed):
             y, x = rng.integers(12, 20, 2)
             photos[i, y : y + 32, x : x + 32] = (60, 140, 50)
     noisy = photos + rng.integers(-12, 12, photos.shape)
-    return Labelled(np.clip(noisy, 0, 255).astype(np.uint8), labels)
+    return LabelledPhotos(np.clip(noisy, 0, 255).astype(np.uint8), labels)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_files_get_words_and_numbers_or_a_reason(completed, tmp_path):
 def test_observations_in_chunks_equal_those_of_single_photos(completed):
     photos = squares(5, 3).photos
     predictor = Predictor(completed, batch=2)
-    seen = observe(predictor, photos, None)
+    seen = compute_outputs(predictor, photos, None)
     single = np.concatenate([predictor.predict(p[None])["logits"] for p in photos])
     predictor.close()
     assert np.allclose(seen.logits, single, atol=1e-5)
@@ -165,7 +165,7 @@ def test_observations_in_chunks_equal_those_of_single_photos(completed):
 
 def test_some_photos_per_class_are_drawn_by_seed():
     labels = np.array([0] * 10 + [1] * 2)
-    rows = some_per_class(labels, 4, 0)
+    rows = sample_per_class(labels, 4, 0)
     assert (labels[rows] == 0).sum() == 4
     assert (labels[rows] == 1).sum() == 2
-    assert rows.tolist() == some_per_class(labels, 4, 0).tolist()
+    assert rows.tolist() == sample_per_class(labels, 4, 0).tolist()

@@ -1,7 +1,7 @@
 import numpy as np
 
-from core.diagnosis.figures import wilson_interval
 from core.diagnosis.intervals import bootstrap_interval
+from core.diagnosis.metrics import wilson_interval
 
 
 def test_with_one_photo_a_group_it_is_near_wilsons():

@@ -14,7 +14,7 @@ from core.data import photo_process
 from core.data.dataset import TRAIN, Cancelled
 from core.data.preparation import prepare_photos
 from core.data.synthetic import write_demo
-from core.diagnosis import grounds, leaf_process
+from core.diagnosis import backgrounds, leaf_process
 from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.leaf_process import (
     FEWEST_CORES,
@@ -38,7 +38,7 @@ def leaves(tmp_path):
 
 
 def swap(photos, report=lambda *said: None, cancelled=lambda: False):
-    return grounds.swap_for(photos, 0.5, report, cancelled)
+    return backgrounds.prepare_replacement(photos, 0.5, report, cancelled)
 
 
 @pytest.mark.thorough
@@ -46,7 +46,7 @@ def test_masks_have_the_same_bits_whoever_finds_them(leaves, tmp_path, monkeypat
     here, told = swap(leaves), []
     (kept,) = tmp_path.glob("cache/*/*-leaves-*.npz")
     kept.unlink()
-    monkeypatch.setattr(grounds, "choose_processes", lambda photos, cores: 2)
+    monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
     monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: pytest.fail("found in this process"))
     there = swap(leaves, lambda *said: told.append(said))
     assert here.backgrounds.masks.tobytes() == there.backgrounds.masks.tobytes()
@@ -77,7 +77,7 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
         return answer(self, photo)
 
     monkeypatch.setattr(LeafProcess, "pack", pack)
-    monkeypatch.setattr(grounds, "choose_processes", lambda photos, cores: 2)
+    monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
     with pytest.raises(LeafClinicError, match="ended too early .* start again"):
         swap(leaves)
     assert not [pid for pid in set(asked) if _lives(pid)]
@@ -95,7 +95,7 @@ def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
         return found
 
     monkeypatch.setattr(LeafProcess, "pack", pack)
-    monkeypatch.setattr(grounds, "choose_processes", lambda photos, cores: 2)
+    monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
     with pytest.raises(Cancelled):
         swap(leaves, cancelled=stop.is_set)
     assert len(pids) <= 4, "photos were looked at after the stop"

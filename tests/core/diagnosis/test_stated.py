@@ -3,9 +3,9 @@
 from core.diagnose import show_text
 from core.diagnosis.batch_report import Entry, render_batch
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.prediction import Diagnosis, Guess
+from core.diagnosis.prediction import ClassProbability, Diagnosis
 
-TOP = (Guess("tomato/late_blight", 0.99996), Guess("tomato/leaf_mold", 0.00004))
+TOP = (ClassProbability("tomato/late_blight", 0.99996), ClassProbability("tomato/leaf_mold", 0.00004))
 
 
 def test_a_terminal_states_nothing_as_certain(capsys):

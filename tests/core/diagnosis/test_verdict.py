@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 
 from core.diagnosis.coverage import coverage_curve
-from core.diagnosis.figures import softmax
+from core.diagnosis.metrics import softmax
 from core.diagnosis.verdict import (
     NO_LEAF,
     NOT_SURE,
     Thresholds,
     Verdict,
+    decide_verdict,
     describe_slider,
     is_healthy,
-    judge_photo,
     set_thresholds,
 )
 
@@ -32,17 +32,17 @@ def thresholds():
 
 def test_the_class_without_a_leaf_is_found_by_name(thresholds):
     assert thresholds.no_leaf_class == 1
-    assert judge_photo(np.array([0.0, 1.0, 0.0]), 10.0, thresholds, CLASSES).word == NO_LEAF
+    assert decide_verdict(np.array([0.0, 1.0, 0.0]), 10.0, thresholds, CLASSES).word == NO_LEAF
 
 
 def test_a_photo_that_may_have_no_leaf_gets_no_class(thresholds):
     strict = replace(thresholds, no_leaf=0.9)
-    verdict = judge_photo(np.array([0.2, 0.5, 0.3]), 10.0, strict, CLASSES)
+    verdict = decide_verdict(np.array([0.2, 0.5, 0.3]), 10.0, strict, CLASSES)
     assert (verdict.word, "may be no leaf" in verdict.reason) == (NOT_SURE, True)
 
 
 def test_a_sure_and_familiar_photo_gets_its_class(thresholds):
-    verdict = judge_photo(np.array([0.001, 0.0, 0.999]), 10.0, thresholds, CLASSES)
+    verdict = decide_verdict(np.array([0.001, 0.0, 0.999]), 10.0, thresholds, CLASSES)
     assert verdict.word == "tomato/healthy"
     assert verdict.is_class
 
@@ -53,20 +53,20 @@ def test_only_a_disease_has_a_diseased_area():
 
 
 def test_an_unfamiliar_photo_is_refused_however_sure_the_network_is(thresholds):
-    verdict = judge_photo(np.array([0.0, 0.0, 1.0]), thresholds.far - 1, thresholds, CLASSES)
+    verdict = decide_verdict(np.array([0.0, 0.0, 1.0]), thresholds.far - 1, thresholds, CLASSES)
     assert verdict.word == NOT_SURE
     assert "unlike" in verdict.reason
 
 
 def test_an_undecided_photo_names_both_candidates(thresholds):
-    verdict = judge_photo(np.array([0.45, 0.0, 0.55]), 10.0, thresholds, CLASSES, coverage=0.9)
+    verdict = decide_verdict(np.array([0.45, 0.0, 0.55]), 10.0, thresholds, CLASSES, coverage=0.9)
     assert verdict.word == NOT_SURE
     assert "tomato/healthy or apple/scab" in verdict.reason
 
 
 def test_a_stricter_slider_refuses_more(thresholds):
     p = np.array([0.02, 0.0, 0.98])
-    words = [judge_photo(p, 10.0, thresholds, CLASSES, coverage=c).word for c in (1.0, 0.5)]
+    words = [decide_verdict(p, 10.0, thresholds, CLASSES, coverage=c).word for c in (1.0, 0.5)]
     assert words == ["tomato/healthy", NOT_SURE]
 
 
@@ -82,8 +82,8 @@ def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):
 
 
 def test_without_thresholds_a_class_must_be_likelier_than_all_others():
-    assert judge_photo(np.array([0.6, 0.3, 0.1]), 0.0, None, CLASSES).word == "apple/scab"
-    doubtful = judge_photo(np.array([0.4, 0.25, 0.35]), 0.0, None, CLASSES)
+    assert decide_verdict(np.array([0.6, 0.3, 0.1]), 0.0, None, CLASSES).word == "apple/scab"
+    doubtful = decide_verdict(np.array([0.4, 0.25, 0.35]), 0.0, None, CLASSES)
     assert (doubtful.word, "apple/scab or tomato/healthy" in doubtful.reason) == (NOT_SURE, True)
 
 

@@ -6,16 +6,16 @@ import cv2
 import numpy as np
 import pytest
 
-from core.diagnosis.completion import Labelled, observe
-from core.diagnosis.eight_bit import measure_loss, measure_ranges, quantise_model
+from core.diagnosis.completion import LabelledPhotos, compute_outputs
 from core.diagnosis.examination import Examiner
 from core.diagnosis.features import feature_node, pool
-from core.diagnosis.figures import softmax
+from core.diagnosis.int8_model import measure_quantisation_loss, measure_ranges, quantise_model
+from core.diagnosis.metrics import softmax
 from core.diagnosis.model_card import describe_model
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.portable import check_onnx, metadata_of, prepare, to_onnx
+from core.diagnosis.onnx_model import check_onnx, metadata_of, prepare, to_onnx
 from core.diagnosis.prediction import Predictor
-from core.diagnosis.views import mean_of_views, show_views
+from core.diagnosis.views import average_views, make_views
 from core.models import build, initial_weights
 from core.onnx.runtime import compute_output
 from core.ops.network import forward
@@ -74,15 +74,15 @@ def test_a_photo_of_any_side_and_its_mirror_image_get_the_same_answer(side):
 
 def test_one_view_is_what_it_was():
     photos = squares(3, 17)
-    assert show_views(photos, 1) is photos
-    assert mean_of_views(photos, 1) is photos
+    assert make_views(photos, 1) is photos
+    assert average_views(photos, 1) is photos
 
 
 def test_a_view_that_is_no_number_makes_no_number():
     answers = np.ones((4, 3), np.float32)
     answers[1, 2] = np.nan
-    assert np.isnan(mean_of_views(answers, 2)[0, 2])
-    assert np.isfinite(mean_of_views(answers, 2)[1]).all()
+    assert np.isnan(average_views(answers, 2)[0, 2])
+    assert np.isfinite(average_views(answers, 2)[1]).all()
 
 
 def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path):
@@ -95,8 +95,8 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path):
     predictor, examiner = Predictor(one, batch=2), Examiner(one)
     said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
     examined = [examiner.examine(photo, crop=False).probabilities for photo in photos]
-    answered = [answer.probabilities for answer in predictor.answer(photos)]
-    seen = softmax(observe(predictor, photos, None).logits, one.temperature)
+    answered = [answer.probabilities for answer in predictor.predict_calibrated(photos)]
+    seen = softmax(compute_outputs(predictor, photos, None).logits, one.temperature)
     predictor.close()
     examiner.close()
     assert_close(np.reshape(said, (3, 3)), -np.sort(-wanted, axis=1), 1e-4)
@@ -127,9 +127,9 @@ def test_eight_bits_are_ranged_and_judged_on_both_views():
         assert low == pytest.approx(min(plain[name][0], mirrored[name][0]), rel=1e-5)
         assert high == pytest.approx(max(plain[name][1], mirrored[name][1]), rel=1e-5)
     labels = np.zeros(6, np.int64)
-    quantised = quantise_model(two, Labelled(photos, labels))
-    loss = measure_loss(quantised, two, Labelled(photos, labels))
-    turned = measure_loss(quantised, two, Labelled(np.ascontiguousarray(photos[:, :, ::-1]), labels))
+    quantised = quantise_model(two, LabelledPhotos(photos, labels))
+    loss = measure_quantisation_loss(quantised, two, LabelledPhotos(photos, labels))
+    turned = measure_quantisation_loss(quantised, two, LabelledPhotos(np.ascontiguousarray(photos[:, :, ::-1]), labels))
     assert loss == turned
 
 

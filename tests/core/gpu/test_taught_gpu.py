@@ -115,7 +115,7 @@ def test_steps_of_a_student_with_two_teachers_are_the_cpus(tmp_path, resident):
         teachers = teachers_of(tmp_path, device, student)
         losses, targets = [], []
         for _ in range(3):
-            taught = teachers.teach(given, given)
+            taught = teachers.add_targets(given, given)
             targets.append(taught.targets)
             losses.append(take_step(student, taught, 1e-3, given).loss)
         found[device] = losses, targets, student.weights()
@@ -136,7 +136,7 @@ def test_teachers_in_mixed_precision_say_about_the_same(tmp_path):
     answers = []
     for precision in ("float32", "mixed"):
         teachers = teachers_of(tmp_path, "cuda", student, precision)
-        answers.append(teachers.teach(batch).targets)
+        answers.append(teachers.add_targets(batch).targets)
         teachers.close()
     student.close()
     np.testing.assert_allclose(answers[1], answers[0], atol=0.05)

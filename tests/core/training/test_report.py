@@ -13,19 +13,19 @@ import pytest
 from core.config import RunConfig
 from core.data.baseline import Baseline
 from core.device import KernelTime
-from core.diagnosis.background import ReadingLeaf
-from core.diagnosis.figures import judge
+from core.diagnosis.background_dependence import BackgroundDependence
+from core.diagnosis.metrics import compute_metrics
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.parts import Part
+from core.diagnosis.subsets import Subset
 from core.models import build, initial_weights
 from core.percent import keep_percents
 from core.training.chart import MOST_POINTS, Series, draw_lines
 from core.training.conditions import Conditions
 from core.training.events import EpochDone, KernelTimes, StepDone, from_line, to_line
 from core.training.history import History, read_history
-from core.training.judgement import Judgement
 from core.training.plots import draw_bars, draw_confusion, draw_interval
 from core.training.report import ReportData, render_report
+from core.training.run_evaluation import RunEvaluation
 from tests.helpers.browser import look_at
 
 CONDITIONS = Conditions("1.2", "0.60", "cpu", "avx2", 3)
@@ -60,10 +60,11 @@ def data():
         history.add(StepDone(step + 1, step // 4, 2.0 / (step + 1), 0.5, 1e-3, 4, 0.1, 0.002))
     for epoch in range(2):
         history.add(EpochDone(epoch, 4 * epoch + 4, 1.0, 0.5, 0.9, 0.75, epoch == 1, ((3, 1), (0, 4)), 1.0, 40.0, 99))
-    figures = judge(np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1]), ("<rust>", "healthy"))
-    judgement = Judgement(
-        "test", figures, (Part("lab photos", 4, 4), Part("field photos", 4, 3)),
-        baseline=Baseline(0.6, 0.6, 0.5, 8), reading=ReadingLeaf(8, 0.6, 0.5, 0.9, 0.8, 0.7, 0.4),
+    logits, labels = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
+    judgement = RunEvaluation(
+        "test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
+        baseline=Baseline(0.6, 0.6, 0.5, 8), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7, 0.4),
         calibration_error=0.02,
     )  # fmt: skip
     graph = build("cnn", 2, 32)
@@ -122,7 +123,7 @@ def test_a_network_that_is_never_surer_of_one_photo_than_of_another_has_no_curve
 
 
 def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
-    own = judge(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]), ("<rust>", "healthy"))
+    own = compute_metrics(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]), ("<rust>", "healthy"))
     judgement = replace(data.judgement, places=(), field=own)
     assert "test photos 87.5 % (7 of 8" in judgement.verdict()
     assert "own field photos 66.7 % (2 of 3" in judgement.verdict()

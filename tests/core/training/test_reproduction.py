@@ -12,7 +12,7 @@ from core.config import RunConfig
 from core.train import make_parser
 from core.training.conditions import Conditions
 from core.training.presets import PRESETS
-from core.training.reproduction import describe_ground, judging_command, training_command
+from core.training.reproduction import describe_reproducibility, evaluation_command, training_command
 
 CPU = Conditions("1.2", "0.60", "cpu", "avx2", 3)
 GPU = Conditions("1.2", "0.60", "cuda", "NVIDIA H200", 0)
@@ -41,13 +41,13 @@ def test_the_training_command_is_read_as_the_run_that_was(preset):
 
 
 def test_the_model_is_judged_on_the_split_that_the_figure_is_of():
-    assert judging_command(ODD, "validation") == "leafclinic evaluate '/runs/a b' --split val"
-    assert judging_command(ODD, "test").endswith("--split test")
+    assert evaluation_command(ODD, "validation") == "leafclinic evaluate '/runs/a b' --split val"
+    assert evaluation_command(ODD, "test").endswith("--split test")
 
 
 def test_what_the_bits_depend_on_is_said():
-    assert describe_ground(ODD, CPU).startswith(
+    assert describe_reproducibility(ODD, CPU).startswith(
         "Computed with seed 7 on LeafClinic 1.2, Numba 0.60, device cpu, processor avx2, threads 3. The same conditions"
     )
-    assert "device cuda, processor NVIDIA H200. The same" in describe_ground(ODD, GPU)
-    assert "minutes" in describe_ground(replace(ODD, minutes=2), CPU)
+    assert "device cuda, processor NVIDIA H200. The same" in describe_reproducibility(ODD, GPU)
+    assert "minutes" in describe_reproducibility(replace(ODD, minutes=2), CPU)

@@ -12,7 +12,7 @@ from core.config import RunConfig
 from core.data.augment import draw_rows
 from core.data.mixing import Mixing
 from core.device import PhotoBatch
-from core.diagnosis.figures import softmax
+from core.diagnosis.metrics import softmax
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.model_identity import BEST
@@ -55,7 +55,7 @@ def test_targets_are_the_mean_answer_to_the_augmented_photos_and_the_smoothed_la
     photos = np.random.default_rng(1).integers(0, 256, (5, 20, 20, 3), dtype=np.uint8)
     rows = draw_rows("strong", 3, 0, np.arange(5), 20, 16, np.zeros(5, np.int64))
     batch = PhotoBatch(photos, rows, np.array([0, 2, 1, 1, 0], np.int32))
-    taught = Teachers(read, config, classes, "cpu", parts).teach(batch)
+    taught = Teachers(read, config, classes, "cpu", parts).add_targets(batch)
     label = 0.2 / 3 + 0.8 * np.eye(3)[batch.labels]
     wanted = 0.3 * label + 0.35 * sum(said_by(read_model(Path(f)), classes, batch) for f in files)
     np.testing.assert_allclose(taught.targets, wanted, atol=1e-5)
@@ -72,7 +72,7 @@ def test_of_a_mixed_photo_the_teachers_share_is_their_answer_and_the_rest_both_l
     rows = draw_rows("light", 3, 0, numbers, 16, 16, times)
     both = Mixing(1.0, 4, 2, 0.0, "light").draw(rows, numbers, labels, (3, 0), numbers, times, 16, 16)
     batch, classes = PhotoBatch(photos, rows, labels, targets=both), ("brown", "green")
-    taught = Teachers(read_teachers(config), config, classes, "cpu", 4).teach(batch)
+    taught = Teachers(read_teachers(config), config, classes, "cpu", 4).add_targets(batch)
     said = said_by(read_model(Path(config.teacher[0])), classes, batch)
     np.testing.assert_allclose(taught.targets, 0.4 * both + 0.6 * said, atol=1e-5)
     assert np.abs(both - np.eye(2)[labels]).max() > 0.3, "photos that are hardly mixed prove nothing"

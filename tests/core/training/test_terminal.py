@@ -8,7 +8,7 @@ import json
 import pytest
 
 from core.training import terminal
-from core.training.events import EpochDone, Progress, RunFinished, RunJudged, RunStarted, StepDone, Warned
+from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished, RunStarted, StepDone, Warned
 from core.training.terminal import JsonReader, TerminalReader, describe_seconds
 
 STARTED = RunStarted("runs/x", "cnn", "cpu", ("a", "b"), 100, 20, 20, 3, 10, 0, 5 << 20, ("tiled",))
@@ -40,7 +40,7 @@ def test_where_nobody_watches_there_are_plain_lines():
 
 def test_the_end_says_what_the_figure_rests_on():
     words = ("Right: 85.0 %.", "The border: 60 %.")
-    judged = RunJudged("test", (("test", 20, 17),), 0.6, 0.5, 0.9, 0.8, 0.7, 0.4, words)
+    judged = RunEvaluated("test", (("test", 20, 17),), 0.6, 0.5, 0.9, 0.8, 0.7, 0.4, words)
     text = shown(False, [STARTED, judged, EVENTS[-1]])
     assert "Right: 85.0 %.\nThe border: 60 %.\nModel file" in text
     assert "never seen in training" not in text

@@ -17,8 +17,8 @@ from core.training.events import (
     EpochDone,
     KernelTimes,
     Progress,
+    RunEvaluated,
     RunFinished,
-    RunJudged,
     RunStarted,
     StepDone,
     Warned,
@@ -170,7 +170,7 @@ def test_averaged_weights_get_statistics_of_their_own_and_the_run_goes_on_unchan
 def test_own_field_photos_are_a_second_test_told_beside_the_first(tiny, tmp_path):
     config = tiny(field=str(write_photos(tmp_path / "field", classes=("green",), each=4, noise=90, seed=5)))
     events = train(config)
-    judged, finished = only(events, RunJudged)[0], events[-1]
+    judged, finished = only(events, RunEvaluated)[0], events[-1]
     assert [name for name, _, _ in judged.parts] == ["test", "test photos", "own field photos"]
     assert judged.parts[2][1] == 4
     assert finished.field_accuracy == judged.parts[2][2] / 4
@@ -191,7 +191,7 @@ def test_field_photos_that_were_learned_from_are_told_and_wrong_ones_end_the_run
 
 
 def test_the_tests_of_the_leaf_can_be_left_out(tiny):
-    judged = only(train(tiny(leaf_tests=False)), RunJudged)[0]
+    judged = only(train(tiny(leaf_tests=False)), RunEvaluated)[0]
     assert judged.border is None
     assert not any("border" in text for text in judged.words)
 

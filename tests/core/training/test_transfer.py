@@ -24,7 +24,7 @@ from core.training.events import EpochDone, RunStarted, Warned
 from core.training.run_folder import read_config
 from core.training.trainer import Trainer
 from core.training.transfer import (
-    adopt,
+    configure_from_origin,
     describe_origin,
     first_network,
     frozen_parameters,
@@ -52,7 +52,7 @@ def donor(path, name="squeezenet1_1_bn", classes=("oak", "ash", "elm"), size=48,
 
 def start(config, classes):
     origin = read_origin(config)
-    config = adopt(config, origin)
+    config = configure_from_origin(config, origin)
     return config, first_network(config, origin, classes)
 
 

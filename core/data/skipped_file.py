@@ -1,0 +1,23 @@
+"""The photos that a run leaves out, all of them, as a CSV file: path, reason, set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from core.data.dataset import Skipped
+from core.storage import storage_error, write_file
+from core.text import csv_text
+
+
+def write_skipped(path: Path, sets: Mapping[str, Sequence[Skipped]]) -> int:
+    """Write a row for each photo and give their number; where there are none there is no file. Raises StorageError."""
+    found = [(photo.path, photo.reason, name) for name, photos in sets.items() for photo in photos]
+    if found:
+        write_file(path, csv_text([("path", "reason", "set"), *found]))
+        return len(found)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
+    return 0

@@ -1,0 +1,49 @@
+"""The slider's effect on judged photos: how many are answered, how many answers are right, what is wrongly refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from core.diagnosis.verdict import NO_LEAF, NO_LEAF_NAMES
+from core.ops.contract import Array
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CoverageResult:
+    """What happens to judged photos at a setting of the slider: how many are answered, how many of these answers are
+    right, and the share of right answers that is held back. wanted: the slider, by validation photos."""
+
+    wanted: float
+    photos: int
+    answered: int
+    right: int
+    wrongly_refused: float
+
+    def describe(self) -> str:
+        right, share = 100 * self.right / max(self.answered, 1), 100 * self.answered / max(self.photos, 1)
+        return (
+            f"At coverage {100 * self.wanted:g} % (as set on validation photos) {self.answered} of {self.photos} "
+            f"photos are answered ({share:.1f} %), {right:.1f} % of the answers are right, and "
+            f"{100 * self.wrongly_refused:.1f} % of what would have been right is held back."
+        )
+
+
+def measure_coverage(
+    words: Sequence[str], labels: Array, right: Array, classes: Sequence[str], wanted: float
+) -> CoverageResult:
+    """words: the verdict on each photo; a class, or the class without a leaf told as such, is an answer.
+
+    labels: int ``(N,)``; right: bool ``(N,)``, whether the likeliest class is the true one.
+    """
+    bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
+    said_bare = np.array([word == NO_LEAF for word in words])
+    answered = said_bare | np.array([word in classes for word in words])
+    good = np.where(said_bare, bare[labels], right)
+    lost = int((right & ~(answered & good)).sum())
+    return CoverageResult(wanted, len(words), int(answered.sum()), int((answered & good).sum()),
+                    lost / max(int(right.sum()), 1))  # fmt: skip

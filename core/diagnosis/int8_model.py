@@ -1,0 +1,125 @@
+"""A model in eight bits: ranges measured on training photos, what that costs measured on validation photos."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from core.diagnosis.completion import LabelledPhotos, sample_per_class
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.onnx_model import prepare, run_onnx
+from core.diagnosis.prediction import Predictor
+from core.diagnosis.views import average_views, make_views
+from core.graph import PHOTO
+from core.onnx import Quantised
+from core.onnx.quantisation import Range, quantise, simulate, stored_tensors, without_dropout
+from core.ops.contract import Array, volume
+from core.program import fold_batch_norm, fold_weights
+
+CALIBRATION: Final = 256
+"""Training photos whose ranges are measured, as many of each class as there are."""
+CHUNK: Final = 16
+MOST_VALUES: Final = 1 << 27
+"""Values of all tensors of a chunk that are held at once while ranges are measured (512 MB)."""
+
+ReportProgress: TypeAlias = Callable[[int, int], None]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class QuantisationLoss:
+    """Share of validation photos right in float32 and in eight bits, and how many answers changed."""
+
+    photos: int
+    float32: float
+    int8: float
+    changed: int
+
+
+def for_inference(model: ModelFile) -> ModelFile:
+    """The same answers with batch norm folded and dropout left out."""
+    graph = without_dropout(fold_batch_norm(model.graph))
+    return replace(model, graph=graph, weights=fold_weights(model.graph, model.weights))
+
+
+def quantise_model(
+    model: ModelFile, train: LabelledPhotos, *, seed: int = 0, threads: int = 0, report: ReportProgress | None = None
+) -> Quantised:
+    """The model in eight bits, with ranges measured on training photos."""
+    model = for_inference(model)
+    each = -(-CALIBRATION // len(model.classes))
+    few = train.take(sample_per_class(train.labels, each, seed))
+    ranges = measure_ranges(model, few.photos, threads, report)
+    return quantise(model.graph, model.weights, ranges)
+
+
+def measure_ranges(
+    model: ModelFile, photos: Array, threads: int = 0, report: ReportProgress | None = None
+) -> dict[str, Range]:
+    """Least and largest value of every stored tensor over all views of all photos.
+
+    Clipping costs more than coarseness: on 320 validation photos of the shipped model the mean divergence (KL) from
+    float32's probabilities is 0.00025 with these extremes, 0.00108 with the mean of each photo's, 0.0047 with quantiles
+    of 99.95 %.
+    """
+    names = [name for name in stored_tensors(model.graph) if name != PHOTO]
+    values = sum(volume(model.graph.node(name).shape) for name in names)
+    chunk = max(1, min(CHUNK, MOST_VALUES // (values * model.views)))
+    low, high = dict.fromkeys(names, np.inf), dict.fromkeys(names, -np.inf)
+    predictor = Predictor(replace(model, sections={}, views=1), batch=chunk, threads=threads, outputs=names)
+    try:
+        for first in range(0, len(photos), chunk):
+            outputs = predictor.predict(make_views(np.asarray(photos[first : first + chunk]), model.views))
+            for name in names:
+                low[name] = min(low[name], float(outputs[name].min()))
+                high[name] = max(high[name], float(outputs[name].max()))
+            if report is not None:
+                report(min(first + chunk, len(photos)), len(photos))
+    finally:
+        predictor.close()
+    return {name: (low[name], high[name]) for name in names}
+
+
+def measure_quantisation_loss(
+    quantised: Quantised, model: ModelFile, validation: LabelledPhotos, *, threads: int = 0,
+    report: ReportProgress | None = None,
+) -> QuantisationLoss:  # fmt: skip
+    """Both forms on all views of the validation photos. Eight bits are simulated by the references, so that the figure
+    does not depend on the runtime or processor of this machine."""
+    predictor = Predictor(model, batch=CHUNK, threads=threads)
+    right = np.zeros(2, np.int64)
+    changed, total = 0, len(validation.labels)
+    try:
+        for first in range(0, total, CHUNK):
+            part = slice(first, first + CHUNK)
+            squares = np.asarray(validation.photos[part])
+            exact = predictor.predict(squares)["logits"].argmax(axis=1)
+            shown = prepare(quantised.graph, make_views(squares, model.views))
+            coarse = average_views(simulate(quantised, shown), model.views).argmax(axis=1)
+            right += (exact == validation.labels[part]).sum(), (coarse == validation.labels[part]).sum()
+            changed += int((exact != coarse).sum())
+            if report is not None:
+                report(min(first + CHUNK, total), total)
+    finally:
+        predictor.close()
+    return QuantisationLoss(total, float(right[0] / total), float(right[1] / total), changed)
+
+
+def agreement(data: bytes, quantised: Quantised, squares: Array) -> tuple[str, int] | None:
+    """onnxruntime's version, and on how many squares its top answer is the simulation's; None: not installed."""
+    inputs = prepare(quantised.graph, squares)
+    answer = run_onnx(data, inputs)
+    if answer is None:
+        return None
+    return answer[0], int((answer[1].argmax(axis=1) == simulate(quantised, inputs).argmax(axis=1)).sum())
+
+
+def loss_metadata(loss: QuantisationLoss) -> Mapping[str, str]:
+    """The measured loss, for the file itself."""
+    figures: dict[str, Any] = {"validation_photos": loss.photos, "float32_accuracy": loss.float32,
+                               "int8_accuracy": loss.int8, "changed_answers": loss.changed}
+    return {"int8": json.dumps(figures)}

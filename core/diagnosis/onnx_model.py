@@ -1,0 +1,109 @@
+"""A model as an ONNX file for other programs, held against onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.data.augment import evaluation_rows
+from core.diagnosis import verdict
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.prediction import Predictor
+from core.errors import LeafClinicError
+from core.graph import Graph
+from core.onnx import runtime, write_onnx
+from core.ops.contract import Array
+from core.ops.photo import transform
+from core.program import fold_batch_norm, fold_weights
+
+TOLERANCE: Final = 1e-4
+"""Largest difference of logits to onnxruntime's, of the largest logit where that is above 1."""
+CHECKED: Final = 8
+"""Photos of noise that the check looks at."""
+THRESHOLDS: Final = "thresholds"
+SQUARE: Final = "square"
+LICENCE: Final = "licence"
+VIEWS: Final = "views"
+CLASS_TEMPERATURES: Final = "class_temperatures"
+"""Keys of the file's metadata, besides those of `core.onnx.metadata`."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OnnxCheck:
+    """What onnxruntime said: its version, and the largest difference of a logit."""
+
+    version: str
+    difference: float
+
+
+def metadata_of(model: ModelFile) -> dict[str, str]:
+    """What a file carries besides preprocessing, class names and temperature.
+
+    Its graph answers one view; of how many views the mean is to be taken, stands here, and the temperatures by class
+    where the model has such (docs/training.md).
+    """
+    more = {SQUARE: str(model.source_side), VIEWS: str(model.views)}
+    if verdict.SECTION in model.sections:
+        more[THRESHOLDS] = json.dumps(model.sections[verdict.SECTION], ensure_ascii=False)
+    if model.class_temperatures:
+        more[CLASS_TEMPERATURES] = json.dumps(model.class_temperatures)
+    if model.licence:
+        more[LICENCE] = model.licence
+    return more
+
+
+def to_onnx(model: ModelFile) -> bytes:
+    """The model in float32, batch norm folded."""
+    graph, weights = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights)
+    return write_onnx(graph, weights, model.classes, model.temperature, metadata_of(model))
+
+
+def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
+    """onnxruntime's version and logits of normalised photos ``(N, H, W, C)``, None where it is not installed."""
+    version = runtime.version()
+    return None if version is None else (version, runtime.compute_output(data, inputs))
+
+
+def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
+    """Hold a float32 file against our own logits of one view of photos of noise; None where onnxruntime is not
+    installed.
+
+    Raises LeafClinicError where they differ by more than `TOLERANCE`.
+    """
+    squares = _noise(CHECKED, model.size[0])
+    answer = run_onnx(data, prepare(model.graph, squares))
+    if answer is None:
+        return None
+    predictor = Predictor(replace(model, views=1), batch=CHECKED)
+    try:
+        ours = predictor.predict(squares)["logits"]
+    finally:
+        predictor.close()
+    version, theirs = answer
+    difference = float(np.abs(ours - theirs).max())
+    if not difference <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
+        raise LeafClinicError(f"onnxruntime {version} answers differently by {difference:.2g}; nothing was written. "
+                              "This is a fault of the program: please report it with the model.")
+    return OnnxCheck(version, difference)
+
+
+def _noise(count: int, side: int) -> Array:
+    """Squares of noise, from dark to bright: every one excites other features."""
+    rng = np.random.default_rng(0)
+    bright = np.linspace(40, 255, count).reshape(-1, 1, 1, 1)
+    return (rng.random((count, side, side, 3)) * bright).astype(np.uint8)
+
+
+def prepare(graph: Graph, squares: Array) -> Array:
+    """Normalised photos ``(N, size, size, C)`` of squares uint8, as they enter the network."""
+    size, photo = graph.photo_shape[:2], graph.nodes[0].attributes
+    rows = evaluation_rows(len(squares), squares.shape[1], size[0])
+    return transform(squares, rows, (size[0], size[1]), _floats(photo["mean"]), _floats(photo["std"]))
+
+
+def _floats(value: Any) -> tuple[float, ...]:
+    return tuple(float(v) for v in value)

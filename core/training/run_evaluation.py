@@ -1,0 +1,147 @@
+"""What a finished network is worth: figures on photos it did not learn from, lab beside field, and their doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+from core.data.baseline import Baseline
+from core.data.dataset import TEST, VALIDATION
+from core.data.loader import Loader
+from core.data.manifest import SETTING
+from core.diagnosis import background_dependence, model_card
+from core.diagnosis.background_dependence import BackgroundDependence, describe_border
+from core.diagnosis.calibration import calibrate_logits, describe_error
+from core.diagnosis.completion import CALIBRATION
+from core.diagnosis.metrics import Metrics, compute_metrics, describe_accuracy
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.subsets import Subset, compare_with_field, describe_subsets, subsets_by_setting
+from core.ops.contract import Array
+from core.training.commands import Commands
+from core.training.events import Progress, RunEvaluated
+from core.training.setup import Setup
+
+TEST_NOTE: Final = "On photos that were neither trained on nor chosen by."
+VALIDATION_NOTE: Final = "There is no test split. The epoch was chosen on these very photos, so the figure is too kind."
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunEvaluation:
+    """Figures on `judged_on` ("test" or "validation"), by place, and on the user's own field photos.
+
+    baseline: of the judged photos' border; reading: the tests of the background; calibration_error: 0..1. None where
+    not measured.
+    """
+
+    judged_on: str
+    figures: Metrics
+    places: tuple[Subset, ...] = ()
+    field: Metrics | None = None
+    baseline: Baseline | None = None
+    reading: BackgroundDependence | None = None
+    calibration_error: float | None = None
+
+    @property
+    def parts(self) -> tuple[Subset, ...]:
+        """Lab and field side by side; where only the user's own photos are known to be field photos, against all."""
+        return compare_with_field(self.places, f"{self.judged_on} photos", self.figures, self.field)
+
+    def verdict(self) -> str:
+        """Right of how many, and by place in the same breath."""
+        return f"{describe_accuracy(self.figures, self.judged_on)} {describe_subsets(self.parts)}".strip()
+
+    def doubts(self) -> tuple[str, ...]:
+        """What the figures rest on: border, background, class maps."""
+        accuracy = self.figures.accuracy
+        if self.reading is not None:
+            return self.reading.sentences(accuracy)
+        if self.baseline is not None:
+            return describe_border(self.baseline.border, self.baseline.majority, accuracy)
+        return ()
+
+    def words(self) -> tuple[str, ...]:
+        """All of it as sentences."""
+        kind = (VALIDATION_NOTE,) if self.judged_on == "validation" else ()
+        stated = () if self.calibration_error is None else (describe_error(self.calibration_error),)
+        return (self.verdict(), *kind, *self.doubts(), *stated)
+
+    def to_event(self) -> RunEvaluated:
+        baseline, reading = self.baseline, self.reading
+        return RunEvaluated(
+            judged_on=self.judged_on,
+            parts=tuple((p.name, p.photos, p.right) for p in (self._whole(self.judged_on), *self.parts)),
+            border=None if baseline is None else baseline.border,
+            commonest=None if baseline is None else baseline.majority,
+            plain=None if reading is None else reading.plain,
+            blurred=None if reading is None else reading.blurred,
+            swapped=None if reading is None else reading.swapped,
+            off_leaf=None if reading is None else reading.off_leaf,
+            words=self.words(),
+        )
+
+    def write_into(self, model: ModelFile) -> ModelFile:
+        """The model with these figures inside, for its card and for whoever uses it."""
+        figures, on = self.figures, self.judged_on
+        reached = {f"{on}_photos": float(figures.photos), f"{on}_accuracy": figures.accuracy,
+                   f"{on}_macro_f1": figures.macro_f1, f"{on}_loss": figures.loss}  # fmt: skip
+        if self.field is not None:
+            reached |= {"field_photos": float(self.field.photos), "field_accuracy": self.field.accuracy}
+        if self.baseline is not None:
+            reached["border_accuracy"] = self.baseline.border
+        section = {
+            "note": TEST_NOTE if on == "test" else VALIDATION_NOTE,
+            "parts": [part.to_row() for part in (self._whole("all"), *self.parts)],
+            "macro_f1": figures.macro_f1,
+            "classes": [
+                {"name": c.label, "photos": c.photos, "right": c.recall, "interval": list(c.recall_interval),
+                 "precision": c.precision, "f1": c.f1}
+                for c in figures.per_class
+            ],
+        }  # fmt: skip
+        sections = {**model.sections, model_card.TEST: section}
+        return replace(model, figures={**model.figures, **reached}, sections=sections)
+
+    def _whole(self, name: str) -> Subset:
+        return Subset(name, self.figures.photos, self.figures.right)
+
+
+def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> Generator[Progress, None, RunEvaluation]:
+    """Judge a completed model on the test split (else on validation), and on the user's own field photos."""
+    loader, judged_on = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
+    logits = yield from _answer(setup, judged_on, model, loader)
+    field = None
+    if setup.field is not None:
+        field_logits = yield from _answer(setup, "field", model, setup.field)
+        field = compute_metrics(field_logits, setup.field.labels, setup.classes)
+    calibration = model.sections.get(CALIBRATION)
+    return RunEvaluation(
+        judged_on=judged_on,
+        figures=compute_metrics(logits, loader.labels, setup.classes),
+        places=_places(setup, logits.argmax(axis=1) == loader.labels, loader.labels),
+        field=field,
+        baseline=baseline,
+        reading=BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION)),
+        calibration_error=None if calibration is None else float(calibration["error"]),
+    )
+
+
+def evaluated_rows(setup: Setup) -> Array:
+    """Rows of the photos that a run is judged on."""
+    return setup.photos.rows(VALIDATION if setup.test is None else TEST)
+
+
+def _answer(setup: Setup, stage: str, model: ModelFile, loader: Loader) -> Generator[Progress, None, Array]:
+    """Calibrated logits ``(N, classes)``."""
+    never = Commands()  # the run is over; a stop now would only lose the report
+    logits = yield from setup.validator.predict(stage, model.weights, loader, never)
+    assert logits is not None
+    return calibrate_logits(model, logits)
+
+
+def _places(setup: Setup, right: Array, labels: Array) -> tuple[Subset, ...]:
+    column = setup.photos.dataset.columns.get(SETTING)
+    if column is None:
+        return ()
+    return subsets_by_setting(right, labels, setup.classes, [column[row] for row in evaluated_rows(setup)])

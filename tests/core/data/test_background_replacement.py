@@ -1,0 +1,68 @@
+"""Draws of other grounds: pure functions of seed, epoch and photo, as often as asked, only where a leaf was found."""
+
+import numpy as np
+
+from core.data.augment import evaluation_rows
+from core.data.background_replacement import BackgroundReplacement
+from core.data.loader import Loader
+from core.ops.photo import AFFINE, BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
+
+SIDE, COUNT = 32, 2000
+
+
+def swap(chance=0.3, count=COUNT):
+    can = np.arange(count) % 4 != 0
+    return BackgroundReplacement(
+        Backgrounds(np.zeros((count, 4, 4), np.uint8), np.zeros((7, SIDE, SIDE, 3), np.uint8)), can, chance
+    )
+
+
+def draw(photos, key=(1, 2), times=None, **options):
+    rows = evaluation_rows(len(photos), SIDE, SIDE)
+    slots = COUNT - 1 - photos
+    swap(**options).draw(rows, slots, key, photos, np.zeros(len(photos), int) if times is None else times, SIDE)
+    return rows
+
+
+def test_as_many_photos_as_asked_get_a_ground_and_none_without_a_leaf():
+    photos = np.arange(COUNT)
+    rows = draw(photos)
+    can = (COUNT - 1 - photos) % 4 != 0
+    assert not rows[~can, BACKGROUND].any()
+    assert abs((rows[can, BACKGROUND] > 0).mean() - 0.3) < 0.04
+    assert set(rows[:, BACKGROUND]) == set(range(8))
+    chosen = rows[:, BACKGROUND] > 0
+    assert np.array_equal(rows[chosen, MASK], (COUNT - 1 - photos)[chosen])
+    assert np.array_equal(rows[:, AFFINE], evaluation_rows(COUNT, SIDE, SIDE)[:, AFFINE])
+
+
+def test_grounds_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else():
+    photos = np.array([5, 9, 7, 14])
+    base = draw(photos, chance=1.0)
+    assert np.array_equal(base, draw(photos, chance=1.0))
+    assert np.array_equal(base[1:2], draw(photos[1:2], chance=1.0))
+    for other in (
+        draw(photos, (3, 2), chance=1.0), draw(photos, (1, 3), chance=1.0),
+        draw(photos, times=np.ones(4, int), chance=1.0),
+    ):  # fmt: skip
+        chosen = base[:, BACKGROUND] > 0
+        assert (np.abs(other - base)[chosen][:, BACKGROUND_AFFINE].max(1) > 1e-3).all()
+
+
+def test_a_ground_is_seen_within_its_photo():
+    rows = draw(np.arange(COUNT), chance=1.0)
+    rows = rows[rows[:, BACKGROUND] > 0]
+    a = rows[:, BACKGROUND_AFFINE].astype(float)
+    area = np.abs(a[:, 0] * a[:, 4] - a[:, 1] * a[:, 3])
+    assert 0.2 < area.min() < area.max() <= 1.001
+
+
+def test_the_loader_sets_training_leaves_on_grounds_and_no_others():
+    photos = np.zeros((40, SIDE, SIDE, 3), np.uint8)
+    for training in (True, False):
+        loader = Loader(
+            photos, np.arange(40), np.zeros(40, int), batch=40, size=SIDE, training=training, augment="none",
+            swap=swap(1.0, 40),
+        )  # fmt: skip
+        (batch,) = loader.batches(0)
+        assert (batch.augmentation[:, BACKGROUND] > 0).sum() == (30 if training else 0)

@@ -1,0 +1,60 @@
+"""The user's own field photos: matched by name, told apart from the rest, refused with a sentence."""
+
+import os
+import shutil
+
+import pytest
+
+from core.data.cache import open_cache
+from core.data.field_photos import count_common, open_field, scan_field
+from core.data.source import open_photos
+from core.errors import DataError
+from tests.helpers.tiny_photos import write_photos
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_photos(tmp_path / "photos")
+
+
+def test_classes_are_matched_by_name_and_broken_files_are_told(tmp_path, photos):
+    known = open_photos(str(photos)).classes
+    field = tmp_path / "field"
+    shutil.copytree(photos / known[-1], field / known[-1])
+    (field / known[-1] / "broken.jpg").write_bytes(b"no photo")
+    found = open_field(scan_field(str(field)), known, 16, folder=str(tmp_path / "cache"))
+    assert set(found.labels.tolist()) == {len(known) - 1}
+    assert len(found.labels) == len(found.slots) == len(list((photos / known[-1]).iterdir()))
+    assert "1 field photo is left out" in found.warnings[0]
+
+
+def test_photos_that_are_also_learned_from_are_counted(tmp_path, photos):
+    dataset = open_photos(str(photos))
+    cache = open_cache(dataset, 16, folder=str(tmp_path / "cache"))
+    field = tmp_path / "field" / dataset.classes[0]
+    field.mkdir(parents=True)
+    shutil.copy(dataset.path(0), field / "same.png")
+    found = open_field(scan_field(str(field.parent)), dataset.classes, 16, folder=str(tmp_path / "cache"))
+    assert count_common(cache, found.cache) == 1
+
+
+def test_an_unknown_class_and_unreadable_photos_are_refused(tmp_path, photos):
+    with pytest.raises(DataError, match="which the network does not learn.*its classes are: a, b"):
+        open_field(scan_field(str(photos)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
+    empty = tmp_path / "field" / "a"
+    empty.mkdir(parents=True)
+    (empty / "x.jpg").write_bytes(b"no photo")
+    with pytest.raises(DataError, match="None of the 1 field photos"):
+        open_field(scan_field(str(empty.parent)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
+
+
+def test_a_place_without_photos_is_refused_and_named(tmp_path):
+    with pytest.raises(DataError, match="--field.*does not exist"):
+        scan_field(str(tmp_path / "nothing"))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes there")
+def test_a_pipe_is_refused_instead_of_waiting_for_somebody_to_write(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="neither a folder nor a file, but a pipe or a device"):
+        open_photos(str(tmp_path / "pipe"))

@@ -1,0 +1,132 @@
+"""Near-copies: found however they were turned, mirrored, compressed or lit; others left alone."""
+
+import cv2
+import numpy as np
+import pytest
+
+from core.data.leaf_drawing import CONDITIONS, draw_leaf
+from core.data.near_duplicates import (
+    THUMB,
+    Pair,
+    _area_weights,
+    _candidates,
+    _equal,
+    find_pairs,
+    hash_photos,
+    join_pairs,
+)
+from tests.helpers.photo_files import jpeg
+
+SIDE = 96
+COUNT = 24
+
+
+@pytest.fixture(scope="module")
+def photos():
+    return np.stack([draw_leaf(CONDITIONS[i % 4], 5, i, side=SIDE).rgb for i in range(COUNT)])
+
+
+def compressed(rgb):
+    return cv2.imdecode(np.frombuffer(jpeg(rgb, 50), np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+
+
+CHANGES = {
+    "the same": lambda rgb: rgb,
+    "compressed": compressed,
+    "a quarter turn": lambda rgb: np.rot90(rgb),
+    "a half turn": lambda rgb: np.rot90(rgb, 2),
+    "three quarters": lambda rgb: np.rot90(rgb, 3),
+    "mirrored": lambda rgb: rgb[:, ::-1],
+    "upside down": lambda rgb: rgb[::-1],
+    "mirrored, turned and compressed": lambda rgb: compressed(np.ascontiguousarray(np.rot90(rgb[:, ::-1]))),
+    "lighter": lambda rgb: np.clip(rgb * 1.15 + 8, 0, 255).astype(np.uint8),
+    "smaller and back": lambda rgb: cv2.resize(cv2.resize(rgb, (40, 40), interpolation=cv2.INTER_AREA), (SIDE, SIDE)),
+    "noisy": lambda rgb: np.clip(rgb + np.random.default_rng(0).normal(0, 8, rgb.shape), 0, 255).astype(np.uint8),
+}
+
+
+def pairs_of(photos, **more):
+    return find_pairs(hash_photos(photos, np.arange(len(photos))), **more)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_copy_is_found(photos, change):
+    changed = np.stack([np.ascontiguousarray(CHANGES[change](rgb)) for rgb in photos])
+    found = {(p.first, p.second) for p in pairs_of(np.concatenate((photos, changed)))}
+    wanted = {(i, i + COUNT) for i in range(COUNT)}
+    assert len(wanted & found) >= COUNT - 1
+    assert not found - wanted
+
+
+def test_equal_keys_are_found_wherever_they_stand_and_unread_files_are_none():
+    keys = np.array([b"cc", b"aa", b"bb", b"\0\0", b"aa", b"\0\0", b"cc"], "V2")
+    assert [rows.tolist() for rows in _equal(keys)] == [[1, 4], [0, 6]]
+
+
+@pytest.mark.parametrize("cells", [8, 9, THUMB])
+def test_a_cell_is_the_mean_of_its_pixels(cells):
+    weights = _area_weights(cells)
+    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-6)
+    np.testing.assert_allclose(weights.sum(0), cells / THUMB, rtol=1e-6)
+
+
+def test_different_leaves_are_no_copies(photos):
+    assert pairs_of(photos) == []
+
+
+def test_flat_pictures_are_no_copies_of_each_other():
+    flat = np.stack([np.full((32, 32, 3), level, np.uint8) for level in range(0, 250, 10)])
+    assert pairs_of(flat) == []
+
+
+def test_equal_files_are_copies_even_when_flat():
+    flat = np.full((3, 32, 32, 3), 90, np.uint8)
+    content = np.zeros((3, 32), np.uint8)
+    content[0] = content[2] = 7
+    content[1] = 8
+    assert pairs_of(flat, content=content) == [Pair(0, 2, 1.0)]
+    assert pairs_of(flat, content=np.zeros((3, 32), np.uint8)) == [], "files that were not read have no content"
+
+
+@pytest.mark.parametrize("radius", [0, 3, 7])
+def test_the_bands_miss_no_pair_within_the_radius(radius):
+    random = np.random.default_rng(radius)
+    base = random.integers(0, 2**63, 40, dtype=np.uint64)
+    hashes = np.empty((80, 8), np.uint64)
+    hashes[:40] = base[:, None]
+    for i in range(40):
+        flips = random.permutation(64)[: random.integers(0, 12)]
+        hashes[40 + i] = base[i] ^ np.uint64(sum(1 << int(b) for b in flips))
+    hashes[:, 1:] = random.integers(0, 2**63, (80, 7), dtype=np.uint64)
+    got = set()
+    for first, second, view in _candidates(hashes, radius):
+        got |= {(int(a), int(b), view) for a, b in zip(first, second, strict=True)}
+    wanted = set()
+    for view in range(8):
+        bits = np.bitwise_count(hashes[:, None, 0] ^ hashes[None, :, view])
+        wanted |= {(int(a), int(b), view) for a, b in np.argwhere(bits <= radius) if a < b or (view and a != b)}
+    assert got == wanted
+    assert wanted
+
+
+def test_photos_that_nearly_all_look_alike_take_bounded_work_and_copies_of_others_are_still_found(photos):
+    flat = np.full((4000, 24, 24, 3), 120, np.uint8)
+    flat[:COUNT] = [cv2.resize(rgb, (24, 24), interpolation=cv2.INTER_AREA) for rgb in photos]
+    flat[COUNT : 2 * COUNT] = flat[:COUNT, :, ::-1]
+    candidates = sum(len(first) for first, _, _ in _candidates(hash_photos(flat, np.arange(4000)).hashes, 7))
+    assert candidates < 4000 * 100, "4,000 flat photos would make 8 million pairs in each view"
+    assert {(i, i + COUNT) for i in range(COUNT)} <= {(p.first, p.second) for p in pairs_of(flat)}
+
+
+def test_groups_join_along_pairs():
+    pairs = [Pair(0, 3, 1.0), Pair(3, 5, 1.0), Pair(1, 2, 1.0)]
+    assert join_pairs(6, pairs).tolist() == [0, 1, 1, 0, 2, 0]
+    assert join_pairs(6, []).tolist() == [0, 1, 2, 3, 4, 5]
+    assert join_pairs(6, [Pair(0, 1, 1.0)], np.array([4, 2, 2, 0, 4, 1])).tolist() == [0, 0, 0, 1, 0, 2]
+    assert join_pairs(0, []).tolist() == []
+
+
+def test_a_thousand_copies_of_one_picture_are_one_group():
+    order = np.random.default_rng(0).permutation(1000)
+    pairs = [Pair(min(a, b), max(a, b), 1.0) for a, b in zip(order[:-1].tolist(), order[1:].tolist(), strict=True)]
+    assert join_pairs(1000, pairs).max() == 0

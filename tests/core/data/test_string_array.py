@@ -1,0 +1,67 @@
+"""Columns of strings in one block."""
+
+import numpy as np
+
+from core.data.string_array import StringArray, StringArrayBuilder, encode
+
+WORDS = ["", "tomato/rust", "лист", "葉", "a\udcffb", "tomato/rust", "x" * 1000]
+
+
+def test_every_string_comes_back():
+    texts = StringArray.of(WORDS)
+    assert list(texts) == WORDS
+    assert [texts[i] for i in range(len(WORDS))] == WORDS
+    assert texts[-1] == WORDS[-1]
+    assert len(texts) == len(WORDS)
+    assert list(StringArray.of([])) == []
+
+
+def test_rows_can_be_taken_in_any_order():
+    assert list(StringArray.of(WORDS).take(np.array([3, 1, 1]))) == ["葉", "tomato/rust", "tomato/rust"]
+
+
+def test_equal_strings_have_equal_keys_and_others_not():
+    keys = StringArray.of(WORDS).keys()
+    assert keys[1] == keys[5]
+    assert len(set(keys.tolist())) == len(set(WORDS))
+
+
+def test_codes_count_distinct_strings_by_first_appearance():
+    codes, names = encode(StringArray.of(["b", "a", "b", "c", "a"]))
+    assert codes.tolist() == [0, 1, 0, 2, 1]
+    assert list(names) == ["b", "a", "c"]
+    assert encode(StringArray.of([]))[0].tolist() == []
+
+
+def test_a_column_takes_little_more_than_its_text():
+    builder = StringArrayBuilder()
+    for i in range(10_000):
+        builder.append(f"folder/{i:06d}.jpg")
+    texts = builder.finish()
+    assert texts.nbytes == 10_000 * (17 + 8)
+
+
+def test_strings_that_hold_a_text_are_found_whatever_the_case():
+    texts = StringArray.of([*WORDS, "Tomato/RUST/1.jpg", "ru", "st", "Лист", "straße"])
+    assert np.flatnonzero(texts.holding("Rust")).tolist() == [1, 5, 7]
+    assert np.flatnonzero(texts.holding("лИСТ")).tolist() == [2, 10]
+    assert np.flatnonzero(texts.holding("STRASSE")).tolist() == [11]
+    assert np.flatnonzero(texts.holding("xxx")).tolist() == [6]
+    assert StringArray.of([]).holding("a").shape == (0,)
+
+
+def test_long_columns_are_searched_as_short_ones():
+    words = [f"farm{n % 7}/IMG_{n}.jpg" if n % 5000 else "лист" for n in range(20_000)]
+    for wanted in ("farm", "_99", "IMG_19999.jpg", "7/i", "ист", "gf", ".jpgf"):
+        plain = [wanted.casefold() in word.casefold() for word in words]
+        assert StringArray.of(words).holding(wanted).tolist() == plain
+    assert not StringArray.of(words).holding("farm", lambda: True).any(), "given up before it began"
+
+
+def test_a_text_is_found_where_python_finds_it_also_over_stretches_and_ends(monkeypatch):
+    monkeypatch.setattr("core.data.string_array.STRETCH", 7)
+    draw = np.random.default_rng(0)
+    names = ["".join(draw.choice(["a", "b", "A"], size)) for size in draw.integers(0, 6, 60)]
+    texts = StringArray.of(names)
+    for wanted in ("", "a", "ab", "ba", "aab", "bbbb", "abababab"):
+        assert texts.holding(wanted).tolist() == [wanted in name.lower() for name in names], wanted

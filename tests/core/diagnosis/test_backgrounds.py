@@ -1,0 +1,94 @@
+"""Masks and grounds of the training photos: found once, kept by content, of leaves only."""
+
+import tracemalloc
+
+import cv2
+import numpy as np
+import pytest
+
+from core.config import RunConfig
+from core.data.dataset import TRAIN, Cancelled
+from core.data.preparation import prepare_photos
+from core.diagnosis import backgrounds, leaf_process
+from core.errors import DataError
+
+SIDE = 64
+
+
+@pytest.fixture
+def leaves(tmp_path):
+    """Green discs on grey paper in two classes, and a class of photos without a leaf."""
+    rng = np.random.default_rng(3)
+    for name, colour in (("oak", (60, 160, 50)), ("ash", (120, 150, 40)), ("no leaf", None)):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for i in range(10):
+            photo = rng.normal(170, 6, (SIDE, SIDE, 3)).clip(0, 255).astype(np.uint8)
+            if colour:
+                cv2.circle(photo, (32, 32), 16, colour, -1)
+            cv2.imwrite(str(folder / f"{i}.png"), photo[..., ::-1])
+    return prepare_photos(
+        RunConfig(data=str(tmp_path / "photos"), cache=str(tmp_path / "cache"), image_size=SIDE, test=0.0)
+    )
+
+
+def make(photos, report=lambda *said: None, cancelled=lambda: False):
+    return backgrounds.prepare_replacement(photos, 0.5, report, cancelled)
+
+
+def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leaves):
+    swap = make(leaves)
+    rows = leaves.rows(TRAIN)
+    slots, labels = leaves.cache.slots[rows], leaves.dataset.labels[rows]
+    bare = labels == leaves.dataset.classes.index("no leaf")
+    assert swap.can[slots[~bare]].all()
+    assert swap.can.sum() == (~bare).sum()
+    masks = swap.backgrounds.masks[slots[~bare]]
+    assert masks.shape[1:] == (SIDE // 2, SIDE // 2)
+    disc = np.hypot(*(np.mgrid[:32, :32] - 15.5)) < 6
+    assert (masks[:, disc] > 250).all()
+    assert (masks[:, ::31, ::31] == 0).all()
+    painted = swap.backgrounds.images
+    assert painted.shape == (len(rows), SIDE, SIDE, 3)
+    assert np.abs(painted.astype(int) - 170).max() < 60, "a leaf was left in a ground"
+
+
+def test_masks_and_grounds_take_the_memory_that_was_foretold(leaves):
+    training, side = len(leaves.rows(TRAIN)), leaves.cache.side
+    kept, beside = grounds.count_swap(training, len(leaves.cache.photos), side)
+    make(leaves)  # what is imported and cached by the first time is no part of it
+    tracemalloc.start()
+    try:
+        backgrounds = make(leaves).backgrounds
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert backgrounds.masks.nbytes + backgrounds.images.nbytes == kept
+    assert kept + beside <= peak + 1000 <= 1.4 * (kept + beside), "more than one photo's arrays at a time"
+
+
+@pytest.mark.thorough
+def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch, tmp_path):
+    first = make(leaves)
+    count = []
+    find = leaf_process.segment_leaf
+    monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: count.append(1) or find(photo))
+    again = make(leaves)
+    assert not count
+    assert np.array_equal(first.backgrounds.masks, again.backgrounds.masks)
+    (file,) = tmp_path.glob("cache/*/*-leaves-*.npz")
+    file.write_bytes(file.read_bytes()[:100])
+    third = make(leaves)
+    assert len(count) == len(leaves.rows(TRAIN))
+    assert np.array_equal(first.backgrounds.images, third.backgrounds.images)
+
+
+def test_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
+    monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
+    with pytest.raises(DataError, match="No leaf can be cut out"):
+        make(leaves)
+
+
+def test_it_stops_when_told(leaves):
+    with pytest.raises(Cancelled):
+        make(leaves, cancelled=lambda: True)

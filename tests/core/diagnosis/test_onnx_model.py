@@ -1,0 +1,51 @@
+"""A model as a file for other programs: the same logits, all it needs to be used, and its loss in eight bits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from core.diagnosis.model_file import ModelFile
+from core.diagnosis.onnx_model import check_onnx, to_onnx
+from core.errors import LeafClinicError
+from core.models import build, initial_weights
+from core.onnx import read_onnx, runtime
+
+SECTION = {"score": "energy", "far": -3.5, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1.0, 0.0, 0.9, 0.0]]}
+
+
+def model(name="cnn", size=16):
+    graph = build(name, 3, size, dropout=0.2)
+    return ModelFile(graph, initial_weights(graph, 2), ("été", "b", "c"), size, temperature=1.3, licence="CC0",
+                     sections={"rejection": SECTION})
+
+
+def test_a_file_holds_all_that_is_needed_to_use_it(tmp_path):
+    data = to_onnx(model("mobilenetv2", 32))
+    (tmp_path / "m.onnx").write_bytes(data)
+    back = read_onnx(tmp_path / "m.onnx")
+    assert (back.classes, back.temperature, back.preprocessed) == (("été", "b", "c"), 1.3, True)
+    told = {entry.key: entry.value for entry in onnx.load_model_from_string(data).metadata_props}
+    assert json.loads(told["thresholds"]) == SECTION
+    assert (told["square"], told["licence"]) == ("32", "CC0")
+    assert not any(node.op_type == "BatchNormalization" for node in onnx.load_model_from_string(data).graph.node)
+
+
+def test_the_check_tells_the_difference_and_refuses_another_network():
+    one = model()
+    check = check_onnx(to_onnx(one), one)
+    assert check.version == runtime.version()
+    assert 0 <= check.difference < 1e-4
+    other = {**one.weights, "dense2.bias": one.weights["dense2.bias"] + np.float32(0.001)}
+    with pytest.raises(LeafClinicError, match="answers differently by 0.001"):
+        check_onnx(to_onnx(one), replace(one, weights=other))
+
+
+def test_without_onnxruntime_nothing_is_claimed(monkeypatch):
+    monkeypatch.setattr(runtime, "version", lambda: None)
+    one = model()
+    assert check_onnx(to_onnx(one), one) is None
