@@ -1,4 +1,4 @@
-"""A few named arrays in one file that is whole and unharmed, or counts as missing."""
+"""Stores named arrays in one file with a checksum; an incomplete or damaged file counts as missing."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from core.ops.contract import Array
 from core.storage import write_file
 
 _MARK: Final = 32
-"""Bytes of the SHA-256 that the file starts with: a harmed file is known as such before it is read."""
+"""Bytes of the SHA-256 at the start of the file, checked before it is parsed."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Replace the file, whole or not at all. Raises StorageError."""
+    """Replace the file atomically. Raises StorageError."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **dict(arrays))
     body = buffer.getvalue()
@@ -26,7 +26,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, Array] | None:
-    """The arrays, or None where there is no such file or it is not as it was written."""
+    """The arrays; None if the file is missing or damaged."""
     try:
         raw = path.read_bytes()
     except OSError:

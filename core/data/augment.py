@@ -1,7 +1,7 @@
-"""What is done to each photo, drawn as rows for the devices' photo kernel (`core.ops.photo`).
+"""Random augmentation parameters for the photo kernels (`core.ops.photo`).
 
-A row is a pure function of (seed, epoch, photo, how often it came already in the epoch): the same on
-every device, for every batch size, and after a resume.
+The parameters of a photo are a pure function of seed, epoch, photo and its occurrence in the epoch. They are the same
+on every device, for every batch size, and after a resume.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.ops.contract import Array
 from core.ops.photo import AFFINE, AUGMENTATION_SIZE, BLUR, BLUR_RADIUS, COLOUR, CUTOUT, identity_augmentation
 
 _STREAM: Final = 0x41554720
-"""Second word of the generator's key; the loader's order has another."""
+"""Second word of the generator's key; each use of the generator has its own."""
 _DRAWS: Final = 24
 _LUMA: Final = np.array((0.299, 0.587, 0.114))
 _GREY_AXIS: Final = np.full(3, 1 / np.sqrt(3.0))
@@ -25,11 +25,11 @@ _GREY_AXIS: Final = np.full(3, 1 / np.sqrt(3.0))
 @final
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How much photos are varied. Ranges are around 0 (or 1 for factors); chances are 0..1.
+    """Augmentation ranges, around 0 (around 1 for factors); probabilities are 0..1.
 
-    area: smallest part of the photo in view; aspect: largest ratio of the sides; turn: degrees to
-    either side; quarters: turns by 90 degrees and both flips (leaves have no up); light: brightness,
-    contrast and white balance; saturation; hue: degrees; blur: chance; cutout: chance and largest side.
+    area: smallest crop area, as a share of the photo; aspect: largest aspect ratio; turn: rotation in degrees to either
+    side; quarters: rotations by 90 degrees and flips (leaves have no up); light: brightness and contrast; balance:
+    white balance; hue: degrees; blur, cutout: probabilities; cutout_side: largest side, as a share.
     """
 
     area: float = 1.0
@@ -51,9 +51,9 @@ PRESETS: Final = {
     "standard": Strength(
         area=0.45, aspect=1.25, turn=20, quarters=True, light=0.25, balance=0.06, saturation=0.25, hue=4, blur=0.15
     ),
-    "soft": Strength(  # standard, and every second photo blurred: leaves on other grounds are told by fine texture,
+    "soft": Strength(  # standard, and every second photo blurred: models on replaced backgrounds rely on fine texture,
         area=0.45, aspect=1.25, turn=20, quarters=True, light=0.25, balance=0.06, saturation=0.25, hue=4, blur=0.5
-    ),  # which made answers on photos of half the size change four times as often
+    ),  # which made predictions at half the photo size change four times as often
     "strong": Strength(
         area=0.3, aspect=1.4, turn=45, quarters=True, light=0.4, balance=0.12, saturation=0.45, hue=9, blur=0.3,
         cutout=0.5, cutout_side=0.4,
@@ -62,14 +62,14 @@ PRESETS: Final = {
 
 
 def evaluation_rows(count: int, source: int, size: int) -> Array:
-    """Rows that show the whole square photo of side `source` at side `size`; float32 ``(count, AUGMENTATION_SIZE)``."""
+    """Parameters that only resize square photos from `source` to `size`; ``(count, AUGMENTATION_SIZE)``."""
     return identity_augmentation(count, (source, source), (size, size))
 
 
 def draw_rows(
     preset: str, seed: int, epoch: int, photos: Array, source: int, size: int, occurrence: Array | None = None
 ) -> Array:
-    """Rows ``(N, AUGMENTATION_SIZE)`` for photos (numbers, int ``(N,)``) of side `source` shown at side `size`."""
+    """Random parameters ``(N, AUGMENTATION_SIZE)`` of photos (indices, int ``(N,)``) resized from `source` to `size`."""
     strength = PRESETS[preset]
     if strength == PRESETS["none"]:
         return evaluation_rows(len(photos), source, size)
@@ -85,7 +85,7 @@ def draw_rows(
 
 
 def affine(strength: Strength, u: Array, source: int, size: int) -> Array:
-    """A crop of random area, shape, turn and place by draws ``(N, 7)``: ``(N, 6)`` from output to source pixels."""
+    """Affine maps ``(N, 6)`` from output to source pixels, of random crops drawn from uniforms ``(N, 7)``."""
     side = source * np.sqrt(strength.area + (1 - strength.area) * u[:, 0])
     ratio = np.exp(np.log(strength.aspect) * (u[:, 1] - 0.5))
     width, height = np.minimum(side * ratio, source), np.minimum(side / ratio, source)
@@ -95,7 +95,7 @@ def affine(strength: Strength, u: Array, source: int, size: int) -> Array:
         angle = angle + np.pi / 2 * np.floor(4 * u[:, 3])
         flip = np.where(u[:, 4] < 0.5, -1.0, 1.0)
     sin, cos = np.sin(angle), np.cos(angle)
-    # half of the turned crop's extent: its centre stays so far from the border, if there is room
+    # half of the rotated crop's extent: the centre keeps this distance from the border where possible
     reach_x = np.abs(width * cos) / 2 + np.abs(height * sin) / 2
     reach_y = np.abs(width * sin) / 2 + np.abs(height * cos) / 2
     centre_x = source / 2 + (2 * u[:, 5] - 1) * np.maximum(source / 2 - reach_x, 0)
@@ -109,7 +109,7 @@ def affine(strength: Strength, u: Array, source: int, size: int) -> Array:
 
 
 def _colour(strength: Strength, u: Array) -> Array:
-    """White balance, hue, saturation, contrast and brightness as one 3x4 matrix each: ``(N, 12)``."""
+    """White balance, hue, saturation, contrast and brightness as one 3x4 colour matrix per photo: ``(N, 12)``."""
     v = 2 * u - 1
     count = len(u)
     balance = np.zeros((count, 3, 3))
@@ -135,7 +135,7 @@ def _hue(angle: Array) -> Array:
 
 
 def _cutout(strength: Strength, u: Array, size: int) -> Array:
-    """A box y0, x0, y1, x1 in output pixels, or an empty one."""
+    """Cutout boxes (y0, x0, y1, x1) in output pixels; all zero where there is none."""
     height = size * strength.cutout_side * (0.3 + 0.7 * u[:, 1])
     width = size * strength.cutout_side * (0.3 + 0.7 * u[:, 2])
     y, x = u[:, 3] * size - height / 2, u[:, 4] * size - width / 2

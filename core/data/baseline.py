@@ -1,9 +1,8 @@
-"""What the border of a photo alone gives away: the number any accuracy on it must be read against.
+"""Border baseline: accuracy of a classifier that sees only the border of the photos.
 
-Seven nearest neighbours on eight small patches along the border (corners and middles of the sides), no
-leaf in them as a rule. Where this does well, a network may have learnt paper and light, not leaves
-(after Noyan 2022, "Uncovering bias in the PlantVillage dataset"). It is measured on the centred squares that the
-network sees; on whole photos that are not square it can differ a little (all 37 classes: 50.7 % and 50.3 %).
+The classifier is 7 nearest neighbours on eight small patches along the border (corners and middles of the sides), which
+rarely show the leaf. Where it does well, a network may have learned paper and light instead of leaves (after Noyan
+2022, "Uncovering bias in the PlantVillage dataset"). It sees the centred squares that the network sees.
 """
 
 from __future__ import annotations
@@ -18,18 +17,21 @@ from core.ops.contract import Array
 
 NEIGHBOURS: Final = 7
 PATCH: Final = 1 / 12
-"""Side of a patch, as part of the photo's."""
-MOST_KNOWN: Final = 20_000
+"""Side of a patch, as a share of the photo's side."""
+MOST_TRAINING: Final = 20_000
 MOST_EVALUATED: Final = 5_000
-"""Photos that are learned from and judged at most, drawn by seed: 8 s on two busy cores, however large the set."""
+"""Largest numbers of training and evaluated photos, drawn by seed, so that large datasets take seconds too."""
 _BLOCK: Final = 512
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """border: accuracy of the border's nearest neighbours; border_by_class: its mean over classes (balanced);
-    majority: accuracy of always saying training's commonest class; photos: how many were judged."""
+    """The border baseline of a set of photos.
+
+    border: accuracy of the nearest neighbours; border_by_class: balanced accuracy; majority: accuracy of always
+    predicting the most frequent training class; photos: number of evaluated photos.
+    """
 
     border: float
     border_by_class: float
@@ -37,32 +39,32 @@ class Baseline:
     photos: int
 
 
-def measure_baseline(cache: PhotoCache, labels: Array, train: Array, judged: Array, seed: int = 0) -> Baseline:
-    """Learn from rows `train`, judge rows `judged` (int, both of photos that can be used); labels int ``(N,)``."""
-    train, judged = _some(train, MOST_KNOWN, seed), _some(judged, MOST_EVALUATED, seed)
-    known, asked = (border_features(cache.photos, cache.slots[rows]) for rows in (train, judged))
-    return evaluate_border(known, labels[train], asked, labels[judged])
+def measure_baseline(cache: PhotoCache, labels: Array, train: Array, evaluated: Array, seed: int = 0) -> Baseline:
+    """Fit on rows `train` and evaluate on rows `evaluated` (int, both of usable photos); labels int ``(N,)``."""
+    train, evaluated = _sample(train, MOST_TRAINING, seed), _sample(evaluated, MOST_EVALUATED, seed)
+    known, asked = (border_features(cache.photos, cache.slots[rows]) for rows in (train, evaluated))
+    return evaluate_border(known, labels[train], asked, labels[evaluated])
 
 
 def evaluate_border(known: Array, known_labels: Array, asked: Array, asked_labels: Array) -> Baseline:
-    """The same from features of `border_features`, ``(N, 48)``, and labels int ``(N,)``, both not empty."""
+    """The baseline from features of `border_features`, ``(N, 48)``, and labels int ``(N,)``, neither empty."""
     middle, spread = known.mean(0), known.std(0) + 1e-6
-    said = _vote((known - middle) / spread, known_labels, (asked - middle) / spread)
-    right = said == asked_labels
-    commonest = int(np.bincount(known_labels).argmax())
+    predicted = _vote((known - middle) / spread, known_labels, (asked - middle) / spread)
+    right = predicted == asked_labels
+    majority = int(np.bincount(known_labels).argmax())
     by_class = [float(right[asked_labels == label].mean()) for label in np.unique(asked_labels)]
     return Baseline(
         border=float(right.mean()),
         border_by_class=float(np.mean(by_class)),
-        majority=float((asked_labels == commonest).mean()),
+        majority=float((asked_labels == majority).mean()),
         photos=len(asked_labels),
     )
 
 
 def border_features(photos: Array, slots: Array) -> Array:
-    """Mean and deviation of R, G and B in each border patch, float32 ``(len(slots), 48)``.
+    """Mean and standard deviation of R, G and B in each border patch, float32 ``(len(slots), 48)``.
 
-    photos: uint8 ``(N, side, side, 3)``, of which those numbered `slots` are looked at.
+    photos: uint8 ``(N, side, side, 3)``; slots: indices of the photos to use.
     """
     side = photos.shape[1]
     size = max(int(side * PATCH), 1)
@@ -77,16 +79,16 @@ def border_features(photos: Array, slots: Array) -> Array:
     return out.reshape(len(slots), -1)
 
 
-def _some(rows: Array, most: int, seed: int) -> Array:
-    """At most so many of the rows, in rising order."""
+def _sample(rows: Array, most: int, seed: int) -> Array:
+    """A sorted random sample of at most `most` rows."""
     if len(rows) <= most:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
 def _vote(known: Array, labels: Array, asked: Array) -> Array:
-    """The commonest label among the nearest known rows; of equals the one whose neighbours are nearer."""
-    said = np.empty(len(asked), labels.dtype)
+    """The majority label of the nearest neighbours; of a tie the one whose neighbours are nearer."""
+    predicted = np.empty(len(asked), labels.dtype)
     lengths = (known * known).sum(1)
     count = min(NEIGHBOURS, len(known))
     for start in range(0, len(asked), _BLOCK):
@@ -96,5 +98,5 @@ def _vote(known: Array, labels: Array, asked: Array) -> Array:
         nearness = np.argsort(np.take_along_axis(distance, near, 1), axis=1)
         voters = labels[np.take_along_axis(near, nearness, 1)]
         votes = (voters[:, :, None] == voters[:, None, :]).sum(2)
-        said[start : start + _BLOCK] = voters[np.arange(len(part)), votes.argmax(1)]
-    return said
+        predicted[start : start + _BLOCK] = voters[np.arange(len(part)), votes.argmax(1)]
+    return predicted

@@ -1,4 +1,4 @@
-"""Photos of one class taken within seconds: as a rule one leaf, seen a few times."""
+"""Groups photos of one class taken within seconds of each other, which usually show the same leaf."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from core.ops.contract import Array
 
 BURST_SECONDS: Final = 10
-"""Longest pause within a burst. A choice, not a measurement: public sets have lost their cameras' notes."""
+"""Longest pause within a burst, in seconds. A choice, not a measurement: public datasets have no EXIF metadata."""
 MOST: Final = 12
-"""Longer bursts are somebody who never stops, or one time for all photos, and are not believed."""
+"""Larger groups are ignored: they are continuous shooting, or one time for all photos."""
 
 
 def group_by_burst(taken: Array, labels: Array) -> Array:
-    """Groups int32 ``(N,)`` from times in seconds (0: not known) and classes; all others are each alone."""
+    """Groups int32 ``(N,)`` from times in seconds (0: unknown) and classes; all others are groups of one."""
     count = len(taken)
     order = np.lexsort((taken, labels))
     time, label = taken[order], labels[order]

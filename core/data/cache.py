@@ -1,8 +1,7 @@
-"""Photos decoded once into a memory-mapped file of uint8 squares, found again by content.
+"""Cache of decoded photos: a memory-mapped file of uint8 squares, addressed by content.
 
-The file with the pixels only grows; the index beside it says which slots are good and is replaced
-whole (`core.storage`), after the pixels were synced. So whatever moment the program is killed at, the
-next run finds a sound cache that lacks at most the last seconds of decoding.
+The file with the pixels only grows. Its index is replaced atomically (`core.storage`) after the pixels were synced, so
+after a crash at any moment the cache is valid and lacks at most the last seconds of decoding.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ from core.user_cache import user_cache_folder
 class PhotoCache:
     """Decoded photos of a dataset.
 
-    home: the folder of its files; photos: read-only uint8 ``(slots, side, side, 3)`` RGB on the disk,
-    mapped; slots: int64 ``(N,)``, the slot of each row of the dataset, -1 where it cannot be used (equal
-    files share one); content: uint8 ``(N, 32)`` SHA-256 of each file, zero where it could not be read;
-    facts: int64 ``(N, 3)`` width and height of each file's photo, and when it was taken (seconds,
-    `core.data.exif`), zero where that is not known; skipped: rows without a photo.
+    home: the folder of its files; photos: read-only memory-mapped uint8 ``(slots, side, side, 3)``, RGB; slots: int64
+    ``(N,)``, the slot of each row of the dataset, -1 for unusable photos (identical files share one); content: uint8
+    ``(N, 32)``, SHA-256 of each file, zero if unread; facts: int64 ``(N, 3)``, width and height of the original photo
+    and when it was taken (seconds, `core.data.exif`), zero if unknown; skipped: photos that cannot be used.
     """
 
     home: str
@@ -48,7 +46,7 @@ class PhotoCache:
 
     @property
     def kept(self) -> Array:
-        """Rows of the dataset that have a photo, int64."""
+        """Rows of the dataset with a usable photo, int64."""
         return np.flatnonzero(self.slots >= 0)
 
     @property
@@ -61,7 +59,7 @@ class PhotoCache:
         return np.take(self.photos, self.slots[rows], axis=0)
 
     def fingerprint(self, dataset: Dataset) -> str:
-        """SHA-256 over path, class and content of every usable row, in hex: changes when the data do."""
+        """Identity of the data: SHA-256, in hex, of path, class and content of every usable photo."""
         digest = sha256()
         for row in self.kept:
             digest.update(f"{dataset.paths[row]}\0{dataset.label(row)}\0".encode(errors="surrogateescape"))
@@ -78,10 +76,10 @@ def open_cache(
     progress: ReportProgress | None = None,
     cancelled: IsCancelled | None = None,
 ) -> PhotoCache:
-    """The decoded photos of `dataset`; those not yet in the cache are decoded on `threads` (0: all cores).
+    """Open the cache of `dataset` and decode missing photos in `threads` (0: all cores).
 
-    `folder` is where caches are kept (default: the user's cache folder). Raises StorageError, DataError
-    for a folder among the photos, Cancelled (what was decoded is kept).
+    `folder` contains the caches (default: the user's cache folder). Raises StorageError, DataError if it is among the
+    photos, Cancelled (photos decoded so far stay in the cache).
     """
     home = _home(dataset, folder)
     try:
@@ -97,7 +95,7 @@ def open_cache(
 
 
 def _home(dataset: Dataset, folder: str) -> Path:
-    """The folder of this dataset's caches: one for each root of photos."""
+    """The folder of this dataset's caches; each photo folder has its own."""
     base = Path(folder).expanduser().absolute() if folder else user_cache_folder()
     root = Path(dataset.root)
     if _lies_among(base, root, dataset):

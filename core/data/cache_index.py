@@ -1,4 +1,4 @@
-"""What lies where in a photo cache: file (path, size, times) -> content -> slot of pixels, or why there is none."""
+"""Index of a photo cache: file (path, size, times) -> content hash -> slot, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from core.data.array_file import read_arrays, write_arrays
 from core.ops.contract import Array
 
 VERSION: Final = 2
-"""Raised when decoding changes, so that old pixels are not used."""
+"""Version of the decoding: caches of another version are not used."""
 NO_PHOTO: Final = -1
 
 
 KEEPS_CHANGE_TIME: Final = os.name != "nt"
-"""Whether ``st_ctime_ns`` is when a file was last changed, which no program can set back. On Windows it is when the
-file was created."""
+"""Whether ``st_ctime_ns`` is the time of the last change, which programs cannot set. On Windows it is the time of
+creation."""
 SAMPLE: Final = 4096
-"""Bytes at the beginning, in the middle and at the end of a file that stand for its content on Windows."""
+"""Bytes at the beginning, middle and end of a file that identify its content on Windows."""
 
 
 def file_key(path: str, file: str, state: os.stat_result) -> bytes:
@@ -46,7 +46,9 @@ def read_sample(file: str, size: int) -> bytes:
 @final
 @dataclass(slots=True)
 class CacheIndex:
-    """photos: name of the file with the pixels; files: file key to content key; slots: content key to
+    """The index of a photo cache.
+
+    photos: name of the file with the pixels; files: file key to content key; slots: content key to
     slot, or NO_PHOTO; facts: for each slot width and height of the file's photo and when it was taken;
     reasons: content key to why it is no photo."""
 
@@ -58,12 +60,12 @@ class CacheIndex:
 
     @property
     def used(self) -> int:
-        """Slots that are filled."""
+        """Number of used slots."""
         return len(self.facts)
 
 
 def read_index(path: Path, side: int) -> CacheIndex | None:
-    """The index on disk, or None where there is none that fits: then the cache is made anew."""
+    """Read the index; None if there is no valid one, so that the cache is rebuilt."""
     arrays = read_arrays(path)
     head = {} if arrays is None else json.loads(arrays["head"].tobytes())
     if arrays is None or (head["version"], head["side"]) != (VERSION, side):
@@ -79,7 +81,7 @@ def read_index(path: Path, side: int) -> CacheIndex | None:
 
 
 def write_index(path: Path, index: CacheIndex, side: int) -> None:
-    """Replace the index on disk, whole or not at all. Raises StorageError."""
+    """Replace the index on disk atomically. Raises StorageError."""
     place = {key: at for at, key in enumerate(index.slots)}
     head: dict[str, Any] = {
         "version": VERSION,

@@ -1,4 +1,4 @@
-"""The files behind a photo cache, while its lock is held: pixels that are appended, and their index."""
+"""Writes the files of a photo cache while its lock is held: appends pixels and updates the index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from core.ops.contract import Array
 
 SAVE_SECONDS: Final = 5.0
 SPARE_BYTES: Final = 64 << 20
-"""Left free on the disk for everybody else."""
+"""Bytes of disk space that stay free."""
 
 
 def stop_if(cancelled: IsCancelled | None) -> None:
@@ -57,13 +57,13 @@ class CacheStore:
             if old.name != keep:
                 try:
                     old.unlink()
-                except OSError:  # mapped by another process on Windows; the next time will do
+                except OSError:  # mapped by another process on Windows: removed next time
                     continue
 
     def fill(
         self, dataset: Dataset, threads: int, progress: ReportProgress | None, cancelled: IsCancelled | None
     ) -> None:
-        """Decode what is missing and append it."""
+        """Decode and append the missing photos."""
         self.keys = [self._file_key(dataset, row, cancelled) for row in range(len(dataset))]
         missing = [row for row, key in enumerate(self.keys) if key is not None and key not in self.index.files]
         total = len(self.keys)
@@ -149,7 +149,7 @@ class CacheStore:
             )
 
     def view(self, dataset: Dataset) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:
-        """The fields of a `PhotoCache` for this dataset, but for its home."""
+        """The fields of a `PhotoCache` for this dataset, except its home."""
         slots = np.full(len(dataset), NO_PHOTO, np.int64)
         content = np.zeros((len(dataset), 32), np.uint8)
         facts = np.zeros((len(dataset), 3), np.int64)
@@ -168,7 +168,7 @@ class CacheStore:
         return self._map(), slots, content, facts, tuple(skipped)
 
     def _map(self) -> Array:
-        """All slots, read only; a file of no bytes cannot be mapped."""
+        """All slots, read-only; an empty array if the file is empty, which cannot be mapped."""
         shape = (self.index.used, self.side, self.side, 3)
         if not self.index.used:
             return np.empty(shape, np.uint8)

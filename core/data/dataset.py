@@ -1,4 +1,4 @@
-"""The photos of a run as a table of compact columns: a million rows take some hundred megabytes."""
+"""The photos of a run as compact columns: a million photos take a few hundred megabytes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ SPLIT_NAMES: Final = {
     "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION, "dev": VALIDATION,
     "test": TEST, "testing": TEST,
 }
-"""Names that people give to splits, in lower case."""
+"""Common names of splits, in lower case."""
 
 OUTSIDE: Final = re.compile(r"^(\.\./)+")
-"""Way out of a manifest's folder: no help for somebody who looks for a photo."""
+"""The path from a manifest's folder to its parents, which is not shown."""
 
 ReportProgress: TypeAlias = Callable[[int, int], None]
-"""Told (done, total) now and then; total is 0 where it is not known."""
+"""Called with (done, total) from time to time; total is 0 if unknown."""
 IsCancelled: TypeAlias = Callable[[], bool]
 
 
 @final
 class Cancelled(LeafClinicError):
-    """The user stopped a scan or the decoding of photos; what was decoded is kept."""
+    """The user stopped scanning or decoding photos; photos decoded so far stay in the cache."""
 
     exit_code = EXIT_INTERRUPTED
 
@@ -46,7 +46,7 @@ class Cancelled(LeafClinicError):
 @final
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A photo that cannot be used, and why, as a sentence."""
+    """A photo that cannot be used, and the reason as a sentence."""
 
     path: str
     reason: str
@@ -57,11 +57,10 @@ class Skipped:
 class Dataset:
     """Photos by row. Nothing is decoded yet, and files may turn out to be missing or broken.
 
-    root: the folder that relative paths start from; listed: the paths come from a manifest, so not all below `root` is
-    theirs; paths: with "/" between folders; classes: sorted
-    names; labels: int32 ``(N,)`` indices into `classes`; splits: int8 ``(N,)`` as the source gave them
-    (TRAIN, VALIDATION, TEST or UNSPLIT); groups: int32 ``(N,)`` or None where the source gave none;
-    group_names: the name of each group; columns: further ones, by name, as asked for.
+    root: the folder that paths are relative to; listed: the paths come from a manifest, so `root` may contain other
+    files; paths: with "/" between folders; classes: sorted names; labels: int32 ``(N,)``, indices into `classes`;
+    splits: int8 ``(N,)``, as in the source (TRAIN, VALIDATION, TEST or UNSPLIT); groups: int32 ``(N,)``, None if the
+    source has none; group_names: the name of each group; columns: additional columns, by name.
     """
 
     root: str
@@ -79,7 +78,7 @@ class Dataset:
         return len(self.paths)
 
     def path(self, row: int) -> str:
-        """The file of a row, as the operating system wants it."""
+        """The file of a row as a native path."""
         return os.path.join(self.root, self.paths[row])
 
     def label(self, row: int) -> str:
@@ -96,7 +95,7 @@ class Dataset:
         return np.flatnonzero(self.splits == split)
 
     def take(self, rows: Array) -> Dataset:
-        """Only these rows, in this order; classes and groups keep their numbers."""
+        """The dataset of these rows, in this order; class and group numbers stay."""
         return replace(
             self,
             paths=self.paths.take(rows),
@@ -115,7 +114,7 @@ class Dataset:
 
 
 def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
-    """A sentence about all skipped photos, such as "1 photo is left out: ..."; empty where there are none."""
+    """A sentence about all skipped photos; empty if there are none."""
     if not skipped:
         return ""
     many = f"1 {kind} is" if len(skipped) == 1 else f"{len(skipped)} {kind}s are"
@@ -123,7 +122,7 @@ def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
 
 
 def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:
-    """One sentence about skipped photos: how many, the commonest reasons with an example, and how many for others."""
+    """A sentence about skipped photos: the most frequent reasons, each with an example, and the number of others."""
     counts = Counter(s.reason for s in skipped)
     parts = []
     for reason, count in counts.most_common(most):

@@ -1,4 +1,4 @@
-"""Rows of photos collected one by one into a `Dataset`: labels, splits, groups and the checks they share."""
+"""Builds a `Dataset` photo by photo, with the checks that folders and manifests share."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from core.errors import DataError
 from core.ops.contract import Array
 
 MOST_CLASSES: Final = 10_000
-"""More distinct labels than this is a wrong column, not a classification."""
+"""More distinct labels than this mean a wrong column."""
 
 
 @final
 class DatasetBuilder:
-    """A dataset under construction. `columns` names further ones that every row brings."""
+    """Collects the rows of a dataset; `columns` names additional columns."""
 
     def __init__(self, root: str, columns: Sequence[str] = (), grouped: bool = False) -> None:
         self.root = root
@@ -35,7 +35,7 @@ class DatasetBuilder:
         return len(self._paths)
 
     def append(self, path: str, label: str, split: int, group: str = "", extra: Sequence[str] = ()) -> None:
-        """Add a row. Raises DataError when the labels are no classes."""
+        """Add a photo. Raises DataError if there are too many labels or one is not UTF-8."""
         code = self._codes.setdefault(label, len(self._codes))
         if code >= MOST_CLASSES:
             raise DataError(
@@ -54,7 +54,7 @@ class DatasetBuilder:
             builder.append(value)
 
     def finish(self) -> Dataset:
-        """The dataset, its classes sorted by name, a path that stands twice kept once. Raises DataError."""
+        """The dataset, with classes sorted by name and repeated paths removed. Raises DataError."""
         paths = self._paths.finish()
         labels = np.frombuffer(self._labels, np.int32) if self._labels else np.empty(0, np.int32)
         splits = np.frombuffer(self._splits, np.int8) if self._splits else np.empty(0, np.int8)
@@ -77,7 +77,7 @@ class DatasetBuilder:
 
 
 def _group(texts: StringArray) -> tuple[Array, StringArray]:
-    """Codes of the groups; rows without a name are each a group of their own."""
+    """Group numbers and names; each row without a group name becomes its own group."""
     codes, names = encode(texts)
     unnamed = [code for code, name in enumerate(names) if not name]
     if unnamed:
@@ -94,10 +94,10 @@ def _without_repeats(dataset: Dataset) -> Dataset:
         return dataset
     order = np.argsort(keys, kind="stable")
     same = keys[order][1:] == keys[order][:-1]
-    torn = order[1:][same & (dataset.labels[order][1:] != dataset.labels[order][:-1])]
-    if len(torn):
+    differ = order[1:][same & (dataset.labels[order][1:] != dataset.labels[order][:-1])]
+    if len(differ):
         raise DataError(
-            f"{len(torn)} photos stand in the table with two different labels, such as {dataset.paths[torn[0]]}. "
+            f"{len(differ)} photos stand in the table with two different labels, such as {dataset.paths[differ[0]]}. "
             "Keep one row for each photo."
         )
     return dataset.take(np.sort(first))

@@ -1,4 +1,4 @@
-"""The photo files of a dataset decoded side by side, each to its centred square or to the reason why not."""
+"""Decodes the photo files of a dataset in parallel, each to its centred square or to the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from core.data.dataset import Dataset
 from core.data.photo_reader import READERS, ReadPhoto
 
 CHUNK: Final = 16
-"""Photos per task of a process: 0.6 ms each, so that the hand-over does not count."""
+"""Photos per task of a process, so that the time between tasks is negligible."""
 
 
 def decode_all(
     dataset: Dataset, rows: list[int], side: int, known: Collection[bytes], processes: int
 ) -> Iterator[list[tuple[int, ReadPhoto]]]:
-    """Rows and what became of them, in order, decoded at most a few chunks ahead of who takes them."""
+    """Yield rows with their results in order, decoded at most a few chunks ahead of the consumer."""
     waiting: deque[Future[list[tuple[int, ReadPhoto]]]] = deque()
     processes = min(processes, READERS.most)
     with ThreadPoolExecutor(processes, "decode") as pool:

@@ -1,4 +1,4 @@
-"""When a photo was taken, as its camera wrote it: photos of one burst show one leaf."""
+"""Reads when a photo was taken from its EXIF metadata."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from core.ops.contract import Array
 
 _HEAD: Final = 1 << 17
-"""Bytes searched for the camera's notes; they come first in the file and are 64 kB at most."""
+"""Bytes searched for EXIF metadata, which comes first in the file and has at most 64 kB."""
 _MARK: Final = b"Exif\0\0"
 _DETAILS: Final = 0x8769
 _TAKEN: Final = 0x9003
-"""Tags: the directory of details, and DateTimeOriginal in it. DateTime is not asked, for programs change it."""
+"""Tags of the Exif directory and of DateTimeOriginal in it. DateTime is not used: programs change it."""
 
 
 def taken_at(data: Array) -> int:
-    """Seconds since 1970 by the camera's own clock, 0 where an encoded photo (uint8) does not say."""
+    """Seconds since 1970 by the camera's clock; 0 if the encoded photo (uint8) has no time."""
     head = bytes(data[:_HEAD])
     start = head.find(_MARK)
     if start < 0:
@@ -34,12 +34,12 @@ def taken_at(data: Array) -> int:
         at = _value(notes, order, details, _TAKEN) if details else 0
         text = notes[at : at + 19].decode("ascii") if at else ""
         return max(calendar.timegm(time.strptime(text, "%Y:%m:%d %H:%M:%S")), 0) if text else 0
-    except (struct.error, ValueError, OverflowError):  # notes that are cut, or a clock that was never set
+    except (struct.error, ValueError, OverflowError):  # truncated metadata, or a clock that was never set
         return 0
 
 
 def _value(notes: bytes, order: str, directory: int, tag: int) -> int:
-    """The 32-bit value (or offset) of a tag in a directory, 0 where it is not there."""
+    """The 32-bit value (or offset) of a tag in a directory; 0 if it is missing."""
     (count,) = struct.unpack_from(order + "H", notes, directory)
     for entry in range(directory + 2, directory + 2 + 12 * count, 12):
         if struct.unpack_from(order + "H", notes, entry)[0] == tag:

@@ -1,4 +1,4 @@
-"""The user's own field photos: a second test set that nothing is learned from and nothing is chosen by."""
+"""The user's own field photos: a second test set, used neither for training nor for validation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from core.ops.contract import Array
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldPhotos:
-    """slots: int64 ``(N,)``, places of the usable photos in `cache.photos`; labels: int32 ``(N,)``, the network's class
-    numbers; warnings: sentences for the user."""
+    """Decoded field photos.
+
+    slots: int64 ``(N,)``, the usable photos in `cache.photos`; labels: int32 ``(N,)``, class indices of the network;
+    warnings: sentences for the user.
+    """
 
     cache: PhotoCache
     slots: Array
@@ -29,7 +32,7 @@ class FieldPhotos:
 
 
 def scan_field(source: str, label: str = "") -> Dataset:
-    """The names of the photos in a folder or manifest (there `label` is the column with the class).
+    """List the photos of a folder or manifest (`label` is the manifest's class column).
 
     Raises DataError.
     """
@@ -40,7 +43,7 @@ def scan_field(source: str, label: str = "") -> Dataset:
 
 
 def check_field(dataset: Dataset, classes: Sequence[str]) -> None:
-    """Raises DataError where field photos have a class that the network does not learn."""
+    """Raise DataError if the field photos have a class that the network does not have."""
     unknown = [name for name in dataset.classes if name not in classes]
     if unknown:
         raise DataError(
@@ -59,9 +62,9 @@ def open_field(
     progress: ReportProgress | None = None,
     cancelled: IsCancelled | None = None,
 ) -> FieldPhotos:
-    """Photos of `scan_field`, classes matched by name, decoded to squares of `side` pixels.
+    """Decode the photos of `scan_field` to squares of `side` pixels, with classes matched by name.
 
-    Raises DataError, also for a class that the network does not learn; StorageError; Cancelled.
+    Raises DataError (also for a class that the network does not have), StorageError, Cancelled.
     """
     check_field(dataset, classes)
     cache = open_cache(dataset, side, folder=folder, threads=threads, progress=progress, cancelled=cancelled)
@@ -74,6 +77,6 @@ def open_field(
 
 
 def count_common(one: PhotoCache, other: PhotoCache) -> int:
-    """Files of one set that the other has too, by content."""
+    """Count the files of `one` that are also in `other`, by content."""
     known = {content.tobytes() for content in one.content[one.kept]}
     return sum(content.tobytes() in known for content in other.content[other.kept])

@@ -1,17 +1,20 @@
-"""How photo files end: the formats that are read, and those that are known and not read. Light: it brings no OpenCV."""
+"""File extensions of photos: supported formats, and known formats that are not supported.
+
+Importing this module does not import OpenCV.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 EXTENSIONS: Final = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-"""Endings of photos that are read, in small letters."""
+"""Extensions of supported formats, in lower case."""
 
 UNREADABLE: Final = {
     ".heic": "HEIC", ".heif": "HEIF", ".avif": "AVIF", ".cr2": "camera raw", ".cr3": "camera raw",
     ".nef": "camera raw", ".arw": "camera raw", ".dng": "camera raw", ".orf": "camera raw", ".rw2": "camera raw",
 }  # fmt: skip
-"""Endings of photo formats that are not read, and what they are called."""
+"""Extensions of formats that are not supported, and the names of the formats."""
 
 NAMED: Final = (*EXTENSIONS, *UNREADABLE)
-"""Endings looked for where photos are diagnosed: one of a format that is not read gets an answer too, which says so."""
+"""Extensions that diagnosis looks for: a photo in an unsupported format is reported with the reason."""

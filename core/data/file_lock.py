@@ -1,4 +1,4 @@
-"""A lock between processes that the operating system takes back when its holder dies."""
+"""A lock between processes that the operating system releases when its holder dies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def locked(path: Path, while_waiting: Callable[[], None]) -> Iterator[None]:
             time.sleep(POLL_SECONDS)
         yield
     finally:
-        os.close(handle)  # gives the lock back
+        os.close(handle)  # releases the lock
 
 
 if sys.platform == "win32":

@@ -1,4 +1,4 @@
-"""A folder of photos to a `Dataset`: sub-folders are classes, also crop/condition, also below train, val and test."""
+"""Reads a folder of photos as a `Dataset`: subfolders are classes (or crop/condition), optionally below splits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.data.string_array import readable
 from core.errors import DataError
 
 NOT_PHOTOS: Final = ("__macosx",)
-"""Folders that archives leave behind (hidden ones, with a leading dot, are passed over as well)."""
+"""Folders created by archivers; they are skipped, as are hidden folders."""
 
 
 @final
@@ -37,14 +37,14 @@ def open_folder(
 ) -> Dataset:
     """Photos below `root`, listed in sorted order and not decoded.
 
-    The class is the folder's name, or ``crop/condition`` where folders nest. Photos in folders deeper
-    than that belong to the class above them. `where` filters on crop, condition, label or split.
-    Raises DataError; Cancelled when `cancelled` says so.
+    The class is the folder's name, or ``crop/condition`` where folders nest. Photos in deeper folders
+    belong to the class above them. `where` filters on crop, condition, label or split.
+    Raises DataError; Cancelled if `cancelled` returns True.
     """
     skipped: list[Skipped] = []
     found: list[_Found] = []
     count = 0
-    for item in _walk(root, skipped):
+    for item in _traverse(root, skipped):
         if cancelled is not None and cancelled():
             raise Cancelled("Listing the photos was stopped.")
         found.append(item)
@@ -66,8 +66,8 @@ def open_folder(
     return table.finish()
 
 
-def _walk(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
-    """Folders in sorted order, each visited once however links lead to it."""
+def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
+    """Traverse the folders in sorted order, each once even if links lead to it again."""
     seen: set[tuple[int, int]] = set()
     stack: list[tuple[str, ...]] = [()]
     while stack:
@@ -116,7 +116,7 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
 
 
 def _label(table: DatasetBuilder, found: Sequence[_Found], filters: Sequence[tuple[str, str]]) -> None:
-    """Give each folder its class and split and add its photos to the table."""
+    """Add the photos of each folder with their class and split."""
     start = _shared(found)
     split_level = _has_splits([f.folder[start:] for f in found])
     first = start + split_level
@@ -138,7 +138,7 @@ def _label(table: DatasetBuilder, found: Sequence[_Found], filters: Sequence[tup
 
 
 def _shared(found: Sequence[_Found]) -> int:
-    """How many outer folders hold everything and say nothing: as long as more than crop/condition is left."""
+    """Number of outer folder levels that all photos share, leaving at least crop/condition."""
     folders = [f.folder for f in found]
     start = 0
     while all(len(f) > start + 1 for f in folders) and len({f[start] for f in folders}) == 1:
@@ -152,7 +152,7 @@ def _shared(found: Sequence[_Found]) -> int:
 
 
 def _has_splits(folders: Sequence[tuple[str, ...]]) -> bool:
-    """True if the outermost folders are train (and val, test), whatever people call them."""
+    """Whether the outermost folders are splits: train, and optionally val and test, by any of their names."""
     outer = {f[0].lower() for f in folders if f}
     return bool(outer) and outer <= SPLIT_NAMES.keys() and any(SPLIT_NAMES[name] == 0 for name in outer)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a set of photos, as findings that the window lists and the report prints."""
+"""Quality checks of a dataset: unusable, duplicate, small, blurred or badly exposed photos, and class imbalance."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from core.data.near_duplicates import Pair
 from core.ops.contract import Array
 
 TINY: Final = 96
-"""Shorter sides, in pixels, are called tiny: lesions of 2 mm on a leaf of 10 cm are then under two pixels."""
+"""Photos with a shorter side, in pixels, are tiny: lesions of 2 mm on a leaf of 10 cm have less than two pixels."""
 SHARP: Final = 0.015
-"""Least sharpness (variance of the Laplacian over variance, at 160 pixels). Measured on 3,000 leaf photos:
-0.2 % lie below; of the same blurred by 2 pixels (of 224) 75 %, by 3 pixels all."""
+"""Smallest sharpness (see `sharpness`). Of 3,000 leaf photos 0.2 % are below; of the same photos blurred by 2 pixels
+(of 224) 75 %, by 3 pixels all."""
 ROUNDING: Final = 20 / 12
-"""Variance that rounding to whole grey levels alone gives the Laplacian (weights 4 and 1 four times)."""
+"""Variance of the Laplacian caused by rounding to integer grey levels (weights 4 and four times 1)."""
 BRIGHT: Final = 0.35
-"""A photo whose brightest twentieth is below this (0..1) is dark: one in a thousand leaf photos."""
+"""A photo whose 95th percentile of brightness (0..1) is below this is dark: one in a thousand leaf photos."""
 GLARE: Final = 0.5
-"""A photo with more than this share of pure white is overexposed."""
+"""A photo with a larger share of pure white is overexposed."""
 LOPSIDED: Final = 10
-"""Classes are called lopsided when one has this many times the photos of another."""
+"""Ratio of the largest to the smallest class from which the classes are imbalanced."""
 
 KINDS: Final = {
     "unreadable": "cannot be used",
@@ -45,7 +45,10 @@ KINDS: Final = {
 @final
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """kind: a key of KINDS; paths: the photos (or classes) it is about; message: a sentence."""
+    """A problem of the dataset.
+
+    kind: a key of KINDS; paths: the photos (or classes) concerned; message: a sentence.
+    """
 
     kind: str
     paths: tuple[str, ...]
@@ -55,7 +58,10 @@ class Finding:
 @final
 @dataclass(frozen=True, slots=True)
 class Health:
-    """photos: how many can be used; counts: usable photos per class; findings: worst first."""
+    """Results of the checks.
+
+    photos: number of usable photos; counts: usable photos per class; findings: worst first.
+    """
 
     photos: int
     counts: dict[str, int]
@@ -69,7 +75,7 @@ class Health:
 def examine(
     dataset: Dataset, cache: PhotoCache, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
 ) -> Health:
-    """Look at every photo of a decoded dataset. Raises Cancelled."""
+    """Check all photos of a decoded dataset. Raises Cancelled."""
     kept = cache.kept
     found = [Finding("unreadable", (s.path,), s.reason) for s in cache.skipped]
     found += [_copies(dataset, pair) for pair in find_near_duplicates(cache, progress, cancelled)]
@@ -100,7 +106,7 @@ def _copies(dataset: Dataset, pair: Pair) -> Finding:
 
 
 def _look(path: str, rgb: Array, facts: Array) -> list[Finding]:
-    """What a single photo shows."""
+    """The findings of a single photo."""
     found = []
     width, height = int(facts[0]), int(facts[1])
     if min(width, height) < TINY:
@@ -117,7 +123,7 @@ def _look(path: str, rgb: Array, facts: Array) -> list[Finding]:
 
 
 def sharpness(grey: Array) -> float:
-    """Variance of the Laplacian over the variance of a grey photo uint8 ``(H, W)``, seen at 160 pixels."""
+    """Variance of the Laplacian divided by the variance of a grey photo uint8 ``(H, W)``, at 160 pixels."""
     if len(grey) > 160:
         grey = cv2.resize(grey, (160, 160), interpolation=cv2.INTER_AREA)
     edges = float(cv2.Laplacian(grey, cv2.CV_32F).var()) - ROUNDING

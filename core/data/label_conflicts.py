@@ -1,4 +1,4 @@
-"""One picture under two labels: whatever the network answers there, one of them is wrong."""
+"""Finds near-duplicates with different labels: one of the labels must be wrong."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from core.data.near_duplicates import Pair, equal_files
 from core.data.string_array import readable
 
 SHOWN: Final = 3
-"""Pairs that a sentence names; the window's Health lists them all."""
+"""Largest number of pairs named in a sentence."""
 
 
 def find_conflicts(dataset: Dataset, cache: PhotoCache, copies: Sequence[Pair] | None) -> list[Pair]:
-    """Those of the pairs of one picture whose labels differ; of equal files, where near-copies were not looked for."""
+    """The near-duplicates (or, if not searched for, identical files) whose labels differ."""
     if copies is None:
         copies = equal_files(np.where(cache.slots[:, None] >= 0, cache.content, 0))
     return [pair for pair in copies if dataset.labels[pair.first] != dataset.labels[pair.second]]
 
 
 def describe_conflicts(dataset: Dataset, conflicts: Sequence[Pair]) -> str:
-    """How many there are and the first of them, as a sentence; empty where there are none."""
+    """A sentence with the number of conflicts and the first of them; empty if there are none."""
     if not conflicts:
         return ""
     named = [" = ".join(f"{readable(dataset.paths[row])} ({dataset.label(row)})" for row in (pair.first, pair.second))

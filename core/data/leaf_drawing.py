@@ -1,6 +1,6 @@
-"""Made-up photos of leaves: a leaf of random form on a random ground in random light, with lesions.
+"""Draws synthetic photos of leaves: a random leaf with lesions, on a random background, in random light.
 
-Form, ground, light and camera are drawn without looking at the condition, so only the lesions tell it.
+Shape, background, light and camera are independent of the condition, so that only the lesions indicate it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from core.ops.contract import Array
 
 CONDITIONS: Final = tuple(DRAW)
 LEAST_SEVERITY: Final = 0.05
-"""Slighter disease is under a pixel in the small photos that the demo trains on."""
+"""Smaller lesions have less than a pixel in the small photos of the demo."""
 MOST_SEVERITY: Final = 0.40
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafPhoto:
-    """rgb: uint8 ``(S, S, 3)``; leaf, lesion: bool ``(S, S)``, the true areas; lesions lie within the leaf."""
+    """A synthetic photo with its true masks.
+
+    rgb: uint8 ``(S, S, 3)``; leaf, lesion: bool ``(S, S)``; lesions are within the leaf.
+    """
 
     rgb: Array
     leaf: Array
@@ -37,7 +40,7 @@ class LeafPhoto:
 
 
 def draw_leaf(condition: str, seed: int, leaf: int, view: int = 0, side: int = 160) -> LeafPhoto:
-    """A photo of leaf number `leaf`; other views show the same leaf from elsewhere, in other light."""
+    """Draw leaf number `leaf`; each view shows it from another position, in other light."""
     number = leaf * len(CONDITIONS) + CONDITIONS.index(condition)
     plant = np.random.Generator(np.random.Philox(key=[seed, number]))
     camera = np.random.Generator(np.random.Philox(key=[seed + (1 << 32), (number << 8) + view]))
@@ -46,15 +49,15 @@ def draw_leaf(condition: str, seed: int, leaf: int, view: int = 0, side: int = 1
     severity = float(np.exp(plant.uniform(np.log(LEAST_SEVERITY), np.log(MOST_SEVERITY))))
     lesions = DRAW[condition](plant, rgb, surface, severity)
     shown = _soft(surface.inside)
-    ground = _ground(camera, side)
-    ground *= 1 - 0.45 * _shadow(camera, surface.inside)[..., None]
-    scene = ground * (1 - shown[..., None]) + lesions.rgb * shown[..., None]
+    background = _background(camera, side)
+    background *= 1 - 0.45 * _shadow(camera, surface.inside)[..., None]
+    scene = background * (1 - shown[..., None]) + lesions.rgb * shown[..., None]
     leaf_area = surface.inside > 0.5
     return LeafPhoto(_expose(camera, scene, side), leaf_area, (lesions.cover > 0.5) & leaf_area, condition)
 
 
 def _surface(plant: np.random.Generator, camera: np.random.Generator, side: int) -> Surface:
-    """Leaf coordinates of every pixel: turned, scaled, shifted and bent; the outline from a few numbers."""
+    """Leaf coordinates of every pixel of a rotated, scaled, shifted and bent leaf, and its outline."""
     y, x = np.mgrid[0:side, 0:side].astype(np.float32)
     x, y = x / side - 0.5 - camera.uniform(-0.06, 0.06), y / side - 0.5 - camera.uniform(-0.06, 0.06)
     angle, length = camera.uniform(0, 2 * np.pi), camera.uniform(0.78, 1.02)
@@ -79,7 +82,7 @@ def _surface(plant: np.random.Generator, camera: np.random.Generator, side: int)
 
 
 def _bitten(plant: np.random.Generator, u: Array, v: Array, inside: Array) -> Array:
-    """Insects take a few round bites out of some leaves."""
+    """Cut a few round insect bites out of some leaves."""
     for _ in range(int(plant.choice((0, 0, 0, 1, 3)))):
         at_u, at_v, size = plant.uniform(0.1, 0.9), plant.uniform(-0.3, 0.3), plant.uniform(0.01, 0.035)
         inside = inside * (np.hypot(u - at_u, v - at_v) > size)
@@ -87,7 +90,7 @@ def _bitten(plant: np.random.Generator, u: Array, v: Array, inside: Array) -> Ar
 
 
 def _blade(plant: np.random.Generator, leaf: Surface, side: int) -> Array:
-    """The healthy blade: green with paler veins, mottled, a little yellow or brown with age."""
+    """Draw the healthy blade: green with paler veins, mottled, partly yellow or brown with age."""
     green = np.array(plant.uniform((0.13, 0.33, 0.06), (0.36, 0.56, 0.20)), np.float32)
     mottle = 0.05 * smooth_noise(plant, side, 5, 3) + 0.025 * smooth_noise(plant, side, 40, 2)
     rgb = green * (1 + mottle[..., None])
@@ -111,7 +114,7 @@ def _blade(plant: np.random.Generator, leaf: Surface, side: int) -> Array:
 
 
 def _dirty(plant: np.random.Generator, rgb: Array, leaf: Surface) -> Array:
-    """A few specks of soil, on healthy leaves too: a brown dot alone is no disease."""
+    """Add a few specks of soil, on healthy leaves too, so that a brown dot alone does not indicate a disease."""
     for _ in range(int(plant.choice((0, 0, 2, 6, 12)))):
         at_u, at_v = plant.uniform(0.05, 0.95), plant.uniform(-0.3, 0.3)
         speck = np.exp(-((np.hypot(leaf.u - at_u, leaf.v - at_v) / plant.uniform(0.003, 0.009)) ** 2))[..., None]
@@ -119,8 +122,8 @@ def _dirty(plant: np.random.Generator, rgb: Array, leaf: Surface) -> Array:
     return rgb
 
 
-def _ground(camera: np.random.Generator, side: int) -> Array:
-    """Soil, paper, other leaves out of focus, or stones."""
+def _background(camera: np.random.Generator, side: int) -> Array:
+    """Draw a background: soil, paper, blurred leaves or stones."""
     kind = camera.choice(("soil", "paper", "leaves", "stones"))
     coarse, fine = smooth_noise(camera, side, 4, 4), smooth_noise(camera, side, side / 3, 1)
     if kind == "soil":
@@ -151,7 +154,7 @@ def _cells(camera: np.random.Generator, side: int, count: int, spread: float) ->
 
 
 def _shadow(camera: np.random.Generator, inside: Array) -> Array:
-    """The leaf's shadow on the ground: shifted and soft."""
+    """The leaf's soft shadow on the background."""
     side = len(inside)
     to_x, to_y = camera.uniform(-0.05, 0.05, 2) * side
     shift = np.array([[1, 0, to_x], [0, 1, to_y]], np.float32)
@@ -160,7 +163,7 @@ def _shadow(camera: np.random.Generator, inside: Array) -> Array:
 
 
 def _expose(camera: np.random.Generator, scene: Array, side: int) -> Array:
-    """Light that falls off, sheen, white balance, exposure, focus and noise, to uint8."""
+    """Apply vignetting, sheen, white balance, exposure, blur and noise; convert to uint8."""
     y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j].astype(np.float32)
     angle = camera.uniform(0, 2 * np.pi)
     light = 1 + camera.uniform(0, 0.28) * (np.cos(angle) * x + np.sin(angle) * y)

@@ -1,6 +1,6 @@
-"""Made-up lesions on made-up leaves: rust, blight and mildew, each with its own form, edge and texture.
+"""Draws synthetic lesions: rust, blight and mildew, each with its own shape, edge and texture.
 
-Places are in leaf coordinates: u from 0 at the stalk to 1 at the tip, v across, both in leaf lengths.
+Positions are in leaf coordinates: u from 0 at the stalk to 1 at the tip, v across, both in leaf lengths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.ops.contract import Array
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Surface:
-    """The leaf under the pen: coordinates u, v, half-width `reach` of the leaf at u (all ``(S, S)``), inside or not.
+    """The leaf to draw on: coordinates u, v, half-width `reach` of the leaf at u (all ``(S, S)``), inside or not.
 
     scale: pixels along the leaf; cells: for each cell of a grid over u and v a pixel inside, or -1.
     """
@@ -35,7 +35,7 @@ CELLS: Final = 80
 
 
 def lay_cells(u: Array, v: Array, inside: Array) -> Array:
-    """Pixel numbers ``(CELLS, CELLS)`` by place on the leaf, so that all views of a leaf have the same spots."""
+    """Pixel indices ``(CELLS, CELLS)`` by position on the leaf, so that all views of a leaf have the same lesions."""
     cells = np.full((CELLS, CELLS), -1, np.int64)
     pixels = np.flatnonzero(inside > 0.5)
     row = (u.ravel()[pixels] * CELLS).astype(np.intp)
@@ -47,7 +47,7 @@ def lay_cells(u: Array, v: Array, inside: Array) -> Array:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Lesions:
-    """rgb with lesions drawn, and how much each pixel is lesion (0..1, halos not counted)."""
+    """The photo with lesions, and the lesion cover of each pixel (0..1, without halos)."""
 
     rgb: Array
     cover: Array
@@ -74,7 +74,7 @@ def colour_between(
 
 
 def draw_healthy(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Lesions:
-    """Nothing."""
+    """No lesions."""
     return Lesions(rgb, np.zeros(rgb.shape[:2], np.float32))
 
 
@@ -129,7 +129,7 @@ def draw_blight(random: np.random.Generator, rgb: Array, leaf: Surface, severity
 
 
 def draw_mildew(random: np.random.Generator, rgb: Array, leaf: Surface, severity: float) -> Lesions:
-    """White to grey powder in soft colonies; it lies on the leaf, so the veins still show a little."""
+    """White to grey powder in soft colonies through which the veins are visible."""
     side = len(rgb)
     area = float(leaf.inside.mean())
     y_grid, x_grid = np.mgrid[0:side, 0:side].astype(np.float32)
@@ -170,7 +170,7 @@ def _place(random: np.random.Generator, leaf: Surface, favoured: Array) -> tuple
 
 
 def _distance(dy: Array, dx: Array, stretch: float, angle: float) -> Array:
-    """Distance in an ellipse's measure."""
+    """Elliptical distance."""
     cos, sin = np.cos(angle), np.sin(angle)
     return np.asarray(np.hypot((cos * dx + sin * dy) * stretch, (cos * dy - sin * dx) / stretch), np.float32)
 

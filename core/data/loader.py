@@ -1,4 +1,4 @@
-"""Batches of photos: order a pure function of seed and epoch, gathered ahead of the trainer."""
+"""Loads batches of photos ahead of training, in an order that is a pure function of seed and epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.device import PhotoBatch
 from core.ops.contract import Array
 
 SAMPLING: Final = {"natural": 1.0, "sqrt": 0.5, "balanced": 0.0}
-"""How often a class of n photos is drawn: as n to this power."""
+"""A class of n photos is drawn in proportion to n to this power."""
 _ORDER: Final = 0x4F524452
 AHEAD: Final = 4
 """Batches gathered ahead."""
@@ -27,14 +27,13 @@ AHEAD: Final = 4
 
 @final
 class Loader:
-    """Gives the batches of an epoch.
+    """Iterates over the batches of an epoch.
 
-    photos: uint8 ``(slots, side, side, 3)``, as a rule the cache's; slots: int64 ``(N,)`` where each of
-    the N photos of this split lies; labels: int32 ``(N,)``. Training shuffles, augments and drops the
-    last batch where it is not full (unless it is the only one), so that all steps are alike; otherwise
-    photos come in order, plain, and none is left out. `swap` sets some
-    training leaves on other grounds; `mixing` mixes photos and their labels. With `resident` the photos lie on the
-    device already (`Plan.keep_photos(photos)`) and batches carry their slots in `index`.
+    photos: uint8 ``(slots, side, side, 3)``, usually the cache's; slots: int64 ``(N,)``, the slot of each photo of this
+    split; labels: int32 ``(N,)``. Training shuffles, augments and drops an incomplete last batch (unless it is the only
+    one); otherwise all photos come in order and unchanged. replacement, mixing: of backgrounds and of photos with their
+    labels, in training; resident: the photos are on the device already (`Plan.keep_photos(photos)`), and batches carry
+    their slots in `index`.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Loader:
         sampling: str = "natural",
         seed: int = 0,
         resident: bool = False,
-        swap: BackgroundReplacement | None = None,
+        replacement: BackgroundReplacement | None = None,
         mixing: Mixing | None = None,
     ) -> None:
         self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
@@ -58,10 +57,10 @@ class Loader:
             raise ValueError("a slot lies outside the photos: rows without a photo must be left out")
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
-        self.swap, self.mixing = swap, mixing
+        self.replacement, self.mixing = replacement, mixing
         self._pages = PageReleaser(photos)
         self.wait_seconds = 0.0
-        """Time the taker of batches has waited for them, in all."""
+        """Seconds that the consumer has waited for batches."""
 
     @property
     def steps(self) -> int:
@@ -70,13 +69,13 @@ class Loader:
         return max(count // self.batch, 1) if self.training else -(-count // self.batch)
 
     def order(self, epoch: int) -> Array:
-        """The photos of an epoch, as numbers into `slots`, int64 ``(N,)``."""
+        """The photos of an epoch, as indices into `slots`, int64 ``(N,)``."""
         if not self.training:
             return np.arange(len(self.slots))
         return epoch_order(self.labels, self.sampling, self.seed, epoch)
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[PhotoBatch]:
-        """The batches of an epoch from number `first` on, the same as if the earlier ones had been taken."""
+        """The batches of an epoch from index `first` on, equal to those of a full epoch."""
         ready: queue.Queue[PhotoBatch | BaseException | None] = queue.Queue(AHEAD)
         stop = threading.Event()
         thread = threading.Thread(target=self._work, args=(epoch, first, ready, stop), name="loader", daemon=True)
@@ -109,17 +108,17 @@ class Loader:
                 part = slice(step * self.batch, (step + 1) * self.batch)
                 ready.put(self.gather(epoch, order[part], times[part]))
             ready.put(None)
-        except BaseException as error:  # noqa: BLE001 - raised again where the batches are taken
+        except BaseException as error:  # noqa: BLE001 - raised again in `batches`
             ready.put(error)
 
     def gather(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
-        """One batch: photo numbers and how often each came before in the epoch."""
+        """One batch of the photos `chosen`; times: how often each occurred earlier in the epoch."""
         slots, labels, targets = self.slots[chosen], self.labels[chosen], None
         source = int(self.photos.shape[1])
         if self.training:
             rows = draw_rows(self.augment, self.seed, epoch, chosen, source, self.size, times)
-            if self.swap is not None:
-                self.swap.draw(rows, slots, (self.seed, epoch), chosen, times, self.size)
+            if self.replacement is not None:
+                self.replacement.draw(rows, slots, (self.seed, epoch), chosen, times, self.size)
             if self.mixing is not None:
                 which = slots if self.resident else np.arange(len(slots)) % self.mixing.part
                 targets = self.mixing.draw(rows, which, labels, (self.seed, epoch), chosen, times, source, self.size)
@@ -133,10 +132,10 @@ class Loader:
 
 
 def epoch_order(labels: Array, sampling: str, seed: int, epoch: int) -> Array:
-    """Shuffled photo numbers, int64 ``(N,)``; where classes are not drawn naturally, rare photos come repeatedly.
+    """Shuffled photo indices, int64 ``(N,)``; with sampling other than "natural", photos of rare classes repeat.
 
-    Each class gets its quota of the N places, and its photos take turns in them, so that within an
-    epoch no photo of a class comes twice more often than another.
+    Each class gets its quota of the N places and cycles through its photos, so that the counts of two photos of one
+    class differ by at most 1.
     """
     count = len(labels)
     numbers = np.arange(count)
@@ -155,7 +154,7 @@ def epoch_order(labels: Array, sampling: str, seed: int, epoch: int) -> Array:
 
 
 def occurrences(order: Array) -> Array:
-    """How often each entry came before in `order`, int64."""
+    """How often each entry of `order` occurred before, int64."""
     by_photo = np.argsort(order, kind="stable")
     ordered = order[by_photo]
     new = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(order) else np.empty(0, np.int64)
@@ -166,7 +165,7 @@ def occurrences(order: Array) -> Array:
 
 
 def _quotas(labels: Array, power: float) -> tuple[Array, Array]:
-    """Classes present and how many of the N places each gets (largest remainders get what is left)."""
+    """The classes present and their numbers of places, by the largest remainder method."""
     classes, counts = np.unique(labels, return_counts=True)
     share = counts.astype(np.float64) ** power
     exact = share / share.sum() * len(labels)

@@ -1,4 +1,4 @@
-"""A CSV manifest to a `Dataset`, read row by row: a million rows in bounded memory."""
+"""Reads a CSV manifest as a `Dataset`, row by row, in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from core.errors import DataError
 
 PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
 LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
-"""Taken, in this order, where there are no two columns crop and condition."""
+"""Searched in this order if there are no columns crop and condition."""
 
 SETTING: Final = "setting"
-"""Column that says where a photo was taken ("lab", "field"); kept where there is one, so that figures can be told
-apart."""
+"""Optional column with where a photo was taken ("lab", "field"), for metrics by setting."""
 
 REPORT_EVERY: Final = 10_000
 MOST_FIELD: Final = 1 << 20
@@ -32,7 +31,7 @@ VALUES_NAMED: Final = 12
 @final
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Which field of a row is what; -1 where there is no such column."""
+    """The index of each column; -1 if it is missing."""
 
     path: int
     labels: tuple[int, ...]
@@ -51,12 +50,11 @@ def open_manifest(
     progress: ReportProgress | None = None,
     cancelled: IsCancelled | None = None,
 ) -> Dataset:
-    """Photos of a CSV file with a heading line; paths are relative to the file's folder.
+    """Read the photos of a CSV file with a header line; paths are relative to the file's folder.
 
     The class is ``crop/condition``, or the column `label`. Columns ``split`` and ``group`` are honoured.
-    `where` keeps rows with ``column=value`` (every one must hold); `columns`, and ``setting`` where there is one, are
-    kept as they stand.
-    Raises DataError; Cancelled when `cancelled` says so.
+    `where` keeps rows with ``column=value`` (every one must hold); `columns`, and ``setting`` if there is one, are
+    kept unchanged. Raises DataError; Cancelled if `cancelled` returns True.
     """
     try:
         encoding, errors = _encoding(path)
@@ -72,9 +70,9 @@ def open_manifest(
 
 
 def _encoding(path: Path) -> tuple[str, str]:
-    """Encoding and way with errors: UTF-16 where a byte order mark says so (spreadsheets' "Unicode text"), else UTF-8.
+    """Encoding and error handler: UTF-16 if there is a byte order mark (spreadsheets' "Unicode text"), else UTF-8.
 
-    UTF-8 may hold file names that are no text; in UTF-16 nothing stands for those.
+    UTF-8 may contain file names that are not text; UTF-16 cannot represent those.
     """
     with path.open("rb") as file:
         marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -195,7 +193,7 @@ def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path
 
 
 def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> str:
-    """Why no row is left; with `where`, the values that its columns do hold."""
+    """Why no row is left; with `where`, the values that its columns contain."""
     if not where:
         return f"The manifest {path} has no rows below its heading."
     file.seek(0)

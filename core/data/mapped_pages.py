@@ -1,4 +1,4 @@
-"""Keeping the process small while it walks through a large mapped file."""
+"""Releases the pages of a memory-mapped file while it is read, so that resident memory stays small."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from core.ops.contract import Array
 
 RELEASE_BYTES: Final = 8 << 20
-"""Pages of a mapped file count as the process's memory until they are given back. The system maps far more around
-what is read (47 MB for 32 scattered photos of 48 kB), so this is done often; it costs 0.1 ms each time."""
+"""Mapped pages count as resident memory until released. The system maps far more than is read (47 MB for 32 scattered
+photos of 48 kB), so pages are released often; each release takes 0.1 ms."""
 
 
 @final
 class PageReleaser:
-    """Gives a mapped array's pages back to the system after every RELEASE_BYTES that were read of it."""
+    """Releases the pages of a mapped array after every RELEASE_BYTES read. Does nothing for arrays in memory."""
 
     def __init__(self, photos: Array) -> None:
         mapped = getattr(photos, "_mmap", None) if isinstance(photos, np.memmap) else None
@@ -24,7 +24,7 @@ class PageReleaser:
         self._read = 0
 
     def read(self, size: int) -> None:
-        """Note that `size` bytes were read."""
+        """Count `size` bytes as read."""
         self._read += size
         if self._map is not None and self._read >= RELEASE_BYTES:
             self._map.madvise(mmap.MADV_DONTNEED)  # a read-only mapping of a file: nothing is lost

@@ -1,7 +1,7 @@
-"""Photos mixed with their neighbours in the epoch's order, and what a mixed photo teaches.
+"""Mixup and CutMix: photos mixed with their neighbours in the epoch's order, and the mixed targets.
 
-A photo is mixed as a whole (Zhang et al., "mixup: beyond empirical risk minimization", 2018) or gives a box to the
-other photo (Yun et al., "CutMix", 2019), each every second time. The order is random, so a neighbour is any photo.
+Half of the mixes blend whole photos (Zhang et al., "mixup: beyond empirical risk minimization", 2018), half paste a box
+(Yun et al., "CutMix", 2019). The order is random, so neighbours are random pairs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from core.ops.contract import Array
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, CUTOUT, MASK
 
 _STREAM: Final = 0x4D495820
-"""Second word of the generator's key; other draws have others."""
+"""Second word of the generator's key; each use of the generator has its own."""
 _DRAWS: Final = 12
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """chance: share 0..1 of the photos that are mixed; part: photos that are computed at once, of which a batch has one
-    or several; classes and smoothing: of the targets; augment: how the other photo is cropped."""
+    """Mixes a random share of the photos of a batch.
+
+    chance: probability 0..1; part: size of a micro-batch (photos are mixed within one); classes, smoothing: of the
+    targets; augment: preset by which the other photo is cropped.
+    """
 
     chance: float
     part: int
@@ -37,10 +40,10 @@ class Mixing:
         self, rows: Array, which: Array, labels: Array, key: tuple[int, int], photos: Array, occurrence: Array,
         source: int, size: int,
     ) -> Array:  # fmt: skip
-        """Write the mixes into a batch's rows ``(N, AUGMENTATION_SIZE)``; gives its targets, float32 ``(N, classes)``.
+        """Write the mixes into the batch's parameters `rows`; return targets float32 ``(N, classes)``.
 
-        which: the photos' numbers in the set that the device has, int ``(N,)``; labels ``(N,)``; photos of side
-        `source` are shown at side `size`. A pure function of key (seed, epoch), photos and occurrence.
+        which: indices of the photos among those on the device, int ``(N,)``; labels ``(N,)``; photos are resized from
+        side `source` to `size`. A pure function of key (seed, epoch), photos and occurrence.
         """
         u = uniforms(_DRAWS, photos, occurrence, key[1], (key[0], _STREAM))
         other = pair_up(len(rows), self.part)
@@ -57,7 +60,7 @@ class Mixing:
 
 
 def pair_up(count: int, part: int) -> Array:
-    """The place in its batch of each photo's neighbour, the same way round for both; -1 without one in its part."""
+    """Index of each photo's partner within its micro-batch, symmetric; -1 for a photo without one."""
     at = np.arange(count)
     first = at // part * part
     other = first + ((at - first) ^ 1)
@@ -65,7 +68,7 @@ def pair_up(count: int, part: int) -> Array:
 
 
 def _shares(u: Array, size: int) -> tuple[Array, Array]:
-    """How much of each photo is its own, 0..1, and the box that is the other's: y0, x0, y1, x1, zeros without one."""
+    """Share of each photo that stays its own, 0..1, and the pasted box (y0, x0, y1, x1), zeros for a blend."""
     own, side = u[:, 1], size * np.sqrt(1 - u[:, 1])
     y, x = u[:, 3] * size - side / 2, u[:, 4] * size - side / 2
     boxes = np.clip(np.rint(np.stack((y, x, y + side, x + side), axis=1)), 0, size)
@@ -75,7 +78,7 @@ def _shares(u: Array, size: int) -> tuple[Array, Array]:
 
 
 def smoothed(labels: Array, classes: int, smoothing: float) -> Array:
-    """What labels ``(N,)`` teach: all certainty but `smoothing`, which all classes share; ``(N, classes)``."""
+    """Targets ``(N, classes)`` of labels ``(N,)`` with label smoothing."""
     targets = np.full((len(labels), classes), smoothing / classes)
     targets[np.arange(len(labels)), labels] += 1 - smoothing
     return targets

@@ -1,8 +1,8 @@
-"""Photos that were made from one photo before they came here, told by their names.
+"""Groups photos that were augmented from the same photo, by their file names.
 
 Augmented sets (such as the "New Plant Diseases Dataset", where 61.5 % of the source photos in valid/ are also in
-train/) keep the source's name and add what was done: ``0ab1_RS_HL 0123_flipLR.JPG``, ``..._new30degFlipLR.JPG``.
-Turns by 30 degrees are beyond the perceptual hash; the name is not.
+train/) keep the source's name and append the change: ``0ab1_RS_HL 0123_flipLR.JPG``, ``..._new30degFlipLR.JPG``.
+The perceptual hash does not find rotations by 30 degrees.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _CHANGE: Final = re.compile(
     r")$",
     re.IGNORECASE,
 )
-"""One thing that was done, at the end of a name. Bare numbers and "(2)" are no such thing, for cameras count too,
-and neither is "rot": black_rot_12 is a disease."""
+"""One change, at the end of a name. Plain numbers and "(2)" do not count, since cameras number photos too, nor does
+"rot": black_rot_12 is a disease."""
 MOST: Final = 64
-"""No source has more photos made from it; a larger group is a way of naming, and is not believed."""
+"""Larger groups are ignored: they come from a naming scheme, not from one source photo."""
 
 
 def source_name(path: str) -> str:
-    """The name of the photo that this one was made from: no folder, no ending, nothing that was done to it."""
+    """The name of the source photo: without folder, extension and changes."""
     name = os.path.splitext(path.rpartition("/")[2])[0]
     while True:
         shorter = _CHANGE.sub("", name)
@@ -41,10 +41,9 @@ def source_name(path: str) -> str:
 
 
 def group_by_name(dataset: Dataset) -> Array:
-    """Groups int32 ``(N,)`` of photos with one source, within each class; all others are each alone.
+    """Groups int32 ``(N,)`` of photos with the same source, within each class; all others are groups of one.
 
-    Equal names in different folders are no group unless something was done to one of them: cameras
-    number their photos from 1 again and again.
+    Equal names in different folders are a group only if one of them has a change: cameras reuse numbers.
     """
     builder = StringArrayBuilder()
     changed = np.zeros(len(dataset), bool)

@@ -1,7 +1,7 @@
-"""Photos that are nearly the same picture, also turned or mirrored: found by a 64-bit hash, proven by a thumbnail.
+"""Finds near-duplicate photos, also rotated or mirrored: candidates by a 64-bit hash, confirmed by a thumbnail.
 
-The hash is a difference hash (is a cell brighter than its neighbour?) over 8 x 8 cells. Candidates are
-found without comparing all pairs: two hashes that differ in at most r bits agree in one of r + 1 bands.
+The hash is a difference hash over 8 x 8 cells. Candidates are found without comparing all pairs: two hashes that differ
+in at most r bits agree in at least one of r + 1 bands.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from core.data.mapped_pages import PageReleaser
 from core.ops.contract import Array
 
 RADII: Final = ((50_000, 7), (200_000, 5), (1 << 62, 3))
-"""Bits in which the hashes of two photos of one picture may differ, for sets of up to so many photos.
+"""(largest number of photos, bits in which the hashes of near-duplicates may differ).
 
-Fewer bits make wider bands, and so fewer candidates: 17,445 photos take 2 s with 7 bits, and a million
-hashes 55 s with 3. With 3 bits 97 % and more of the unchanged but compressed, turned, mirrored or lighter
-copies are still found (7 bits: 99.8 %), of those cut or turned by a little about half.
+Fewer bits make wider bands and fewer candidates. With 3 bits at least 97 % of recompressed, rotated by 90 degrees,
+mirrored or brightened copies are found (7 bits: 99.8 %), and about half of those cropped or rotated slightly.
 """
 LIKENESS: Final = 0.96
-"""Least correlation of the thumbnails.
+"""Smallest correlation of the thumbnails of near-duplicates.
 
-Measured with radius 7 on 17,445 leaf photos and changed copies of 400 of them: found are all that were turned,
-mirrored, compressed, made lighter, smaller or noisy, 90 % of those turned by 2 degrees, 70 % of those cut by 2 % at
-each edge. Of 25 pairs found among the photos themselves 22 were in one group already, and the other three show
-one leaf too, by eye (two of them under two labels). 0.95 lets in the first wrong pair, 0.93 twenty.
+Measured with radius 7 on 17,445 leaf photos and altered copies of 400 of them: all rotated, mirrored, recompressed,
+brightened, downscaled or noisy copies are found, 90 % of those rotated by 2 degrees, 70 % of those cropped by 2 % at
+each edge. No wrong pair is found; 0.95 gives one, 0.93 twenty.
 """
 THUMB: Final = 24
-"""Side of the thumbnails that prove a pair; 17,445 of them take 10 MB."""
+"""Side of the thumbnails, in pixels."""
 _GRID: Final = 8
 _LARGEST_BUCKET: Final = 2048
-"""A band in which more photos than this are equal (and eight times more than by chance) is passed over: it is flat
-background, and pairs in it agree in another band, or are not found."""
+"""Band values shared by more photos than this (and eight times more than by chance) are skipped: they are flat
+background."""
 _BLOCK: Final = 512
-"""Photos between two reports of progress."""
+"""Photos between two progress reports."""
 _VIEWS: Final = 8
-"""Four turns, each plain and mirrored."""
+"""Four rotations, each unchanged and mirrored."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PhotoHashes:
-    """hashes: uint64 ``(N, 8)``, of each of a photo's eight views; thumbs: uint8 ``(N, THUMB, THUMB)`` grey."""
+    """Perceptual hashes of photos.
+
+    hashes: uint64 ``(N, 8)``, one for each rotation and mirror image; thumbs: uint8 ``(N, THUMB, THUMB)``, grey.
+    """
 
     hashes: Array
     thumbs: Array
@@ -56,7 +57,7 @@ class PhotoHashes:
 @final
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two rows that show one picture. `likeness` is 1 for equal files."""
+    """Two rows of near-duplicates; `likeness` is the correlation of their thumbnails, 1 for identical files."""
 
     first: int
     second: int
@@ -66,7 +67,7 @@ class Pair:
 def hash_photos(
     photos: Array, slots: Array, progress: ReportProgress | None = None, cancelled: IsCancelled | None = None
 ) -> PhotoHashes:
-    """Hashes and thumbnails of the photos at these slots of a cache; about 15,000 photos a second."""
+    """Compute the hashes and thumbnails of the photos in these slots of a cache. Raises Cancelled."""
     thumbs = np.empty((len(slots), THUMB, THUMB), np.uint8)
     pages = PageReleaser(photos)
     hashes = np.empty((len(slots), _VIEWS), np.uint64)
@@ -86,14 +87,14 @@ def hash_photos(
 
 
 def difference_hash(thumbs: Array) -> Array:
-    """64 bits each: whether a cell of an 8 x 9 grid is brighter than its left neighbour; uint64 ``(N,)``."""
+    """Difference hashes, uint64 ``(N,)``: whether each cell of an 8 x 9 grid is brighter than its left neighbour."""
     cells = _area_weights(_GRID) @ thumbs.astype(np.float32) @ _area_weights(_GRID + 1).T
     bits = (cells[:, :, 1:] > cells[:, :, :-1]).reshape(len(thumbs), 64)
     return np.packbits(bits, axis=1).view(np.uint64).ravel()
 
 
 def _area_weights(cells: int) -> Array:
-    """Averages of a thumbnail's pixels over equal parts: float32 ``(cells, THUMB)``."""
+    """Weights that average a thumbnail's pixels over `cells` equal cells, float32 ``(cells, THUMB)``."""
     edges = np.linspace(0, THUMB, cells + 1)
     low, high = edges[:-1, None], edges[1:, None]
     pixel = np.arange(THUMB)
@@ -102,19 +103,19 @@ def _area_weights(cells: int) -> Array:
 
 
 def find_pairs(
-    prints: PhotoHashes, content: Array | None = None, radius: int | None = None, likeness: float = LIKENESS
+    photos: PhotoHashes, content: Array | None = None, radius: int | None = None, likeness: float = LIKENESS
 ) -> list[Pair]:
-    """All pairs of photos that show one picture, first < second, sorted; `radius` as RADII says if None.
+    """All pairs of near-duplicates, sorted, first < second; the default `radius` is from RADII.
 
-    content: uint8 ``(N, 32)`` hashes of the files; equal ones are pairs without further proof.
+    content: uint8 ``(N, 32)``, SHA-256 of the files; identical files are pairs without a comparison.
     """
     found: dict[tuple[int, int], float] = {}
     if content is not None:
         found.update({(pair.first, pair.second): pair.likeness for pair in equal_files(content)})
     if radius is None:
-        radius = next(bits for most, bits in RADII if len(prints.hashes) <= most)
-    for first, second, view in _candidates(prints.hashes, radius):
-        match = _correlate(prints.thumbs[first], _view(prints.thumbs[second], view))
+        radius = next(bits for most, bits in RADII if len(photos.hashes) <= most)
+    for first, second, view in _candidates(photos.hashes, radius):
+        match = _correlate(photos.thumbs[first], _view(photos.thumbs[second], view))
         for at in np.flatnonzero(match >= likeness):
             key = (min(int(first[at]), int(second[at])), max(int(first[at]), int(second[at])))
             found[key] = max(found.get(key, 0.0), float(match[at]))
@@ -122,16 +123,16 @@ def find_pairs(
 
 
 def equal_files(content: Array) -> list[Pair]:
-    """The first of each set of equal files with each other one; content: uint8 ``(N, 32)``, zero where unread."""
+    """Pair the first of each set of identical files with each other one; content: uint8 ``(N, 32)``, 0 if unread."""
     keys = np.ascontiguousarray(content).view("V32").ravel()
     found = sorted((int(rows[0]), int(row)) for rows in _equal(keys) for row in rows[1:])
     return [Pair(first, second, 1.0) for first, second in found]
 
 
 def join_pairs(count: int, pairs: list[Pair], groups: Array | None = None) -> Array:
-    """Groups int32 ``(count,)`` with the rows of each pair in one group, numbered by first appearance.
+    """Groups int32 ``(count,)`` in which the rows of each pair share a group, numbered by first appearance.
 
-    `groups` are joined where a pair runs between two of them; without, every row starts alone.
+    Starts from `groups`, or from one group per row.
     """
     start = np.arange(count) if groups is None else np.asarray(groups)
     parent = list(range(int(start.max(initial=-1)) + 1))
@@ -146,7 +147,7 @@ def join_pairs(count: int, pairs: list[Pair], groups: Array | None = None) -> Ar
 
 
 def join_groups(first: Array, second: Array) -> Array:
-    """Groups int32 ``(N,)`` that hold together what either grouping does."""
+    """The finest groups int32 ``(N,)`` that contain both groupings."""
     order = np.argsort(second, kind="stable")
     same = np.flatnonzero(second[order][1:] == second[order][:-1])
     pairs = [Pair(int(order[at]), int(order[at + 1]), 1.0) for at in same]
@@ -161,7 +162,7 @@ def _root(parent: list[int], at: int) -> int:
 
 
 def _view(thumbs: Array, view: int) -> Array:
-    """One of the eight views: turned by ``view % 4`` quarters, mirrored from 4 on."""
+    """One of the eight views: rotated by ``view % 4`` times 90 degrees, mirrored from 4 on."""
     turned = np.rot90(thumbs, view % 4, axes=(1, 2))
     return turned[:, :, ::-1] if view >= _VIEWS // 2 else turned
 
@@ -185,7 +186,7 @@ def _candidates(hashes: Array, radius: int) -> Iterator[tuple[Array, Array, int]
 
 
 def _meet(left: Array, right: Array, most: int) -> Iterator[tuple[Array, Array]]:
-    """Index pairs with equal values, in blocks of bounded size; values that more than `most` have are left out."""
+    """Index pairs with equal values, in bounded blocks; values that occur more than `most` times are skipped."""
     order = np.argsort(right, kind="stable")
     ordered = right[order]
     start = np.searchsorted(ordered, left, "left")
@@ -204,7 +205,7 @@ def _meet(left: Array, right: Array, most: int) -> Iterator[tuple[Array, Array]]
 
 
 def _correlate(a: Array, b: Array) -> Array:
-    """Correlation of grey pictures ``(n, h, w)`` pairwise; 0 for flat ones."""
+    """Correlation of each pair of grey images ``(n, h, w)``; 0 for constant images."""
     a, b = a.reshape(len(a), -1).astype(np.float32), b.reshape(len(b), -1).astype(np.float32)
     a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
     norm = np.sqrt((a * a).sum(1) * (b * b).sum(1))
@@ -212,7 +213,7 @@ def _correlate(a: Array, b: Array) -> Array:
 
 
 def _equal(keys: Array) -> Iterator[Array]:
-    """Rows with equal keys, all-zero keys (unread files) left out."""
+    """Sets of rows with equal keys; all-zero keys (unread files) are skipped."""
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     edges = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1], True])

@@ -1,7 +1,7 @@
-"""Random numbers by counting: Philox4x32-10, so that any draw is a pure function of its counter.
+"""Counter-based random numbers (Philox4x32-10): every value is a pure function of its counter.
 
-Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". NumPy has Philox too, but one
-object a stream; here all photos of a batch are drawn in a dozen array operations.
+Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". NumPy's Philox needs one object
+per stream; this one draws for all photos of a batch with a dozen array operations.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""One photo file to RGB: rotated as the camera says, cut to its centred square, or refused with a reason.
+"""Decodes one photo file to RGB: rotated by its EXIF orientation, cropped to its centred square.
 
-Nothing here is safe to call on a file from a stranger: that is what `core.data.photo_reader` is for, which runs this
-module in a process with little memory and time.
+Do not call this on untrusted files: `core.data.photo_reader` runs it in a process with limits on memory and time.
 
-The rule of the square: what the network sees is always the largest centred square of the photo, in
-training as in diagnosis. So a photo's shape (leaves square, backgrounds 4:3) cannot give its class away,
-and nothing is squashed.
+The network always sees the largest centred square of the photo, in training and in diagnosis. So the aspect ratio of a
+photo cannot reveal its class, and nothing is distorted.
 """
 
 from __future__ import annotations
@@ -25,12 +23,11 @@ if TYPE_CHECKING:
     from core.ops.contract import Array
 
 MOST_PIXELS: Final = 250_000_000
-"""Larger photos are refused by their header. Phones of 200 megapixels exist; their JPEGs are scaled while decoding."""
+"""Larger photos are rejected by their header. Phones have up to 200 megapixels; JPEGs are scaled while decoding."""
 MOST_DECODED: Final = 100_000_000
-"""Pixels that may have to be held at once: 300 MB in colour, beside the file."""
+"""Most pixels decoded at once: 300 MB of RGB, in addition to the file."""
 STRIP: Final = 1 << 18
-"""Pixels that white paper is put behind at a time: floating-point copies of a whole photo would take four times its
-memory."""
+"""Pixels composited on white at a time: a floating-point copy of a whole photo would take four times its memory."""
 DAMAGED: Final = "The file is damaged and cannot be decoded."
 TOO_MUCH_MEMORY: Final = "Decoding the photo takes too much memory. Save it as JPEG, or make it smaller."
 
@@ -43,13 +40,13 @@ _REDUCED: Final = (
 _TO_RGB: Final = {1: cv2.COLOR_GRAY2RGB, 3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGB}
 """By the number of channels."""
 
-# OpenCV would write complaints of its own to the terminal; ours are sentences
+# errors are reported as PhotoError, not by OpenCV on the terminal
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
 @final
 class PhotoError(Exception):
-    """Why a file is not used as a photo, as a short sentence."""
+    """A file cannot be used as a photo; the message is a short sentence."""
 
 
 def read_bytes(path: str) -> Array:
@@ -58,7 +55,7 @@ def read_bytes(path: str) -> Array:
         name = long_path(path)
         kind = os.stat(name).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-            raise PhotoError("This is no file but a pipe or a device.")  # reading one waits, perhaps for ever
+            raise PhotoError("This is no file but a pipe or a device.")  # reading one could block
         data: Array = np.fromfile(name, np.uint8)
     except FileNotFoundError:
         raise PhotoError("The file does not exist.") from None
@@ -79,7 +76,7 @@ def content_key(data: Array) -> bytes:
 
 
 def decode(data: Array, side: int = 0) -> Array:
-    """The centred square of an encoded photo, uint8 RGB ``(side, side, 3)``; the whole photo where `side` is 0.
+    """Decode the centred square of a photo, uint8 RGB ``(side, side, 3)``; the whole photo if `side` is 0.
 
     Raises PhotoError.
     """
@@ -87,7 +84,7 @@ def decode(data: Array, side: int = 0) -> Array:
 
 
 def decode_checked(data: Array, header: Header, side: int) -> Array:
-    """`decode` where `check` was asked already."""
+    """`decode` for a photo that `check` accepted."""
     flags: int = cv2.IMREAD_UNCHANGED if header.alpha else cv2.IMREAD_COLOR
     factor = 1
     if header.kind == "JPEG" and side:
@@ -128,7 +125,7 @@ def shrink(photo: Array, side: int) -> Array:
 
 
 def long_path(path: str) -> str:
-    """The path in the form that Windows takes beyond 260 characters; unchanged elsewhere."""
+    """The path in the form that Windows needs beyond 260 characters; unchanged elsewhere."""
     if os.name != "nt" or len(path) < 240 or path.startswith("\\\\?\\"):
         return path
     full = os.path.abspath(path)
@@ -136,7 +133,7 @@ def long_path(path: str) -> str:
 
 
 def check(data: Array) -> Header:
-    """The header of a photo that may be decoded. Raises PhotoError."""
+    """Read the header of a photo and check that it can be decoded. Raises PhotoError."""
     header = read_header(data)
     if header is None:
         raise PhotoError("The file is not a photo that can be read (JPEG, PNG, WebP, TIFF, BMP or GIF).")
@@ -150,14 +147,13 @@ def check(data: Array) -> Header:
 
 
 def _to_rgb(photo: Array, side: int) -> Array:
-    """What OpenCV decoded (grey, BGR or BGRA; 8 or 16 bits) as RGB. Colours are put in order last, when there are few
-    pixels left."""
+    """Convert what OpenCV decoded (grey, BGR or BGRA; 8 or 16 bits) to RGB, channels last, when few pixels are left."""
     channels = 1 if photo.ndim == 2 else photo.shape[2]
     if photo.dtype not in (np.uint8, np.uint16) or channels not in _TO_RGB:
         raise PhotoError(f"Photos with {channels} values of type {photo.dtype} for each pixel are not read; save the "
                          "photo as JPEG or PNG.")  # fmt: skip
     if channels == 4:
-        _put_on_white(photo)
+        _composite_on_white(photo)
     if photo.dtype == np.uint16:
         photo = (photo >> 8).astype(np.uint8)
     return np.asarray(cv2.cvtColor(square(photo, side) if side else photo, _TO_RGB[channels]), np.uint8)
@@ -176,8 +172,8 @@ def _reduced(short: int, side: int) -> tuple[int, int]:
     return 1, int(cv2.IMREAD_COLOR)
 
 
-def _put_on_white(photo: Array) -> None:
-    """Colour under transparent pixels is arbitrary: white paper is put behind them, in place."""
+def _composite_on_white(photo: Array) -> None:
+    """Composite transparent pixels on white, in place: their colour is arbitrary."""
     top = 65535 if photo.dtype == np.uint16 else 255
     if photo[..., 3].min() == top:
         return

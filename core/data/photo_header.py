@@ -1,4 +1,4 @@
-"""What a photo file says of itself before it is decoded: its kind, size, and whether it is whole."""
+"""Reads the header of a photo file: format, size, and whether the file is complete."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ if TYPE_CHECKING:
     from core.ops.contract import Array
 
 _JPEG_SIZE: Final = frozenset((*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)))
-"""JPEG markers that carry the size (start of frame)."""
+"""JPEG start-of-frame markers, which contain the size."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Header:
-    """kind: the format; width, height: pixels before rotation; alpha: may be transparent; cut: the end is missing."""
+    """The header of a photo file.
+
+    kind: the format; width, height: before rotation; alpha: may be transparent; cut: the end of the file is missing.
+    """
 
     kind: str
     width: int
@@ -26,7 +29,7 @@ class Header:
 
 
 def read_header(data: Array) -> Header | None:
-    """The header of an encoded photo's bytes, or None where they are no photo of a known format."""
+    """Read the header of an encoded photo; None if it is not in a known format."""
     view = data.data
     head = bytes(view[:64])
     try:
@@ -51,7 +54,7 @@ def read_header(data: Array) -> Header | None:
 
 
 def _jpeg(view: memoryview) -> Header | None:
-    """Walk the segments to the frame's size, then look for the end marker after the scan's start."""
+    """Traverse the segments up to the frame's size, then search the scan for the end marker."""
     width = height = 0
     at = 2
     while True:
@@ -84,7 +87,7 @@ def _png(view: memoryview) -> Header | None:
         name = bytes(view[at + 4 : at + 8])
         alpha |= name == b"tRNS"
         if name == b"IEND":
-            return Header("PNG", width, height, alpha, cut=length > 0)  # libpng would make room for any length
+            return Header("PNG", width, height, alpha, cut=length > 0)  # libpng would allocate any length
         at += 12 + length
     return Header("PNG", width, height, alpha, cut=True)
 
@@ -115,7 +118,7 @@ def _bmp(view: memoryview) -> Header | None:
 
 
 def _tiff(view: memoryview) -> Header | None:
-    """Size from the first directory (tags 256 and 257); the file is cut if that lies beyond its end."""
+    """Size from the first directory (tags 256 and 257); the file is cut if the directory is beyond its end."""
     order = "<" if view[0] == 0x49 else ">"
     (first,) = struct.unpack_from(order + "I", view, 4)
     if first + 2 > len(view):

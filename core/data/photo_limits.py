@@ -1,7 +1,7 @@
-"""How much memory and time one photo may cost the process that decodes it; a process that wants more ends at once.
+"""Limits the memory and computing time of a process that decodes photos; a process over the limits ends at once.
 
 Linux enforces both in the kernel: allocations beyond the limit fail, and a timer of computing time ends the process.
-On macOS and Windows, which have no such limits for a process itself, a thread looks 50 times a second.
+On macOS and Windows, which have no such limits for a process itself, a thread checks 50 times a second.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, final
 
 MOST_BYTES: Final = 600_000_000
-"""Memory of the whole process."""
+"""Memory of the process, in bytes."""
 MOST_SECONDS: Final = 2.0
-"""Computing time to decode one photo: a computer that is busy with other things refuses no good photo. A PNG of 48
+"""Processor seconds (not wall clock, so that a busy computer rejects no good photo) to decode one photo. A PNG of 48
 megapixels takes 1.7."""
 TOO_LONG: Final = 71
 TOO_LARGE: Final = 72
@@ -82,7 +82,7 @@ if sys.platform == "win32":
             "pagefile", "peak_pagefile")))  # fmt: skip
 
     def memory_in_use() -> int:
-        """Bytes that this process has been given, by now or at most; 0 where the system does not say."""
+        """Memory of this process in bytes, current or peak; 0 if unknown."""
         counters = _Counters(cb=ctypes.sizeof(_Counters))
         kernel = ctypes.WinDLL("kernel32")
         kernel.GetCurrentProcess.restype = wintypes.HANDLE
@@ -93,7 +93,7 @@ if sys.platform == "win32":
 else:
 
     def memory_in_use() -> int:
-        """Bytes that this process has been given, by now or at most; 0 where the system does not say."""
+        """Memory of this process in bytes, current or peak; 0 if unknown."""
         import resource
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

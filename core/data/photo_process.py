@@ -1,14 +1,14 @@
-"""A process that decodes photos from anybody: paths come in on its standard input, pixels go to its error output.
+"""The process that decodes untrusted photos: reads paths from standard input, writes pixels to its error output.
 
 A hostile photo can make decoders allocate gigabytes, compute for minutes or crash. Here that ends this process, which
-`core.data.photo_reader` then reports and starts again. It imports little, so that it is ready soon, and ends when its
-input ends, so that none outlives the program that started it, or when nothing has been asked for a minute.
+`core.data.photo_reader` then reports and starts again. It imports little, so that it starts fast. It ends when
+its input ends, so that it does not outlive the program, or after a minute without requests.
 
-Questions and answers are lines of JSON. A question: {"side", "least", "ask", "paths"}; the answer: [[SHA-256, reason,
+Requests and responses are lines of JSON. A request: {"side", "least", "ask", "paths"}; the response: [[SHA-256, reason,
 height, width of the pixels, width, height of the file's photo, when it was taken], ...]. The error output is a file
 that both sides have open; it holds the number of the photo that is decoded, then the pixels of all photos. Where "ask"
-is set, each SHA-256 is sent as a line of its own before the photo is decoded, and answered by a line: true if its
-pixels are wanted.
+is set, each SHA-256 is sent as a line before the photo is decoded; the reader replies with a line: true if it needs the
+pixels.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ NAME: Final = "photos"
 """Of this process, where the program is a folder without Python (`app.processes.entry`)."""
 MODULE: Final = "core.data.photo_process"
 IDLE_SECONDS: Final = 60.0
-"""A process that nobody asks for so long ends, and gives its memory back; another is started when it is needed."""
+"""An idle process ends after this time and frees its memory; another is started when needed."""
 NUMBER: Final = struct.Struct("<Q")
-"""At the beginning of the shared file: which photo of the question it is that costs too much."""
+"""At the start of the shared file: the index of the photo being decoded."""
 NOTHING: Final = np.empty((0, 0, 3), np.uint8)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """The process's three streams, and what one photo may cost."""
+    """The streams of the process and the limits per photo."""
 
     questions: BinaryIO
     answers: BinaryIO
@@ -54,8 +54,8 @@ class Decoder:
     limits: Limits
 
     def serve(self) -> None:
-        """Answer until the input ends, or nothing has been asked for a while."""
-        self._say(True)  # ready
+        """Serve requests until the input ends or the process has been idle for IDLE_SECONDS."""
+        self._send(True)  # ready
         while self._is_asked() and (line := self.questions.readline()):
             asked = json.loads(line)
             at, found = NUMBER.size, []
@@ -65,10 +65,10 @@ class Decoder:
                 self.room.seek(at)
                 found.append(self._read(path, asked))
                 at = self.room.tell()
-            self._say(found)
+            self._send(found)
 
     def _read(self, path: str, asked: dict[str, Any]) -> list[Any]:
-        """What became of a photo; its pixels are written."""
+        """Read a photo, write its pixels and return its part of the response."""
         content, reason, facts, pixels = "", "", (0, 0, 0), NOTHING
         try:
             data = read_bytes(path)
@@ -84,17 +84,17 @@ class Decoder:
         return [content, reason, *pixels.shape[:2], *facts]
 
     def _is_asked(self) -> bool:
-        """True if there is a question before the time is over, or the input has ended."""
+        """Wait for a request or the end of the input; False after the time limit."""
         if os.name == "nt":  # which cannot wait for a pipe and a clock at once
             return True
         return bool(select.select([self.questions], [], [], IDLE_SECONDS)[0])
 
     def _is_wanted(self, content: str) -> bool:
-        self._say(content)
+        self._send(content)
         return bool(json.loads(self.questions.readline()))
 
-    def _say(self, answer: object) -> None:
-        self.answers.write(json.dumps(answer).encode() + b"\n")
+    def _send(self, response: object) -> None:
+        self.answers.write(json.dumps(response).encode() + b"\n")
         self.answers.flush()
 
 
@@ -106,15 +106,15 @@ def _decode(data: Array, side: int, least: int) -> tuple[tuple[int, int, int], A
 
 
 def main() -> int:
-    """Be the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the affair of who started it
-    cv2.setNumThreads(1)  # photos are decoded side by side by several processes
+    """Run the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    cv2.setNumThreads(1)  # several processes decode in parallel
     with os.fdopen(0, "rb", closefd=False) as questions, os.fdopen(os.dup(1), "wb") as answers:
         room = os.fdopen(os.dup(2), "wb", buffering=0)
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):  # whatever a library prints
+        for stream in (1, 2):  # output of libraries
             os.dup2(nowhere, stream)
-        with room, contextlib.suppress(BrokenPipeError, ValueError):  # nobody wants to know any more
+        with room, contextlib.suppress(BrokenPipeError, ValueError):  # the reader is gone
             Decoder(questions, answers, room, Limits()).serve()
     return 0
 

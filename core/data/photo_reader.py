@@ -1,7 +1,6 @@
-"""Photos read from files in processes with little memory and time: one bad photo ends its process, never the program.
+"""Reads photos in separate processes with limits: a hostile photo ends its process, never the program.
 
-Whatever decodes a user's photo goes through here. A process is ready 0.2 s after it was started: who will need one
-soon calls `prepare`.
+All photos of users are decoded here. A process takes 0.2 s to start; `prepare` starts one early.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ ENDED: Final = "The process that decoded the photo was ended from outside. Try a
 _ENDS = {1: ENDED, TOO_LONG: TOO_SLOW, TOO_LARGE: TOO_MUCH_MEMORY, -signal.SIGTERM: ENDED}
 if sys.platform != "win32":
     _ENDS.update({-signal.SIGPROF: TOO_SLOW, -signal.SIGKILL: ENDED})
-"""What it means that a process ended with this code; otherwise the file has crashed the decoder."""
+"""Meaning of the exit codes; any other code means that the photo crashed the decoder."""
 END_SECONDS: Final = 5.0
-"""How long a process that answers no more may take to end by itself."""
+"""Time for an unresponsive process to end by itself."""
 KEPT_ROOM: Final = 8 << 20
-"""Bytes of a process's shared file that are kept between two questions: a chunk of squares of 400 pixels."""
+"""Bytes of the shared file that are kept between two requests: a chunk of squares of 400 pixels."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ReadPhoto:
-    """What became of one file; no pixels where its content was known already, or there is a reason.
+    """The result of reading one file; without pixels if its content is known already or there is a reason.
 
     content: SHA-256, empty where the file could not be read; facts: width and height as the file has them, and when it
-    was taken (`core.data.exif`); lasting: the reason lies in the content alone.
+    was taken (`core.data.exif`); lasting: the reason depends on the content alone.
     """
 
     content: bytes
@@ -63,7 +62,7 @@ class ReadPhoto:
 
 @final
 class PhotoReader:
-    """One process that decodes. One caller at a time; close it to end the process."""
+    """One decoding process, for one caller at a time; `close` ends it."""
 
     def __init__(self) -> None:
         self._room = _open_room()
@@ -76,10 +75,10 @@ class PhotoReader:
     def read(
         self, paths: Sequence[str], side: int, least: int = 0, known: Collection[bytes] = ()
     ) -> list[ReadPhoto]:
-        """The centred squares of photo files, ``(side, side, 3)``, in order; no pixels where `known` has the content.
+        """The centred squares of photo files, ``(side, side, 3)``, in order; without pixels for contents in `known`.
 
-        A square whose own side is below `least` keeps it; where `side` is 0, photos are read whole. Raises
-        LeafClinicError where the process cannot be started.
+        A square whose own side is below `least` keeps it; with `side` 0 photos are read whole. Raises
+        LeafClinicError if the process cannot be started.
         """
         if not paths:
             return []
@@ -100,25 +99,25 @@ class PhotoReader:
         self._room.close()
 
     def _start(self) -> None:
-        """The process has the shared file as its error output: that is handed on alike on every system."""
+        """Start the process with the shared file as its error output, which is inherited on every system."""
         self._process, self._ready = start_child(NAME, MODULE, self._room), False
 
     def _read(self, paths: Sequence[str], side: int, least: int, known: Collection[bytes]) -> list[ReadPhoto]:
-        if self._process.poll() is not None:  # it was ended while it had nothing to do
+        if self._process.poll() is not None:  # it was ended while idle
             self._restart()
         if not self._ready:
             self._wait_until_ready()
         self._room.seek(0)
         self._room.write(NUMBER.pack(0))
         ask = bool(known)
-        self._say({"side": side, "least": least, "ask": ask, "paths": list(paths)})
-        while isinstance(answer := self._hear(), str):  # the content of a photo before it is decoded
-            self._say(bytes.fromhex(answer) not in known)
+        self._send({"side": side, "least": least, "ask": ask, "paths": list(paths)})
+        while isinstance(answer := self._receive(), str):  # the content of a photo before it is decoded
+            self._send(bytes.fromhex(answer) not in known)
         sizes = [3 * height * width for _, _, height, width, *_ in answer]
         pixels = self._take_pixels(sum(sizes))
         ends = itertools.accumulate(sizes)
         parts = (pixels[end - size : end] for size, end in zip(sizes, ends, strict=True))
-        return [_read_answer(part, *photo) for part, photo in zip(parts, answer, strict=True)]
+        return [_parse_result(part, *photo) for part, photo in zip(parts, answer, strict=True)]
 
     def _take_pixels(self, size: int) -> Array:
         pixels = np.empty(size, np.uint8)
@@ -131,17 +130,17 @@ class PhotoReader:
 
     def _wait_until_ready(self) -> None:
         try:
-            self._ready = bool(self._hear())
+            self._ready = bool(self._receive())
         except EOFError:
             raise LeafClinicError("The process that decodes photos could not start. Perhaps the memory is short: "
                                   "close other programs and start again.") from None
 
-    def _say(self, question: object) -> None:
+    def _send(self, request: object) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(question).encode() + b"\n")
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
         self._process.stdin.flush()
 
-    def _hear(self) -> Any:
+    def _receive(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
@@ -149,21 +148,21 @@ class PhotoReader:
         return json.loads(line)
 
     def _has_ended_idle(self) -> bool:
-        """True if the process ended because nothing had been asked for long, just when this was."""
+        """Whether the process has just ended because it was idle."""
         try:
             return self._process.wait(END_SECONDS) == 0
         except subprocess.TimeoutExpired:
             return False
 
     def _restart(self) -> str:
-        """Why the process ended, as a sentence about the photo; another takes its place."""
+        """Start another process and return why this one ended, as a sentence about the photo."""
         close_child(self._process)
         reason = _ENDS.get(self._process.returncode, DAMAGED)
         self._start()
         return reason
 
 
-def _read_answer(pixels: Array, content: str, reason: str, height: int, width: int, *facts: int) -> ReadPhoto:
+def _parse_result(pixels: Array, content: str, reason: str, height: int, width: int, *facts: int) -> ReadPhoto:
     key = bytes.fromhex(content)
     if reason or not height:
         return ReadPhoto(key, None, reason, lasting=bool(content))
@@ -172,7 +171,7 @@ def _read_answer(pixels: Array, content: str, reason: str, height: int, width: i
 
 @final
 class PhotoReaders:
-    """At most so many processes, each started when it is needed first; they wait for more until they are released."""
+    """A pool of at most `most` processes, started on demand and kept until released."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -182,12 +181,12 @@ class PhotoReaders:
 
     @contextmanager
     def borrow(self) -> Iterator[PhotoReader]:
-        """A process for this caller alone, as soon as one is free."""
+        """Borrow a process exclusively, as soon as one is free."""
         reader = self._free.get()
         try:
             reader = reader or PhotoReader()
             yield reader
-        except BaseException:  # in the middle of an answer, perhaps
+        except BaseException:  # perhaps in the middle of a response
             if reader is not None:
                 reader.close()
             reader = None
@@ -196,7 +195,7 @@ class PhotoReaders:
             self._free.put(reader)
 
     def release(self) -> None:
-        """End the processes that are not in use."""
+        """End the idle processes."""
         free = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -208,24 +207,24 @@ class PhotoReaders:
 
 
 READERS: Final = PhotoReaders(usable_cores())
-"""This program's."""
+"""The pool of this program."""
 atexit.register(READERS.release)
 
 
 def prepare() -> None:
-    """Start a process now, without waiting for it, for who will read a photo soon."""
+    """Start a process without waiting for it, before a photo is needed."""
     with READERS.borrow():
         pass
 
 
 def read_file(path: str, side: int, least: int = 0) -> ReadPhoto:
-    """One photo file, as `PhotoReader.read` says; its reason says why it cannot be used."""
+    """Read one photo file as in `PhotoReader.read`; `reason` states why it cannot be used."""
     with READERS.borrow() as reader:
         return reader.read([path], side, least)[0]
 
 
 def read_photo(path: str, side: int = 0, least: int = 0) -> Array:
-    """The same as uint8 RGB pixels. Raises PhotoError."""
+    """Read one photo file as uint8 RGB pixels. Raises PhotoError."""
     found = read_file(path, side, least)
     if found.pixels is None:
         raise PhotoError(found.reason)
@@ -233,7 +232,7 @@ def read_photo(path: str, side: int = 0, least: int = 0) -> Array:
 
 
 def _open_room() -> FileIO:
-    """A file without a name, for a process to write pixels to; in memory where the system has such files."""
+    """An anonymous file, for a process to write pixels to; in memory where the system supports it."""
     try:
         if sys.platform == "linux":
             return open(os.memfd_create("photos"), "r+b", buffering=0)

@@ -1,4 +1,4 @@
-"""From a configuration to photos that can be trained on: opened, decoded, grouped and split."""
+"""Prepares the photos of a run: opens, decodes, groups and splits them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ from core.errors import DataError
 from core.ops.contract import Array
 
 ReportStage: TypeAlias = Callable[[str, int, int], None]
-"""Told (stage, done, total): stage "scan", "cache" or "copies"; total 0 where it is not known."""
+"""Called with (stage, done, total): stage "scan", "cache" or "copies"; total 0 if unknown."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PhotoSet:
-    """Everything a run needs to know of its photos.
+    """The prepared photos of a run.
 
-    splits: int8 ``(N,)`` by row of `dataset`, UNSPLIT where the photo cannot be used; groups: int32
-    ``(N,)``; leak: held-out photos with a sibling in training, as split; random_leak: what a split of
-    single photos would have leaked; fingerprint: changes with the data; warnings: sentences for the user.
+    splits: int8 ``(N,)`` by row of `dataset`, UNSPLIT for unusable photos; groups: int32 ``(N,)``; leak: data leakage
+    of the split; random_leak: of a random split by photo; fingerprint: identity of the data; warnings: for the user.
     """
 
     dataset: Dataset
@@ -67,9 +66,9 @@ class PhotoSet:
 
 
 def cache_side(config: RunConfig) -> int:
-    """Side of the cached photos: the largest that the network sees, in training or in use.
+    """Side of the cached photos: the larger of the network's sides in training and in use.
 
-    Measured on drawn photos of 896 pixels shown at 112 ("standard" augmentation; sharpness against a render of
+    Measured on synthetic photos of 896 pixels shown at 112 ("standard" augmentation; sharpness against a render of
     the large photo): a cache of factor 1 shows 0.70 of it in training and all in evaluation; 1.25, 0.80 and 0.84;
     1.5, 0.88 and 0.92, at 1.6 and 2.25 times the disk and memory. Photos that are no larger than the network's
     (many public sets are 224 or 256) gain nothing from a larger cache and lose sharpness in evaluation.
@@ -81,9 +80,9 @@ def prepare_photos(
     config: RunConfig, report: ReportStage | None = None, cancelled: IsCancelled | None = None,
     check: Callable[[Sequence[str]], None] | None = None,
 ) -> PhotoSet:  # fmt: skip
-    """Scan, decode, group and split as `config` says. Raises DataError, StorageError or Cancelled.
+    """Scan, decode, group and split the photos of `config`. Raises DataError, StorageError or Cancelled.
 
-    `check` looks at the classes before any photo is decoded, and raises what is wrong with them.
+    `check` is called with the classes before photos are decoded, and may raise.
     """
     dataset = open_dataset(config, _stage(report, "scan"), cancelled)
     if check is not None:

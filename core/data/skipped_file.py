@@ -1,4 +1,4 @@
-"""The photos that a run leaves out, all of them, as a CSV file: path, reason, set."""
+"""Writes all photos that a run skips to a CSV file with the columns path, reason, set."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.text import csv_text
 
 
 def write_skipped(path: Path, sets: Mapping[str, Sequence[Skipped]]) -> int:
-    """Write a row for each photo and give their number; where there are none there is no file. Raises StorageError."""
+    """Write one line per skipped photo and return their number; without any, remove the file. Raises StorageError."""
     found = [(photo.path, photo.reason, name) for name, photos in sets.items() for photo in photos]
     if found:
         write_file(path, csv_text([("path", "reason", "set"), *found]))

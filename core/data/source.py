@@ -1,4 +1,4 @@
-"""Where photos come from: a folder or a manifest, as the configuration says."""
+"""Opens the photos of a configuration: a folder or a manifest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_photos(
         raise DataError(f"{data!r} is no name of a file or folder.") from None
     if not exists:
         raise DataError(f"{data} does not exist. Check the name, or mount the disk it is on.")
-    if not is_folder and not path.is_file():  # opening it could wait for ever
+    if not is_folder and not path.is_file():  # opening it could block
         raise DataError(f"{data} is neither a folder nor a file, but a pipe or a device. Name a folder or a manifest.")
     if not is_folder:
         return open_manifest(path, label=label, where=where, progress=progress, cancelled=cancelled)

@@ -1,4 +1,4 @@
-"""Groups of photos to train, validation and test: by seed, within each class, no group in two splits."""
+"""Splits into training, validation and test photos by group, stratified by class, and the leakage of a split."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from core.ops.contract import Array
 
 
 def split_by_group(labels: Array, groups: Array, seed: int, validation: float, test: float) -> Array:
-    """Splits int8 ``(N,)`` with about the given shares of photos in every class.
+    """Splits int8 ``(N,)`` with approximately the given shares of photos in every class.
 
-    A group with photos of several classes goes as a whole with the class it has most of. Within a class
-    the groups come in random order, and each goes where it brings the shares closest to their aims.
-    Every class of three groups or more has photos in every split that has a share.
+    A group with photos of several classes counts as its most frequent class. Within a class the groups are assigned in
+    random order, each to the split that brings the shares closest to their targets. Every class of three groups or more
+    has photos in every split with a share.
     """
     homes = _home_class(labels, groups)
     splits_of_group = np.zeros(len(homes), np.int8)
@@ -26,22 +26,22 @@ def split_by_group(labels: Array, groups: Array, seed: int, validation: float, t
         members = np.flatnonzero(homes == label)
         order = np.random.Generator(np.random.Philox(key=[seed, int(label)])).permutation(len(members))
         members = members[order]
-        splits_of_group[members] = _share_out(sizes[members], shares)
+        splits_of_group[members] = _assign_splits(sizes[members], shares)
     return splits_of_group[groups]
 
 
 def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, validation: float, test: float) -> Array:
-    """Splits where the source gave some: its own stay, rows without one are split by group.
+    """Complete the splits that a source gives: rows without a split are split by group.
 
-    Where it names a test but no validation split, that is taken from its training photos; a test split
-    that it does not have is not made up from photos it calls training or validation photos.
+    Without validation photos, some are taken from the training photos. A missing test split is not made from photos
+    that the source calls training or validation photos.
     """
     if np.all(splits == UNSPLIT):
         return split_by_group(labels, groups, seed, validation, test)
     done = splits.copy()
-    loose = np.flatnonzero(splits == UNSPLIT)
-    if len(loose):
-        done[loose] = _follow(splits, groups, loose, split_by_group(labels, groups, seed, validation, test))
+    unsplit = np.flatnonzero(splits == UNSPLIT)
+    if len(unsplit):
+        done[unsplit] = _join_groups(splits, groups, unsplit, split_by_group(labels, groups, seed, validation, test))
     if not np.any(done == VALIDATION):
         train = np.flatnonzero(done == TRAIN)
         part = split_by_group(labels[train], _renumber(groups[train]), seed, validation, 0.0)
@@ -52,8 +52,10 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
 @final
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """photos: in all; held_out: those in validation and test; leaked: held-out photos whose group is also
-    in training."""
+    """Data leakage of a split.
+
+    photos: in total; held_out: in validation and test; leaked: held-out photos whose group is also in training.
+    """
 
     photos: int
     held_out: int
@@ -61,7 +63,7 @@ class Leak:
 
 
 def measure_leak(splits: Array, groups: Array) -> Leak:
-    """How many held-out photos have a photo of the same group in training."""
+    """Count the held-out photos that share a group with a training photo."""
     held_out = (splits == VALIDATION) | (splits == TEST)
     trained = np.zeros(int(groups.max(initial=-1)) + 1, bool)
     trained[groups[splits == TRAIN]] = True
@@ -69,7 +71,7 @@ def measure_leak(splits: Array, groups: Array) -> Leak:
 
 
 def random_split_leak(splits: Array, labels: Array, groups: Array, seed: int) -> Leak:
-    """What a split of single photos would have leaked, with as many of each class in each split as `splits` has."""
+    """The leakage of a random split by photo with the same class counts as `splits`."""
     shuffled = splits.copy()
     random = np.random.Generator(np.random.Philox(key=[seed, 2**32]))
     for label in np.unique(labels):
@@ -79,7 +81,7 @@ def random_split_leak(splits: Array, labels: Array, groups: Array, seed: int) ->
 
 
 def describe_random_leak(leak: Leak) -> str:
-    """What splitting by group has spared the figures, as a sentence; empty where that is nothing."""
+    """The leakage of a random split as a sentence; empty if there is none."""
     if not leak.leaked:
         return ""
     return (f"Split photo by photo instead of by group, {leak.leaked} of {leak.held_out} held-out photos would have a "
@@ -87,7 +89,7 @@ def describe_random_leak(leak: Leak) -> str:
 
 
 def _home_class(labels: Array, groups: Array) -> Array:
-    """The class each group has most photos of (the first of equals), -1 for numbers nobody has."""
+    """The most frequent class of each group (the first of a tie); -1 for unused group numbers."""
     count = int(groups.max(initial=-1)) + 1
     classes = int(labels.max(initial=0)) + 1
     pairs, sizes = np.unique(groups.astype(np.int64) * classes + labels, return_counts=True)
@@ -98,8 +100,8 @@ def _home_class(labels: Array, groups: Array) -> Array:
     return homes
 
 
-def _share_out(sizes: Array, shares: Array) -> Array:
-    """A split for each group in turn: where it brings the counts closest to their aims."""
+def _assign_splits(sizes: Array, shares: Array) -> Array:
+    """A split for each group in turn: the one that brings the counts closest to their targets."""
     aims = [float(a) for a in shares * sizes.sum()]
     have = [0.0, 0.0, 0.0]
     wanted = [s for s in (TRAIN, VALIDATION, TEST) if aims[s] > 0]
@@ -116,13 +118,13 @@ def _share_out(sizes: Array, shares: Array) -> Array:
     return out
 
 
-def _follow(splits: Array, groups: Array, loose: Array, proposed: Array) -> Array:
-    """Loose rows join their group where it has a split already, else take the proposed one."""
+def _join_groups(splits: Array, groups: Array, unsplit: Array, proposed: Array) -> Array:
+    """Rows without a split join the split of their group if it has one, else take the proposed one."""
     known = np.full(int(groups.max(initial=-1)) + 1, UNSPLIT, np.int8)
     given = splits != UNSPLIT
     known[groups[given]] = splits[given]
-    own = known[groups[loose]]
-    return np.where(own == UNSPLIT, proposed[loose], own)
+    own = known[groups[unsplit]]
+    return np.where(own == UNSPLIT, proposed[unsplit], own)
 
 
 def _renumber(groups: Array) -> Array:

@@ -1,4 +1,4 @@
-"""The split of a run as a CSV file: path, label, group, split, sha256."""
+"""Writes and reads the split of a run as a CSV file: path, label, group, split, sha256."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.storage import write_file
 
 
 def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, groups: Array) -> None:
-    """Write one row for every photo that is used. Raises StorageError."""
+    """Write one line per used photo. Raises StorageError."""
     names = dataset.group_names
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -31,10 +31,10 @@ def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, 
 
 
 def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
-    """The splits int8 ``(N,)`` that a split file gives to the rows of `dataset`.
+    """Read the splits int8 ``(N,)`` of the rows of `dataset`.
 
-    Photos are found by path, else by content (they may have moved). Raises DataError where photos are
-    missing, new or have another class than when the split was made.
+    Photos are matched by path, else by content (they may have moved). Raises DataError if photos are missing, new or
+    have another class.
     """
     try:
         written = open_manifest(path, label="label", columns=("sha256",))

@@ -1,4 +1,4 @@
-"""Many strings in few objects: one block of UTF-8 and the places where each string ends."""
+"""Compact arrays of strings: one block of UTF-8 and the end of each string."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from core.ops.contract import Array
 
 ENCODING: Final = "utf-8"
 ERRORS: Final = "surrogateescape"
-"""File names on Linux are bytes; those that are no UTF-8 survive the round trip this way."""
+"""File names on Linux are bytes; names that are not UTF-8 survive a round trip this way."""
 STRETCH: Final = 4096
-"""Strings searched at once; in between a search can be given up."""
+"""Strings searched between two checks for cancellation."""
 
 
 @final
 class StringArray:
-    """An immutable column of strings: about 8 bytes more than the text itself, each (Python: about 60 more)."""
+    """An immutable array of strings, with 8 bytes of overhead per string (a Python string has about 60)."""
 
     __slots__ = ("_block", "_ends")
 
@@ -30,7 +30,7 @@ class StringArray:
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringArray:
-        """A column of the given strings."""
+        """The array of the given strings."""
         builder = StringArrayBuilder()
         for string in strings:
             builder.append(string)
@@ -53,13 +53,13 @@ class StringArray:
             start = int(end)
 
     def take(self, rows: Array) -> StringArray:
-        """The strings of these rows, in this order."""
+        """The strings at these indices, in this order."""
         return StringArray.of(self[row] for row in rows)
 
     def keys(self) -> Array:
-        """A 64-bit BLAKE2b of each string, uint64 ``(N,)``: equal strings, equal keys.
+        """A 64-bit BLAKE2b hash of each string, uint64 ``(N,)``.
 
-        Among a million strings two different ones share a key with a chance of 3e-8.
+        The probability of a collision among a million strings is 3e-8.
         """
         out = array("Q")
         start = 0
@@ -69,9 +69,9 @@ class StringArray:
         return np.frombuffer(out, np.uint64) if out else np.empty(0, np.uint64)
 
     def holding(self, wanted: str, cancelled: Callable[[], bool] = lambda: False) -> Array:
-        """Which strings contain `wanted` whatever the case, bool ``(N,)``; what was looked at until `cancelled`.
+        """Which strings contain `wanted`, ignoring case, bool ``(N,)``; False for those after `cancelled`.
 
-        Stretches of plain ASCII are searched whole.
+        Blocks of pure ASCII are searched as a whole.
         """
         folded = wanted.casefold()
         found = np.zeros(len(self), bool)
@@ -95,10 +95,9 @@ class StringArray:
 
 
 def _holding(block: bytes, ends: Array, wanted: bytes) -> Array:
-    """Which of the strings that end at `ends` of the block contain some bytes, and not only across an end.
+    """Which of the strings that end at `ends` contain the bytes `wanted`; a match must not cross an end.
 
-    As array operations, which let other threads run: a loop over what it finds made the window wait for the
-    interpreter at every call of a painter (345 ms where a million names hold the text; 7 ms now).
+    NumPy operations release the interpreter lock, so that the window stays responsive during a search.
     """
     found = np.zeros(len(ends), bool)
     if not wanted:
@@ -113,7 +112,7 @@ def _holding(block: bytes, ends: Array, wanted: bytes) -> Array:
 
 
 def readable(path: str) -> str:
-    """A file name that can be written anywhere: bytes that are no text are shown as question marks."""
+    """A file name as printable text: bytes that are not UTF-8 become question marks."""
     return path.encode(ENCODING, ERRORS).decode(ENCODING, "replace")
 
 
@@ -136,7 +135,7 @@ class StringArrayBuilder:
         return len(self._ends)
 
     def finish(self) -> StringArray:
-        """The column; the builder must not be used afterwards."""
+        """The array; the builder must not be used afterwards."""
         return StringArray(self._block, np.frombuffer(self._ends, np.int64) if self._ends else np.empty(0, np.int64))
 
 

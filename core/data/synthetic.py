@@ -1,6 +1,6 @@
-"""A demo set of made-up leaf photos, so that the program works before the user has any photos.
+"""Writes a dataset of synthetic leaves for trying the program without photos of one's own.
 
-It is a demo: what a network learns from drawings says nothing about real leaves, and the folder says so.
+A model trained on it knows nothing about real leaves; the README in the folder states this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from core.storage import storage_error, write_file
 
 VERSION: Final = 2
 VIEWS: Final = 2
-"""Photos of each leaf. They are one group: a split that tears them apart measures memory, not skill."""
+"""Photos of each leaf, which form one group."""
 MANIFEST: Final = "manifest.csv"
 README: Final = "README.md"
 _SHARES: Final = (0.70, 0.15, 0.15)
@@ -43,10 +43,10 @@ Generator version {version}, seed {seed}.
 def write_demo(
     folder: Path, photos_per_class: int = 240, side: int = 160, seed: int = 0, progress: ReportProgress | None = None
 ) -> Path:
-    """Write the demo set into `folder` (its own; made if need be) and give its manifest's path.
+    """Write the synthetic leaves into `folder`, created if necessary, and return the path of the manifest.
 
-    A folder that holds just this set already is left as it is. Raises DataError for a folder with
-    anything else in it, StorageError.
+    A folder that already contains exactly this dataset stays unchanged. Raises DataError for a folder with other
+    contents, StorageError.
     """
     about = _ABOUT.format(
         count=photos_per_class * len(CONDITIONS), classes=", ".join(CONDITIONS), each=photos_per_class, side=side,
@@ -74,7 +74,7 @@ def write_demo(
 
 
 def _is_there(folder: Path, about: str) -> bool:
-    """True if just this set is whole in the folder; raises DataError if something else is."""
+    """Whether the folder contains exactly this complete dataset; raises DataError for other contents."""
     if not folder.exists() or not any(folder.iterdir()):
         return False
     readme = folder / README
@@ -86,7 +86,7 @@ def _is_there(folder: Path, about: str) -> bool:
 
 
 def _write_photos(folder: Path, each: int, side: int, seed: int) -> Iterator[tuple[str, ...]]:
-    """Draw in threads (OpenCV and NumPy let them run side by side), give the manifest's rows in order."""
+    """Draw in threads (OpenCV and NumPy release the interpreter lock) and yield the manifest's rows in order."""
     numbers = [(condition, number) for condition in CONDITIONS for number in range(each)]
     with ThreadPoolExecutor(usable_cores(), "draw") as pool:
         for start in range(0, len(numbers), 64):

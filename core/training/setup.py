@@ -109,7 +109,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     teachers = Teachers(lessons, config, classes, device, plan.batch) if lessons else None
     validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(network.weights)
-    swap = yield from _prepare_replacement(config, photos, plan, commands)
+    replacement = yield from _prepare_replacement(config, photos, plan, commands)
     validator.plan.keep_photos(photos.cache.photos, stream=True)
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     if teachers is not None:
@@ -122,7 +122,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers, validator=validator,
         learned=learned_from(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
         origin_words=origin_words,
-        train=_loader(config, photos, TRAIN, batch, resident, swap),
+        train=_loader(config, photos, TRAIN, batch, resident, replacement),
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
         field=None if field is None else _field_loader(config, field, VALIDATION_BATCH[device]),
@@ -183,14 +183,14 @@ def _open_field(
 def _prepare_replacement(
     config: RunConfig, photos: PhotoSet, plan: Plan, commands: Commands
 ) -> Generator[Progress, None, BackgroundReplacement | None]:
-    """Other photos' grounds for the training leaves, on the plan's device, where they are asked for."""
+    """The background replacement that the settings ask for, its backgrounds on the plan's device; else None."""
     share = config.augment_background
     if not share:
         return None
     job = ThreadedJob(lambda report, cancelled: prepare_replacement(photos, share, report, cancelled), commands)
-    swap = yield from job.wait()
-    plan.keep_backgrounds(swap.backgrounds)
-    return swap
+    replacement = yield from job.wait()
+    plan.keep_backgrounds(replacement.backgrounds)
+    return replacement
 
 
 def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
@@ -292,7 +292,7 @@ def fingerprint(photos: PhotoSet) -> str:
 
 def _loader(
     config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool,
-    swap: BackgroundReplacement | None = None,
+    replacement: BackgroundReplacement | None = None,
 ) -> Loader:
     rows = photos.rows(split)
     training = split == TRAIN
@@ -304,7 +304,7 @@ def _loader(
     return Loader(
         photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch,
         size=size, training=training, augment=config.augment, sampling=config.sampling,
-        seed=config.seed, resident=resident, swap=swap, mixing=mixing,
+        seed=config.seed, resident=resident, replacement=replacement, mixing=mixing,
     )
 
 

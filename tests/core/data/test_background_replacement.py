@@ -62,7 +62,7 @@ def test_the_loader_sets_training_leaves_on_grounds_and_no_others():
     for training in (True, False):
         loader = Loader(
             photos, np.arange(40), np.zeros(40, int), batch=40, size=SIDE, training=training, augment="none",
-            swap=swap(1.0, 40),
+            replacement=swap(1.0, 40),
         )  # fmt: skip
         (batch,) = loader.batches(0)
         assert (batch.augmentation[:, BACKGROUND] > 0).sum() == (30 if training else 0)

@@ -41,8 +41,8 @@ def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leave
     rows = leaves.rows(TRAIN)
     slots, labels = leaves.cache.slots[rows], leaves.dataset.labels[rows]
     bare = labels == leaves.dataset.classes.index("no leaf")
-    assert swap.can[slots[~bare]].all()
-    assert swap.can.sum() == (~bare).sum()
+    assert swap.replaceable[slots[~bare]].all()
+    assert swap.replaceable.sum() == (~bare).sum()
     masks = swap.backgrounds.masks[slots[~bare]]
     assert masks.shape[1:] == (SIDE // 2, SIDE // 2)
     disc = np.hypot(*(np.mgrid[:32, :32] - 15.5)) < 6
