@@ -52,7 +52,8 @@ def _read_map(root: str) -> dict[str, tuple[str, ...]]:
     if not isinstance(raw, dict):
         return {}
     return {
-        _normalize(name): tuple(str(leaf) for leaf in leaves) for name, leaves in raw.items() if isinstance(leaves, list)
+        _normalize(name): tuple(str(leaf) for leaf in leaves)
+        for name, leaves in raw.items() if isinstance(leaves, list)
     }
 
 

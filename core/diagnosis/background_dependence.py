@@ -1,4 +1,4 @@
-"""Is it reading the leaf? What the border alone gives away, and what a changed background does to the answers."""
+"""Measures how much a model depends on the background: the border baseline, and accuracy on changed backgrounds."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ import numpy as np
 from core.ops.contract import Array
 
 BLUR: Final = 15
-"""Gaussian deviation, in pixels of 224, that leaves no texture of the background."""
+"""Standard deviation of the Gaussian blur, in pixels of 224, that removes the background's texture."""
 SECTION: Final = "reading_leaf"
 HIGH_BORDER: Final = 0.5
-"""Border accuracy, as a share of the way from chance to certainty, from which the figures are read with care."""
+"""Border accuracy, rescaled so that the majority class is 0 and certainty 1, above which the report has a caution."""
 CLEARLY_BETTER: Final = 0.05
-"""Lead over the border, as a share of photos, below which nothing shows that the leaves are read."""
+"""Accuracy above the border baseline, below which there is no evidence that the model uses the leaves."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class BackgroundDependence:
-    """Shares 0..1: accuracy from the border alone and by the commonest class; accuracy as the photos are, with the
-    background blurred and swapped; mean share of the class map off the leaf. photos: how many were looked at."""
+    """Results of the background tests. All but `photos` are shares 0..1.
+
+    photos: number of tested photos; border: accuracy of the border baseline; commonest: of always predicting the most
+    frequent class; plain, blurred, swapped: of the model on unchanged, blurred and replaced backgrounds; off_leaf: mean
+    share of the class activation outside the leaf.
+    """
 
     photos: int
     border: float
@@ -39,7 +43,7 @@ class BackgroundDependence:
 
     @staticmethod
     def from_section(section: Mapping[str, Any] | None) -> BackgroundDependence | None:
-        """What a model file's section tells, or None where it has none or it makes no sense."""
+        """The results in a model file's section; None if there is none or it is not valid."""
         if section is None:
             return None
         try:
@@ -51,7 +55,7 @@ class BackgroundDependence:
         return BackgroundDependence(photos, *shares) if all(0 <= share <= 1 for share in shares) else None
 
     def sentences(self, accuracy: float | None = None) -> tuple[str, ...]:
-        """What it means, in words. `accuracy`: the network's, on the photos that the border was judged on."""
+        """The results as sentences; `accuracy`: of the model, on the photos of the border baseline."""
         drop = self.plain - self.swapped
         much = "much" if drop > 0.1 else "a little" if drop > 0.03 else "hardly"
         return (
@@ -65,7 +69,7 @@ class BackgroundDependence:
 
 
 def describe_border(border: float, commonest: float, accuracy: float | None = None) -> tuple[str, ...]:
-    """What the border baseline means beside the accuracy on the same photos, in words. Shares 0..1."""
+    """Sentences on the border baseline and the accuracy on the same photos. Shares 0..1."""
     said = [f"The photo's border alone gives {100 * border:.1f} %: eight small patches along the edge, without the "
             f"leaf, named by the training photos most like them (always saying the commonest class: "
             f"{100 * commonest:.1f} %)."]  # fmt: skip
@@ -80,32 +84,32 @@ def describe_border(border: float, commonest: float, accuracy: float | None = No
 
 
 def blur_background(photo: Array, leaf: Array) -> Array:
-    """The photo with everything but the leaf blurred; the seam is soft."""
+    """Blur everything but the leaf, with a soft edge."""
     soft = _soft(leaf)
     far = cv2.GaussianBlur(photo, (0, 0), BLUR * photo.shape[0] / 224)
     return np.asarray(photo * soft + far * (1 - soft) + 0.5).astype(np.uint8)
 
 
 def swap_background(photo: Array, leaf: Array, other: Array, other_leaf: Array) -> Array:
-    """The leaf on the ground of another photo, whose own leaf is painted over from around it."""
+    """Paste the leaf on the background of another photo, whose leaf is inpainted from its surroundings."""
     soft = _soft(leaf)
     hole = cv2.dilate(other_leaf.astype(np.uint8), np.ones((5, 5), np.uint8))
-    ground = cv2.inpaint(other, hole, 3, cv2.INPAINT_TELEA)
-    return np.asarray(photo * soft + ground * (1 - soft) + 0.5).astype(np.uint8)
+    background = cv2.inpaint(other, hole, 3, cv2.INPAINT_TELEA)
+    return np.asarray(photo * soft + background * (1 - soft) + 0.5).astype(np.uint8)
 
 
 def measure_backgrounds(
-    photos: Array, leaves: Array, labels: Array, answer: Callable[[Array], Array], seed: int = 0
+    photos: Array, leaves: Array, labels: Array, predict: Callable[[Array], Array], seed: int = 0
 ) -> tuple[float, float, float]:
     """Accuracy (plain, blurred, swapped) on photos uint8 ``(N, s, s, 3)`` with masks bool ``(N, s, s)``.
 
-    `answer` gives class indices ``(N,)``. The swapped ground comes from a photo of another class, by seed.
+    `predict` returns class indices ``(N,)``. The other background is from a random photo of another class, by seed.
     """
     rng = np.random.default_rng(seed)
-    changed = np.empty_like(photos)  # one set at a time: 300 photos of 224 pixels take 45 MB
+    changed = np.empty_like(photos)  # one set at a time: 300 photos of 224 pixels have 45 MB
 
     def share_right(shown: Array) -> float:
-        return float((answer(shown) == labels).mean())
+        return float((predict(shown) == labels).mean())
 
     plain = share_right(photos)
     for i in range(len(photos)):
@@ -119,5 +123,5 @@ def measure_backgrounds(
 
 
 def _soft(leaf: Array) -> Array:
-    """The mask with a seam of a few pixels, float32 ``(s, s, 1)``."""
+    """The mask with an edge of a few pixels, float32 ``(s, s, 1)``."""
     return np.asarray(cv2.GaussianBlur(leaf.astype(np.float32), (0, 0), 1.2))[..., None]

@@ -1,6 +1,6 @@
-"""What a trained network still lacks to be trusted: temperatures, thresholds, statistics, the test of the background.
+"""Completes a trained model: calibration, rejection thresholds, feature statistics and background tests.
 
-Runs once after training, on training and validation photos only; the results go into the model file.
+Runs once after training, on training and validation photos only; the results are stored in the model file.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from core.diagnosis.verdict import NO_LEAF_NAMES, set_thresholds
 from core.ops.contract import Array
 
 CALIBRATION: Final = "calibration"
-"""Name of the model file's section with the reliability on validation photos."""
+"""Section of the model file with the reliability on validation photos."""
 SCORE: Final = "relative"
-"""The familiarity score that is used, chosen by measuring (docs/diagnosis.md); "energy" where there are no features."""
+"""The familiarity score (measurements: docs/diagnosis.md); networks without a feature map use "energy"."""
 PER_CLASS: Final = 100
-"""Training photos per class that the feature statistics rest on."""
+"""Training photos per class for the feature statistics."""
 BACKGROUND_PHOTOS: Final = 300
-"""Validation photos that the tests of the background look at; 20 s on two cores."""
+"""Most validation photos in the background tests."""
 CHUNK: Final = 64
 
 ReportStage: TypeAlias = Callable[[str, int, int], None]
-"""Told (stage, done, total)."""
+"""Called with (stage, done, total)."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledPhotos:
-    """Squares uint8 ``(N, side, side, 3)`` and class indices ``(N,)``."""
+    """Photos, uint8 ``(N, side, side, 3)``, and their class indices ``(N,)``."""
 
     photos: Array
     labels: Array
@@ -54,7 +54,7 @@ class LabelledPhotos:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkOutputs:
-    """What the network says: logits ``(N, classes)``, and pooled features ``(N, F)`` where it has a feature map."""
+    """Outputs of a network: logits ``(N, classes)``, and pooled features ``(N, F)`` if it has a feature map."""
 
     logits: Array
     features: Array | None
@@ -64,10 +64,10 @@ def complete_model(
     model: ModelFile, train: LabelledPhotos, validation: LabelledPhotos, *, device: str = "cpu", threads: int = 0,
     seed: int = 0, report: ReportStage | None = None, baseline: Baseline | None = None, leaf_tests: bool = True,
 ) -> ModelFile:  # fmt: skip
-    """The model with temperatures, sections and feature statistics; its weights stay.
+    """Return the model with temperatures, sections and feature statistics; its weights are unchanged.
 
-    `baseline`: the border's accuracy where it was measured already; else it is measured on the validation photos.
-    `leaf_tests`: whether the background is tested at all.
+    baseline: the border baseline if already measured, else it is measured on the validation photos; leaf_tests: whether
+    to run the background tests.
     """
     node = feature_node(model.graph)
     predictor = Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=(node,) if node else ())
@@ -89,14 +89,14 @@ def complete_model(
     return replace(model, sections={**sections, CALIBRATION: calibration})
 
 
-def measure_border(train: LabelledPhotos, judged: LabelledPhotos) -> Baseline:
-    """What the border of the judged photos gives away."""
-    known, asked = (border_features(part.photos, np.arange(len(part.photos))) for part in (train, judged))
-    return evaluate_border(known, train.labels, asked, judged.labels)
+def measure_border(train: LabelledPhotos, evaluated: LabelledPhotos) -> Baseline:
+    """The border baseline on the evaluated photos."""
+    known, asked = (border_features(part.photos, np.arange(len(part.photos))) for part in (train, evaluated))
+    return evaluate_border(known, train.labels, asked, evaluated.labels)
 
 
 def sample_per_class(labels: Array, most: int, seed: int) -> Array:
-    """Rows with at most so many photos of each class, drawn by seed, in rising order."""
+    """Sorted random rows with at most `most` photos of each class, by seed."""
     rng = np.random.default_rng(seed)
     parts = [rng.permutation(np.flatnonzero(labels == c))[:most] for c in np.unique(labels)]
     return np.sort(np.concatenate(parts))
@@ -105,7 +105,7 @@ def sample_per_class(labels: Array, most: int, seed: int) -> Array:
 def compute_outputs(
     predictor: Predictor, photos: Array, node: str | None, report: ReportStage | None = None, stage: str = ""
 ) -> NetworkOutputs:
-    """Logits and pooled features, chunk by chunk: whole feature maps of all photos would take gigabytes."""
+    """Compute logits and pooled features in chunks: the feature maps of all photos would take gigabytes."""
     logits, features = [], []
     for first in range(0, len(photos), CHUNK):
         outputs = predictor.predict(np.asarray(photos[first : first + CHUNK]))
@@ -138,9 +138,9 @@ def measure_dependence(
     model: ModelFile, predictor: Predictor, validation: LabelledPhotos, baseline: Baseline, node: str | None, seed: int,
     report: ReportStage | None = None,
 ) -> BackgroundDependence | None:  # fmt: skip
-    """The border baseline, accuracy on changed backgrounds, and the share of class maps off the leaf.
+    """Run the background tests: border baseline, changed backgrounds, class activation outside the leaf.
 
-    None where no leaf is found in any photo.
+    None if no leaf is found in any photo.
     """
     leaves = np.array([name.lower() not in NO_LEAF_NAMES for name in model.classes])
     rows = np.flatnonzero(leaves[validation.labels])
@@ -149,15 +149,15 @@ def measure_dependence(
     found = np.flatnonzero([mask.any() for mask in masks])
     if not len(found):
         return None
-    looked_at, masks = validation.take(rows[found]), masks[found]
+    tested, masks = validation.take(rows[found]), masks[found]
 
-    def answer(photos: Array) -> Array:
+    def predict(photos: Array) -> Array:
         return np.asarray(compute_outputs(predictor, photos, None, report, "background").logits.argmax(axis=1))
 
-    plain, blurred, swapped = measure_backgrounds(looked_at.photos, masks, looked_at.labels, answer, seed)
-    off_leaf = _mean_outside_leaf(model, predictor, looked_at.photos, masks, node)
+    plain, blurred, swapped = measure_backgrounds(tested.photos, masks, tested.labels, predict, seed)
+    off_leaf = _mean_outside_leaf(model, predictor, tested.photos, masks, node)
     return BackgroundDependence(
-        len(looked_at.photos), baseline.border, baseline.majority, plain, blurred, swapped, off_leaf
+        len(tested.photos), baseline.border, baseline.majority, plain, blurred, swapped, off_leaf
     )
 
 
@@ -170,6 +170,6 @@ def _mean_outside_leaf(
     for first in range(0, len(photos), CHUNK):
         outputs = predictor.predict(photos[first : first + CHUNK])
         for features, logits, mask in zip(outputs[node], outputs["logits"], masks[first : first + CHUNK], strict=True):
-            heat = class_map(model.graph, model.weights, features, int(logits.argmax()))
-            shares.append(share_outside_leaf(heat, mask))
+            evidence = class_map(model.graph, model.weights, features, int(logits.argmax()))
+            shares.append(share_outside_leaf(evidence, mask))
     return float(np.mean(shares))

@@ -1,6 +1,6 @@
-"""Coverage against accuracy: how many photos are answered, and how many of the answers are right.
+"""The coverage-accuracy curve: share of photos with a diagnosis, and its accuracy, by confidence threshold.
 
-The slider "answer only when this sure" moves along this curve. Source: El-Yaniv and Wiener, "On the
+The slider for the minimum confidence selects a point of this curve. Source: El-Yaniv and Wiener, "On the
 foundations of noise-free selective classification", JMLR 2010.
 """
 
@@ -16,14 +16,17 @@ from core.ops.contract import Array
 
 STEPS: Final = (1.0, 0.99, 0.98, 0.97, 0.96, 0.95, 0.94, 0.92, 0.9, 0.88, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5)
 TIE: Final = 1e-9
-"""Shares this near are one."""
+"""Shares closer than this are equal."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CoveragePoint:
-    """Answering only photos with at least `threshold`: shares 0..1 of photos answered, of answers right,
-    and of right answers that are held back (wrongly refused)."""
+    """Diagnosing only photos with a confidence of at least `threshold`.
+
+    Shares 0..1; coverage: photos with a diagnosis; accuracy: correct diagnoses; wrongly_refused: correct diagnoses that
+    are rejected.
+    """
 
     coverage: float
     threshold: float
@@ -32,9 +35,9 @@ class CoveragePoint:
 
 
 def coverage_curve(confidence: Array, right: Array, steps: Sequence[float] = STEPS) -> tuple[CoveragePoint, ...]:
-    """Points at the coverages asked for; `confidence` ``(N,)`` higher is surer, `right` bool ``(N,)``.
+    """The points of the curve at the coverages `steps`, from `confidence` ``(N,)`` and `right` bool ``(N,)``.
 
-    Equal confidences are answered together, so the true coverage may be a little larger than asked.
+    Photos with equal confidence are accepted together, so the coverage may be slightly larger than requested.
     """
     ordered = np.sort(confidence)[::-1]
     points = []
@@ -48,6 +51,6 @@ def coverage_curve(confidence: Array, right: Array, steps: Sequence[float] = STE
 
 
 def at_coverage(points: Sequence[CoveragePoint], coverage: float) -> CoveragePoint:
-    """The point that answers at least this share of photos, with the highest threshold of those."""
+    """The point with the highest threshold that has at least this coverage."""
     enough = [p for p in points if p.coverage >= coverage - TIE]
     return max(enough, key=lambda p: p.threshold) if enough else max(points, key=lambda p: p.coverage)

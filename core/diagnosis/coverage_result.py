@@ -1,4 +1,4 @@
-"""The slider's effect on judged photos: how many are answered, how many answers are right, what is wrongly refused."""
+"""Measures coverage and accuracy at a confidence threshold on photos with known classes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from core.ops.contract import Array
 @final
 @dataclass(frozen=True, slots=True)
 class CoverageResult:
-    """What happens to judged photos at a setting of the slider: how many are answered, how many of these answers are
-    right, and the share of right answers that is held back. wanted: the slider, by validation photos."""
+    """Diagnoses at one confidence threshold.
+
+    wanted: the coverage on validation photos that sets the threshold; photos, answered, right: numbers of photos, of
+    photos with a diagnosis, and of correct diagnoses; wrongly_refused: rejected share of the correct diagnoses.
+    """
 
     wanted: float
     photos: int
@@ -36,9 +39,10 @@ class CoverageResult:
 def measure_coverage(
     words: Sequence[str], labels: Array, right: Array, classes: Sequence[str], wanted: float
 ) -> CoverageResult:
-    """words: the verdict on each photo; a class, or the class without a leaf told as such, is an answer.
+    """Count diagnoses and correct diagnoses.
 
-    labels: int ``(N,)``; right: bool ``(N,)``, whether the likeliest class is the true one.
+    words: the verdict on each photo (a class counts as a diagnosis, and so does "no leaf" if the model has a class for
+    it); labels: int ``(N,)``; right: bool ``(N,)``, whether the most likely class is the true one.
     """
     bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
     said_bare = np.array([word == NO_LEAF for word in words])

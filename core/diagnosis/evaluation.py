@@ -1,4 +1,4 @@
-"""How right a model is on photos whose classes are known: of a folder or manifest, by place, and on field photos."""
+"""Evaluates a model on photos with known classes: of a folder or manifest, by setting, and on field photos."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BATCH: Final = 32
 @final
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A photo that was named wrong, with the probability of what was said."""
+    """A misclassified photo, with the predicted class and its probability."""
 
     path: str
     label: str
@@ -43,12 +43,12 @@ class Mistake:
 @final
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A set of photos judged, by place where that is known, the user's own field photos, the slider's effect, and what
-    was named wrong, the surest first.
+    """The evaluation of a model on a set of photos.
 
-    overlap: how many of these photos, and of the field photos, the model has learned from; None where its file does not
-    say; known: the same in sentences. fresh: the figures on the photos among them that it has not learned from, where
-    it has from others.
+    parts: by setting, if known; field: on the user's own field photos; answered: at the coverage asked for; mistakes:
+    most confident first; overlap: how many of these photos the model was trained on, None if its file does not contain
+    its training photos; known: the same as sentences; fresh: metrics on the photos that it was not trained on, if it
+    was trained on others.
     """
 
     figures: Metrics
@@ -64,10 +64,10 @@ class Evaluation:
 def evaluate_model(
     model: ModelFile, config: RunConfig, split: str, coverage: float | None = None
 ) -> tuple[Evaluation, tuple[str, ...]]:
-    """Figures on the photos that `config` names (of one split where given), and what was left out, in words.
+    """Evaluate a model on the photos of `config`; also returns sentences about skipped photos.
 
-    The split is that of the file `config.split`, else the source's own. Classes are matched by name. Raises
-    DataError where the photos have classes that the model does not know.
+    split: name of the split to use, or ""; from the file `config.split`, else from the source. Classes are matched by
+    name. Raises DataError if the photos have classes that the model does not have.
     """
     scanned = scan_field(config.field, config.label) if config.field else None
     dataset, cache, kept = _open_split(config, split, model.source_side)
@@ -80,39 +80,44 @@ def evaluate_model(
     skipped = (describe_skipped(cache.skipped),) if cache.skipped else ()
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         labels = places[dataset.labels[kept]]
-        answers = _answers(made, cache.photos, cache.slots[kept])
-        figures, right = _judge(answers, labels, model)
-        judging, fresh = [("judged", cache.content[kept])], _judge_fresh(answers, labels, cache.content[kept], model)
+        predictions = _predict(made, cache.photos, cache.slots[kept])
+        figures, right = _evaluate(predictions, labels, model)
+        content = cache.content[kept]
+        evaluated, fresh = [("judged", content)], _evaluate_unseen(predictions, labels, content, model)
         parts: tuple[Subset, ...] = ()
         if settings is not None:
             parts = subsets_by_setting(right, labels, model.classes, [settings[i] for i in kept])
         field = None
         if own is not None:
-            field, _ = _judge(_answers(made, own.cache.photos, own.slots), own.labels, model)
-            judging.append(("field", own.cache.content[own.cache.kept]))
+            field, _ = _evaluate(_predict(made, own.cache.photos, own.slots), own.labels, model)
+            evaluated.append(("field", own.cache.content[own.cache.kept]))
         parts = compare_with_field(parts, "these photos", figures, field)
         answered = None
         if coverage is not None:
-            words = [made.decide(answer, coverage).word for answer in answers]
+            words = [made.decide(prediction, coverage).word for prediction in predictions]
             answered = measure_coverage(words, labels, right, model.classes, coverage)
-    mistakes = _mistakes(answers, dataset, kept[~right], np.flatnonzero(~right), model)
-    judged = Evaluation(
-        figures, parts, field, answered, mistakes, measure_overlap(model.learned, judging),
-        describe_overlap("The model", model.learned, judging), fresh,
+    mistakes = _mistakes(predictions, dataset, kept[~right], np.flatnonzero(~right), model)
+    evaluation = Evaluation(
+        figures, parts, field, answered, mistakes, measure_overlap(model.learned, evaluated),
+        describe_overlap("The model", model.learned, evaluated), fresh,
     )  # fmt: skip
-    return judged, (*skipped, *(own.warnings if own else ()))
+    return evaluation, (*skipped, *(own.warnings if own else ()))
 
 
-def _judge_fresh(answers: Sequence[Prediction], labels: Array, content: Array, model: ModelFile) -> Metrics | None:
-    """Figures on the photos that the model has not learned from; None where that is all of them or none."""
+def _evaluate_unseen(
+    predictions: Sequence[Prediction], labels: Array, content: Array, model: ModelFile
+) -> Metrics | None:
+    """Metrics on the photos that the model was not trained on; None if that is all of them or none."""
     if model.learned is None:
         return None
     rows = np.flatnonzero(~model.learned.knows(content)).tolist()
-    return _judge([answers[row] for row in rows], labels[rows], model)[0] if 0 < len(rows) < len(labels) else None
+    if not 0 < len(rows) < len(labels):
+        return None
+    return _evaluate([predictions[row] for row in rows], labels[rows], model)[0]
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:
-    """The photos that `config` names, and which of them are judged. Raises DataError where none is left."""
+    """Open the photos of `config` and select those of the split. Raises DataError if none is left."""
     dataset = open_photos(config.data, config.label, config.where)
     if split and not config.split:
         dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
@@ -126,24 +131,24 @@ def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, Phot
     return dataset, cache, kept
 
 
-def _answers(predictor: Predictor, photos: Array, slots: Array) -> list[Prediction]:
-    return [answer for first in range(0, len(slots), BATCH)
-            for answer in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
+def _predict(predictor: Predictor, photos: Array, slots: Array) -> list[Prediction]:
+    return [prediction for first in range(0, len(slots), BATCH)
+            for prediction in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
 
 
 def _mistakes(
-    answers: Sequence[Prediction], dataset: Dataset, rows: Array, places: Array, model: ModelFile
+    predictions: Sequence[Prediction], dataset: Dataset, rows: Array, places: Array, model: ModelFile
 ) -> tuple[Mistake, ...]:
-    """rows: of the dataset, places: of the answers, both of the photos that were named wrong."""
+    """List the misclassified photos; rows: in the dataset, places: in the predictions."""
     found = []
     for row, place in zip(rows.tolist(), places.tolist(), strict=True):
-        said = int(answers[place].probabilities.argmax())
+        said = int(predictions[place].probabilities.argmax())
         found.append(Mistake(dataset.path(row), dataset.label(row), model.classes[said],
-                             float(answers[place].probabilities[said])))  # fmt: skip
+                             float(predictions[place].probabilities[said])))  # fmt: skip
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
-def _judge(answers: Sequence[Prediction], labels: Array, model: ModelFile) -> tuple[Metrics, Array]:
-    """Figures, and which photos are right, bool ``(N,)``."""
-    logits = np.log(np.stack([answer.probabilities for answer in answers]) + 1e-300)
+def _evaluate(predictions: Sequence[Prediction], labels: Array, model: ModelFile) -> tuple[Metrics, Array]:
+    """The metrics, and which predictions are correct, bool ``(N,)``."""
+    logits = np.log(np.stack([prediction.probabilities for prediction in predictions]) + 1e-300)
     return compute_metrics(logits, labels, model.classes), np.asarray(logits.argmax(axis=1) == labels)

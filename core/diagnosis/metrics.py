@@ -1,4 +1,4 @@
-"""How good a model is: confusion, accuracy, precision, recall, F1, loss, and how far to trust each."""
+"""Classification metrics: confusion matrix, accuracy, precision, recall, F1 and loss, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Z_95: Final = 1.959964
 @final
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
-    """One class: how many photos it has, and shares 0..1 with 95 % intervals (low, high)."""
+    """Metrics of one class: number of photos, and shares 0..1 with 95 % intervals (low, high)."""
 
     label: str
     photos: int
@@ -32,7 +32,7 @@ class ClassMetrics:
 @final
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """A set of photos judged: `confusion` counts (true class, said class)."""
+    """Metrics of a set of photos; `confusion` counts (true class, predicted class)."""
 
     classes: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
@@ -52,7 +52,7 @@ class Metrics:
 
     @property
     def macro_f1(self) -> float:
-        """Mean F1 over the classes that occur as truth or answer."""
+        """Mean F1 over the classes that occur as label or prediction."""
         seen = [c.f1 for i, c in enumerate(self.per_class) if c.photos or any(row[i] for row in self.confusion)]
         return sum(seen) / len(seen) if seen else 0.0
 
@@ -73,7 +73,7 @@ class Metrics:
 
 
 def compute_metrics(logits: Array, labels: Array, classes: Sequence[str]) -> Metrics:
-    """Figures of logits ``(N, classes)`` against labels ``(N,)``; the loss is the mean cross entropy."""
+    """Compute the metrics of logits ``(N, classes)`` for labels ``(N,)``; the loss is the mean cross entropy."""
     confusion = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(confusion, (labels, logits.argmax(axis=1)), 1)
     loss = float(cross_entropy(logits, labels).mean()) if len(labels) else 0.0
@@ -81,7 +81,7 @@ def compute_metrics(logits: Array, labels: Array, classes: Sequence[str]) -> Met
 
 
 def describe_accuracy(figures: Metrics, judged_on: str) -> str:
-    """One sentence: right of how many, and the interval."""
+    """The accuracy with its interval as a sentence."""
     low, high = wilson_interval(figures.right, figures.photos)
     return (
         f"{figures.right} of {figures.photos} {judged_on + ' ' if judged_on else ''}photos right: "
@@ -105,10 +105,10 @@ def softmax(logits: Array, temperature: float = 1.0) -> Array:
 
 
 def wilson_interval(right: int, total: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson, JASA 22:209, 1927); 0..1 where nothing was counted."""
+    """95 % interval of a share (Wilson, JASA 22:209, 1927); 0..1 for `total` 0."""
     if total == 0:
         return (0.0, 1.0)
     share, z2 = right / total, Z_95**2
     centre = (share + z2 / (2 * total)) / (1 + z2 / total)
     half = Z_95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2)) / (1 + z2 / total)
-    return (max(0.0, min(centre - half, share)), min(1.0, max(centre + half, share)))  # rounding must not shut it out
+    return (max(0.0, min(centre - half, share)), min(1.0, max(centre + half, share)))  # rounding must not exclude it

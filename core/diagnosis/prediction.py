@@ -1,4 +1,4 @@
-"""From photos to diagnoses: a model file on a device, photo by photo or in batches."""
+"""Runs a model on a device and turns its outputs into predictions and diagnoses of photos."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class ClassProbability:
 @final
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is said of one photo: the verdict and the likeliest classes, or why it could not be read.
+    """The diagnosis of one photo: the verdict and the most likely classes, or why it could not be read.
 
-    milliseconds: reading, decoding and the photo's share of its batch. reason: why the verdict is no class.
-    Only an examination fills the rest: diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11;
-    off_leaf: share of the class map off the leaf, 0..1; notes: what makes the answer doubtful.
+    milliseconds: for reading, decoding and the photo's share of its batch; reason: why the verdict is not a class. Only
+    an examination sets the rest: diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11; off_leaf:
+    share of the class activation outside the leaf, 0..1; notes: reasons for doubt.
     """
 
     path: str
@@ -61,7 +61,7 @@ class Diagnosis:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """Calibrated probabilities ``(classes,)`` and how like the training photos the photo is."""
+    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.familiarity`)."""
 
     probabilities: Array
     familiar: float
@@ -69,12 +69,11 @@ class Prediction:
 
 @final
 class Predictor:
-    """A model loaded on a device. `batch` is the most photos at once; close it to give the memory back.
+    """A model loaded on a device. `batch` is the largest batch; `close` frees the memory.
 
-    Everything that is said of a photo with a model comes from here, so that it rests on all views the model asks for.
-
-    Where the model file has thresholds, the verdict may be "not sure" or "no leaf"; else it is the likeliest class if
-    that is likelier than all others together.
+    All predictions of a model are made here, so that they average the views that the model needs. If the model file has
+    thresholds, the verdict may be "not sure" or "no leaf"; else it is a class with a probability of at least 0.5, or
+    "not sure".
     """
 
     def __init__(
@@ -90,13 +89,13 @@ class Predictor:
             fold_batch_norm(model.graph), device=device, batch=batch * model.views, threads=threads, outputs=outputs
         )
         self.plan.load(fold_weights(model.graph, model.weights))
-        self.predict(np.zeros((1, *model.size, 3), np.uint8))  # kernels are compiled before anything is timed
+        self.predict(np.zeros((1, *model.size, 3), np.uint8))  # compiles the kernels before anything is timed
 
     def predict(self, photos: Array) -> dict[str, Array]:
-        """Outputs of squares uint8 ``(N, side, side, 3)``: "logits" ``(N, classes)``, temperature not applied, ...
+        """Compute the outputs by name for photos uint8 ``(N, side, side, 3)``, such as "logits" ``(N, classes)``.
 
-        Any side is taken; `model.source_side` is the one that training saw. Of a model of two views every output is
-        the mean over both.
+        The temperature is not applied. Any side works; `model.source_side` is that of training. Outputs are the mean
+        over the model's views.
         """
         parts = [self._predict(photos[first : first + self.batch]) for first in range(0, len(photos), self.batch)]
         return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
@@ -106,9 +105,9 @@ class Predictor:
         return state_probabilities(self.model, self.predict(photos)["logits"])
 
     def diagnose(self, paths: Iterable[str], *, coverage: float = COVERAGE) -> Iterator[Diagnosis]:
-        """One diagnosis per photo file, in order, batch by batch; a photo that cannot be read says why.
+        """Yield one diagnosis per photo file, in order; `error` is set for a photo that cannot be read.
 
-        `coverage`: the slider, share of photos to answer, 0..1.
+        `coverage` selects the confidence threshold: the share of validation photos with a diagnosis, 0..1.
         """
         paths = iter(paths)
         while chunk := list(itertools.islice(paths, self.batch)):
@@ -118,7 +117,7 @@ class Predictor:
         self.plan.close()
 
     def _predict(self, photos: Array) -> dict[str, Array]:
-        """The same for at most `batch` photos."""
+        """`predict` for at most `batch` photos."""
         views = self.model.views
         shown = np.ascontiguousarray(make_views(photos, views))
         rows = evaluation_rows(len(shown), shown.shape[1], self.model.size[0])
@@ -144,7 +143,7 @@ class Predictor:
                    else self._make_diagnosis(path, next(predictions), item + share, coverage))  # fmt: skip
 
     def predict_calibrated(self, photos: Array) -> Iterator[Prediction]:
-        """Probabilities and familiarity of each of the squares uint8 ``(N, side, side, 3)``."""
+        """Yield calibrated probabilities and familiarity of each of the photos uint8 ``(N, side, side, 3)``."""
         outputs, model = self.predict(photos), self.model
         familiar = np.zeros(len(photos))
         if self._thresholds is not None:
@@ -156,7 +155,7 @@ class Predictor:
             yield Prediction(probabilities, float(near))
 
     def decide(self, prediction: Prediction, coverage: float = COVERAGE) -> Verdict:
-        """The verdict on a prediction; `coverage`: the slider."""
+        """The verdict on a prediction; `coverage` selects the confidence threshold."""
         probabilities, familiar = prediction.probabilities, prediction.familiar
         return decide_verdict(probabilities, familiar, self._thresholds, self.model.classes, coverage)
 
@@ -171,20 +170,18 @@ class Predictor:
 
 
 def choose_device(wanted: str) -> str:
-    """ "cpu" or "cuda": "auto" takes CUDA where it can be opened."""
+    """Resolve "auto" to "cuda" if a GPU can be opened, else "cpu"."""
     if wanted != "auto":
         return wanted
     return "cuda" if cuda_problem() is None else "cpu"
 
 
 def compile_ahead(model: ModelFile, report: Callable[[int, int], None]) -> None:
-    """Compile the CPU kernels that predictions of this model run; `report(done, total)` where that takes seconds: the
-    first time on a computer. From the cache they are loaded without a report."""
-    from core.cpu.precompilation import (  # imports Numba: only where it is used
-        are_compiled,
-        compile_kernels,
-        prediction_kernels,
-    )
+    """Compile the CPU kernels for predictions of this model.
+
+    Calls `report(done, total)` if they must be compiled; kernels from the cache are loaded without a report.
+    """
+    from core.cpu.precompilation import are_compiled, compile_kernels, prediction_kernels  # imports Numba
 
     names = prediction_kernels(fold_batch_norm(model.graph))
     compile_kernels(names, (lambda done, total: None) if are_compiled(names) else report)

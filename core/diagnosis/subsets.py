@@ -1,7 +1,7 @@
-"""Parts of a judged set, side by side: lab and field photos, and the user's own, each with its interval.
+"""Accuracy on subsets of the evaluated photos: lab photos, field photos, and the user's own field photos.
 
-A figure on lab photos says little about the field (published networks fall from 99 % to about 30 % there), so it is
-never shown alone where there is one on field photos.
+Accuracy on lab photos says little about the field (published networks fall from 99 % to about 30 %), so it is never
+shown without that on field photos if there is one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from core.ops.contract import Array
 
 FIELD: Final = "field"
 OWN_FIELD: Final = "own field photos"
-"""Name of the part that the user brought as a second test set."""
+"""Name of the subset of the user's own field photos."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """Some of the judged photos: how many, and how many were named right."""
+    """A subset of the evaluated photos: numbers of photos and of correct predictions."""
 
     name: str
     photos: int
@@ -44,17 +44,17 @@ class Subset:
         return self.name == OWN_FIELD or self.name.split(" ")[0].lower() == FIELD
 
     def to_row(self) -> dict[str, Any]:
-        """For JSON and for the model file's section with the test."""
+        """The subset as an entry of JSON output and of the model file."""
         return {"name": self.name, "photos": self.photos, "right": self.accuracy, "interval": list(self.interval)}
 
 
 def subsets_by_setting(
     right: Array, labels: Array, classes: Sequence[str], settings: Sequence[str]
 ) -> tuple[Subset, ...]:
-    """One part for each place that photos of leaves were taken in, the largest first; none where no place is known.
+    """One subset for each setting in which leaves were photographed, largest first; empty if no setting is known.
 
-    right: bool ``(N,)``; labels: int ``(N,)``; settings: the place of each photo ("" is unknown). Photos of classes
-    without a leaf belong to no part: they are easy, and would flatter the field.
+    right: bool ``(N,)``; labels: int ``(N,)``; settings: of each photo, "" if unknown. Photos of classes without a leaf
+    are in no subset: they are easy and would inflate the accuracy in the field.
     """
     bare = np.array([name.lower() in NO_LEAF_NAMES for name in classes])
     places = np.array([place.strip() for place in settings], np.str_)
@@ -67,23 +67,26 @@ def subsets_by_setting(
 def compare_with_field(
     places: Sequence[Subset], all_name: str, figures: Metrics, field: Metrics | None
 ) -> tuple[Subset, ...]:
-    """The parts by place with the user's own field photos after them; where no place is known, all judged photos
-    stand beside those, under `all_name`. Without field photos the parts as they are."""
+    """The subsets by setting followed by the user's own field photos.
+
+    Without settings, all evaluated photos under the name `all_name` are compared with the field photos. Without field
+    photos, the subsets by setting alone.
+    """
     if field is None:
         return tuple(places)
     whole = Subset(all_name, figures.photos, figures.right)
     return (*(places or (whole,)), Subset(OWN_FIELD, field.photos, field.right))
 
 
-def describe_subset(part: Subset) -> str:
-    """Name, share right and interval, in words."""
-    low, high = part.interval
-    return (f"{part.name} {100 * part.accuracy:.1f} % ({part.right} of {part.photos}, 95 % interval "
+def describe_subset(subset: Subset) -> str:
+    """Name, accuracy and interval as text."""
+    low, high = subset.interval
+    return (f"{subset.name} {100 * subset.accuracy:.1f} % ({subset.right} of {subset.photos}, 95 % interval "
             f"{100 * low:.1f} to {100 * high:.1f} %)")  # fmt: skip
 
 
 def describe_subsets(parts: Sequence[Subset]) -> str:
-    """Lab and field side by side as one sentence, with what it means; empty where no place is known."""
+    """The accuracy by setting as a sentence with its meaning; empty if no setting is known."""
     if not parts:
         return ""
     said = "By place: " + "; ".join(describe_subset(part) for part in parts) + ". "

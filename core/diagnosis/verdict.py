@@ -1,4 +1,4 @@
-"""From probabilities to a word: a class, "not sure" or "no leaf", by thresholds set on validation photos."""
+"""Decides the verdict on a photo: a class, "not sure" or "no leaf", by thresholds set on validation photos."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.ops.contract import Array
 from core.percent import plain_percent
 
 SECTION: Final = "rejection"
-"""Name of the model file's section."""
+"""Section of the model file with the thresholds."""
 NOT_SURE: Final = "not sure"
 NO_LEAF: Final = "no leaf"
 NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no leaf", "not_a_leaf",
@@ -25,23 +25,27 @@ NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no 
 """Class names, in lower case, that mean a photo without a leaf."""
 HEALTHY_WORDS: Final = frozenset({"healthy", "khỏe", "khoẻ"})
 NOT_WORDS: Final = frozenset({"not", "non", "không"})
-"""Words of class names, in the languages of the window."""
+"""Words in class names, in the languages of the user interface."""
 UNFAMILIAR: Final = "This photo is unlike all that was learned: another crop, or another kind of photo."
 COVERAGE: Final = 0.97
-"""Share of validation photos that is answered unless the user moves the slider."""
+"""Default coverage: share of validation photos with a diagnosis."""
 FAR_REFUSED: Final = 0.02
-"""Share of good validation photos that may be refused for being unlike everything learned."""
+"""Share of validation photos that may be rejected as unfamiliar."""
 UNTESTED: Final = 0.5
-"""Probability below which a model without thresholds is not sure."""
+"""Confidence threshold of a model without thresholds."""
 NO_LEAF_FOUND: Final = 0.99
-"""Share of the validation photos without a leaf that must be found."""
+"""Share of the validation photos without a leaf that must be detected."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """score: row of `core.diagnosis.familiarity.SCORES`; far: familiarity below which a photo is unlike all learned;
-    no_leaf_class: index or -1; no_leaf: its probability from which there is no leaf; curve: the slider."""
+    """Rejection thresholds of a model.
+
+    score: one of `core.diagnosis.familiarity.SCORES`; far: familiarity below which a photo is unfamiliar;
+    no_leaf_class: index or -1; no_leaf: probability of that class from which the verdict is "no leaf"; curve:
+    confidence thresholds by coverage.
+    """
 
     score: str
     far: float
@@ -56,7 +60,7 @@ class Thresholds:
 
     @staticmethod
     def from_section(section: Mapping[str, Any], classes: int) -> Thresholds | None:
-        """The thresholds of a model file's section, or None where it has none or they make no sense."""
+        """The thresholds in a model file's section; None if there are none or they are not valid."""
         try:
             curve = tuple(CoveragePoint(*(float(v) for v in row)) for row in section["curve"])
             found = Thresholds(str(section["score"]), float(section["far"]), int(section["no_leaf_class"]),
@@ -71,7 +75,7 @@ class Thresholds:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`word` is a class name, NOT_SURE or NO_LEAF; `reason` a sentence where it is no class."""
+    """`word` is a class name, NOT_SURE or NO_LEAF; `reason` is a sentence if it is not a class."""
 
     word: str
     reason: str = ""
@@ -82,13 +86,13 @@ class Verdict:
 
     @property
     def is_disease(self) -> bool:
-        """A class, and not the healthy one: only then has a diseased area a meaning."""
+        """Whether the verdict is a class other than healthy: only then is the diseased area meaningful."""
         return self.is_class and not is_healthy(self.word)
 
 
 @lru_cache(maxsize=4096)
 def is_healthy(label: str) -> bool:
-    """Whether a class is that of healthy leaves, as folders name it: ``tomato/healthy``, ``Tomato___healthy``,
+    """Whether a class name means healthy leaves: ``tomato/healthy``, ``Tomato___healthy``,
     ``Healthy leaves``, ``lá khỏe``."""
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", label).lower())
     return not HEALTHY_WORDS.isdisjoint(words) and NOT_WORDS.isdisjoint(words)
@@ -97,7 +101,7 @@ def is_healthy(label: str) -> bool:
 def set_thresholds(
     probabilities: Array, labels: Array, familiar: Array, score: str, classes: Sequence[str]
 ) -> Thresholds:
-    """Thresholds from validation photos: probabilities ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
+    """Set thresholds on validation photos: probabilities ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
     right = probabilities.argmax(axis=1) == labels
     index = next((i for i, name in enumerate(classes) if name.lower() in NO_LEAF_NAMES), -1)
     no_leaf = 1.0
@@ -112,7 +116,7 @@ def set_thresholds(
 
 
 def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -> str:
-    """What becomes of a share of photos to answer that the model file cannot keep to, as a line; else empty."""
+    """A line about a coverage that the model file cannot provide; else empty."""
     thresholds = Thresholds.from_section(section, classes)
     if thresholds is None:
         return ("The model file has no thresholds, for want of validation photos: whatever the coverage, a class is "
@@ -128,9 +132,9 @@ def decide_verdict(
     probabilities: Array, familiar: float, thresholds: Thresholds | None, classes: Sequence[str],
     coverage: float = COVERAGE,
 ) -> Verdict:  # fmt: skip
-    """The verdict on one photo, probabilities ``(classes,)``.
+    """Decide the verdict on one photo from its probabilities ``(classes,)``.
 
-    Without thresholds (too few validation photos to set them) a class must be likelier than all others together.
+    Without thresholds (too few validation photos) the probability of the class must be at least 0.5.
     """
     order = np.argsort(-probabilities, kind="stable")
     best = int(order[0])
