@@ -84,9 +84,8 @@ def evaluate_model(
         figures, right = _evaluate(predictions, labels, model)
         content = cache.content[kept]
         evaluated, fresh = [("judged", content)], _evaluate_unseen(predictions, labels, content, model)
-        parts: tuple[Subset, ...] = ()
-        if settings is not None:
-            parts = subsets_by_setting(right, labels, model.classes, [settings[i] for i in kept])
+        setting_of_each = [""] * len(kept) if settings is None else [settings[i] for i in kept]
+        parts = subsets_by_setting(right, labels, model.classes, setting_of_each)
         field = None
         if own is not None:
             field, _ = _evaluate(_predict(made, own.cache.photos, own.slots), own.labels, model)

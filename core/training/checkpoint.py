@@ -1,6 +1,6 @@
-"""A run at rest: weights, optimizer state and position, written so that no moment of a crash loses it.
+"""Writes and reads checkpoints: weights, optimizer state and position of a run.
 
-``last.safetensors`` is replaced whole; the one before stays as ``previous.safetensors``.
+``last.safetensors`` is replaced atomically; the previous one is kept as ``previous.safetensors``.
 """
 
 from __future__ import annotations
@@ -47,11 +47,10 @@ HEADER: Final = record(
 @final
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All that a resumed run needs besides its photos.
+    """Everything that a resumed run needs besides its photos.
 
-    fingerprint: identity of the dataset and its split. logs: bytes of each log file that belong to
-    the steps before this checkpoint; what was written later is cut off on resume. teachers: SHA-256 of the files
-    that the run learns from. conditions: under which the steps up to here were computed.
+    fingerprint: identity of the dataset and its split; logs: bytes of each log file at this checkpoint, to which it is
+    truncated on resume; teachers: SHA-256 of the teachers' files; conditions: of the steps so far.
     """
 
     config: Mapping[str, Any]
@@ -66,7 +65,7 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write ``last`` and keep the one before. Raises StorageError; the last good one stays then."""
+    """Write ``last`` and keep the previous one. On StorageError the last good one stays."""
     path = folder / LAST
     header = {
         "config": dict(checkpoint.config),
@@ -86,7 +85,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def _keep_previous(last: Path, previous: Path) -> None:
-    """A second name for the file; a copy where the file system has no hard links (FAT, some network drives)."""
+    """Make a hard link, or a copy on file systems without hard links (FAT, some network drives)."""
     try:
         previous.unlink(missing_ok=True)
         try:
@@ -98,9 +97,9 @@ def _keep_previous(last: Path, previous: Path) -> None:
 
 
 def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str]:
-    """The newest whole checkpoint of a run folder and, if that is not the last one, why.
+    """The newest valid checkpoint of a run folder and, if it is not the last one, the reason.
 
-    None where none was written yet. Raises ModelFileError where no checkpoint is whole.
+    None if there is none yet. Raises ModelFileError if no checkpoint is valid.
     """
     last, previous = folder / LAST, folder / PREVIOUS
     if not last.exists() and not previous.exists():
@@ -114,7 +113,7 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str]:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Raises ModelFileError where the file is cut, altered or of another version."""
+    """Read a checkpoint. Raises ModelFileError if the file is truncated, altered or of another version."""
     file = read_tensor_file(path, "checkpoint", VERSION)
     try:
         header = HEADER(file.header)

@@ -1,4 +1,4 @@
-"""What a person may tell a run that is going on: pause, go on, stop. Asked for between steps."""
+"""Commands to a running training: pause, resume, stop. They are read between steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ POLL_SECONDS: Final = 0.05
 
 @final
 class Commands:
-    """Set from any thread (or a signal handler), read by the trainer."""
+    """Flags set from any thread (or a signal handler) and read by the trainer."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
@@ -18,7 +18,7 @@ class Commands:
         self._go.set()
 
     def stop(self) -> None:
-        """Save and end after the step at hand."""
+        """Save a checkpoint and end after the current step."""
         self._stop.set()
 
     def pause(self) -> None:
@@ -31,6 +31,6 @@ class Commands:
         return self._stop.is_set()
 
     def wait_while_paused(self) -> None:
-        """Return when the run may go on or has to stop."""
+        """Return when the run is resumed or stopped."""
         while not self._stop.is_set() and not self._go.wait(POLL_SECONDS):
             pass

@@ -1,4 +1,4 @@
-"""What the bits of a run depend on besides its settings and photos: recorded, kept on resume, and compared."""
+"""The conditions that the bits of a run depend on besides settings and photos; recorded and compared on resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.cores import usable_cores
 from core.plan import cuda_problem
 
 NAMES: Final = {"version": "LeafClinic", "compiler": "Numba"}
-"""What a sentence calls a condition; the others by their field."""
+"""Names of conditions in sentences, where they differ from the field."""
 
 
 @final
@@ -36,7 +36,7 @@ class Conditions:
 
 
 def present_conditions(config: RunConfig, device: str) -> Conditions:
-    """The conditions of a run with these settings on this machine. Raises DeviceError where there is no such device."""
+    """The conditions of a run with these settings on this machine. Raises DeviceError if the device is missing."""
     if device == "cuda":
         from core.gpu.driver.device import open_device  # numba-cuda is optional
 
@@ -47,9 +47,9 @@ def present_conditions(config: RunConfig, device: str) -> Conditions:
 
 
 def keep_conditions(config: RunConfig, before: Conditions | None) -> RunConfig:
-    """The settings of a resumed run: what they leave open stays as it was before, as far as this machine can.
+    """The settings of a resumed run, with automatic ones as recorded, if possible on this machine.
 
-    `threads` 0 takes the recorded number; `device` "auto" takes the recorded device, unless that is a GPU that is gone.
+    `threads` 0 becomes the recorded number; `device` "auto" becomes the recorded device, if it is available.
     """
     if before is None:
         return config
@@ -59,7 +59,7 @@ def keep_conditions(config: RunConfig, before: Conditions | None) -> RunConfig:
 
 
 def describe_change(before: Conditions, now: Conditions, step: int) -> str:
-    """That a resumed run will have other bits from `step` on, and why; "" where nothing has changed."""
+    """A warning that a resumed run has other bits from `step` on, with the reason; "" if nothing changed."""
     old, new = asdict(before), asdict(now)
     changes = ", ".join(f"{NAMES.get(name, name)} {new[name]} instead of {old[name]}"
                         for name in old if new[name] != old[name])  # fmt: skip

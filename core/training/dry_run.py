@@ -1,4 +1,4 @@
-"""A run's network and memory, told before it starts: layer, shape, parameters, work and kernel."""
+"""Describes the network and memory of a run before it starts: layers, shapes, parameters, operations, kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.device import Plan
 
 
 def describe_network(plan: Plan) -> str:
-    """The table of a plan's steps, one line each, for one photo forward; kernels of all directions."""
+    """Table of a plan's steps, one line each: costs of one photo forward, kernels of all directions."""
     kernels: dict[str, list[str]] = defaultdict(list)
     for layer, _, kernel in plan.kernels():
         if kernel not in kernels[layer]:
@@ -28,12 +28,12 @@ def describe_network(plan: Plan) -> str:
 
 
 def describe_memory(rows: Mapping[str, int]) -> str:
-    """Bytes by purpose as a table."""
+    """Table of memory by purpose."""
     return align_columns([(name, f"{size / 2**20:.2f} MB") for name, size in rows.items()], right=(1,))
 
 
 def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
-    """Rows as text in columns, those numbered in `right` to the right."""
+    """Format rows as columns of text; the columns in `right` are right-aligned."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:

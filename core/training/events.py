@@ -1,6 +1,6 @@
-"""What a training run says, as frozen data: the terminal, the log file and the window read this stream.
+"""Events of a training run, as frozen data: read by the terminal, the log file and the window.
 
-Each event goes to one line of JSON and comes back equal.
+Each event is written as one line of JSON and read back equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core.text import json_line
 @final
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Something takes a while before training (stage "scan", "cache", "compile"); total 0 is unknown."""
+    """Progress of a stage before or after training ("scan", "cache", "compile"); total 0 is unknown."""
 
     stage: str
     done: int
@@ -28,7 +28,7 @@ class Progress:
 @final
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The run folder, the classes in order, and how much there is to do. Resumed runs have step > 0."""
+    """The run has started: folder, classes in order, numbers of photos and steps. Resumed runs have step > 0."""
 
     folder: str
     model: str
@@ -47,7 +47,7 @@ class RunStarted:
 @final
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """One optimizer step. `seconds` is the whole step, `wait_seconds` what it waited for photos."""
+    """One optimizer step is done. `seconds`: of the whole step; `wait_seconds`: of waiting for photos."""
 
     step: int
     epoch: int
@@ -62,7 +62,7 @@ class StepDone:
 @final
 @dataclass(frozen=True, slots=True)
 class KernelTimes:
-    """One step with every kernel timed. `seconds` is what the timing itself took."""
+    """Times of all kernels of one step. `seconds`: the overhead of timing."""
 
     step: int
     times: tuple[KernelTime, ...]
@@ -72,7 +72,7 @@ class KernelTimes:
 @final
 @dataclass(frozen=True, slots=True)
 class EpochDone:
-    """Means over the epoch, and the validation split's figures with its confusion matrix (true x said)."""
+    """An epoch is done: training means, validation metrics and the confusion matrix (true x predicted)."""
 
     epoch: int
     step: int
@@ -90,7 +90,7 @@ class EpochDone:
 @final
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """A checkpoint is on the disk, whole."""
+    """A checkpoint has been written."""
 
     step: int
     path: str
@@ -100,7 +100,7 @@ class CheckpointSaved:
 @final
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something the user should know, as a sentence (skipped photos, a leak). urgent: to be acted on while it runs."""
+    """A warning for the user, as a sentence. urgent: requires action during the run."""
 
     message: str
     urgent: bool = False
@@ -109,12 +109,12 @@ class Warned:
 @final
 @dataclass(frozen=True, slots=True)
 class RunEvaluated:
-    """What the finished network is worth, on photos it did not learn from. Shares 0..1, None where not measured.
+    """The final model has been evaluated. Shares 0..1, None if not measured.
 
-    judged_on: "test" or "validation"; parts: name, photos and how many right of the judged photos, of lab and field,
-    and of the user's own field photos, as far as there are any; border: accuracy from the photos' border alone,
-    commonest: by always saying one class; plain, blurred, swapped: accuracy as the photos are and with their background
-    changed; off_leaf: of the class maps' mass; words: all of it as sentences.
+    judged_on: "test" or "validation"; parts: (name, photos, correct predictions) of all evaluated photos and of the
+    subsets by setting; border: accuracy of the border baseline; commonest: of always predicting the most frequent
+    class; plain, blurred, swapped: accuracy on unchanged, blurred and replaced backgrounds; off_leaf: share of the
+    class activation outside the leaf; words: all of it as sentences.
     """
 
     judged_on: str
@@ -131,9 +131,10 @@ class RunEvaluated:
 @final
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """How it ended: "completed", "stopped" (resumable) or "early" (patience). Test figures where there is a test.
+    """The run has ended: "completed", "stopped" (resumable) or "early" (patience).
 
-    border_accuracy: from the border of the same photos alone; field_accuracy: on the user's own field photos.
+    test_accuracy: None without a test split; border_accuracy: of the border baseline; field_accuracy: on the user's own
+    field photos.
     """
 
     reason: str
@@ -180,13 +181,13 @@ EVENTS: Final[Mapping[str, Any]] = {
 
 
 def to_line(event: Event) -> str:
-    """The event as one line of JSON without the newline."""
+    """Format the event as one line of JSON, without the newline."""
     name = type(event).__name__
     return json_line({"event": WRITTEN_NAMES.get(name, name), **asdict(event)})
 
 
 def from_line(line: str) -> Event:
-    """The event of a line. Raises ValueError if it is none."""
+    """Parse an event. Raises ValueError if the line is not an event."""
     raw = mapping(parse_json(line))
     kind = EVENTS.get(str(raw.pop("event", "")))
     if kind is None:
@@ -203,7 +204,7 @@ def from_line(line: str) -> Event:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """The types of an event's fields; looking them up anew takes ten times as long as reading the line."""
+    """The types of an event's fields; cached, since the lookup is ten times slower than parsing the line."""
     return get_type_hints(kind)
 
 

@@ -1,4 +1,4 @@
-"""The end of a run: the best weights judged on photos never seen, the model file and the report."""
+"""The end of a run: evaluates the best weights on unseen photos and writes the model file and the report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.percent import percent
 from core.training.events import Progress, RunEvaluated
 from core.training.history import read_history
 from core.training.model_completion import complete_trained_model, measure_border
-from core.training.photo_checks import spared_leak
+from core.training.photo_checks import describe_prevented_leakage
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import RunEvaluation, evaluate_run
 from core.training.run_folder import EVENTS, REPORT, RunFolder
@@ -30,7 +30,7 @@ from core.training.setup import Setup
 @final
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """What a finished run leaves behind."""
+    """The results of a finished run."""
 
     judgement: RunEvaluation
     model: Path
@@ -38,7 +38,7 @@ class FinishedRun:
 
 
 def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, epoch: int) -> None:
-    """Write the model file of an epoch that is the best so far."""
+    """Write the model file of the best epoch so far."""
     model = ModelFile(
         graph=setup.graph_in_use,
         weights=weights,
@@ -59,7 +59,7 @@ def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], fig
 def finish_run(
     setup: Setup, folder: RunFolder, state: RunState
 ) -> Generator[Progress | RunEvaluated, None, FinishedRun]:
-    """Complete the model of the best weights, judge it on photos never seen, write its file and the report."""
+    """Complete the best model, evaluate it on unseen photos, and write its file and the report."""
     path = folder.path / BEST
     baseline = yield from measure_border(setup)
     model = yield from complete_trained_model(setup, read_model(path), baseline)
@@ -83,7 +83,7 @@ def finish_run(
 
 
 def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
-    """The model with the sources of its card, unless these stand in it already."""
+    """The model with the data sources for its card, unless it already has them."""
     photos = setup.photos
     learned, chosen, tested = (len(photos.rows(split)) for split in (TRAIN, VALIDATION, TEST))
     sources = [
@@ -94,7 +94,7 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
     if photos.leak.leaked:
         sources.append(f"{photos.leak.leaked} of {photos.leak.held_out} held-out photos have a photo of the same group "
                        "in training.")
-    sources += spared_leak(photos)
+    sources += describe_prevented_leakage(photos)
     if setup.config.start:
         start = model_name(Path(setup.config.start))
         sources += [f"Training started from the weights of {start}.", *setup.origin_words]

@@ -1,4 +1,4 @@
-"""The curves of a run, gathered from its events: plain numbers for the report and the window."""
+"""Collects the events of a run into curves for the report and the window."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from core.training.events import EpochDone, Event, KernelTimes, RunFinished, Run
 @final
 @dataclass(slots=True)
 class History:
-    """What a run has said so far. A resumed run repeats nothing: its log was cut at the checkpoint."""
+    """The events of a run so far. A resumed run has no repeated steps: its log was truncated at the checkpoint."""
 
     started: RunStarted | None = None
     steps: list[StepDone] = field(default_factory=list)
     epochs: list[EpochDone] = field(default_factory=list)
     kernels: KernelTimes | None = None
     warnings: dict[str, None] = field(default_factory=dict)
-    """In order, each once: a resumed run says them again."""
+    """In order and unique: a resumed run repeats its warnings."""
     finished: RunFinished | None = None
 
     def add(self, event: Event) -> None:
@@ -40,18 +40,18 @@ class History:
 
     @property
     def best(self) -> EpochDone | None:
-        """The epoch whose weights were kept."""
+        """The best epoch, whose weights are in the model file."""
         marked = [epoch for epoch in self.epochs if epoch.best]
         return marked[-1] if marked else None
 
     def waiting_share(self) -> float:
-        """Share of the steps' time in which the trainer waited for photos."""
+        """Share of the training time spent waiting for photos."""
         total = sum(step.seconds for step in self.steps)
         return sum(step.wait_seconds for step in self.steps) / total if total else 0.0
 
 
 def read_history(path: Path) -> History:
-    """The history in an ``events.jsonl``. Lines that are no events are skipped: a crash may cut the last one short."""
+    """Read an ``events.jsonl``. Invalid lines are skipped: a crash may truncate the last one."""
     history = History()
     with path.open(encoding="utf-8") as file:
         for line in file:

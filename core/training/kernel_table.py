@@ -1,4 +1,4 @@
-"""Times of kernels over a run: rates, share of the floor, and the table a terminal shows at the end."""
+"""Sums the kernel times of a run and formats them as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from core.device import KernelTime
 from core.training.dry_run import align_columns
 
 SHOWN: Final = 24
-"""Rows of the table; a step has about a hundred kernels, and the slowest two dozen take most of its time."""
+"""Number of kernels in the table: the slowest two dozen of about a hundred take most of the time."""
 
 
 def rates_of(time: KernelTime) -> Mapping[str, float]:
-    """GFLOP/s, GB/s and the floor's share of the time: 1 is all that the device can do."""
+    """GFLOP/s, GB/s and the ratio of the floor to the time; 1 is the device's peak."""
     milliseconds = max(time.milliseconds, 1e-6)
     return {
         "GFLOP/s": time.flops / milliseconds / 1e6,
@@ -31,7 +31,7 @@ class KernelTable:
         self._sums: dict[tuple[str, str, str], KernelTime] = {}
 
     def add(self, times: Iterable[KernelTime]) -> None:
-        """One timed step more."""
+        """Add a timed step."""
         self.samples += 1
         for time in times:
             key = (time.layer, time.direction, time.kernel)
@@ -42,7 +42,7 @@ class KernelTable:
             )  # fmt: skip
 
     def describe(self) -> str:
-        """The slowest kernels first, the rest and all of a step summed up; nothing if no step was timed."""
+        """The table: slowest kernels first, then the rest and the total; empty if no step was timed."""
         if not self.samples:
             return ""
         times = sorted(self._sums.values(), key=lambda time: -time.milliseconds)

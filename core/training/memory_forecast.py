@@ -1,4 +1,4 @@
-"""The memory of a run, foretold before it starts: what it holds by purpose, and the most at once in each phase."""
+"""Predicts the memory of a run before it starts: by purpose, and the peak of each phase."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from core.training.teacher import Teachers, read_teachers
 from core.training.validation import compile_inference
 
 CHECKPOINT_COPIES: Final = 2
-"""Of weights and optimizer state, while a checkpoint is written: the arrays, and the bytes of the file."""
+"""Copies of weights and optimizer state while a checkpoint is written: the arrays and the bytes of the file."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecast:
-    """The training plan with its batch, bytes by purpose while it trains, and the most at once in each phase."""
+    """The training plan with its batch, bytes by purpose during training, and the peak of each phase."""
 
     plan: Plan
     batch: int
@@ -42,7 +42,7 @@ class Forecast:
 
 
 def share_photos(config: RunConfig, photos: int) -> dict[int, int]:
-    """How many photos the splits will have, by their shares."""
+    """The expected number of photos of each split."""
     validation, test = round(photos * config.validation), round(photos * config.test)
     return {TRAIN: photos - validation - test, VALIDATION: validation, TEST: test}
 
@@ -50,7 +50,7 @@ def share_photos(config: RunConfig, photos: int) -> dict[int, int]:
 def forecast_memory(
     config: RunConfig, graph: Graph, classes: Sequence[str], splits: Mapping[int, int], device: str
 ) -> Forecast:
-    """The memory of a run on so many photos of each split. Raises OutOfMemory where its plans do not fit."""
+    """Predict the memory of a run for the given split sizes. Raises OutOfMemory if its plans do not fit."""
     photos, photo_bytes = sum(splits.values()), 3 * cache_side(config) ** 2
     config, _ = fit_recipe(config, splits[TRAIN])
     weights = () if config.class_weights == "none" else (1.0,) * len(classes)
@@ -79,11 +79,11 @@ def count_memory(
     training: Plan, validation: Plan, photos: int, photo_bytes: int, *, device: str, stream: bool,
     teachers: Sequence[Plan] = (),
 ) -> dict[str, int]:  # fmt: skip
-    """Bytes that a run takes while it trains and validates, by purpose.
+    """Bytes of training and validation, by purpose.
 
-    photos: how many there are; photo_bytes: of one decoded photo. The GPU has room for all photos, or for the way
-    of batches where they are streamed; the CPU reads them where they are. The loader holds some batches ahead in the
-    memory of the computer, those of the larger plan that is not told photos by number.
+    photos: their number; photo_bytes: size of one decoded photo. The GPU stores all photos, or the buffers of streamed
+    batches; the CPU reads photos in place. The loader holds some batches ahead in host memory, of the larger plan that
+    does not take photos by index.
     """
     resident = not stream and training.fits(photos * photo_bytes)
     on_device = [STREAM_BUFFERS * plan.batch * photo_bytes for plan in (training, validation)]
@@ -93,7 +93,7 @@ def count_memory(
         on_device = [0, 0]
     known = replace(training.memory, photos=on_device[0])
     rows = {f"training: {f.name}": int(getattr(known, f.name)) for f in fields(Memory)}
-    if teachers:  # they look at the training plan's photos, or each has its own way for them
+    if teachers:  # they share the photos of the training plan, or each has its own buffers
         way = 0 if resident or device == "cpu" else STREAM_BUFFERS * training.batch * photo_bytes
         rows["teachers"] = sum(replace(plan.memory, photos=way).total for plan in teachers)
     rows["validation plan"] = replace(validation.memory, photos=on_device[1]).total
@@ -114,8 +114,8 @@ def count_final_tests(
     known = min(splits[TRAIN], PER_CLASS * classes)
     seen = min(splits[VALIDATION], MOST_BYTES // photo_bytes)
     looked_at = min(BACKGROUND_PHOTOS, seen) if config.leaf_tests else 0
-    features = 4 * CHUNK * map_bytes  # float32 twice and float64, while means are taken
-    changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * map_bytes  # photos twice, and their masks
+    features = 4 * CHUNK * map_bytes  # two in float32 and one in float64, for the means
+    changed = looked_at * (2 * photo_bytes + photo_bytes // 3) + 2 * CHUNK * map_bytes  # two copies, and masks
     total = predictor.memory.total + (2 * known + seen) * photo_bytes + max(features, changed)
     predictor.close()
     return total

@@ -1,4 +1,4 @@
-"""After the last epoch: what makes a trained network trustworthy is measured and put into its file."""
+"""Completes the model of a run after the last epoch: calibration, thresholds, background tests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from core.training.setup import Setup
 from core.training.threaded_job import ThreadedJob
 
 LEAST_PHOTOS: Final = 30
-"""Validation photos below which neither a temperature nor a threshold means anything."""
+"""Fewest validation photos for a temperature and thresholds."""
 MOST_BYTES: Final = 512 << 20
-"""Photos that are held in memory at once; of larger sets so many of each class are taken."""
+"""Most bytes of photos in memory; larger sets are sampled evenly from the classes."""
 
 
 def measure_border(setup: Setup) -> Generator[Progress, None, Baseline | None]:
-    """What the border of the judged photos gives away; None where the leaf is not to be tested."""
+    """The border baseline of the evaluated photos; None if the settings exclude the background tests."""
     if not setup.config.leaf_tests:
         return None
     photos = setup.photos
@@ -38,7 +38,7 @@ def measure_border(setup: Setup) -> Generator[Progress, None, Baseline | None]:
 def complete_trained_model(
     setup: Setup, model: ModelFile, baseline: Baseline | None
 ) -> Generator[Progress, None, ModelFile]:
-    """The model with temperature, thresholds and the tests of the background, where there are photos enough."""
+    """Complete the model with `complete_model`; unchanged if there are too few validation photos."""
     if len(setup.validation.labels) < LEAST_PHOTOS:
         return model
     seed, threads, device = setup.config.seed, setup.config.threads, setup.device
@@ -57,14 +57,14 @@ def complete_trained_model(
 
 
 def _take_some(photos: PhotoSet, seed: int) -> LabelledPhotos:
-    """Squares and labels of the training photos that the feature statistics rest on."""
+    """The training photos for the feature statistics."""
     rows = photos.rows(TRAIN)
     rows = rows[sample_per_class(photos.dataset.labels[rows], PER_CLASS, seed)]
     return LabelledPhotos(photos.cache.gather(rows), np.asarray(photos.dataset.labels[rows]))
 
 
 def _take(photos: PhotoSet, split: int) -> LabelledPhotos:
-    """Squares and labels of a split, so many of each class as memory allows."""
+    """The photos of a split, sampled by class if they do not fit in MOST_BYTES."""
     rows = photos.rows(split)
     labels = photos.dataset.labels[rows]
     most = MOST_BYTES // photos.cache.side**2 // 3

@@ -1,4 +1,4 @@
-"""What the photos of a run are checked for against each other, and against whoever teaches."""
+"""Checks of the photos of a run against each other and against the teachers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.training.teacher import Teacher, order_classes
 
 
 def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Callable[[Sequence[str]], None]:
-    """Field photos and teachers must know the classes: told before photos are decoded, which may take an hour."""
+    """A check that field photos and teachers have the classes; run before photos are decoded, which may take long."""
 
     def check(classes: Sequence[str]) -> None:
         if scanned is not None:
@@ -25,14 +25,14 @@ def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Calla
 
 
 def evaluation_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tuple[str, Array], ...]:
-    """Kind and content of the photos by which a run is judged."""
+    """Kind and content of the photos on which a run is validated and evaluated."""
     sets = [("validation", photos.contents(VALIDATION)), ("test", photos.contents(TEST))]
     if field is not None:
         sets.append(("field", field.cache.content[field.cache.kept]))
     return tuple((kind, content) for kind, content in sets if len(content))
 
 
-def spared_leak(photos: PhotoSet) -> tuple[str, ...]:
-    """What a careless split would have leaked, where this one leaks nothing."""
+def describe_prevented_leakage(photos: PhotoSet) -> tuple[str, ...]:
+    """A sentence on the leakage of a random split, if this split has none."""
     told = "" if photos.leak.leaked else describe_random_leak(photos.random_leak)
     return (told,) if told else ()

@@ -1,4 +1,4 @@
-"""How a run's figure can be had again: what it rests on, and the commands that judge and train the same."""
+"""How to reproduce a run: its conditions, and the commands that evaluate and train it again."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from core.training.presets import PRESETS
 from core.training.run_folder import SPLIT
 
 ELSEWHERE: Final = frozenset({"out", "cache", "split", "device", "threads", "preset", "minutes"})
-"""Settings that the command names in its own way, or that decide nothing about the figure; an end by the clock cannot
-be had again."""
+"""Settings that the command sets separately or that do not affect the result; a time limit is not reproducible."""
 
 
 def describe_reproducibility(config: RunConfig, conditions: Conditions) -> str:
-    """Which program computed, and when another computer gives the same bits."""
+    """State the version, seed and device, and when another computer gives the same bits."""
     made = f"Computed with seed {config.seed} on {conditions}."
     if config.minutes:
         return (f"{made} It was to end after {config.minutes:g} minutes, so how far it came depends on the computer's "
@@ -26,13 +25,13 @@ def describe_reproducibility(config: RunConfig, conditions: Conditions) -> str:
 
 
 def evaluation_command(config: RunConfig, judged_on: str) -> str:
-    """Judges the run's model on the run's own photos and split."""
+    """The command that evaluates the model of the run on its photos and split."""
     split = {"validation": "val"}.get(judged_on, judged_on)
     return shlex.join(["leafclinic", "evaluate", os.path.abspath(config.out), "--split", split])
 
 
 def training_command(config: RunConfig, conditions: Conditions) -> str:
-    """Trains the same network on the same split, into a new folder."""
+    """The command that trains the same network on the same split, into a new folder."""
     words = ["leafclinic", "train"]
     recipe = PRESETS[config.preset].values if config.preset in PRESETS else {}
     if recipe:

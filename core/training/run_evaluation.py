@@ -1,4 +1,4 @@
-"""What a finished network is worth: figures on photos it did not learn from, lab beside field, and their doubts."""
+"""Evaluates the final model of a run on unseen photos, by setting, with caveats."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ VALIDATION_NOTE: Final = "There is no test split. The epoch was chosen on these 
 @final
 @dataclass(frozen=True, slots=True)
 class RunEvaluation:
-    """Figures on `judged_on` ("test" or "validation"), by place, and on the user's own field photos.
+    """The evaluation of a run on the split `judged_on` ("test" or "validation") and on the user's own field photos.
 
-    baseline: of the judged photos' border; reading: the tests of the background; calibration_error: 0..1. None where
-    not measured.
+    places: by setting; baseline: border baseline; reading: background tests; calibration_error: 0..1. None if not
+    measured.
     """
 
     judged_on: str
@@ -45,15 +45,15 @@ class RunEvaluation:
 
     @property
     def parts(self) -> tuple[Subset, ...]:
-        """Lab and field side by side; where only the user's own photos are known to be field photos, against all."""
+        """The subsets by setting, with the user's own field photos."""
         return compare_with_field(self.places, f"{self.judged_on} photos", self.figures, self.field)
 
     def verdict(self) -> str:
-        """Right of how many, and by place in the same breath."""
+        """The accuracy, with the accuracy by setting, as sentences."""
         return f"{describe_accuracy(self.figures, self.judged_on)} {describe_subsets(self.parts)}".strip()
 
     def doubts(self) -> tuple[str, ...]:
-        """What the figures rest on: border, background, class maps."""
+        """Sentences on the dependence on border and background."""
         accuracy = self.figures.accuracy
         if self.reading is not None:
             return self.reading.sentences(accuracy)
@@ -62,7 +62,7 @@ class RunEvaluation:
         return ()
 
     def words(self) -> tuple[str, ...]:
-        """All of it as sentences."""
+        """The whole evaluation as sentences."""
         kind = (VALIDATION_NOTE,) if self.judged_on == "validation" else ()
         stated = () if self.calibration_error is None else (describe_error(self.calibration_error),)
         return (self.verdict(), *kind, *self.doubts(), *stated)
@@ -82,7 +82,7 @@ class RunEvaluation:
         )
 
     def write_into(self, model: ModelFile) -> ModelFile:
-        """The model with these figures inside, for its card and for whoever uses it."""
+        """The model with these metrics, for its card."""
         figures, on = self.figures, self.judged_on
         reached = {f"{on}_photos": float(figures.photos), f"{on}_accuracy": figures.accuracy,
                    f"{on}_macro_f1": figures.macro_f1, f"{on}_loss": figures.loss}  # fmt: skip
@@ -108,12 +108,12 @@ class RunEvaluation:
 
 
 def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> Generator[Progress, None, RunEvaluation]:
-    """Judge a completed model on the test split (else on validation), and on the user's own field photos."""
+    """Evaluate a completed model on the test split (else on validation) and on the user's own field photos."""
     loader, judged_on = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
-    logits = yield from _answer(setup, judged_on, model, loader)
+    logits = yield from _predict(setup, judged_on, model, loader)
     field = None
     if setup.field is not None:
-        field_logits = yield from _answer(setup, "field", model, setup.field)
+        field_logits = yield from _predict(setup, "field", model, setup.field)
         field = compute_metrics(field_logits, setup.field.labels, setup.classes)
     calibration = model.sections.get(CALIBRATION)
     return RunEvaluation(
@@ -128,13 +128,13 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
 
 
 def evaluated_rows(setup: Setup) -> Array:
-    """Rows of the photos that a run is judged on."""
+    """Rows of the photos on which a run is evaluated."""
     return setup.photos.rows(VALIDATION if setup.test is None else TEST)
 
 
-def _answer(setup: Setup, stage: str, model: ModelFile, loader: Loader) -> Generator[Progress, None, Array]:
+def _predict(setup: Setup, stage: str, model: ModelFile, loader: Loader) -> Generator[Progress, None, Array]:
     """Calibrated logits ``(N, classes)``."""
-    never = Commands()  # the run is over; a stop now would only lose the report
+    never = Commands()  # stopping now would only lose the report
     logits = yield from setup.validator.predict(stage, model.weights, loader, never)
     assert logits is not None
     return calibrate_logits(model, logits)

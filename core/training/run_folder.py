@@ -81,7 +81,7 @@ class RunFolder:
         return sizes
 
     def cut(self, sizes: Mapping[str, int]) -> None:
-        """Cut what the logs say about steps after a checkpoint (all of it where `sizes` is empty)."""
+        """Truncate the logs to their sizes at a checkpoint (to nothing if `sizes` is empty)."""
         self.close()
         for name in (EVENTS, METRICS):
             path = self.path / name
@@ -94,14 +94,14 @@ class RunFolder:
         return self.path / name
 
     def write_confusion(self, figures: Metrics) -> None:
-        """confusion.csv: one row per true class, one column per class said."""
+        """Write confusion.csv: one row per true class, one column per predicted class."""
         rows: list[list[Any]] = [["true \\ said", *figures.classes]]
         rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=True)]
         self.write(CONFUSION, csv_text(rows))
 
     def close(self) -> None:
         for file in self._logs.values():
-            with suppress(OSError):  # a full disk was told already; what is lost is cut off on resume
+            with suppress(OSError):  # a full disk was reported already; lost lines are truncated on resume
                 file.close()
         self._logs.clear()
 
@@ -170,7 +170,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file. Name a new folder with --out.")
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not os.access(there, os.W_OK | os.X_OK):  # told before photos are read and kernels compiled
+    if not os.access(there, os.W_OK | os.X_OK):  # reported before photos are read and kernels compiled
         raise InputError(f"Nothing may be written in {there}. Choose another folder with --out.")
     if path.is_dir() and not overwrite:
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}

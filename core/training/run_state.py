@@ -1,4 +1,4 @@
-"""Where a run stands: everything besides weights and optimizer state that the next step depends on."""
+"""The state of a run besides weights and optimizer state: everything else that the next step depends on."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final, final
 from core.device import StepResult
 
 CLEARLY: Final = 0.999
-"""A loss that falls by less than a thousandth is no progress: patience would never end."""
+"""A loss that falls by less than 0.1 % is not an improvement, else patience would never end."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Counts since the start, sums since the epoch began, and the best epoch so far.
+    """Counts since the start, sums of the current epoch, and the best epoch so far.
 
-    There is no generator state in it: shuffling, augmentation and dropout are functions of seed,
+    There is no generator state: shuffling, augmentation and dropout are functions of seed,
     epoch, step and photo. An epoch whose steps are all done but which is not validated yet has
     `step_in_epoch` at its end.
     """
@@ -46,20 +46,20 @@ class RunState:
         )
 
     def is_better(self, accuracy: float, loss: float) -> bool:
-        """Higher accuracy is better; where equal, a clearly lower loss."""
+        """Whether the accuracy is higher, or equal with a clearly lower loss."""
         if accuracy == self.best_accuracy:
             return loss < CLEARLY * self.best_loss
         return accuracy > self.best_accuracy
 
     def after_epoch(self, accuracy: float, loss: float, seconds: float) -> RunState:
-        """The start of the next epoch, with the best so far brought up to date."""
+        """The start of the next epoch, with the best epoch updated."""
         best = RunState(best_epoch=self.best_epoch, best_accuracy=self.best_accuracy, best_loss=self.best_loss)
         if self.is_better(accuracy, loss):
             best = RunState(best_epoch=self.epoch, best_accuracy=accuracy, best_loss=loss)
         return replace(best, step=self.step, epoch=self.epoch + 1, seconds=self.seconds + seconds)
 
     def after_unvalidated_epoch(self) -> RunState:
-        """The start of the next epoch where this one is not validated."""
+        """The start of the next epoch after one without validation."""
         best = RunState(best_epoch=self.best_epoch, best_accuracy=self.best_accuracy, best_loss=self.best_loss)
         return replace(best, step=self.step, epoch=self.epoch + 1, seconds=self.seconds)
 

@@ -1,4 +1,4 @@
-"""What stands between a configuration and the first step: photos, network, plans, loaders."""
+"""Sets up a run from its configuration: photos, network, plans, loaders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from core.plan import compile_plan, cuda_problem
 from core.training.commands import Commands
 from core.training.conditions import Conditions, present_conditions
 from core.training.events import Progress
-from core.training.photo_checks import classes_check, evaluation_contents, spared_leak
+from core.training.photo_checks import classes_check, describe_prevented_leakage, evaluation_contents
 from core.training.recipe_fitting import fit_recipe
 from core.training.teacher import Teachers, describe_teachers, read_teachers
 from core.training.threaded_job import ThreadedJob
@@ -37,10 +37,10 @@ from core.training.transfer import configure_from_origin, describe_origin, first
 from core.training.validation import Validator, compile_inference
 
 AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
-"""The most that `batch_size` 0 takes. On the CPU larger batches gain nothing, each photo being walked alone."""
+"""Largest automatic batch (`batch_size` 0). On the CPU larger batches gain nothing: photos are computed one by one."""
 
 AUTO_STEPS: Final = 20
-"""Steps that an epoch should have at least, as far as `batch_size` 0 decides it."""
+"""Fewest steps of an epoch with an automatic batch."""
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
 
@@ -52,7 +52,7 @@ class Setup:
 
     `graph` ends with the logits; the plan's own has the loss too. `graph_in_use` is the same network for the
     photos of validation and use, which may be larger than those of training. `learned` is what the weights will have
-    learned from, `origin_words` say which of the judging photos the first ones know.
+    learned from, `origin_words`: sentences about evaluated photos among them.
     """
 
     config: RunConfig
@@ -89,14 +89,14 @@ class Setup:
 
 
 def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, Setup]:
-    """Scan and decode the photos, compile the plans, put the first weights in; tells its progress."""
+    """Scan and decode the photos, compile the plans, load the first weights; yields progress."""
     device, note = choose_device(config.device)
     origin = read_origin(config)
     config = configure_from_origin(config, origin)
-    lessons = read_teachers(config)
-    config = replace(config, teacher=tuple(str(teacher.path) for teacher in lessons))
-    scanned = scan_field(config.field, config.label) if config.field else None  # its mistakes are told at once
-    photos = yield from _prepare(config, device, commands, classes_check(scanned, lessons))
+    teacher_files = read_teachers(config)
+    config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
+    scanned = scan_field(config.field, config.label) if config.field else None  # errors are reported at once
+    photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
     precision, told = choose_precision(config.precision, device)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.dataset.classes
@@ -106,7 +106,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
         yield Progress("compile", 0, 0)
     config, fitted = fit_recipe(replace(config, precision=precision), len(photos.rows(TRAIN)))
     plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
-    teachers = Teachers(lessons, config, classes, device, plan.batch) if lessons else None
+    teachers = Teachers(teacher_files, config, classes, device, plan.batch) if teacher_files else None
     validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), classes)
     plan.load(network.weights)
     replacement = yield from _prepare_replacement(config, photos, plan, commands)
@@ -114,9 +114,10 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     if teachers is not None:
         teachers.borrow_photos(plan)
-    identity, judging = fingerprint(photos), evaluation_contents(photos, field)
-    told = (*told, *fitted, *describe_teachers(lessons, config.teacher_share, identity, judging), *spared_leak(photos))
-    origin_words = describe_origin(origin, judging)
+    identity, evaluated = fingerprint(photos), evaluation_contents(photos, field)
+    told = (*told, *fitted, *describe_teachers(teacher_files, config.teacher_share, identity, evaluated),
+            *describe_prevented_leakage(photos))
+    origin_words = describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers, validator=validator,
@@ -134,7 +135,7 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
 def _prepare(
     config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str]], None]
 ) -> Generator[Progress, None, PhotoSet]:
-    """The photos; the device is made ready while they are looked at."""
+    """Prepare the photos, and the device in the meantime."""
     looking = ThreadedJob(lambda report, cancelled: prepare_photos(config, report, cancelled, check), commands)
     kernels = ThreadedJob(compile_cpu_kernels, commands) if device == "cpu" else None
     try:
@@ -151,7 +152,7 @@ def _prepare(
 
 
 def open_gpu() -> None:
-    """Import the GPU's engine and open the device: two seconds that decoding hides. Raises DeviceError."""
+    """Import the GPU engine and open the device while photos are decoded. Raises DeviceError."""
     problem = cuda_problem()
     if problem is not None:
         raise DeviceError(problem)
@@ -164,7 +165,7 @@ def open_gpu() -> None:
 def _open_field(
     config: RunConfig, photos: PhotoSet, scanned: Dataset, commands: Commands
 ) -> Generator[Progress, None, FieldPhotos]:
-    """The user's own field photos; those that are also among the others are told."""
+    """Open the user's own field photos, with a warning about those that are also in the dataset."""
 
     def work(report: ReportStage, cancelled: IsCancelled) -> FieldPhotos:
         return open_field(
@@ -194,16 +195,13 @@ def _prepare_replacement(
 
 
 def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
-    """The network as it is judged and used: on photos of `use_size`. Raises ModelFileError where it cannot be."""
+    """The network for inference, with photos of `use_size`. Raises ModelFileError if that is impossible."""
     return with_photo_side(graph, config.use_size) if config.use_size else graph
 
 
 def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
-    """Compile all CPU kernels, or load them from the cache: done while the photos are looked at."""
-    from core.cpu.precompilation import (  # Numba takes a second to import: only where it is used
-        all_kernels,
-        compile_kernels,
-    )
+    """Compile all CPU kernels, or load them from the cache, while photos are prepared."""
+    from core.cpu.precompilation import all_kernels, compile_kernels  # importing Numba takes a second
 
     def tell(done: int, total: int) -> None:
         if cancelled():
@@ -214,7 +212,7 @@ def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
 
 
 def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:
-    """The device taken and, where "auto" could not take the GPU, a sentence that says why."""
+    """The device, and for "auto" a sentence with the reason if the GPU cannot be used."""
     if wanted != "auto":
         return wanted, ()
     problem = cuda_problem()
@@ -222,7 +220,7 @@ def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:
 
 
 def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
-    """The precision taken and, where an older GPU knows float32 alone, a sentence that says so; the GPU is open."""
+    """The precision, with a sentence if an older GPU supports only float32; the GPU must be open."""
     if device != "cuda" or wanted == "float32":
         return wanted, ()
     from core.gpu.driver.device import precision_problem
@@ -234,7 +232,7 @@ def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
 def compile_fitting(
     config: RunConfig, graph: Graph, device: str, weights_of_classes: tuple[float, ...], photos: int
 ) -> tuple[Plan, int]:
-    """The training plan and its batch: the one asked for, or with 0 the largest power of two that fits the device."""
+    """The training plan and its batch: as configured, or with 0 the largest power of two that fits the device."""
     if config.batch_size:
         return compile_training(config, graph, device, config.batch_size, weights_of_classes), config.batch_size
     batch = auto_batch(device, photos)
@@ -248,7 +246,7 @@ def compile_fitting(
 
 
 def auto_batch(device: str, photos: int) -> int:
-    """A power of two: at most `AUTO_BATCH`, at least 4, and in between such that an epoch has `AUTO_STEPS` steps."""
+    """A power of two from 4 to `AUTO_BATCH`, such that an epoch has at least `AUTO_STEPS` steps if possible."""
     batch = AUTO_BATCH[device]
     while batch > 4 and photos < AUTO_STEPS * batch:
         batch //= 2
@@ -258,22 +256,22 @@ def auto_batch(device: str, photos: int) -> int:
 def compile_training(
     config: RunConfig, graph: Graph, device: str, batch: int, weights_of_classes: tuple[float, ...]
 ) -> Plan:
-    """The training plan of a run; its batch is one of the `accumulate` parts of a step."""
+    """The training plan of a run, for one of the `accumulate` micro-batches of a step."""
     return compile_plan(
-        with_loss(graph, config.label_smoothing, weights_of_classes, has_teacher(config)),
+        with_loss(graph, config.label_smoothing, weights_of_classes, uses_soft_targets(config)),
         device=device, batch=max(batch // config.accumulate, 1), training=True, precision=config.precision,
         algorithm=config.algorithm, optimizer=optimizer_of(config), frozen=frozen_parameters(config, graph),
         seed=config.seed, threads=config.threads, verify=config.verify,
     )
 
 
-def has_teacher(config: RunConfig) -> bool:
-    """Whether a photo teaches more than its label: what teachers say, or the labels of two that were mixed."""
+def uses_soft_targets(config: RunConfig) -> bool:
+    """Whether targets are probabilities instead of labels: from teachers or from mixing."""
     return bool(config.teacher) or config.mix > 0
 
 
 def class_weights(config: RunConfig, photos: PhotoSet) -> tuple[float, ...]:
-    """Weight of each class in the loss, 1 on average over the training photos; empty for none."""
+    """Weight of each class in the loss, with mean 1 over the training photos; empty without weights."""
     if config.class_weights == "none":
         return ()
     power = {"balanced": 1.0, "sqrt": 0.5}[config.class_weights]
@@ -314,7 +312,7 @@ def _field_loader(config: RunConfig, field: FieldPhotos, batch: int) -> Loader:
 
 
 def changed_photos(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> str:
-    """What became of the photos, in words, from (path, content) then and now."""
+    """A sentence about changes of the photos, from (path, content) before and now."""
     old, new = dict(before), dict(now)
     gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())
     altered = sum(old[path] != new[path] for path in old.keys() & new.keys())

@@ -1,4 +1,4 @@
-"""A run's folder and the state it starts from: the first step, or the last checkpoint."""
+"""Opens the folder of a run and restores its state: at the first step or at the last checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.training.setup import Setup, changed_photos
 @final
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The open folder, where the run stands, and what the user should know."""
+    """The open folder, the state of the run, and warnings for the user."""
 
     folder: RunFolder
     state: RunState
@@ -28,7 +28,7 @@ class Started:
 
 
 def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Started:
-    """Make the run's folder, or put the plan where the last checkpoint of an earlier run was.
+    """Create the folder of a run, or load the last checkpoint of an earlier run into the plan.
 
     Raises DataError where the photos changed, ModelFileError where no checkpoint is whole.
     """
@@ -91,7 +91,7 @@ def _write_split(setup: Setup, path: Path) -> None:
 
 
 def _write_skipped(setup: Setup, path: Path) -> tuple[str, ...]:
-    """Where all photos that are left out stand, as a sentence."""
+    """Write the list of skipped photos; returns a sentence with its path, if there are any."""
     sets = {"photos": setup.photos.cache.skipped}
     if setup.field_photos is not None:
         sets["field"] = setup.field_photos.cache.skipped

@@ -1,6 +1,6 @@
-"""Learning from a teacher: networks that answer each batch first, so that the student learns what they say of it.
+"""Knowledge distillation: teachers predict each batch, and the student is trained on their probabilities.
 
-The teachers see the very photos the student sees, augmented alike (Beyer et al., "Knowledge distillation: a good
+The teachers get the same augmented photos as the student (Beyer et al., "Knowledge distillation: a good
 teacher is patient and consistent", 2022). A photo's target is ``(1 - share) * label + share * mean of the teachers'
 probabilities``; the label is smoothed, or mixed, as without teachers, a probability is the softmax of the logits over
 the temperature of the teacher's file.
@@ -38,7 +38,7 @@ COLOURS: Final = 3
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Teacher:
-    """A model file to learn from. graph: for photos of the training's size; digest: SHA-256 of the file."""
+    """A teacher. graph: for photos of the size in training; digest: SHA-256 of the model file."""
 
     path: Path
     model: ModelFile
@@ -51,7 +51,7 @@ class Teacher:
 
 
 def read_teachers(config: RunConfig) -> tuple[Teacher, ...]:
-    """The files that `config.teacher` names. Raises ModelFileError where one is no model or cannot see these photos."""
+    """Read the files in `config.teacher`. Raises ModelFileError if one is not a model or does not take these photos."""
     return tuple(_read(find_model(Path(name).expanduser().absolute()), config.image_size) for name in config.teacher)
 
 
@@ -65,19 +65,19 @@ def _read(path: Path, side: int) -> Teacher:
 
 
 def describe_teachers(
-    teachers: Sequence[Teacher], share: float, fingerprint: str, judged: Sequence[tuple[str, Array]] = ()
+    teachers: Sequence[Teacher], share: float, fingerprint: str, evaluated: Sequence[tuple[str, Array]] = ()
 ) -> tuple[str, ...]:
-    """Who teaches, and whether the figures are too kind for it.
+    """Sentences about the teachers, and whether the metrics are too optimistic because of them.
 
-    fingerprint: of the photos and their split; judged: kind and content of the photos that judge the run, which tell of
-    teachers that name the photos they learned from.
+    fingerprint: of the photos and their split; evaluated: kind and content of the photos on which the run is evaluated,
+    compared with the training photos of the teachers.
     """
     if not teachers:
         return ()
     told = [f"Learning from {_listed(teachers)}: {plain_percent(share, 0)} of what each photo teaches is their answer, "
             "the rest its label."]  # fmt: skip
-    knowing = [t for t in teachers if any(part.learned for part in measure_overlap(t.model.learned, judged) or ())]
-    told += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, judged)]
+    knowing = [t for t in teachers if any(part.learned for part in measure_overlap(t.model.learned, evaluated) or ())]
+    told += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, evaluated)]
     others = [t for t in teachers if t not in knowing and t.model.data_hash != fingerprint and not _names_all(t)]
     if others:
         told.append(f"{_listed(others)} learned from other photos, or from another split of these: where that has "
@@ -94,7 +94,7 @@ def _listed(teachers: Sequence[Teacher]) -> str:
 
 
 def order_classes(teacher: Teacher, classes: Sequence[str]) -> Array:
-    """Place of each class among the teacher's, by name. Raises ModelFileError naming those that it does not know."""
+    """Index of each class among the teacher's, by name. Raises ModelFileError if one is missing."""
     known = teacher.model.classes
     unknown = [name for name in classes if name not in known]
     if unknown:
@@ -107,9 +107,9 @@ def order_classes(teacher: Teacher, classes: Sequence[str]) -> Array:
 
 @final
 class Teachers:
-    """The teachers of a run on its device, each a plan for inference in the run's precision; `batch` as the student's.
+    """The teachers of a run on its device, each with an inference plan in the run's precision and the student's batch.
 
-    Raises ModelFileError where one does not know a class, and what `compile_plan` raises.
+    Raises ModelFileError if one lacks a class, and the errors of `compile_plan`.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Teachers:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """What the files are known by."""
+        """SHA-256 of the files."""
         return tuple(teacher.digest for teacher in self._read)
 
     @property
@@ -136,12 +136,12 @@ class Teachers:
         return _listed(self._read)
 
     def borrow_photos(self, student: Plan) -> None:
-        """Look at the photos and grounds that the student's plan keeps."""
+        """Share the photos and backgrounds of the student's plan."""
         for plan in self.plans:
             plan.borrow_photos(student)
 
     def add_targets(self, batch: PhotoBatch, following: PhotoBatch | None = None) -> PhotoBatch:
-        """The batch with its targets; `following` is the next, whose photos may travel meanwhile."""
+        """The batch with targets; `following` is the next one, which may be prefetched."""
         share, smoothing = self._config.teacher_share, self._config.label_smoothing
         labels = batch.targets if batch.targets is not None else smoothed(batch.labels, self._classes, smoothing)
         targets = (1 - share) * labels

@@ -1,4 +1,4 @@
-"""Work of another thread whose progress comes out as events, so that a run can tell while it waits."""
+"""Runs a job in a thread and yields its progress as events."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ T = TypeVar("T")
 Job: TypeAlias = Callable[[ReportStage, IsCancelled], T]
 
 POLL_SECONDS: Final = 0.05
-"""How soon a stop is noticed; far more often than anybody looks at progress."""
+"""Interval between checks for a stop."""
 
 
 @final
 class ThreadedJob(Generic[T]):
-    """A job in a thread of its own. `wait` gives its progress and then its result, or raises its error."""
+    """A job in its own thread. `wait` yields its progress, then returns its result or raises its error."""
 
     def __init__(self, job: Job[T], commands: Commands) -> None:
         self._job, self._commands = job, commands
         self._unwanted = threading.Event()
-        self._said: queue.SimpleQueue[Progress] = queue.SimpleQueue()
+        self._progress: queue.SimpleQueue[Progress] = queue.SimpleQueue()
         self._result: list[T] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def wait(self) -> Generator[Progress, None, T]:
-        """The newest progress of each stage until the job ends. Raises Cancelled at once when the run is stopped."""
+        """Yield the newest progress of each stage until the job ends. Raises Cancelled when the run is stopped."""
         while True:
             self._thread.join(POLL_SECONDS)
             alive = self._thread.is_alive()
             newest: dict[str, Progress] = {}
-            while not self._said.empty():
-                said = self._said.get()
-                newest[said.stage] = said
+            while not self._progress.empty():
+                progress = self._progress.get()
+                newest[progress.stage] = progress
             yield from newest.values()
             if not alive:
                 break
@@ -51,7 +51,7 @@ class ThreadedJob(Generic[T]):
         return self._result[0]
 
     def cancel(self) -> None:
-        """Tell the job that nobody waits for it, and see it end: a thread must not outlive the interpreter."""
+        """Cancel the job and wait for its thread, which must not outlive the interpreter."""
         self._unwanted.set()
         self._thread.join()
 
@@ -60,6 +60,6 @@ class ThreadedJob(Generic[T]):
 
     def _work(self) -> None:
         try:
-            self._result.append(self._job(lambda *said: self._said.put(Progress(*said)), self._is_cancelled))
+            self._result.append(self._job(lambda *now: self._progress.put(Progress(*now)), self._is_cancelled))
         except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
             self._error = error

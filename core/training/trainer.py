@@ -74,7 +74,7 @@ class Trainer:
 
     @property
     def resumable(self) -> bool:
-        """Whether there is a run that can go on: an earlier one, or this one from its first step on."""
+        """Whether there is a run that can be resumed: an earlier one, or this one after its first step."""
         return self._resume or self._started
 
     def run(self, commands: Commands | None = None) -> Iterator[Event]:
@@ -120,7 +120,7 @@ class Trainer:
 
 @final
 class _Run:
-    """The state of one run while it goes on."""
+    """The state of a run during training."""
 
     def __init__(self, setup: Setup, started: Started, commands: Commands, profiled: bool) -> None:
         self.setup, self.folder, self.commands = setup, started.folder, commands
@@ -146,7 +146,7 @@ class _Run:
         yield self._finished(reason, str(ended.model), str(ended.report), ended.judgement)
 
     def _epochs(self) -> Generator[Event, None, str]:
-        """All epochs that are left; how it ended: "completed", "early" or "stopped"."""
+        """Run the remaining epochs; returns "completed", "early" or "stopped"."""
         config = self._config
         while self.state.epoch < config.epochs and not self._is_late():
             if config.patience and self.state.epoch > 0 and self.state.stale_epochs >= config.patience:
@@ -166,7 +166,7 @@ class _Run:
         return "completed"
 
     def _steps(self) -> Generator[Event, None, bool]:
-        """The steps of the epoch that are left; False if the run was stopped."""
+        """Run the remaining steps of the epoch; returns False if the run was stopped."""
         loader = self.setup.train
         batches = loader.batches(self.state.epoch, self.state.step_in_epoch)
         waited = loader.wait_seconds
@@ -210,7 +210,7 @@ class _Run:
             yield self._time_kernels(batch)
 
     def _time_kernels(self, batch: PhotoBatch) -> KernelTimes:
-        """Compute a batch once more, kernel by kernel; weights stay as they are."""
+        """Compute a batch again, kernel by kernel, without changing weights."""
         begin, plan = time.monotonic(), self.setup.plan
         times = tuple(plan.time_kernels(cut_batch(batch, 0, plan.batch)))
         seconds = time.monotonic() - begin
@@ -228,7 +228,7 @@ class _Run:
         return bool(self._config.minutes) and self.state.seconds >= 60 * self._config.minutes
 
     def _is_validation_due(self) -> bool:
-        """Whether this epoch is validated: every so many are, and the last."""
+        """Whether this epoch is validated: every `validate_every` epochs, and the last."""
         done, config = self.state.epoch + 1, self._config
         return done % config.validate_every == 0 or done >= config.epochs or self._is_late()
 
@@ -248,7 +248,7 @@ class _Run:
         yield self._save(best)
 
     def _save(self, best: bool = False) -> CheckpointSaved:
-        """Write the checkpoint; the logs are on the disk before it is. Refuses weights that are not numbers."""
+        """Write a checkpoint after syncing the logs. Raises if weights are not finite."""
         setup, state = self.setup, self.state
         weights = setup.plan.weights()
         for name, array in weights.items():
@@ -288,7 +288,7 @@ class _Run:
 
 
 def watch_for_stall(setup: Setup) -> StallWatch:
-    """Watches the loss of this run from the end of its warm-up on."""
+    """A watch on the loss of this run, from the end of its warm-up on."""
     config, train = setup.config, setup.train
     guessing = guessing_loss(train.labels, len(setup.classes), config.sampling, config.class_weights,
                              config.label_smoothing)  # fmt: skip

@@ -1,7 +1,7 @@
-"""Starting from learned weights: the network of a model file or an ONNX file, with a head for the classes at hand.
+"""Transfer learning: starts from the network of a model file or an ONNX file, with a head for the new classes.
 
-Batch norms are folded into their convolutions, and what cannot be folded is constant: no step mixes photos, so
-the CPU walks them one by one, and few photos do not spoil the statistics of many.
+Batch norms are folded into their convolutions; those that cannot be folded are frozen. So no step mixes photos, and few
+photos do not spoil the statistics of many.
 """
 
 from __future__ import annotations
@@ -36,24 +36,23 @@ INPUT_NORMALIZATIONS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     "tensorflow": {"mean": (0.5,) * 3, "std": (0.5,) * 3},
     "caffe": {"mean": (123 / 255, 117 / 255, 104 / 255), "std": (1 / 255,) * 3, "bgr": True},
 })  # fmt: skip
-"""How the photos of an ONNX file were prepared, by the custom of the program it was trained with: 0..1 less mean over
-deviation, -1..1, or blue, green, red in 0..255 less a mean. "auto" takes what the file says, or ImageNet's."""
+"""Input normalization of an ONNX file, by the program that trained it: mean and standard deviation, -1..1, or BGR in
+0..255 minus a mean. "auto" takes that of the file, or ImageNet's."""
 
 LAST_LAYERS: Final = 6
 """Layers with weights that "last" trains besides the head: SqueezeNet's last two fire modules, or MobileNetV2's last
 convolution, last block and most of the one before."""
 COMPUTING: Final = ("conv2d", "depthwise_conv2d", "dense")
 WIDTH: Final = {"conv2d": "filters", "dense": "units"}
-"""Attribute that says how many classes a head tells apart."""
+"""Attribute with the number of classes of a head."""
 HEAD_INIT: Final = "normal_0.01"
-"""Small first weights: learned features can be large, and a ReLU behind the head must not start dead."""
+"""Small initial weights: pretrained features can be large, and a ReLU after the head must not start dead."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A learned network, without trainable batch norm. `classes` is empty where the file does not name them, `learned`
-    None where it does not name its photos."""
+    """A pretrained network, without trainable batch norm; `classes` is empty and `learned` None if unknown."""
 
     path: Path
     graph: Graph
@@ -66,7 +65,7 @@ class Origin:
 @final
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What training starts with, and sentences about where it came from."""
+    """The network at the start of training, and sentences about its origin."""
 
     graph: Graph
     weights: dict[str, Array]
@@ -74,9 +73,9 @@ class Network:
 
 
 def read_origin(config: RunConfig) -> Origin | None:
-    """The network that `config.start` names, None where training starts from scratch.
+    """Read the pretrained network `config.start`; None if training starts from scratch.
 
-    Raises ModelFileError where the file cannot be used, ConfigError where the colours are not its own to choose.
+    Raises ModelFileError if the file cannot be used, ConfigError if an input normalization is set for a model file.
     """
     if not config.start:
         return None
@@ -102,7 +101,7 @@ def read_origin(config: RunConfig) -> Origin | None:
 
 
 def configure_from_origin(config: RunConfig, origin: Origin | None) -> RunConfig:
-    """The configuration with the file's network and photo size. Raises ConfigError where these cannot be."""
+    """The configuration with the file's network and photo size. Raises ConfigError if they are not possible."""
     if origin is None:
         return config
     model = origin.graph.name if origin.graph.name in MODELS else config.model
@@ -113,9 +112,9 @@ def configure_from_origin(config: RunConfig, origin: Origin | None) -> RunConfig
 
 
 def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[str]) -> Network:
-    """The network for these classes and its first weights, by seed where they are not learned yet.
+    """The network for these classes and its initial weights.
 
-    The head is the file's where it tells the same classes apart (matched by name), else it is new.
+    The head is the file's if it has the same classes (matched by name), else it is new.
     """
     if origin is None:
         graph = build(config.model, len(classes), config.image_size, config.dropout)
@@ -134,18 +133,18 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
     return Network(graph, weights, (*origin.notes, note))
 
 
-def describe_origin(origin: Origin | None, judging: Sequence[tuple[str, Array]]) -> tuple[str, ...]:
-    """Which of the photos that judge the run, by kind and content, the first weights have learned from already.
+def describe_origin(origin: Origin | None, evaluated: Sequence[tuple[str, Array]]) -> tuple[str, ...]:
+    """Sentences about evaluated photos that the pretrained weights were trained on.
 
-    Of an ONNX file without class names nothing is said: it learned from photos of another kind.
+    Empty for an ONNX file without class names, which was trained on other kinds of photos.
     """
     if origin is None or not (origin.classes or origin.learned):
         return ()
-    return describe_overlap(model_name(origin.path), origin.learned, judging)
+    return describe_overlap(model_name(origin.path), origin.learned, evaluated)
 
 
 def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
-    """Parameters that keep their values, as `train_layers` says."""
+    """Names of the parameters that `train_layers` freezes."""
     if config.train_layers == "all":
         return ()
     learning = head_parameters(graph) if config.train_layers == "head" else _last_parameters(graph)
@@ -153,7 +152,7 @@ def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
 
 
 def head_parameters(graph: Graph) -> set[str]:
-    """Full names of the parameters of the layer whose outputs are the classes."""
+    """Full names of the head's parameters."""
     head = head_node(graph)
     return {f"{head.name}.{p.role}" for p in head.parameters}
 
@@ -166,7 +165,7 @@ def _last_parameters(graph: Graph) -> set[str]:
 
 
 def _adapt(origin: Origin, classes: int, dropout: float, new_head: bool) -> Graph:
-    """The file's graph with constant batch norms, dropout as wanted and, with `new_head`, so many classes."""
+    """The file's graph with frozen batch norms, the given dropout and, with `new_head`, the given number of classes."""
     head = head_node(origin.graph)
 
     def changes(node: Node) -> dict[str, Attribute]:

@@ -1,4 +1,4 @@
-"""Judging weights on photos that they did not learn from, with a plan made for inference."""
+"""Validates weights on photos that they were not trained on, with a plan for inference."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from core.training.commands import Commands
 from core.training.events import Progress
 from core.training.step import pair_with_next, split_batch
 
-RENEWING_BATCHES: Final = 30
-"""Batches over which batch norm's statistics are renewed; forgetting 0.1 each, 4 % of the old ones are left."""
+STATISTICS_BATCHES: Final = 30
+"""Batches that recompute batch norm statistics; with a momentum of 0.1, 4 % of the old ones remain."""
 
 
 @final
 class Validator:
-    """An inference plan of the network, batch norm folded, that weights are loaded into again and again."""
+    """Evaluates weights with one inference plan of the network, with batch norm folded."""
 
     def __init__(self, graph: Graph, plan: Plan, classes: Sequence[str]) -> None:
         self._graph, self.plan, self._classes = graph, plan, tuple(classes)
@@ -34,14 +34,14 @@ class Validator:
     def evaluate(
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
     ) -> Generator[Progress, None, Metrics | None]:
-        """Figures on the loader's photos; None if the run was stopped meanwhile."""
+        """Metrics on the loader's photos; None if the run was stopped."""
         logits = yield from self.predict(stage, weights, loader, commands)
         return None if logits is None else compute_metrics(logits, loader.labels, self._classes)
 
     def predict(
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
     ) -> Generator[Progress, None, Array | None]:
-        """Logits ``(N, classes)`` of the loader's photos in order; None if the run was stopped meanwhile."""
+        """Logits ``(N, classes)`` of the loader's photos in order; None if the run was stopped."""
         self.plan.load(fold_weights(self._graph, weights))
         logits, total = [], loader.steps
         batches = loader.batches(0)
@@ -70,11 +70,11 @@ def compile_inference(
 
 
 def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Array]:
-    """The weights to judge and to keep: their running average where one is kept, else as they are.
+    """The weights to evaluate and save: their running average if there is one, else the current weights.
 
-    Batch norm's statistics belong to the weights before averaging: they are renewed over some batches of the
-    training loader (Izmailov et al., "Averaging weights leads to wider optima", 2018, section 3.2). The plan
-    is left as it was.
+    Batch norm statistics belong to the weights before averaging, so they are recomputed over batches of the training
+    loader (Izmailov et al., "Averaging weights leads to wider optima", 2018, section 3.2). The plan
+    is unchanged afterwards.
     """
     state, weights = plan.state(), plan.weights()
     flat = state.get("average")
@@ -88,8 +88,8 @@ def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Arra
         return averaged
     plan.load(averaged)
     batches, taught = loader.batches(epoch), plan.program.taught
-    for batch in itertools.islice(batches, RENEWING_BATCHES):
-        for part in split_batch(batch, plan.batch):  # statistics ask no teacher: of the gradient nothing is used
+    for batch in itertools.islice(batches, STATISTICS_BATCHES):
+        for part in split_batch(batch, plan.batch):  # statistics need no targets: the gradient is not used
             plan.gradient(replace(part, targets=np.zeros((len(part.labels), taught), np.float32)) if taught else part)
     batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
     renewed = plan.weights()
