@@ -69,7 +69,7 @@ def evaluation_rows(count: int, source: int, size: int) -> Array:
 def draw_rows(
     preset: str, seed: int, epoch: int, photos: Array, source: int, size: int, occurrence: Array | None = None
 ) -> Array:
-    """Random parameters ``(N, AUGMENTATION_SIZE)`` of photos (indices, int ``(N,)``) resized from `source` to `size`."""
+    """Random parameters ``(N, AUGMENTATION_SIZE)`` of photos (indices ``(N,)``) resized from `source` to `size`."""
     strength = PRESETS[preset]
     if strength == PRESETS["none"]:
         return evaluation_rows(len(photos), source, size)

@@ -64,7 +64,7 @@ def prepare_replacement(
     return BackgroundReplacement(Backgrounds(masks, backgrounds), replaceable, chance)
 
 
-def count_swap(training: int, photos: int, side: int) -> tuple[int, int]:
+def count_bytes(training: int, photos: int, side: int) -> tuple[int, int]:
     """Bytes of masks and backgrounds, and of the temporary arrays while they are computed.
 
     training, photos: numbers of training photos and of all photos; side: of a decoded photo.

@@ -12,9 +12,9 @@ from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.data.loader import AHEAD
 from core.data.preparation import cache_side
 from core.device import STREAM_BUFFERS, Memory, Plan
+from core.diagnosis.backgrounds import count_bytes
 from core.diagnosis.completion import BACKGROUND_PHOTOS, CHUNK, PER_CLASS
 from core.diagnosis.features import feature_node
-from core.diagnosis.grounds import count_swap
 from core.graph import Graph
 from core.training.model_completion import LEAST_PHOTOS, MOST_BYTES
 from core.training.recipe_fitting import fit_recipe
@@ -61,7 +61,7 @@ def forecast_memory(
     rows = count_memory(
         training, validation, photos, photo_bytes, device=device, stream=config.stream_photos, teachers=teachers
     )
-    swap, finding = count_swap(splits[TRAIN], photos, cache_side(config)) if config.augment_background else (0, 0)
+    swap, finding = count_bytes(splits[TRAIN], photos, cache_side(config)) if config.augment_background else (0, 0)
     if swap:
         rows["other backgrounds"] = swap
     working = sum(rows.values())

@@ -55,15 +55,15 @@ def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leave
 
 def test_masks_and_grounds_take_the_memory_that_was_foretold(leaves):
     training, side = len(leaves.rows(TRAIN)), leaves.cache.side
-    kept, beside = grounds.count_swap(training, len(leaves.cache.photos), side)
+    kept, beside = backgrounds.count_bytes(training, len(leaves.cache.photos), side)
     make(leaves)  # what is imported and cached by the first time is no part of it
     tracemalloc.start()
     try:
-        backgrounds = make(leaves).backgrounds
+        made = make(leaves).backgrounds
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert backgrounds.masks.nbytes + backgrounds.images.nbytes == kept
+    assert made.masks.nbytes + backgrounds.images.nbytes == kept
     assert kept + beside <= peak + 1000 <= 1.4 * (kept + beside), "more than one photo's arrays at a time"
 
 
