@@ -115,9 +115,8 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     if teachers is not None:
         teachers.borrow_photos(plan)
     identity, evaluated = fingerprint(photos), evaluation_contents(photos, field)
-    told = (*told, *fitted, *describe_teachers(teacher_files, config.teacher_share, identity, evaluated),
-            *describe_prevented_leakage(photos))
-    origin_words = describe_origin(origin, evaluated)
+    told += (*fitted, *describe_teachers(teacher_files, config.teacher_share, identity, evaluated))
+    told, origin_words = told + describe_prevented_leakage(photos), describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers, validator=validator,

@@ -67,7 +67,7 @@ def test_photos_that_lie_on_the_device_are_mixed_like_those_that_travel():
 @pytest.mark.parametrize(("batch", "part"), [(16, 8), (32, 32), (8, 2)])
 def test_pictures_do_not_depend_on_how_an_epoch_is_cut(batch, part):
     whole, cut = loader(resident=True), loader(batch, part, resident=True)
-    for name in ("rows", "targets"):
+    for name in ("augmentation", "targets"):
         one, other = (np.concatenate([getattr(b, name) for b in made.batches(4)]) for made in (whole, cut))
         np.testing.assert_array_equal(one, other)
 

@@ -63,7 +63,7 @@ def test_masks_and_grounds_take_the_memory_that_was_foretold(leaves):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert made.masks.nbytes + backgrounds.images.nbytes == kept
+    assert made.masks.nbytes + made.images.nbytes == kept
     assert kept + beside <= peak + 1000 <= 1.4 * (kept + beside), "more than one photo's arrays at a time"
 
 
