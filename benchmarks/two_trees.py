@@ -79,6 +79,13 @@ def compare(old: Path, case: tuple[Any, ...], rounds: int) -> tuple[Row, dict[st
     return row, {"same bits": same, "values": first[1]["values"][:3], "kernels that differ": len(differing)}
 
 
+def gpu_name() -> str:
+    """The first GPU's name as result files have it, such as ``nvidia-h200``."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return names[0].strip().lower().replace(" ", "-")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path)
@@ -97,7 +104,7 @@ def main() -> None:
         rows.append(row)
         print(f"{row.name:36} old {row.peers['old checkout']:.4f}  new {row.ours:.4f} ms  {row.ratio:.3f}  "
               f"{notes[f'{case}']}", flush=True)
-    write_results("two_trees", rows, "nvidia-gpu", notes=notes)
+    write_results("two_trees", rows, gpu_name(), notes=notes)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def test_evaluation_shows_every_photo_once_in_order_and_plainly():
     assert loader.steps == len(batches) == 7
     assert [len(b.labels) for b in batches] == [8] * 6 + [2]
     assert np.array_equal(np.concatenate([b.photos for b in batches]), loader.photos[loader.slots])
-    assert np.array_equal(batches[0].rows, evaluation_rows(8, SIDE, SIDE))
+    assert np.array_equal(batches[0].augmentation, evaluation_rows(8, SIDE, SIDE))
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)

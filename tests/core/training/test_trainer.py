@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from core import storage
 from core.diagnosis.model_file import read_model
 from core.errors import DataError, InputError, ModelFileError, StorageError, TrainingDiverged
 from core.training.checkpoint import LAST, PREVIOUS
@@ -228,9 +229,10 @@ def test_a_run_that_could_not_begin_leaves_nothing_that_stands_in_the_way(tiny, 
     config = tiny(epochs=1)
     full = OSError(28, "No space left on device")
     with monkeypatch.context() as patch:
-        opened = Path.open
-        patch.setattr(Path, "open", lambda path, *how, **more: _refuse(full) if path.name.startswith(name) else
-                      opened(path, *how, **more))  # fmt: skip
+        for owner, function in ((Path, "open"), (storage, "open_new")):
+            opened = getattr(owner, function)
+            patch.setattr(owner, function, lambda path, *how, opened=opened, **more: _refuse(full)
+                          if path.name.startswith(name) else opened(path, *how, **more))  # fmt: skip
         with pytest.raises(StorageError, match="No space left on device. Make room"):
             train(config)
     assert not Path(config.out).exists()
