@@ -148,6 +148,7 @@ def test_the_whole_photo_is_shown_with_what_was_looked_at(place, qtbot, tmp_path
     wide[:, :5] = (0, 0, 255)  # red, left of the square
     (tmp_path / "wide.png").write_bytes(cv2.imencode(".png", wide)[1].tobytes())
     view = panel.detail.photo
+    panel._settle.stop()  # or it shows the selected row's photo again
     panel.detail.show_result(replace(model.rows.rows[0], path=str(tmp_path / "wide.png")))
     qtbot.waitUntil(lambda: view._photo.width() == 90, timeout=60_000)
     view.resize(300, 300)

@@ -61,10 +61,19 @@ def test_who_belongs_to_another_user_is_neither_told_nor_heard(qapp, qtbot, home
     first.close()
 
 
-def test_the_socket_is_where_no_other_user_can_be(home, monkeypatch, tmp_path):
+@pytest.fixture
+def short(monkeypatch):
+    """A folder of a short name that holds the program's data: paths of sockets have at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="lc") as folder:
+        monkeypatch.setenv("LEAFCLINIC_HOME", f"{folder}/home")
+        yield Path(folder)
+
+
+def test_the_socket_is_where_no_other_user_can_be(short, monkeypatch):
+    home = short / "home"
     assert server_name() == str(home / "socket" / Path(server_name()).name)
     assert (home / "socket").stat().st_mode & 0o777 == 0o700
-    runtime = tmp_path / "runtime"
+    runtime = short / "runtime"
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     assert Path(server_name()).parent == runtime
@@ -72,10 +81,10 @@ def test_the_socket_is_where_no_other_user_can_be(home, monkeypatch, tmp_path):
     assert Path(server_name()).parent == home / "socket"
 
 
-def test_a_name_too_long_for_a_socket_gives_way_to_a_short_one(monkeypatch, tmp_path):
-    monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path / ("long" * 20)))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert Path(server_name()).parent == tmp_path / f"leafclinic-{os.geteuid()}"
+def test_a_name_too_long_for_a_socket_gives_way_to_a_short_one(short, monkeypatch):
+    monkeypatch.setenv("LEAFCLINIC_HOME", str(short / ("long" * 20)))
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
+    assert Path(server_name()).parent == short / f"leafclinic-{os.geteuid()}"
 
 
 def test_without_a_private_folder_there_is_no_socket_but_a_window(qapp, home, monkeypatch, tmp_path):
