@@ -153,7 +153,7 @@ def test_a_folder_opened_while_the_demo_is_drawn_stays_open(start, qtbot, tmp_pa
     folder = write_folder(tmp_path / "leaves", {"healthy": 3, "rust": 3})
     program = start()
     program.window.actions_.open_demo.trigger()
-    with qtbot.waitSignal(program.document.progress):
+    with qtbot.waitSignal(program.document.progress, timeout=30_000):
         pass
     drop(program.window, [folder])
     qtbot.waitUntil(lambda: program.commands._demo is None and not program.document.loading, timeout=30_000)
