@@ -34,7 +34,7 @@ class PlacesArea(QScrollArea):
         return super().eventFilter(watched, event)
 
     def fit(self) -> None:
-        """Size the places anew."""
+        """Update the size of the places."""
         place, room = self._places.currentWidget(), self.maximumViewportSize()
         if place is None:
             return

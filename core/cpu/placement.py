@@ -54,7 +54,7 @@ def group_steps(program: Program) -> list[int]:
     """Number of each step's group: at inference steps that follow each other without reading each other's results.
 
     One photo's threads meet after a group only, and so arrays of one group never share memory. A max pool and
-    the steps before it that write what it reads are a group too, because they run by turns (`core.cpu.pool_fusion`).
+    the steps before it that write what it reads are a group too, because they run alternately (`core.cpu.pool_fusion`).
     """
     groups, written, read, pool = [-1], set[str](), set[str](), -1
     fed = _fed_pools(program)

@@ -116,11 +116,11 @@ def _summary(entries: Sequence[Entry], say: Say) -> str:
         found.setdefault((entry.answer, entry.kind), []).append(entry)
     rows = []
     for (answer, kind), those in sorted(found.items(), key=lambda pair: (pair[0][1] == "muted", -len(pair[1]))):
-        surest = [entry.guesses[0][1] for entry in those if entry.guesses and kind != "muted"]
+        highest = [entry.guesses[0][1] for entry in those if entry.guesses and kind != "muted"]
         diseased = [entry.diseased for entry in those if entry.diseased is not None]
         rows.append([
             f'<span class="{kind}">{escape(answer)}</span>', f"{len(those):,}", percent(len(those) / len(entries)),
-            escape(stated(median(surest))) if surest else "", percent(median(diseased) / 100, 0) if diseased else "",
+            escape(stated(median(highest))) if highest else "", percent(median(diseased) / 100, 0) if diseased else "",
         ])  # fmt: skip
     head = [say("Diagnosis"), say("Photos"), say("Share"), say("Probability (median)"), say("Leaf diseased (median)")]
     return page.table([escape(text) for text in head], rows, (1, 2, 3, 4), SUMMARY_WIDTHS)

@@ -149,20 +149,8 @@ THREADS: Final = 256
 """Threads a block of a kernel with one thread a vector."""
 RESIDENT: Final = 3
 """Blocks of these that must fit on a multiprocessor: loads under way hide the memory's latency."""
-
-
 SUM_BLOCKS: Final = 4
 """Blocks a multiprocessor for sums over pixels."""
-
-
-def simple_launch(
-    layer: str, direction: str, kernel: str, module: str, factory: str, arguments: tuple[Constant, ...],
-    signature: tuple[object, ...], grid: tuple[int, int, int], block: tuple[int, int, int], values: tuple[object, ...],
-    shared: int = 0, moved: int = 0, blocks: int = RESIDENT,
-) -> Launch:  # fmt: skip
-    """A launch with arguments by position, of kernels that have no `KernelSignature` yet (see `make_launch`)."""
-    recipe = Recipe(module, factory, arguments, tuple(str(a) for a in signature), block[0] * block[1], blocks)
-    return Launch(layer, direction, kernel, recipe, grid, block, shared, values, bytes=moved)
 
 
 def make_launch(

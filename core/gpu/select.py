@@ -29,8 +29,6 @@ takes the cheapest candidate of all, and it alone replaces several steps by one 
 
 EVERY: Final = frozenset(("bf16", "tf32", "float32", "fma"))
 """All arithmetics of `Frame.arithmetic`."""
-FLOATS: Final = frozenset(("tf32", "float32", "fma"))
-"""Arithmetics whose elements are float32."""
 BF16: Final = frozenset(("bf16",))
 
 

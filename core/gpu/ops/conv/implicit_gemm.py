@@ -34,13 +34,13 @@ from core.gpu.compilation.ptx import (
     float_to_bits,
     hold32,
     hold64,
-    load1,
     shared_address,
     shared_load1,
     shared_store2,
     shuffle_xor,
     store_float,
 )
+from core.gpu.control import read_photos
 from core.gpu.kernels.parts.epilogue import make_staging, make_writing
 from core.gpu.kernels.parts.fragments import ELEMENT, divide
 from core.gpu.kernels.parts.pixels import pixel_of_row
@@ -279,7 +279,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         wait_all()
         cuda.syncthreads()  # the ring is free for the sums
         if STATS:
-            column_sums(acc, sums, i32(i32(load1(control)) * area - bm), columns, bn, base)
+            column_sums(acc, sums, i32(read_photos(control) * area - bm), columns, bn, base)
         stage_out(acc, base, wm, wn, lane, bias, first, limit, activation)
         cuda.syncthreads()
         write_out(base, tid, bn, columns, out, ldo, mask, ldm, masking, accumulate, (bm, rows))

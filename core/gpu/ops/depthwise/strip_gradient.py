@@ -20,7 +20,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import load1, load_float
+from core.gpu.compilation.ptx import load_float
+from core.gpu.control import read_photos
 from core.gpu.kernels.parts.channels import make_fold, make_load, make_unpack
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
@@ -97,7 +98,7 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
         factors = cuda.local.array(6, dtype=types.float32)
         totals = cuda.local.array(4, dtype=types.float32)
         load_constants(weight, before, after, c, channels, taps, scale, shift, factors, weight_sums, totals)
-        images, rows = i32(load1(control)), i32(height if S == 1 else (height + 1) // 2)
+        images, rows = read_photos(control), i32(height if S == 1 else (height + 1) // 2)
         for item in range(i32(i32(cuda.blockIdx.x) * across + ty), items, i32(i32(cuda.gridDim.x) * across)):
             strip = i32(divide(item, by_pairs_mul, by_pairs_shift))
             n = i32(divide(strip, by_strips_mul, by_strips_shift))

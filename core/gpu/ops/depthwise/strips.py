@@ -18,7 +18,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, types
-from core.gpu.compilation.ptx import load1, load_float
+from core.gpu.compilation.ptx import load_float
+from core.gpu.control import read_photos
 from core.gpu.kernels.parts.channels import make_fold, make_load, make_unpack
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
@@ -105,7 +106,7 @@ def make_depthwise_walk(element: int, stride: int, norm: int) -> Any:
         second = cuda.local.array(8, dtype=types.float32)
         third = cuda.local.array(8, dtype=types.float32)
         line, target_line = i64(i64(width) * ldx * element), i64(i64(wo) * ldo * element)
-        images = i32(load1(control)) if NORMAL else i32(0)
+        images = read_photos(control) if NORMAL else i32(0)
         for item in range(i32(i32(cuda.blockIdx.x) * across + ty), items, i32(i32(cuda.gridDim.x) * across)):
             strip = i32(divide(item, by_pairs_mul, by_pairs_shift))
             n = i32(divide(strip, by_strips_mul, by_strips_shift))
