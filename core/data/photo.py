@@ -31,14 +31,15 @@ STRIP: Final = 1 << 18
 DAMAGED: Final = "The file is damaged and cannot be decoded."
 TOO_MUCH_MEMORY: Final = "Decoding the photo takes too much memory. Save it as JPEG, or make it smaller."
 
+_RGB: Final = int(cv2.IMREAD_COLOR_RGB)
 _REDUCED: Final = (
-    (8, cv2.IMREAD_REDUCED_COLOR_8),
-    (4, cv2.IMREAD_REDUCED_COLOR_4),
-    (2, cv2.IMREAD_REDUCED_COLOR_2),
+    (8, _RGB | cv2.IMREAD_REDUCED_GRAYSCALE_8),
+    (4, _RGB | cv2.IMREAD_REDUCED_GRAYSCALE_4),
+    (2, _RGB | cv2.IMREAD_REDUCED_GRAYSCALE_2),
 )
-
+"""Scales while decoding; OpenCV's names for "colour, reduced" mean BGR."""
 _TO_RGB: Final = {1: cv2.COLOR_GRAY2RGB, 3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGB}
-"""By the number of channels."""
+"""By the number of channels of a photo decoded unchanged."""
 
 # errors are reported as PhotoError, not by OpenCV on the terminal
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
@@ -85,8 +86,7 @@ def decode(data: Array, side: int = 0) -> Array:
 
 def decode_checked(data: Array, header: Header, side: int) -> Array:
     """`decode` for a photo that `check` accepted."""
-    flags: int = cv2.IMREAD_UNCHANGED if header.alpha else cv2.IMREAD_COLOR
-    factor = 1
+    flags, factor = int(cv2.IMREAD_UNCHANGED) if header.alpha else _RGB, 1
     if header.kind == "JPEG" and side:
         factor, flags = _reduced(min(header.width, header.height), side)
     if header.width * header.height > MOST_DECODED * factor * factor:
@@ -95,7 +95,9 @@ def decode_checked(data: Array, header: Header, side: int) -> Array:
         photo = cv2.imdecode(data, flags)  # first frame, colours from grey and CMYK, EXIF rotation applied
         if photo is None or photo.size == 0:
             raise PhotoError(DAMAGED)
-        return _to_rgb(photo, side)
+        if flags == cv2.IMREAD_UNCHANGED:
+            return _to_rgb(photo, side)
+        return square(photo, side) if side else np.asarray(photo, np.uint8)
     except MemoryError:
         raise PhotoError(TOO_MUCH_MEMORY) from None
     except cv2.error as error:
@@ -147,7 +149,7 @@ def check(data: Array) -> Header:
 
 
 def _to_rgb(photo: Array, side: int) -> Array:
-    """Convert what OpenCV decoded (grey, BGR or BGRA; 8 or 16 bits) to RGB, channels last, when few pixels are left."""
+    """Convert what OpenCV decoded unchanged (grey, BGR or BGRA; 8 or 16 bits) to RGB, when few pixels are left."""
     channels = 1 if photo.ndim == 2 else photo.shape[2]
     if photo.dtype not in (np.uint8, np.uint16) or channels not in _TO_RGB:
         raise PhotoError(f"Photos with {channels} values of type {photo.dtype} for each pixel are not read; save the "
@@ -169,7 +171,7 @@ def _reduced(short: int, side: int) -> tuple[int, int]:
     for factor, flag in _REDUCED:
         if short >= 2 * factor * side:
             return factor, flag
-    return 1, int(cv2.IMREAD_COLOR)
+    return 1, _RGB
 
 
 def _composite_on_white(photo: Array) -> None:

@@ -137,7 +137,7 @@ def test_a_phone_of_200_megapixels_is_read_because_its_jpeg_scales_while_it_is_d
     monkeypatch.setattr(photo.cv2, "imdecode", lambda data, flags: asked.append(flags))
     with pytest.raises(PhotoError, match="damaged"):
         decode(array(jpeg_header_only(16_320, 12_240)), 224)
-    assert asked == [cv2.IMREAD_REDUCED_COLOR_8]
+    assert asked == [cv2.IMREAD_COLOR_RGB | cv2.IMREAD_REDUCED_GRAYSCALE_8]
     for whole in (png_header_only(16_320, 12_240), jpeg_header_only(16_320, 12_240)):
         with pytest.raises(PhotoError, match="200 megapixels; at most 100"):
             decode(array(whole))
