@@ -1,6 +1,6 @@
 """The laboratory on the command line: classic networks and kernels, side by side, as tables, JSON and pictures.
 
-    leafclinic lab conv --data MNIST [--device cuda]    ways to convolve: seconds per iteration, accuracy
+    leafclinic lab conv [--data MNIST] [--device cuda]  ways to convolve: seconds per iteration, accuracy
     leafclinic lab matmul                               the ladder of the matrix product on the GPU
     leafclinic lab depthwise                            depthwise separable against standard convolution
     leafclinic lab ladder [--ops batch_norm adam]       every kernel of an op, held against float64 and timed
@@ -25,6 +25,7 @@ from core.command_line import check_folder, run_command
 from core.data.idx import CLASSES, SIDE, read_digits
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
+from core.data.synthetic_digits import generate_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import pytorch_baseline, studies
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 def run_conv(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
     table, place = studies.table_and_place(device)
-    train, test = read_digits(arguments.data, "train"), read_digits(arguments.data, "t10k")
+    train, test = _digits(arguments.data)
     known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan", pytorch_baseline.NAME)
     ways = arguments.ways or known
     if not set(ways) <= set(known):
@@ -224,20 +225,28 @@ def run_mnist(arguments: argparse.Namespace) -> None:
             digit, share = certainty(logits[0])
             print(printable(f"{path}: {model.classes[digit]} ({100 * share:.0f} %)"))
         return
-    if arguments.data is None:
-        raise DataError("Name the folder of MNIST's four files with --data.")
     if arguments.what == "unpack":
+        if arguments.data is None:
+            raise DataError("Name the folder of MNIST's four files with --data.")
         print(f"{unpack(arguments.data, arguments.out)} digits written to {arguments.out}")
         return
     recipe = RECIPES[arguments.recipe]
     if arguments.epochs:
         recipe = replace(recipe, epochs=arguments.epochs, steps=0)
-    learned = learn(recipe, read_digits(arguments.data, "train"), read_digits(arguments.data, "t10k"), device)
+    learned = learn(recipe, *_digits(arguments.data), device)
     print(f"{arguments.recipe}: {100 * learned.accuracy:.2f} % of the test digits right after {learned.steps} steps "
           f"in {learned.seconds:.1f} s")
     figures = {"test_accuracy": learned.accuracy}
     write_model(arguments.model_file, ModelFile(learned.graph, learned.weights, CLASSES, SIDE, figures=figures))
     print(f"saved as {arguments.model_file}")
+
+
+def _digits(folder: Path | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """Training and test digits of MNIST, or generated ones where no folder is named."""
+    if folder is not None:
+        return read_digits(folder, "train"), read_digits(folder, "t10k")
+    print("Without --data, the digits are generated.")
+    return generate_digits("train"), generate_digits("t10k")
 
 
 def _read_photo(path: Path) -> Any:

@@ -17,8 +17,9 @@ from core.plan import DEVICES, PRECISIONS
 AddCommand: TypeAlias = Callable[..., argparse.ArgumentParser]
 
 DESCRIPTION: Final = "Classic networks and kernels, measured on this machine. COMMAND --help says more of each."
+DIGITS: Final = "folder of MNIST's four files; without it, digits are generated"
 EXAMPLES: Final = """examples:
-  leafclinic lab conv --data MNIST                 ways to convolve on digits, beside PyTorch
+  leafclinic lab conv --examples 512               ways to convolve on generated digits, beside PyTorch
   leafclinic lab conv --data MNIST --ways plan --learning-rate 0.01 0.05 0.2 --examples 2048 8192
   leafclinic lab matmul --sizes 1024 4096          GFLOP/s of every rung, share of cuBLAS and of the peak
   leafclinic lab ladder --ops conv2d dense         every kernel proved, then timed
@@ -70,7 +71,7 @@ def add_convolutions(command: AddCommand) -> None:
                    "A small CNN (two 5x5 convolutions of 8 filters, max pooling, dense 128, dense 10) learns MNIST "
                    "with each way from the same weights; PyTorch, where installed, is the baseline. "
                    "\"faster by\" is over the first way.")
-    conv.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="folder of MNIST's four files")
+    conv.add_argument("--data", type=Path, metavar="FOLDER", help=DIGITS)
     conv.add_argument("--batch", type=read_whole, nargs="+", default=[32, 64], metavar="N", help="default: 32 64")
     conv.add_argument("--examples", type=read_whole, nargs="+", default=[2048], metavar="N",
                       help="digits to train with, once each; default: 2048")
@@ -136,7 +137,7 @@ def add_digits(command: AddCommand) -> None:
     mnist.add_argument("what", choices=("learn", "predict", "unpack"))
     mnist.add_argument("--photos", type=Path, nargs="+", default=[], metavar="PHOTO",
                        help="photographed digits (predict)")
-    mnist.add_argument("--data", type=Path, metavar="FOLDER", help="folder of MNIST's four files (learn, unpack)")
+    mnist.add_argument("--data", type=Path, metavar="FOLDER", help=f"{DIGITS} (learn, unpack)")
     mnist.add_argument("--out", type=Path, default=Path("digits"), metavar="FOLDER",
                        help="new folder for the digits as photos (unpack)")
     mnist.add_argument("--recipe", choices=tuple(RECIPES), default="cnn",

@@ -10,9 +10,11 @@ import pytest
 
 from core import lab
 from core.config import RunConfig
+from core.data import synthetic_digits
 from core.data.dataset import TRAIN
 from core.data.idx import read_digits
 from core.data.source import open_dataset
+from core.diagnosis.model_file import read_model
 from core.errors import StorageError
 from core.laboratory import kernel_comparison, studies
 from core.laboratory.kernel_comparison import solve
@@ -59,6 +61,29 @@ def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypa
                  "our own plan: training 8/16 digits"):
         assert (said in printed.err) == told
     assert printed.err.endswith("\r") == told, "the line is free again for the table"
+
+
+@pytest.mark.thorough
+def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(synthetic_digits, "COUNTS", {"train": 512, "t10k": 64})
+    model = tmp_path / "digits.safetensors"
+    assert lab.main(["conv", "--device", "cpu", "--batch", "16", "--examples", "32", "--ways", "plan"]) == 0
+    assert lab.main(["mnist", "learn", "--device", "cpu", "--recipe", "mlp", "--epochs", "6",
+                     "--model-file", str(model)]) == 0  # fmt: skip
+    printed = capsys.readouterr().out
+    assert printed.count("the digits are generated") == 2
+    assert read_model(model).figures["test_accuracy"] > 0.5
+
+
+def test_generated_digits_are_like_mnist():
+    images, labels = synthetic_digits.generate_digits("t10k")
+    again, _ = synthetic_digits.generate_digits("t10k")
+    assert images.shape == (2000, 28, 28, 1)
+    assert images.dtype == np.uint8
+    assert np.array_equal(images, again)
+    assert set(labels) == set(range(10))
+    assert 0.05 < (images > 128).mean() < 0.3
+    assert (images[:, [0, -1]] > 128).mean() < 0.02, "digits are in the middle"
 
 
 def test_an_unknown_way_is_a_sentence_that_names_the_ways(few_digits, capsys):
