@@ -41,4 +41,4 @@ def _draw(digit: int, rng: np.random.Generator) -> Array:
     change[0, 2] -= change[0, 1] * CANVAS / 2 + change[0, 0] * CANVAS / 2 - CANVAS / 2  # the slant keeps the centre
     moved = cv2.warpAffine(image, change, (CANVAS, CANVAS))
     small = cv2.resize(moved, (SIDE, SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
-    return np.clip(small + rng.normal(0, 8, small.shape), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(small + rng.normal(0, 8, small.shape), 0, 255), np.uint8)
