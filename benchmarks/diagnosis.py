@@ -1,9 +1,10 @@
 """Judge a model on photos never seen: accuracy, calibration, coverage, rejection, robustness, masks, time.
 
-    python -m benchmarks.diagnosis resources/models/leaves.safetensors $LEAFCLINIC_DATA/leaves --split test --card
+    python -m benchmarks.diagnosis resources/models/leaves.safetensors /tmp/joined --split test --card
 
-Each reading of the test split is a line of docs/diagnosis.md. With `--card` the figures go into the model file and
-the card beside it. With `--split val` nothing of the test split is touched.
+The photos are a folder of `benchmarks.join_photos`. Each reading of the test split is a line of docs/diagnosis.md.
+With `--card` the figures go into the model file and the card beside it. With `--split val` nothing of the test split
+is touched.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def brightened(photo: Array) -> Array:
     return np.clip(photo.astype(np.float32) * 1.2 + 0.5, 0, 255).astype(np.uint8)
 
 
+SPLITS = {"val": ("val", "unknown"), "test": ("test", "field_test", "unknown_test")}
+"""Splits of the manifest; those of unknown crops last."""
 CHANGES: dict[str, Callable[[Array], Array]] = {
     "turned 90": turned(90), "turned 15": turned(15), "JPEG 60": recompressed, "half size": halved,
     "20 % brighter": brightened,
@@ -83,7 +86,11 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
     named = {"all": np.ones(len(rows), np.bool_)}
     named |= {crop: crops == crop for crop in sorted(set(crops))}
     leaves = crops != "background"
+    named |= {f"{crop}, {place}": (crops == crop) & (settings == place)
+              for crop in sorted(set(crops[leaves])) for place in ("lab", "field")
+              if len(set(settings[crops == crop])) > 1}  # fmt: skip
     named |= {f"{place} photos of leaves": (settings == place) & leaves for place in ("lab", "field")}
+    named |= {"photos of the first pack": np.array([r.get("pack", "leaves") == "leaves" for r in rows])}
     parts = [_part(name, right[mask]) for name, mask in named.items()]
     known_crop = np.array([crop_of(model.classes[i]) for i in said]) == crops
     sick = np.array([not is_healthy(model.classes[i]) for i in said])
@@ -137,27 +144,29 @@ def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[st
     return out
 
 
-def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], robust: bool) -> dict[str, Any]:
-    every = [r for r in chosen_rows(root / "manifest.csv", [split], [])]
-    rows = [r for r in every if name_of(r) in model.classes]
+def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str) -> dict[str, Any]:
+    *known, strange = SPLITS[split]
+    rows = [r for r in chosen_rows(root / "manifest.csv", known, []) if name_of(r) in model.classes]
     labels = np.array([model.classes.index(name_of(r)) for r in rows])
     node = feature_node(model.graph)
-    predictor = Predictor(model, batch=16, outputs=(node,) if node else ())
+    predictor = Predictor(model, device=device, batch=16, outputs=(node,) if node else ())
     photos = read_squares(root, rows, model.source_side)
     seen = compute_outputs(predictor, photos, node)
     probabilities = state_probabilities(model, seen.logits)
     right = probabilities.argmax(axis=1) == labels
     bare = np.array([r["crop"] == "background" for r in rows])
-    unknown = {}
-    for crop in unknown_crops:
-        of_crop = [r for r in chosen_rows(root / "manifest.csv", ["train", "val", "test"], []) if r["crop"] == crop]
-        of_crop = [r for r in of_crop if r["split"] == split] if len(of_crop) > 400 else of_crop
-        unknown[crop] = compute_outputs(predictor, read_squares(root, of_crop, model.source_side), node)
+    unknown = {
+        crop: compute_outputs(predictor, read_squares(root, of_crop, model.source_side), node)
+        for crop, of_crop in by_crop(chosen_rows(root / "manifest.csv", [strange], [])).items()
+    }
     nine = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
     reliability = measure_reliability(probabilities, labels)
+    place = np.array([r["setting"] == "field" for r in rows])
     out: dict[str, Any] = {
         "split": split, **accuracy_figures(seen.logits, labels, rows, model),
         "calibration_error": reliability.error, "calibration_error_equal_count": reliability.error_equal_count,
+        "calibration_error_lab": measure_reliability(probabilities[~place], labels[~place]).error,
+        "calibration_error_field": measure_reliability(probabilities[place], labels[place]).error,
         "coverage": [[p.coverage, p.accuracy, p.wrongly_refused] for p in nine],
         "rejection": rejection_figures(model, _some(seen, ~bare), _some(seen, bare), unknown),
     }  # fmt: skip
@@ -170,6 +179,10 @@ def measure(model: ModelFile, root: Path, split: str, unknown_crops: list[str], 
         }  # fmt: skip
     predictor.close()
     return out
+
+
+def by_crop(rows: list[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+    return {crop: [r for r in rows if r["crop"] == crop] for crop in sorted({r["crop"] for r in rows})}
 
 
 def _some(seen: Any, mask: Array) -> Any:
@@ -189,15 +202,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("photos", type=Path)
-    parser.add_argument("--split", choices=("val", "test"), default="val")
-    parser.add_argument("--unknown", default="rice", help="crops the model never saw, separated by commas")
+    parser.add_argument("--split", choices=tuple(SPLITS), default="val")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--robust", action="store_true", help="also the answers on changed photos (six times as long)")
     parser.add_argument("--time", action="store_true", help="also the time of one examination (machine alone)")
     parser.add_argument("--card", action="store_true", help="write the figures into the model and its card")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     model = read_model(options.model)
-    figures = measure(model, options.photos, options.split, options.unknown.split(","), options.robust)
+    figures = measure(model, options.photos, options.split, options.robust, options.device)
     if options.time:
         rows = chosen_rows(options.photos / "manifest.csv", [options.split], [])[::40]
         times = examination_times(model, [str(options.photos / row["path"]) for row in rows])

@@ -110,6 +110,17 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "precision": "mixed", "device": "cuda", "average": 0.999,
         },
     ),
+    "leaves-field": Preset(
+        "more crops and field photos for a trained network, on a GPU (docs/diagnosis.md)",
+        3000,
+        {  # batch norm is folded into the pretrained filters, so only small learning rates are stable
+            "use_size": 288, "epochs": 80, "validate_every": 5,
+            "augment_background": 0.3, "mix": 0.5, "batch_size": 128, "optimizer": "adamw", "learning_rate": 3e-4,
+            "weight_decay": 1e-2, "clip_norm": 2.0, "dropout": 0.2, "augment": "soft", "schedule": "one_cycle",
+            "warmup": 0.2, "label_smoothing": 0.1, "sampling": "sqrt", "precision": "mixed", "device": "cuda",
+            "average": 0.999,
+        },
+    ),
     "leaves-fast": Preset(
         "good in half a minute on a GPU: learned at 224 pixels, judged and used at 256",
         3000,

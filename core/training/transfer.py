@@ -12,8 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, final
 
-import numpy as np
-
 from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
 from core.diagnosis.learned_photos import LearnedPhotos, describe_overlap
@@ -114,7 +112,7 @@ def configure_from_origin(config: RunConfig, origin: Origin | None) -> RunConfig
 def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[str]) -> Network:
     """The network for these classes and its initial weights.
 
-    The head is the file's if it has the same classes (matched by name), else it is new.
+    Classes that the file knows (matched by name) keep their weights in the head; other classes start anew.
     """
     if origin is None:
         graph = build(config.model, len(classes), config.image_size, config.dropout)
@@ -123,10 +121,12 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
     graph = _adapt(origin, len(classes), config.dropout, new_head=not same)
     head = head_parameters(graph)
     weights = {**initial_weights(graph, config.seed), **{n: a for n, a in origin.weights.items() if n not in head}}
-    if same:
-        order = np.array([origin.classes.index(name) for name in classes])
-        weights |= {name: origin.weights[name][order] for name in head}
-    told = "keeps its head" if same else f"has a new head for {len(classes)} classes"
+    known = [name for name in classes if name in origin.classes]
+    to, of = [classes.index(name) for name in known], [origin.classes.index(name) for name in known]
+    for name in head:
+        weights[name][to] = origin.weights[name][of]
+    kept = f", {len(known)} of which keep their weights" if known else ""
+    told = "keeps its head" if same else f"has a new head for {len(classes)} classes{kept}"
     which = {"all": "all layers learn", "last": "the last layers learn", "head": "only the head learns"}
     note = (f"Starting from {model_name(origin.path)}: {graph.name} on photos of {config.image_size} pixels {told}; "
             f"{which[config.train_layers]}.")

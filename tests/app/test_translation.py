@@ -26,6 +26,7 @@ NOT_IN_ONE_PIECE = {
     "{accuracy} By place: {parts}. Outdoors only the field figure counts.", "field photos of leaves",
     "lab photos of leaves", "{value} is not a number.", "{value} is not a whole number.",
     "has a new head for {classes} classes",
+    "has a new head for {classes} classes, {known} of which keep their weights",
     "{a1} x {a2} (such as {a3}); {a4} x {a5} (such as {a6}); {a7} x {a8} (such as {a9})",
     "{b1} x {b2} (such as {b3}); {b4} x {b5} (such as {b6})",
     "{d1}; {d2} more for other reasons",

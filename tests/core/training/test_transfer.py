@@ -92,6 +92,15 @@ def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
     assert "new head for 4 classes" in network.notes[-1]
 
 
+def test_a_known_class_keeps_its_weights_beside_new_ones(tmp_path):
+    _, network = start(donor(tmp_path / "m.safetensors"), ("ash", "beech", "oak"))
+    given = read_model(tmp_path / "m.safetensors").weights["classifier.1.weight"]
+    learned = network.weights["classifier.1.weight"]
+    assert learned[[0, 2]].tobytes() == given[[1, 0]].tobytes()
+    assert 0.005 < learned[1].std() < 0.02
+    assert "3 classes, 2 of which keep their weights" in network.notes[-1]
+
+
 def test_an_onnx_file_of_ours_brings_its_own_preprocessing(tmp_path):
     graph = build("mobilenetv2", 3, 32, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     (tmp_path / "m.onnx").write_bytes(write_onnx(graph, initial_weights(graph, 1), ("x", "y", "z"), 1.0))

@@ -1,0 +1,107 @@
+"""Score candidates for the shipped model on validation photos, by the rule in docs/diagnosis.md.
+
+    python -m benchmarks.candidates /tmp/joined runs/a runs/b --out candidates.json --average mean.safetensors
+
+Candidates are the models and, with `--average`, the mean of their weights, which is written. All have two views and
+8-bit filters. Temperatures by crop are fitted on four fifths of the groups and used on the last, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.diagnosis import read_squares
+from benchmarks.join_photos import share_of
+from benchmarks.pack_photos import chosen_rows
+from benchmarks.ship_model import name_of, prepared
+from core.diagnosis.calibration import divide_logits
+from core.diagnosis.completion import compute_outputs
+from core.diagnosis.crop_temperatures import fit_temperatures
+from core.diagnosis.metrics import cross_entropy
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.prediction import Predictor
+from core.ops.contract import Array
+
+FOLDS = 5
+Row = dict[str, str]
+PARTS: dict[str, Callable[[Row], bool]] = {
+    "first pack": lambda row: row["pack"] == "leaves",
+    "first pack, field leaves": lambda row: (
+        row["pack"] == "leaves" and row["setting"] == "field" and row["crop"] != "background"
+    ),
+    "apple, field": lambda row: row["pack"] == "field" and row["crop"] == "apple",
+    "maize, mango, potato": lambda row: row["pack"] == "field" and row["crop"] != "apple",
+}
+"""The score is the mean of the log losses of these."""
+REPORTED: dict[str, Callable[[Row], bool]] = {
+    "tomato": lambda row: row["crop"] == "tomato", "bean": lambda row: row["crop"] == "bean",
+    "maize, field": lambda row: row["crop"] == "maize" and row["setting"] == "field",
+    "maize, lab": lambda row: row["crop"] == "maize" and row["setting"] == "lab",
+    "mango": lambda row: row["crop"] == "mango",
+    "potato, lab": lambda row: row["crop"] == "potato" and row["setting"] == "lab",
+}  # fmt: skip
+
+
+def scaled_logits(logits: Array, labels: Array, classes: Sequence[str], groups: Sequence[str]) -> Array:
+    """Logits over temperatures that photos of other groups fitted."""
+    fold = np.array([int(share_of(group) * FOLDS * 1000) % FOLDS for group in groups])
+    out = np.empty(logits.shape)
+    for part in range(FOLDS):
+        others = fold != part
+        common, by_class = fit_temperatures(logits[others], labels[others], classes)
+        out[~others] = divide_logits(logits[~others], common, by_class)
+    return out
+
+
+def score_model(model: ModelFile, root: Path, device: str) -> dict[str, float]:
+    """Score, log loss and accuracy of each part."""
+    rows = [row for row in chosen_rows(root / "manifest.csv", ["val"], []) if name_of(row) in model.classes]
+    labels = np.array([model.classes.index(name_of(row)) for row in rows])
+    predictor = Predictor(model, device=device, batch=32)
+    logits = compute_outputs(predictor, read_squares(root, rows, model.source_side), None).logits
+    predictor.close()
+    losses = cross_entropy(scaled_logits(logits, labels, model.classes, [row["group"] for row in rows]), labels)
+    right = logits.argmax(axis=1) == labels
+    figures: dict[str, float] = {}
+    for name, belongs in {**PARTS, **REPORTED}.items():
+        mask = np.array([belongs(row) for row in rows])
+        if mask.any():
+            figures |= {f"{name}, loss": float(losses[mask].mean()), f"{name}, right": float(right[mask].mean())}
+    found = [figures[f"{name}, loss"] for name in PARTS if f"{name}, loss" in figures]
+    return {"score": float(np.mean(found)), **figures}
+
+
+def average(models: Sequence[ModelFile]) -> ModelFile:
+    """The first model with the mean of all weights (Wortsman et al., "Model soups", 2022)."""
+    names = models[0].weights
+    weights = {name: np.mean([m.weights[name] for m in models], axis=0).astype(np.float32) for name in names}
+    return replace(models[0], weights=weights)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("models", type=Path, nargs="+", help="run folders or model files")
+    parser.add_argument("--average", type=Path, help="also score the mean of the weights, and write it to this file")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    candidates = {path.name: read_model(path) for path in options.models}
+    if options.average:
+        candidates["mean"] = average(list(candidates.values()))
+        write_model(options.average, candidates["mean"])
+    scores = {}
+    for name, model in candidates.items():
+        scores[name] = score_model(prepared(model, 0, 2, 8), options.photos, options.device)
+        print(name, json.dumps(scores[name]), flush=True)
+        options.out.write_text(json.dumps(scores, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
