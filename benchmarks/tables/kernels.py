@@ -142,6 +142,12 @@ def single_table(results: dict[str, Any]) -> str:
     return markdown_table(["one layer forward (ms)", *layers], rows)
 
 
+def bias_table(results: dict[str, Any]) -> str:
+    rows = [[row["name"].removesuffix(", constant"), figure(row["ours"]), figure(row["peers"]["global"]),
+             f"{row['ours'] / row['peers']['global']:.2f}"] for row in results["rows"]]  # fmt: skip
+    return markdown_table(["(ms)", "constant memory", "global memory", "constant over global"], rows)
+
+
 def handles_table(results: dict[str, Any]) -> str:
     rows = [[row["name"].removeprefix("create "), figure(row["ours"])] for row in results["rows"]
             if row["name"].startswith("create ")]
@@ -194,6 +200,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "lesson": of(GPU, plain_table("lesson", "ms")),
     "digits": of("mnist-h200", digits_table),
     "gpu": of(GPU, provenance),
+    "bias": of("bias_memory-*", bias_table),
     "handles": of(GPU, handles_table),
     "sweep cpu": lambda: sweep_table("cpu"),
     "sweep cuda": lambda: sweep_table("cuda"),

@@ -1,0 +1,79 @@
+"""The documentation stays short, and figures of measurements are generated, not typed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tables.pages import BLOCK
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "resources" / "guide" / "en.md", *sorted((ROOT / "docs").glob("*.md"))]
+"""What a newcomer reads. Decisions (docs/adr) are dated records; the changelog is history."""
+MOST_WORDS = 18_000
+"""Of all pages: tokens with a letter or a digit, without generated tables and code blocks."""
+CODE = re.compile(r"^```.*?^```$", re.M | re.S)
+INLINE_CODE = re.compile(r"`[^`\n]+`")
+UNIT = r"(?: ?%|[ -]?(?:ns|us|µs|ms|s|seconds?|minutes?|hours?|[kMG]i?B(?:/s)?|[GT]FLOP/s|photos/s|times)\b|x\b(?! ?\d))"
+FIGURE = re.compile(r"(?<![\w.])\d[\d,.]*" + UNIT)
+ALLOWED = {
+    "CONTRIBUTING.md": {"60 s", "12 minutes"},  # limits on the tests
+    "docs/diagnosis.md": {"2 %", "1.4 times"},  # a threshold; the width of a network
+    "docs/training.md": {"4 kB", "20 GB", "1 %", "95 %"},  # settings, and the level of the intervals
+}
+"""Figures that are no measurements: limits and settings, sizes by construction, levels of confidence."""
+
+
+def hand_written(text: str) -> str:
+    """A page without its generated tables and code blocks; line numbers stay."""
+    return re.sub(CODE, blank, re.sub(BLOCK, blank, text))
+
+
+def blank(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n")
+
+
+def find_figures(text: str) -> list[tuple[int, str]]:
+    """(line, figure) of every number with a unit of time, memory, rate, share or ratio in the prose."""
+    prose = re.sub(INLINE_CODE, "", hand_written(text))
+    return [(prose[: match.start()].count("\n") + 1, match[0]) for match in FIGURE.finditer(prose)]
+
+
+def count_words(text: str) -> int:
+    return sum(bool(re.search(r"\w", word)) for word in hand_written(text).split())
+
+
+@pytest.mark.parametrize("text", [
+    "It takes 5.61 ms.", "97 of 100, 98.5 % right", "1.95 times ours", "a peak of 3592 MiB", "The 4x gain", "25 seconds on a GPU",
+    "| step | 1,030 ms |", "at 72 TFLOP/s",
+])  # fmt: skip
+def test_a_typed_measurement_is_found(text):
+    assert [line for line, _ in find_figures(f"first\n{text}")] == [2]
+
+
+@pytest.mark.parametrize("text", [
+    "3x3 filters of 16 channels", "`--minutes 5`", "224 pixels", "batch 256", "```\n5 ms\n```", "Python 3.11",
+    "<!-- test readings -->\n| 5 % |\n<!-- /test readings -->", "16 x 16 tiles", "a 1x1 convolution",
+])  # fmt: skip
+def test_sizes_code_and_generated_tables_are_no_typed_measurements(text):
+    assert find_figures(text) == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_no_measurement_is_typed_by_hand(page):
+    name = str(page.relative_to(ROOT))
+    found = [(line, figure) for line, figure in find_figures(page.read_text("utf-8"))
+             if figure not in ALLOWED.get(name, ())]  # fmt: skip
+    assert not found, f"{name}: put it into a generated table (benchmarks/tables), or say it without the figure: {found}"
+
+
+def test_all_pages_together_are_short():
+    words = {page.name: count_words(page.read_text("utf-8")) for page in PAGES}
+    assert sum(words.values()) <= MOST_WORDS, words
+
+
+def test_words_are_counted_without_tables_that_are_generated():
+    text = "Two words.\n<!-- test readings -->\n| a | b |\n<!-- /test readings -->\n```sh\nmake test\n```\n| one | - |\n"
+    assert count_words(text) == 3
