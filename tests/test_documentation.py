@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.config import settings
+from core.laboratory.options import make_parser
 
 ROOT = Path(__file__).parent.parent
 TOP = [page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"]
@@ -55,6 +56,23 @@ def test_the_code_in_the_page_about_the_structure_runs():
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
     assert len(blocks) == 2
     exec("".join(blocks), {})
+
+
+def test_the_commands_of_the_kernels_course_are_understood():
+    page = (ROOT / "docs" / "kernels.md").read_text("utf-8")
+    commands = re.findall(r"`leafclinic lab ([^`]+)`", page)
+    assert len(commands) > 15
+    for command in commands:
+        if len(command.split()) > 1:  # a name alone stands for the command in general
+            make_parser().parse_args(command.split())
+
+
+@pytest.mark.gpu
+def test_the_code_in_the_kernels_course_runs(capsys):
+    page = (ROOT / "docs" / "kernels.md").read_text("utf-8")
+    exec("".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)), {})
+    with_plan, after = re.findall(r"(?:with a plan|after reset): +(\d+)", capsys.readouterr().out)
+    assert abs(int(with_plan) - int(after)) <= 64
 
 
 @pytest.mark.thorough
