@@ -8,7 +8,7 @@ a step and lays the buffers out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, final
 
@@ -82,8 +82,11 @@ class Program:
         return self.output.shape[-1] if self.training and self.steps[-1].attributes.get("taught") else 0
 
 
-def lower(graph: Graph, training: bool, outputs: Iterable[str] = ()) -> Program:
-    """Lower a graph. `outputs` names further nodes whose values must stay readable.
+def lower(
+    graph: Graph, training: bool, outputs: Iterable[str] = (), fused: Collection[str] = FUSED_ACTIVATIONS
+) -> Program:
+    """Lower a graph. `outputs` names further nodes whose values must stay readable; `fused` the activations that the
+    device's kernels apply to their results, so that they join the step before them.
 
     For training the graph ends with its loss (`core.ops.builder.with_loss`); for inference fold
     batch norm first (`fold_batch_norm`).
@@ -111,7 +114,7 @@ def lower(graph: Graph, training: bool, outputs: Iterable[str] = ()) -> Program:
             values[node.name] = replace(inputs[0], shape=node.shape)
         elif node.op == "concat" and _is_elided(node, places):
             values[node.name] = value_of(node)
-        elif _joins_producer(graph, node, kept, training):
+        elif node.op in fused and _joins_producer(graph, node, kept, training):
             last = steps[-1]
             values[node.name] = value_of(node)
             steps[-1] = replace(last, output=values[node.name], activation=node.op)

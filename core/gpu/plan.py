@@ -21,7 +21,7 @@ from core.gpu.driver.memory import Block, Pinned, copy_out
 from core.gpu.fitting import fits, require_room
 from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Event, Graph, record_lanes
-from core.gpu.launch import Launch
+from core.gpu.launch import RELU, Launch
 from core.gpu.launch_lists import write_lists
 from core.gpu.lowering import keep_all, walk
 from core.gpu.ops.update.launches import roles_of
@@ -52,7 +52,7 @@ class CudaPlan(Plan):
         self._algorithm = algorithm
         self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
         self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
-        self.program = lower(graph, training, outputs)
+        self.program = lower(graph, training, outputs, RELU)
         self.layout = lay_out_parameters(graph)
         self._step = self._parts = self._photos = 0
         average = ("average",) if self._optimizer.average > 0 else ()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from core.errors import LeafClinicError
+from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Array, Mode, Result
 from core.ops.op_table import OPS
 from core.program import Program, Step, Value
@@ -50,7 +51,7 @@ def verify_program(
 def _activate(x: Array, activation: str) -> Array:
     if not activation:
         return x
-    return np.clip(x, 0, 6 if activation == "relu6" else None)
+    return ACTIVATIONS[activation].value(x)
 
 
 def _compare(step: Step, what: str, got: Array, wanted: Array, limit: float, largest: float = 0.0) -> None:

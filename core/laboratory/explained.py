@@ -19,10 +19,11 @@ CLASSES = 38
 def explain_plan(arguments: argparse.Namespace) -> list[Explained]:
     """Every choice of the plan that the arguments describe. Raises DeviceError or KernelUnavailable."""
     from core.gpu.explain import explain, frame_for  # numba.cuda costs a second: only where it is used
+    from core.gpu.launch import RELU
 
     base = build(arguments.model, CLASSES, arguments.image_size)
     graph = with_loss(base, 0.0, ()) if arguments.training else fold_batch_norm(base)
-    program = lower(graph, arguments.training)
+    program = lower(graph, arguments.training, fused=RELU)
     return explain(
         frame_for(program, arguments.batch, arguments.precision, arguments.capability, arguments.algorithm)
     )

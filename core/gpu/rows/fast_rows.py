@@ -8,6 +8,7 @@ from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
 from core.gpu.driver.hosted import hosted
 from core.gpu.frame import Frame
+from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.rows import single_step, update_row
 from core.gpu.rows.single_step import Write
 from core.gpu.select import FORWARD, Case
@@ -97,9 +98,7 @@ ROWS: Final = (
     *both("avg_pool", "16 bytes of channels a lane", "a lane gathers its share of every window that saw it"),
     *both("global_avg_pool", "eight rows of lanes a photo meet in shared memory", "a block a photo spreads evenly"),
     *both("softmax", "a warp a pixel, 16 bytes a lane", "a warp a pixel, one sum"),
-    *both("relu", "16 bytes a lane", "16 bytes a lane, masked by the output"),
-    *both("relu6", "16 bytes a lane", "16 bytes a lane, masked by the output"),
-    *both("sigmoid", "16 bytes a lane", "16 bytes a lane"),
+    *(row for op in (*ACTIVATIONS, "multiply") for row in both(op, "16 bytes a thread", "16 bytes a thread")),
     *both("add", "16 bytes a lane, activation on the way out", "16 bytes a lane"),
     *both("dropout", "16 bytes a lane; every channel computes its own random bits", "the same bits again, no mask"),
     *NORMS,

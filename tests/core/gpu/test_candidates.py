@@ -12,11 +12,11 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.explain import explain, frame_for
 from core.gpu.gradients import Backward
 from core.gpu.latency import classifier, conv, depthwise, expand_depthwise, fire_halo
-from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.launch import DIVISOR, INTEGER, POINTER, RELU, Argument, KernelSignature
 from core.gpu.lowering import choose_backward, choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
-from core.gpu.ops.elementwise import combine
+from core.gpu.ops.elementwise import combine, multiply
 from core.gpu.ops.pool import average_pool, max_pool
 from core.gpu.select import FORWARD, INPUT, Case, Choice
 from core.gpu.sm90 import (
@@ -51,6 +51,8 @@ KERNELS = (
     (partial_sums.SIGNATURE, partial_sums.reduction),
     (combine.COMBINE, combine.make_combine(2, "sum")),
     (combine.DROPOUT, combine.make_dropout(2)),
+    (multiply.SCALE, multiply.make_scale(2)),
+    (multiply.FACTOR_GRADIENT, multiply.make_factor_gradient(2)),
     (conv.SIGNATURE, conv.make_few_pixels(BLOCK, 1, 3, True)),
     (fire_halo.SIGNATURE, fire_halo.make_few_halo(BLOCK, 1)),
     (direct.SIGNATURE, direct.make_depthwise(2, False, SHAPE)),
@@ -75,7 +77,7 @@ KERNELS = (
 def frame_of(name, training=False, batch=2, capability=(9, 0), precision="mixed", **more):
     base = build(name, 5, 64)
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
-    return frame_for(lower(graph, training), batch, precision, capability, **more)
+    return frame_for(lower(graph, training, fused=RELU), batch, precision, capability, **more)
 
 
 @pytest.mark.parametrize(("signature", "kernel"), KERNELS, ids=lambda k: getattr(k, "__qualname__", "").split(".")[0])
@@ -101,9 +103,9 @@ def test_an_unknown_op_raises_forward_and_backward_and_names_the_step(direction)
     frame = frame_of("squeezenet1_1", training=True)
     steps = frame.program.steps
     at = next(i for i, step in enumerate(steps) if step.op == "max_pool")
-    unknown = replace(steps[at], op="hard_swish")
+    unknown = replace(steps[at], op="spline")
     frame.program = replace(frame.program, steps=(*steps[:at], unknown, *steps[at + 1 :]))
-    with pytest.raises(KernelUnavailable, match=rf"no kernel for hard_swish .*\({unknown.node}\)"):
+    with pytest.raises(KernelUnavailable, match=rf"no kernel for spline .*\({unknown.node}\)"):
         write_forward(frame) if direction == FORWARD else write_backward(frame, False)
 
 

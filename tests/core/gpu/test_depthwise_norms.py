@@ -5,19 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.gpu.frame import Frame, Places
-from core.gpu.lowering import keep_all, walk
 from core.gpu.ops.norm import pointwise_launches
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.op_table import OPS
-from core.program import lay_out_parameters, lower
 from tests.helpers.compare import relative_error
-from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.emulated_network import PHOTOS, REAL, Lowered, exact
 from tests.helpers.gpu_network import relative
 
-PHOTOS, REAL = 3, 2
-"""Photos of a batch, and those of them that count."""
+AROUND = ("before", "filter", "after")
 
 
 def network(height, width, channels, stride, activation):
@@ -30,74 +26,6 @@ def network(height, width, channels, stride, activation):
     return with_loss(b.graph(b.add("dense", "classes", b.add("global_avg_pool", "pool", x), units=4)), 0.0, ())
 
 
-class Lowered:
-    """The network's launches with addresses in an emulated memory."""
-
-    def __init__(self, graph, precision, processors=1, whole=False):
-        layout, program = lay_out_parameters(graph), lower(graph, True)
-        self.frame = Frame(program, layout, PHOTOS, precision, processors, frozenset(), whole=whole)
-        walk(self.frame, True, False)
-        self.memory = m = Memory(1 << 22)
-        sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,
-                 self.frame.all_tables().nbytes + 64, 256, 256)  # fmt: skip
-        places = [m.reserve(size) for size in sizes]
-        offsets = {name: m.reserve(life.bytes) for name, life in self.frame.lifetimes(keep_all(self.frame)).items()}
-        self.frame.restart(Places(*places, 0, offsets))
-        walk(self.frame, True, False)
-        m.put(self.frame.places.control, np.array([REAL], np.int32))
-        m.put(self.frame.places.tables, self.frame.all_tables())
-        self.layout, self.program, self.machine = layout, program, Machine(m)
-        self.steps = {s.node: s for s in program.steps}
-
-    def put_weights(self, weights):
-        flat = np.zeros(self.layout.size, np.float32)
-        for name, (first, shape) in self.layout.offsets.items():
-            flat[first : first + int(np.prod(shape))] = weights[name].ravel()
-        places = self.frame.all_packs()
-        packed = np.where(places < 0, 0, flat[places]).astype(np.float32)
-        self.memory.put(self.frame.places.weights, flat)
-        self.memory.put(self.frame.places.packed, self.stored(packed))
-
-    def stored(self, values):
-        return (values.view(np.uint32) >> 16).astype(np.uint16) if self.frame.element == 2 else values
-
-    def put(self, value, array, gradient=False):
-        t = self.frame.image(value, gradient)
-        whole = np.zeros((PHOTOS, t.height, t.width, t.pitch), np.float32)
-        whole[..., : t.channels] = array
-        self.memory.put(t.address, self.stored(whole))
-
-    def get(self, value, gradient=False):
-        t = self.frame.image(value, gradient)
-        count = PHOTOS * t.height * t.width * t.pitch
-        if t.element == 2:
-            raw = self.memory.get(t.address, count, np.uint16).astype(np.uint32) << 16
-            flat = raw.view(np.float32)
-        else:
-            flat = self.memory.get(t.address, count, np.float32)
-        return flat.reshape(PHOTOS, t.height, t.width, t.pitch)[:REAL, ..., : t.channels]
-
-    def gradient(self, name):
-        first, shape = self.layout.offsets[name]
-        flat = self.memory.get(self.frame.places.gradient, self.layout.trained, np.float32)
-        return flat[first : first + int(np.prod(shape))].reshape(shape)
-
-    def running(self, name):
-        first, shape = self.layout.offsets[name]
-        return self.memory.get(self.frame.places.weights + 4 * first, shape[0], np.float32)
-
-    def run(self, forward, names=("before", "filter", "after")):
-        for launch in self.frame.launches:
-            if launch.layer in names and (launch.direction == "forward") == forward:
-                self.machine.run(launch)
-
-
-def exact(array, element):
-    """Values that survive being stored."""
-    array = np.asarray(array, np.float32)
-    return array if element == 4 else (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-
-
 def draw_weights(graph, element):
     draw, weights = np.random.default_rng(5), {}
     for name, p in graph.parameters().items():
@@ -107,7 +35,7 @@ def draw_weights(graph, element):
     return weights
 
 
-def reference(lowered, weights, x, g, names=("before", "filter", "after")):
+def reference(lowered, weights, x, g, names=AROUND):
     """Results of neighbouring steps forward, and backward, in float64; the last activation's mask is already on g."""
     done, value, mode = {}, x.astype(np.float64), Mode(training=True)
     for name in names:
@@ -149,18 +77,18 @@ def test_three_steps_in_one_walk_are_the_references(case):
     lowered.put_weights(weights)
     lowered.put(before.inputs[0], x)
     feed_statistics(lowered, before, x)
-    lowered.run(True)
+    lowered.run(True, AROUND)
     y = lowered.get(after.output)
     g = np.zeros((PHOTOS, *after.output.shape), np.float32)
     g[:REAL] = exact(draw.normal(0, 1, y.shape), element) * ((y > 0) & (y < 6))
     g[REAL:] = np.nan  # a missing photo's gradient is never looked at
     lowered.put(after.output, g, gradient=True)
-    lowered.run(False)
+    lowered.run(False, AROUND)
     done, gradients = reference(lowered, weights, x[:REAL], g[:REAL])
     limit = 1e-5 if element == 4 else 2e-2
     assert relative_error(lowered.get(lowered.steps["filter"].output), done["filter"][4]) < limit
     assert relative_error(y, done["after"][4]) < limit
-    for name in ("before", "filter", "after"):
+    for name in AROUND:
         for role, wanted in gradients[name][0].items():
             assert relative_error(lowered.gradient(f"{name}.{role}"), wanted) < limit, (name, role)
     for role in ("running_mean", "running_var"):

@@ -21,12 +21,14 @@ MATRIX = (
 def recipes():
     """One kernel of every factory that the networks use, and of the matrix kernels in float32 too, by name."""
     found = {}
-    networks = (("squeezenet1_1", "mixed"), ("squeezenet1_1", "float32"), ("mobilenetv2", "mixed"), ("rare", "mixed"))
+    networks = (("squeezenet1_1", "mixed"), ("squeezenet1_1", "float32"), ("mobilenetv2", "mixed"), ("rare", "mixed"),
+                ("mobilenetv3_small", "mixed"))
     for name, precision in networks:
         for launch in frame_of(name, precision).launches:
             recipe = launch.recipe
             if precision == "mixed" or recipe.factory in MATRIX:
-                found.setdefault(f"{recipe.factory} {recipe.arguments[:1]}", recipe)
+                first = recipe.arguments[: 2 if recipe.factory == "make_combine" else 1]
+                found.setdefault(f"{recipe.factory} {first}", recipe)
     return found
 
 

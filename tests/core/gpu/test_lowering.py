@@ -11,7 +11,7 @@ from core.gpu.compilation.compiler import Recipe
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
 from core.gpu.kernels.parts.fragments import fast_divisor
-from core.gpu.launch import Tensor, windows_of
+from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import walk, write_backward, write_forward
 from core.gpu.ops.conv import packing
 from core.gpu.ops.loss.launches import head_launch
@@ -23,7 +23,7 @@ from core.plan import compile_plan
 from core.program import fold_batch_norm, lay_out_parameters, lower
 from tests.helpers.gpu_network import rare_network
 
-ON_GPU = [name for name in sorted(MODELS) if not name.startswith("mobilenetv3")]
+NETWORKS = sorted(MODELS)
 
 
 def frame_of(name, precision="mixed", training=True, batch=2, size=64, processors=132, **more):
@@ -35,7 +35,7 @@ def frame_of(name, precision="mixed", training=True, batch=2, size=64, processor
 def lowered(base, precision="mixed", training=True, batch=2, processors=132, **more):
     """The launches of any graph."""
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
-    program, layout = lower(graph, training), lay_out_parameters(graph)
+    program, layout = lower(graph, training, fused=RELU), lay_out_parameters(graph)
     frame = Frame(program, layout, batch, precision, processors, frozenset(), **more)
     write_forward(frame)
     if training:
@@ -46,7 +46,7 @@ def lowered(base, precision="mixed", training=True, batch=2, processors=132, **m
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", [*ON_GPU, "rare"])
+@pytest.mark.parametrize("name", [*NETWORKS, "rare"])
 def test_every_network_has_launches_and_memory(name, training):
     for precision in ("mixed", "tf32", "float32"):
         frame = frame_of(name, precision, training)
@@ -60,19 +60,16 @@ def test_every_network_has_launches_and_memory(name, training):
         assert written == (trained if training else set())
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", ["mobilenetv3_small", "mobilenetv3_large"])
-def test_a_network_with_an_op_or_activation_without_kernels_is_refused_with_its_step(name, training):
-    base = build(name, 5, 64)
-    graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
-    frame = Frame(lower(graph, training), lay_out_parameters(graph), 2, "mixed", 132, frozenset())
+def test_a_fused_activation_that_kernels_cannot_apply_is_refused_with_its_step():
+    graph = fold_batch_norm(build("mobilenetv3_small", 5, 64))
+    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", 132, frozenset())
     with pytest.raises(KernelUnavailable, match=r"no kernel for hard_swish \(features.0.*with --device cpu"):
-        walk(frame, training, False)
+        walk(frame, False, False)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("batch", [1, 32, 256])
-@pytest.mark.parametrize("name", [*ON_GPU, "rare"])
+@pytest.mark.parametrize("name", [*NETWORKS, "rare"])
 def test_hopper_has_launches_of_its_own_that_fit(name, batch, training):
     size = 64 if name in ("cnn", "mlp") else 224  # their dense layers see all pixels: 75 million weights, 4 s a walk
     frame = frame_of(name, training=training, batch=batch, size=size, hopper=True)

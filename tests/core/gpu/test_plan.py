@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 
 SMALL = {
     "squeezenet1_0": (64, 5), "squeezenet1_1": (64, 5), "squeezenet1_1_bn": (64, 5), "mobilenetv2": (64, 5),
-    "squeezenet1_1_wide_bn": (64, 5),
+    "squeezenet1_1_wide_bn": (64, 5), "mobilenetv3_small": (64, 5), "mobilenetv3_large": (64, 5),
     "cnn": (28, 10), "mlp": (28, 10),
 }  # fmt: skip
 LIMITS = {"float32": 1e-4, "tf32": 1e-2, "mixed": 2e-2}

@@ -9,6 +9,7 @@ import pytest
 
 from core.gpu.rows import single_step, update_row
 from core.gpu.rows.fast_rows import ROWS
+from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
 from core.optim.optimizer import OPTIMIZERS, Optimizer, initial_state, scalars, update
 from tests.helpers.compare import relative_error
@@ -40,8 +41,9 @@ CASES = (
     case("max_pool", (5, 4, 8), kernel=(3, 3), stride=(2, 2), ceil_mode=True),
     case("softmax", (11,)),
     case("softmax", (2, 2, 8)),
-    case("sigmoid", (2, 3, 4)),
+    *(case(name, (2, 3, 4)) for name in ACTIVATIONS),
     case("global_avg_pool", (3, 4, 5)),
+    case("multiply", (3, 5, 13), (13,)),
     case("dropout", (2, 3, 5), rate=0.4, key=3),
     case("softmax_cross_entropy", (5,), batch=3, label_smoothing=0.2, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
     case("softmax_cross_entropy", (5,), batch=3, taught=True, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
@@ -52,7 +54,7 @@ SUMS = 1e-5
 """Of a batch norm and a loss in float32."""
 WRITES = {
     "forward": (single_step.forward, ("out", *single_step.UPDATED)),
-    "backward_input": (single_step.backward_input, ("dx",)),
+    "backward_input": (single_step.backward_input, ("dx", "dx2")),
     "backward_weight": (single_step.backward_weight, ("dweight", "dbias")),
 }
 LOSS_OPS = ("softmax_cross_entropy",)

@@ -10,7 +10,7 @@ import numpy as np
 from core.gpu.frame import Frame, bias_of, has_bias
 from core.gpu.gradients import Backward
 from core.gpu.kernels.parts.thread_rows import lanes_a_row
-from core.gpu.launch import RELU, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import RELU, RESIDENT, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.conv.partial_sums import sum_launch
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import saved_of
@@ -223,6 +223,7 @@ def weights_direct(case: Case) -> None:
         make_launch(
             step.node, "backward_weight", "fused", made, direct.WEIGHT_SIGNATURE, values,
             (blocks_of(vectors, wide), kh, splits), (direct.THREADS, 1, 1), lane=1,
+            resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
         )
     )  # fmt: skip
     _sum_partials(case.backward, step, splits, size)

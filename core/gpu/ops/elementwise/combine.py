@@ -1,4 +1,4 @@
-"""Elementwise work on channel slices, 16 bytes a lane: sums, copies, activations, masks, dropout, sigmoid."""
+"""Elementwise work on channel slices, 16 bytes a thread: sums, copies, activations and their gradients, dropout."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from core.gpu.control import make_reader
 from core.gpu.kernels.parts.fragments import divide
 from core.gpu.kernels.parts.lanes import PACK, UNPACK, activate, find_lane, make_deliver
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
+from core.gpu.ops.elementwise.activations import ACTIVATIONS
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
 
@@ -41,11 +42,36 @@ COMBINE: Final = KernelSignature((
 ))  # fmt: skip
 
 
+@device_function
+def _add(a, b, activation):
+    return activate(f32(a + b), activation)
+
+
+def make_apply(kind: str) -> Any:
+    """Device function of elements of a and b, and the number of a fused activation."""
+    if kind == "sum":
+        return _add
+    value, gradient = ACTIVATIONS[kind.removesuffix("_gradient")]
+    if kind.endswith("_gradient"):
+
+        @device_function
+        def apply(a, b, activation):
+            return gradient(a, b)
+
+    else:
+
+        @device_function
+        def apply(a, b, activation):
+            return value(a)
+
+    return apply
+
+
 def make_combine(element: int, kind: str) -> Any:
-    """``out = activation(a + b)`` kept where the mask lets the gradient pass; "sigmoid" maps a, and
-    "sigmoid_gradient" gives ``a b (1 - b)``."""
+    """``out = activation(a + b)``, kept where the mask lets the gradient pass. Other kinds than "sum": "NAME" is the
+    activation of a, and "NAME_gradient" its gradient from that of its output, a, and what it needs to see, b."""
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
-    FORWARD, GRADIENT = kind == "sigmoid", kind == "sigmoid_gradient"
+    apply = make_apply(kind)
 
     def combine(
         a, b, mask, out, total, lanes, by_lanes_mul, by_lanes_shift, lda, ldb, ldm, ldo,
@@ -65,12 +91,7 @@ def make_combine(element: int, kind: str) -> Any:
             for i in range(VEC):
                 y[i] = f32(0.0)
         for i in range(VEC):
-            if FORWARD:
-                x[i] = f32(f32(1.0) / f32(f32(1.0) + cuda.libdevice.expf(f32(-x[i]))))
-            elif GRADIENT:
-                x[i] = f32(x[i] * y[i] * f32(f32(1.0) - y[i]))
-            else:
-                x[i] = activate(f32(x[i] + y[i]), activation)
+            x[i] = apply(x[i], y[i], activation)
         deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
 
     return combine

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from core.errors import KernelUnavailable
 from core.gpu.frame import Frame
 from core.gpu.launch import RELU, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.elementwise import combine
+from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import Case
+from core.ops.activation import ACTIVATIONS as REFERENCES
 from core.ops.random import threshold
 from core.program import Step, Value
 
@@ -33,13 +34,12 @@ def combine_launch(
 
 
 def forward(case: Case) -> None:
-    """A sum, an activation of its own, or the sigmoid."""
+    """A sum, or an activation that is an op of its own."""
     frame, step = case.frame, case.step
-    kind = "sigmoid" if step.op == "sigmoid" else "sum"
-    activation = step.op if step.op in RELU else step.activation
+    kind = step.op if step.op in ACTIVATIONS else "sum"
     a = frame.image(step.inputs[0])
     b = frame.image(step.inputs[1]) if len(step.inputs) > 1 else None
-    frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), activation))
+    frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), step.activation))
 
 
 def backward(case: Case) -> None:
@@ -73,14 +73,11 @@ def _input_gradient(case: Case, value: Value, source: Value) -> Launch:
     frame, step = case.frame, case.step
     mask, activation, add = case.backward.target(value)
     dy, dx = frame.image(source, True), frame.image(value, True)
-    made = (frame, step.node, "backward_input")
-    if step.op == "sigmoid":
-        return combine_launch(*made, "sigmoid_gradient", dy, frame.image(step.output), dx, "", mask, activation, add)
-    if step.op not in RELU:
-        return combine_launch(*made, "sum", dy, None, dx, "", mask, activation, add)
-    if mask is not None:
-        raise KernelUnavailable(f"The GPU cannot take two activations in a row ({step.node}).")
-    return combine_launch(*made, "sum", dy, None, dx, "", frame.image(step.output), step.op, add)
+    kind, seen = "sum", None
+    if step.op in ACTIVATIONS:
+        kind = f"{step.op}_gradient"
+        seen = frame.image(value if REFERENCES[step.op].needs_input else step.output)
+    return combine_launch(frame, step.node, "backward_input", kind, dy, seen, dx, "", mask, activation, add)
 
 
 def apply_mask(frame: Frame, step: Step) -> None:

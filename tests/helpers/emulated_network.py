@@ -1,0 +1,83 @@
+"""The launches of a small network in an emulated GPU's memory: neighbouring steps run as plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from core.gpu.frame import Frame, Places
+from core.gpu.launch import RELU
+from core.gpu.lowering import keep_all, walk
+from core.program import lay_out_parameters, lower
+from tests.helpers.emulated_gpu import Machine, Memory
+
+PHOTOS, REAL = 3, 2
+"""Images of a batch, and those of them that count."""
+
+
+class Lowered:
+    """The network's launches with addresses in an emulated memory."""
+
+    def __init__(self, graph, precision, processors=1, whole=False):
+        layout, program = lay_out_parameters(graph), lower(graph, True, fused=RELU)
+        self.frame = Frame(program, layout, PHOTOS, precision, processors, frozenset(), whole=whole)
+        walk(self.frame, True, False)
+        self.memory = m = Memory(1 << 22)
+        sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,
+                 self.frame.all_tables().nbytes + 64, 256, 256)  # fmt: skip
+        places = [m.reserve(size) for size in sizes]
+        offsets = {name: m.reserve(life.bytes) for name, life in self.frame.lifetimes(keep_all(self.frame)).items()}
+        self.frame.restart(Places(*places, 0, offsets))
+        walk(self.frame, True, False)
+        m.put(self.frame.places.control, np.array([REAL], np.int32))
+        m.put(self.frame.places.tables, self.frame.all_tables())
+        self.layout, self.program, self.machine = layout, program, Machine(m)
+        self.steps = {s.node: s for s in program.steps}
+
+    def put_weights(self, weights):
+        flat = np.zeros(self.layout.size, np.float32)
+        for name, (first, shape) in self.layout.offsets.items():
+            flat[first : first + int(np.prod(shape))] = weights[name].ravel()
+        places = self.frame.all_packs()
+        packed = np.where(places < 0, 0, flat[places]).astype(np.float32)
+        self.memory.put(self.frame.places.weights, flat)
+        self.memory.put(self.frame.places.packed, self.stored(packed))
+
+    def stored(self, values):
+        return (values.view(np.uint32) >> 16).astype(np.uint16) if self.frame.element == 2 else values
+
+    def put(self, value, array, gradient=False):
+        t = self.frame.image(value, gradient)
+        whole = np.zeros((PHOTOS, t.height, t.width, t.pitch), np.float32)
+        whole[..., : t.channels] = array
+        self.memory.put(t.address, self.stored(whole))
+
+    def get(self, value, gradient=False):
+        t = self.frame.image(value, gradient)
+        count = PHOTOS * t.height * t.width * t.pitch
+        if t.element == 2:
+            raw = self.memory.get(t.address, count, np.uint16).astype(np.uint32) << 16
+            flat = raw.view(np.float32)
+        else:
+            flat = self.memory.get(t.address, count, np.float32)
+        return flat.reshape(PHOTOS, t.height, t.width, t.pitch)[:REAL, ..., : t.channels]
+
+    def gradient(self, name):
+        first, shape = self.layout.offsets[name]
+        flat = self.memory.get(self.frame.places.gradient, self.layout.trained, np.float32)
+        return flat[first : first + int(np.prod(shape))].reshape(shape)
+
+    def running(self, name):
+        first, shape = self.layout.offsets[name]
+        return self.memory.get(self.frame.places.weights + 4 * first, shape[0], np.float32)
+
+    def run(self, forward, names):
+        """The launches of the named layers in one direction."""
+        for launch in self.frame.launches:
+            if launch.layer in names and (launch.direction == "forward") == forward:
+                self.machine.run(launch)
+
+
+def exact(array, element):
+    """Values that survive being stored."""
+    array = np.asarray(array, np.float32)
+    return array if element == 4 else (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
