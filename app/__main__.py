@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
-from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
+from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 
 COMMANDS: Final = {
     "train": ("core.train", "learn from a folder of photos"),
@@ -46,6 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from app.desktop_entry import install
 
         return install()
+    if options.print_completion:
+        from app.completion import write_script
+
+        sys.stdout.write(write_script(COMMANDS, options.print_completion))
+        return EXIT_DONE
     missing = no_display(os.environ)
     if missing:
         sys.stderr.write(missing + "\n")
@@ -83,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a folder of photos to open, or photos to diagnose")
     parser.add_argument("--install-desktop", action="store_true", help="put LeafClinic into the desktop's menu")
+    parser.add_argument("--print-completion", metavar="SHELL", choices=("bash", "zsh", "tcsh"),
+                        help="print a script that completes commands and options in this shell")
     parser.add_argument("--version", action="version", version=f"LeafClinic {__version__}")
     return parser
 

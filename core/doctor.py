@@ -180,13 +180,17 @@ def report(findings: list[Finding]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    options = make_parser().parse_args(argv)
+    return run_command(lambda: tell(options.json))
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "leafclinic doctor", description="Say what runs here, and what is missing.",
         epilog="exit codes: 0 training can run here, 1 it cannot, 2 wrong input, 130 stopped by Ctrl-C",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="write every finding as one line of JSON")
-    options = parser.parse_args(argv)
-    return run_command(lambda: tell(options.json))
+    return parser
 
 
 def tell(as_json: bool) -> int:

@@ -19,6 +19,8 @@ KIND: Final = "model"
 VERSION: Final = 1
 BEST: Final = "best.safetensors"
 """The model file's name in a run folder."""
+SHIPPED: Final = Path(__file__).resolve().parents[2] / "resources" / "models"
+"""Folder of the models that come with the program."""
 LONGEST_NAME: Final = 80
 """Characters of a model's name."""
 SHOWN: Final = 12
@@ -41,8 +43,12 @@ class ModelIdentity:
 
 
 def find_model(path: Path) -> Path:
-    """The model file itself, also where a run folder was named."""
-    return path / BEST if path.is_dir() else path
+    """Return the model file of a path: a file, the best model of a run folder, or a shipped model by its name."""
+    if path.is_dir():
+        return path / BEST
+    named = SHIPPED / f"{path.name}.safetensors"
+    is_name = not path.exists() and path.absolute().parent == Path.cwd()
+    return named if is_name and named.exists() else path
 
 
 def model_name(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -120,3 +121,22 @@ def test_the_process_that_compiles_for_the_gpu_beside_a_foreign_core(foreign):
     command = module_command("core.gpu.compilation.compiler", "9.0")
     done = subprocess.run(command, input="", env=child_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(("typed", "wanted"), [
+    ("leafclinic ev", "evaluate"),
+    ("leafclinic train --pre", "--preset --precision"),
+    ("leafclinic train --optimizer a", "adam adamw"),
+    ("leafclinic train --preset tr", "transfer"),
+    ("leafclinic lab mn", "mnist"),
+    ("leafclinic diagnose READ", "README.md"),
+])
+def test_bash_completes_commands_options_values_and_files(typed, wanted, tmp_path, capsys):
+    assert main(["--print-completion", "bash"]) == 0
+    script = tmp_path / "completion.sh"
+    script.write_text(capsys.readouterr().out)
+    call = (f'source {script}; COMP_WORDS=({typed}); COMP_CWORD={len(typed.split()) - 1}; '
+            'COMPREPLY=(); _shtab_leafclinic; echo "${COMPREPLY[@]}"')
+    done = subprocess.run(["bash", "-c", call], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == wanted.split()

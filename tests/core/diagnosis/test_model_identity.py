@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from core.diagnosis.model_file import ModelFile, read_model, write_model
-from core.diagnosis.model_identity import LONGEST_NAME, default_name, read_identity, rename_model
+from core.diagnosis.model_identity import LONGEST_NAME, default_name, find_model, read_identity, rename_model
 from core.errors import InputError, ModelFileError
 from core.models import build, initial_weights
 
@@ -83,3 +84,13 @@ def test_the_default_name_is_that_of_the_photos_and_the_day(tmp_path):
     manifest.write_text("path,label\n")
     day = time.strftime("%Y-%m-%d")
     assert default_name(str(tmp_path / "tomato")) == default_name(str(manifest)) == f"tomato {day}"
+
+
+def test_a_shipped_model_is_found_by_its_name_in_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shipped = find_model(Path("leaves"))
+    assert shipped.is_file()
+    assert find_model(Path("leaves").absolute()) == shipped
+    assert find_model(tmp_path / "elsewhere" / "leaves") == tmp_path / "elsewhere" / "leaves"
+    (tmp_path / "leaves").write_bytes(b"a file of that name is meant itself")
+    assert find_model(Path("leaves")) == Path("leaves")
