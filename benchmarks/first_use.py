@@ -94,7 +94,7 @@ def main() -> None:
         photos = write_demo(home / "photos")
         environment = {"NUMBA_CACHE_DIR": str(home / "kernels")}
         cold = start_training(photos, home / "cold", environment)
-        photo = next(photos.rglob("*.jpg"))
+        photo = next(photos.parent.rglob("*.jpg"))
         fresh = {"NUMBA_CACHE_DIR": str(home / "diagnosis")}
         answers = [start_diagnosing(photo, fresh) for _ in range(4)]
         warm = [start_training(photos, home / f"warm{turn}", environment) for turn in range(3)]

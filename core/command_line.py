@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import signal
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
+from core import end_at_once
 from core.config import OPTION_NAMES, RunConfig, from_dict, settings, to_dict
 from core.errors import (
     EXIT_DONE,
@@ -179,6 +181,8 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
 
     tell: where given, also takes the sentence and the code, for the program that reads the output.
     """
+    if signal.getsignal(signal.SIGINT) is end_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us (`>&-`)
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the whole process

@@ -11,9 +11,10 @@ from core.cpu import microkernel as mk
 from core.cpu import packing, tiled
 from core.cpu.instruction_set import current_isa
 from core.cpu.records import Address, Record
+from core.cpu.tile_code import tile_table
 
 UNKNOWN: Final = 24, 64
-"""RecordTable and depth where they are not known: a count that tiles of every width divide."""
+"""Rows and depth where they are not known: a count that tiles of every width divide."""
 
 
 @final
@@ -87,13 +88,17 @@ def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tu
                     yield ((height, number), *rest)
 
 
+def tile_fields(columns: Columns) -> dict[int, int | Address]:
+    """Fields that say which tiles compute the columns."""
+    return {
+        tiled.TILES: tile_table(current_isa().name).ctypes.data, tiled.VECTORS: columns.vectors,
+        tiled.BLOCKS: columns.blocks, tiled.COLUMNS: columns.count,
+    }  # fmt: skip
+
+
 def cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
     """Fields that say how `m` rows and the columns fall into tiles."""
-    fields: dict[int, int | Address] = {
-        tiled.VECTORS: columns.vectors,
-        tiled.BLOCKS: columns.blocks,
-        tiled.COLUMNS: columns.count,
-    }
+    fields = tile_fields(columns)
     for part, (height, number) in enumerate(split_rows(m, columns.vectors, min(depth, 4096))):
         fields[tiled.PARTS + 2 * part] = height
         fields[tiled.PARTS + 2 * part + 1] = number

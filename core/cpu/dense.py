@@ -8,7 +8,7 @@ from typing import Final
 from core.cpu import microkernel as mk
 from core.cpu import tiled
 from core.cpu.convolution import Convolution
-from core.cpu.cutting import Columns, split_columns
+from core.cpu.cutting import Columns, split_columns, tile_fields
 from core.cpu.geometry import View
 from core.cpu.instruction_set import current_isa
 from core.cpu.records import Address, Record
@@ -20,7 +20,7 @@ weights are read again and again, but all other layers keep to the caches of the
 
 PHOTOS_AT_ONCE: Final = 24
 UNITS_AT_ONCE: Final = 48
-"""RecordTable of one task: multiples of every tile's height but 5."""
+"""Rows of one task: multiples of every tile's height but 5."""
 
 
 def is_dense_dominated(program: Program) -> bool:
@@ -37,7 +37,8 @@ def for_all_photos(record: Record, slot_bytes: int, batch: int) -> Record:
         **record.fields, mk.SAM: slot_bytes, mk.LDC: slot_bytes, mk.LDM: slot_bytes,
         tiled.ROWS: lines, tiled.AT_ONCE: PHOTOS_AT_ONCE, tiled.HEIGHT: 0,
     }  # fmt: skip
-    return replace(record, fields=fields, tasks=record.tasks * lines, name="batch", once=True)
+    tasks = record.tasks * lines
+    return replace(record, kernel=tiled.run_tiled_batch, fields=fields, tasks=tasks, name="batch", once=True)
 
 
 def dense_gradient(
@@ -56,7 +57,7 @@ def dense_gradient(
                 tiled.C: gradient + (row * kw * tap + part.first * 4), tiled.SCG: count * 4, mk.LDC: kh * kw * tap,
             }  # fmt: skip
             tasks = groups * part.blocks * int(fields[tiled.ROWS])  # type: ignore[arg-type]
-            records.append(Record(tiled.run_tiled, fields, tasks, layer, "backward_weight", "batch", once=True))
+            records.append(Record(tiled.run_tiled_batch, fields, tasks, layer, "backward_weight", "batch", once=True))
     return records
 
 
@@ -67,14 +68,14 @@ def dense_bias_gradient(dy: View, one: Address, gradient: Address, slot_bytes: i
         fields = _sum_over_photos(part, 1, slot_bytes) | {
             tiled.GROUPS: 1, tiled.A: one, tiled.B: dy.address + part.first * 4, tiled.C: gradient + part.first * 4,
         }  # fmt: skip
-        records.append(Record(tiled.run_tiled, fields, part.blocks, layer, "backward_weight", "batch", once=True))
+        records.append(Record(tiled.run_tiled_batch, fields, part.blocks, layer, "backward_weight", "batch", once=True))
     return records
 
 
 def _sum_over_photos(part: Columns, height: int, slot_bytes: int) -> dict[int, int | Address]:
     """Fields of a product that sums over photos: the outermost count of the tile's loop is theirs."""
     return {
-        tiled.VECTORS: part.vectors, tiled.BLOCKS: part.blocks, tiled.COLUMNS: part.count,
+        **tile_fields(part),
         tiled.SBJ: part.vectors * current_isa().vector_width * 4, mk.SBY: slot_bytes, mk.KW: 1, mk.KL: 1,
         mk.FLAGS: mk.ACCUMULATE, tiled.ROWS: -(-height // UNITS_AT_ONCE), tiled.HEIGHT: height,
         tiled.AT_ONCE: UNITS_AT_ONCE,

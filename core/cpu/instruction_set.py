@@ -101,8 +101,8 @@ def current_isa() -> InstructionSet:
 
 KERNEL_SOURCES: Final = (
     "activation", "atomics", "batch_norm", "depthwise_row", "elementwise", "entry", "im2col", "instruction_set", "loss",
-    "maximum", "memory", "microkernel", "naive", "packing", "peak", "photo", "pixels", "pooling", "tiled", "update",
-    "vectors", "execution",
+    "maximum", "memory", "microkernel", "naive", "packing", "peak", "photo", "pixels", "pooling", "tile_code", "tiled",
+    "update", "vectors", "execution",
 )  # fmt: skip
 """Modules whose source determines the compiled code."""
 

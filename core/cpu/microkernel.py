@@ -15,10 +15,9 @@ known: LLVM otherwise hoists all broadcasts and spills (measured 0.91x to 0.96x)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import llvmlite.binding
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -55,54 +54,49 @@ SIGNATURE = ir.FunctionType(ir.VoidType(), [BYTES] + [I64] * 7)
 
 
 def make_tile(isa: InstructionSet) -> Any:
-    """An intrinsic ``tile(shape, record, a, b, c, x, mask, kh, lanes)``; shape is ``vectors * 64 + rows``.
+    """An intrinsic ``tile(tiles, shape, record, a, b, c, x, mask, kh, lanes)``; shape is ``vectors * 64 + rows``.
 
-    All but `record` (address of the int64 fields above) may differ from tile to tile: addresses of
-    A, B, C, bias row and mask, the number of ky, and the valid floats of the last vector.
+    `tiles` is the address of the table of tiles (`core.cpu.tile_code.tile_table`). All but `record` (address of the
+    int64 fields above) may differ from tile to tile: addresses of A, B, C, bias row and mask, the number of ky, and the
+    valid floats of the last vector.
     """
-    if isa.assembly:
-        llvmlite.binding.initialize_native_asmparser()  # without it LLVM aborts the process at inline assembly
-    sizes = [(v, m) for v, heights in isa.tile_heights.items() for m in heights]
-    kinds = [(v, m, whole) for v, m in sizes for whole in ([False] if isa.masks else [False, True])]
 
     @intrinsic
-    def tile(context, shape, record, a, b, c, x, mask, kh, lanes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def tile(context, tiles, shape, record, a, b, c, x, mask, kh, lanes):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
-            record = builder.inttoptr(arguments[1], BYTES)
-            done = builder.append_basic_block("tile_done")
-            switch = builder.switch(_which(builder, isa, arguments), done)
-            for vectors, rows, whole in kinds:
-                function = _tile_function(builder.module, isa, vectors, rows, whole)
-                block = builder.append_basic_block()
-                switch.add_case(ir.Constant(I64, whole * WHOLE + vectors * 64 + rows), block)
-                builder.position_at_end(block)
-                builder.call(function, [record, *arguments[2:]])
-                builder.branch(done)
-            builder.position_at_end(done)
+            table = builder.inttoptr(arguments[0], I64.as_pointer())
+            address = builder.load(builder.gep(table, [_which(builder, isa, arguments[1], arguments[9])]))
+            function = builder.inttoptr(address, SIGNATURE.as_pointer())
+            builder.call(function, [builder.inttoptr(arguments[2], BYTES), *arguments[3:]])
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 9), emit
+        return types.void(*[types.int64] * 10), emit
 
     return tile
 
 
-def _which(builder: ir.IRBuilder, isa: InstructionSet, arguments: Any) -> Any:
+def tile_shapes(isa: InstructionSet) -> Iterator[tuple[int, int, bool]]:
+    """Every tile of an instruction set: its vectors, its rows, and whether it stores all lanes."""
+    for vectors, heights in isa.tile_heights.items():
+        for rows in heights:
+            yield vectors, rows, False
+            if not isa.masks:
+                yield vectors, rows, True
+
+
+def add_tile(module: ir.Module, isa: InstructionSet, name: str, vectors: int, rows: int, whole: bool) -> None:
+    """Add the function of one tile to a module."""
+    function = ir.Function(module, SIGNATURE, name)
+    function.attributes.add("nounwind")
+    _Tile(function, isa, vectors, rows, whole).emit()
+
+
+def _which(builder: ir.IRBuilder, isa: InstructionSet, shape: Any, lanes: Any) -> Any:
     """The shape, and `WHOLE` where all lanes count and that is worth a tile of its own."""
     if isa.masks:
-        return arguments[0]
-    whole = builder.icmp_signed("==", arguments[8], ir.Constant(I64, isa.vector_width))
-    return builder.add(arguments[0], builder.select(whole, ir.Constant(I64, WHOLE), ir.Constant(I64, 0)))
-
-
-def _tile_function(module: ir.Module, isa: InstructionSet, vectors: int, rows: int, whole: bool) -> ir.Function:
-    name = f"leafclinic_tile_{isa.name}_{vectors}x{rows}" + "_whole" * whole
-    function = cgutils.get_or_insert_function(module, SIGNATURE, name)
-    if not function.blocks:
-        function.linkage = "internal"
-        function.attributes.add("noinline")
-        function.attributes.add("nounwind")
-        _Tile(function, isa, vectors, rows, whole).emit()
-    return function
+        return shape
+    whole = builder.icmp_signed("==", lanes, ir.Constant(I64, isa.vector_width))
+    return builder.add(shape, builder.select(whole, ir.Constant(I64, WHOLE), ir.Constant(I64, 0)))
 
 
 class _Tile:

@@ -14,11 +14,12 @@ from typing import Final, final
 
 import numpy as np
 
-from core.cpu import microkernel
 from core.cpu.entry import entry
 from core.cpu.instruction_set import current_isa
-from core.cpu.memory import FIELDS, aligned
+from core.cpu.memory import FIELDS, aligned, words
 from core.cpu.microkernel import KL, KW, LDC, SAK, SAM, SBK
+from core.cpu.tile_code import tile_table
+from core.cpu.tiled import TILES, tile
 
 VECTORS: Final = 2
 ROWS: Final = max(current_isa().tile_heights[VECTORS])
@@ -34,7 +35,6 @@ ROUNDS: Final = 5
 COPIED_BYTES: Final = 64 << 20
 """Copied in a round, by all threads together; with what is written twice a processor's last cache, or more."""
 
-_tile = microkernel.make_tile(replace(current_isa(), tile_heights={VECTORS: (ROWS,)}))
 _SHAPE: Final = VECTORS * 64 + ROWS
 _VECTOR_WIDTH: Final = current_isa().vector_width
 
@@ -59,7 +59,7 @@ class Peak:
 def run_tiles(record, a, b, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Compute one tile again and again; C lies behind B."""
     for _ in range(low, high):
-        _tile(_SHAPE, record, a, b, b + 4 * WIDTH * DEPTH, 0, 0, 1, _VECTOR_WIDTH)
+        tile(words(record)[TILES], _SHAPE, record, a, b, b + 4 * WIDTH * DEPTH, 0, 0, 1, _VECTOR_WIDTH)
 
 
 @functools.cache
@@ -77,6 +77,7 @@ def measure_peak(threads: int) -> Peak:
 def _product() -> Callable[[], object]:
     """A round of tiles on memory of its own."""
     fields: dict[int, int] = {SAM: 4 * DEPTH, SAK: 4, SBK: 4 * WIDTH, KW: 1, KL: DEPTH, LDC: 4 * WIDTH}
+    fields[TILES] = tile_table(current_isa().name).ctypes.data
     record = np.zeros(FIELDS, np.int64)
     for field, value in fields.items():
         record[field] = value

@@ -39,7 +39,7 @@ def _rows(record: Record) -> int:
     """Return the image rows that the record's tasks run over, fastest index; 0 if they do not."""
     if record.kernel in MAPS.values():
         return record.tasks
-    rows = record.fields.get(tiled.ROWS, 0) if record.kernel is tiled.run_tiled and not record.once else 0
+    rows = record.fields.get(tiled.ROWS, 0) if record.kernel is tiled.run_tiled else 0
     assert isinstance(rows, int)
     return rows
 

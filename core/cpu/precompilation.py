@@ -18,9 +18,10 @@ from typing import Final
 
 from core.child_process import child_environment, module_command
 from core.cores import usable_cores
+from core.cpu import tile_code
 from core.cpu.entry import entry
 from core.cpu.execution import group_runner, image_runner, sequence_runner
-from core.cpu.instruction_set import cache_folder, kernel_home
+from core.cpu.instruction_set import cache_folder, current_isa, kernel_home
 from core.graph import Graph
 
 NAME: Final = "compile"
@@ -33,17 +34,17 @@ RUNNERS: Final = {
     "execution.run_sequence": sequence_runner,
 }  # fmt: skip
 """Compiled each by a function of its own."""
-COSTLY: Final = ("tiled.run_tiled", "photo.run_photo", "elementwise.run_map_gradient", "execution.run_groups",
-                "execution.run_images")  # fmt: skip
-"""Begun first, by the second process: 4, 6, 2, 1 and 1 seconds."""
+COSTLY: Final = ("photo.run_photo", "elementwise.run_map_gradient", tile_code.NAME, "tiled.run_tiled",
+                "execution.run_groups", "execution.run_images")  # fmt: skip
+"""Begun first, by the second process: 6, 2 and 1 seconds."""
 TURN: Final = 0.2
 """Seconds between two reports while the second process alone is at work."""
 OF_EVERY_PREDICTION: Final = (
     "photo.run_plain_photo", "elementwise.run_border", "elementwise.run_emit", "execution.run_sequence",
 )  # fmt: skip
 OF_OP: Final = {
-    "conv2d": ("tiled.run_tiled", "packing.run_pack"),
-    "dense": ("tiled.run_tiled", "packing.run_pack"),
+    "conv2d": (tile_code.NAME, "tiled.run_tiled", "packing.run_pack"),
+    "dense": (tile_code.NAME, "tiled.run_tiled", "packing.run_pack"),
     "depthwise_conv2d": ("depthwise_row.run_depthwise", "packing.run_pack"),
     "max_pool": ("pooling.run_max_pool",),
     "avg_pool": ("pooling.run_avg_pool",),
@@ -56,7 +57,7 @@ OF_OP: Final = {
 def all_kernels() -> tuple[str, ...]:
     """Names of everything that a training may run."""
     named = (f"{m}.{name}" for m in MODULES for name in vars(import_module(f"core.cpu.{m}")) if name[:4] == "run_")
-    return (*RUNNERS, *named)
+    return (*RUNNERS, tile_code.NAME, *named)
 
 
 def prediction_kernels(graph: Graph) -> tuple[str, ...]:
@@ -67,7 +68,13 @@ def prediction_kernels(graph: Graph) -> tuple[str, ...]:
 
 def are_compiled(names: Sequence[str]) -> bool:
     """True if an earlier process left all of these in the cache."""
-    return all(any(cache_folder().glob(f"*/{name}-*.nbi")) for name in names)
+    return all(map(_is_compiled, names))
+
+
+def _is_compiled(name: str) -> bool:
+    if name == tile_code.NAME:
+        return tile_code.code_file(current_isa().name).exists()
+    return any(cache_folder().glob(f"*/{name}-*.nbi"))
 
 
 def compile_kernels(names: Sequence[str], report: Callable[[int, int], None]) -> None:
@@ -107,6 +114,9 @@ def compile_kernel(name: str) -> None:
     """Compile one kernel by its name ``module.function``, or load it from the cache."""
     if name in RUNNERS:
         RUNNERS[name]()
+        return
+    if name == tile_code.NAME:
+        tile_code.tile_table(current_isa().name)
         return
     module, function = name.split(".")
     entry(getattr(import_module(f"core.cpu.{module}"), function))

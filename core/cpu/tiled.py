@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from core.cpu import batch_norm, microkernel
 from core.cpu.activation import CLIP, activate
@@ -39,10 +38,10 @@ SAJ: Final = 48
 """Bytes of A from block to block of columns: a depthwise product has channels of its own in A."""
 
 AT_ONCE: Final = 49
-"""RecordTable of one task of a whole batch; 0 in all other records."""
+"""Rows of one task of `run_tiled_batch`."""
 
 HEIGHT: Final = 50
-"""RecordTable of C where the photos of a batch are summed over; 0 where each photo is a row."""
+"""Rows of C where the images of a batch are summed over; 0 where each image is a row."""
 
 BY_ROW: Final = 51
 """1: a row's blocks are tasks that follow each other, and threads share the rows; 0: a block's rows are, and threads
@@ -50,6 +49,9 @@ share the columns."""
 
 ACTIVATION: Final = 52
 """Number of what a forward product ends with (`core.cpu.activation`); the tile itself applies a clip."""
+
+TILES: Final = 53
+"""Address of the table of tiles."""
 
 # Context.
 ADD: Final = 22
@@ -74,17 +76,9 @@ def _heights(isa: InstructionSet) -> np.ndarray:
 _HEIGHTS: Final = _heights(current_isa())
 
 
-def run_tiled(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_tiled(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are (g, j, r), r fastest, or (r, g, j); all taps and all of M belong to one task."""
     w = words(record)
-    if w[AT_ONCE]:
-        _run_batch(w, record, words(context), low, high)
-    else:
-        _run_photo(w, record, low, high)
-
-
-@njit(inline="always")
-def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
     wide = max(vectors, 1)
     width = wide * VECTOR_WIDTH * 4
@@ -108,7 +102,7 @@ def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: A
                     height = w[PARTS + 2 * part]
                     shape = vectors * 64 + height
                     for _ in range(w[PARTS + 2 * part + 1]):
-                        tile(shape, record, a, b, c, x, m, kh, lanes)
+                        tile(w[TILES], shape, record, a, b, c, x, m, kh, lanes)
                         if w[ACTIVATION] > CLIP:
                             activate(w[ACTIVATION], c, w[LDC], height, (wide - 1) * VECTOR_WIDTH + lanes)
                         a += height * w[SAM]
@@ -116,9 +110,9 @@ def _run_photo(w, record, low, high):  # type: ignore[no-untyped-def]  # noqa: A
                         m += height * w[LDM]
 
 
-@njit(inline="always")
-def _run_batch(w, record, run, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """r are blocks of `AT_ONCE` rows; the last may be lower, or empty when the batch is small."""
+def run_tiled_batch(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """A dense layer of all images. Tasks are blocks of `AT_ONCE` rows; the last may be lower, or empty."""
+    w, run = words(record), words(context)
     vectors, rows, blocks = w[VECTORS], w[ROWS], w[BLOCKS]
     width = vectors * VECTOR_WIDTH * 4
     all_rows = w[HEIGHT] if w[HEIGHT] else run[batch_norm.COUNT]
@@ -141,7 +135,7 @@ def _run_batch(w, record, run, low, high):  # type: ignore[no-untyped-def]  # no
                     line = floats(c + i * w[LDC], (vectors - 1) * VECTOR_WIDTH + lanes)
                     for column in range(len(line)):
                         line[column] = 0
-            tile(vectors * 64 + height, record, a, b, c, x, m, kh, lanes)
+            tile(w[TILES], vectors * 64 + height, record, a, b, c, x, m, kh, lanes)
             if w[ACTIVATION] > CLIP:
                 activate(w[ACTIVATION], c, w[LDC], height, (vectors - 1) * VECTOR_WIDTH + lanes)
             a += height * w[SAM]

@@ -44,6 +44,16 @@ def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
     assert capsys.readouterr().err == "\nStopped.\n"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
+def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tmp_path):
+    """A module that interrupts its own import stands in for one that takes long."""
+    (tmp_path / "tomllib.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nlist(range(9))\n")
+    command = [sys.executable, "-m", "core.doctor"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "")
+
+
 def test_a_gpu_that_cannot_be_opened_is_a_sentence(monkeypatch):
     monkeypatch.setattr("core.plan.cuda_problem", lambda: "There is no GPU here.")
     with pytest.raises(DeviceError, match="There is no GPU here"):

@@ -10,6 +10,7 @@ from numba import njit
 from core.cpu import microkernel as mk
 from core.cpu.instruction_set import INSTRUCTION_SETS, problem
 from core.cpu.memory import FIELDS, aligned
+from core.cpu.tile_code import tile_table
 
 GUARD = np.float32(-77)
 DEPTH = 5
@@ -18,12 +19,13 @@ DEPTH = 5
 @functools.cache
 def _runner(name):
     tile = mk.make_tile(INSTRUCTION_SETS[name])
+    tiles = tile_table(name).ctypes.data
 
     @njit
-    def run(shape, record, a, b, c, x, mask, lanes):
-        tile(shape, record, a, b, c, x, mask, 1, lanes)
+    def run(tiles, shape, record, a, b, c, x, mask, lanes):
+        tile(tiles, shape, record, a, b, c, x, mask, 1, lanes)
 
-    return run
+    return functools.partial(run, tiles)
 
 
 def _run(name, vectors, rows, lanes, flags, given):

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from core.cpu import entry, execution, instruction_set, precompilation
+from core.cpu import entry, execution, instruction_set, precompilation, tile_code
 from core.cpu.plan import CpuPlan
 from core.data.augment import evaluation_rows
 from core.device import PhotoBatch
@@ -36,12 +36,12 @@ def test_a_prediction_compiles_only_what_was_compiled_ahead(network, views, monk
     finally:
         entry.entry.cache_clear()
         execution.sequence_runner.cache_clear()
-    assert set(asked) == set(precompilation.prediction_kernels(graph))
+    assert {*asked, tile_code.NAME} == set(precompilation.prediction_kernels(graph))
 
 
 def test_two_processes_leave_every_kernel_in_the_cache(tmp_path):
     code = ("from core.cpu import precompilation\n"
-            "names = ('packing.run_pack', 'elementwise.run_border', 'tiled.run_tiled', 'execution.run_sequence')\n"
+            "names = ('packing.run_pack', 'tile_code.tiles', 'tiled.run_tiled', 'execution.run_sequence')\n"
             "seen = []\n"
             "print(precompilation.are_compiled(names))\n"
             "precompilation.usable_cores = lambda: 2\n"
@@ -50,7 +50,7 @@ def test_two_processes_leave_every_kernel_in_the_cache(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), instruction_set.VARIABLE: "portable"}
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout.splitlines() == ["False", "True (0, 4) (4, 4) True"]
-    assert len(list(tmp_path.rglob("tiled.run_tiled-*.nbc"))) == 1
+    assert len(list(tmp_path.rglob("tiled.run_tiled-*.nbc"))) == len(list(tmp_path.rglob("tile_code.tiles-*.o"))) == 1
 
 
 def test_a_second_process_that_ends_at_once_costs_nothing_but_time(monkeypatch):

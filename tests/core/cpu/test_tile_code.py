@@ -1,0 +1,54 @@
+"""The code of the tiles is kept in a file, and damaged code is not run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.cpu import tile_code
+from core.cpu.instruction_set import current_isa
+from core.cpu.microkernel import WHOLE, tile_shapes
+from core.errors import StorageError
+
+NAME = current_isa().name
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tile_code, "cache_folder", lambda: tmp_path)
+    return tmp_path
+
+
+def _load():
+    return tile_code.tile_table.__wrapped__(NAME)
+
+
+def test_every_tile_has_an_address_and_nothing_else_has(folder):
+    table = _load()
+    shapes = {whole * WHOLE + vectors * 64 + rows for vectors, rows, whole in tile_shapes(current_isa())}
+    assert set(np.flatnonzero(table)) == shapes
+
+
+def test_code_is_generated_once_and_again_where_it_was_damaged(folder, monkeypatch):
+    made = []
+    module = tile_code._module
+    monkeypatch.setattr(tile_code, "_module", lambda isa: made.append(isa) or module(isa))
+    _load()
+    _load()
+    assert len(made) == 1
+    file = tile_code.code_file(NAME)
+    whole = file.read_bytes()
+    for damaged in (whole[:-1], b"", whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
+        file.write_bytes(damaged)
+        assert np.count_nonzero(_load())
+        assert file.read_bytes() == whole
+    assert len(made) == 4
+
+
+def test_a_full_disk_costs_only_the_file(folder, monkeypatch):
+    def fail(path, content):
+        raise StorageError("full")
+
+    monkeypatch.setattr(tile_code, "write_file", fail)
+    assert np.count_nonzero(_load())
+    assert not list(folder.iterdir())
