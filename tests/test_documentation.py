@@ -1,5 +1,6 @@
 """What the pages name is there: files, modules, options, commands of make, and every decision in the list of them."""
 
+import json
 import re
 from pathlib import Path
 
@@ -75,14 +76,32 @@ def test_the_code_in_the_kernels_course_runs(capsys):
     assert abs(int(with_plan) - int(after)) <= 64
 
 
-@pytest.mark.thorough
-def test_the_code_in_the_page_on_the_python_api_runs(tmp_path, monkeypatch):
-    page = (ROOT / "docs" / "python-api.md").read_text("utf-8")
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
+@pytest.fixture
+def user_folder(tmp_path, monkeypatch):
+    """An empty folder as the working directory, with a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.thorough
+def test_the_code_in_the_page_on_the_python_api_runs(user_folder):
+    page = (ROOT / "docs" / "python-api.md").read_text("utf-8")
     exec("".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)), {})
-    assert (tmp_path / "model.onnx").stat().st_size > 10_000
+    assert (user_folder / "model.onnx").stat().st_size > 10_000
+
+
+@pytest.mark.thorough
+def test_the_notebook_runs_from_top_to_bottom(user_folder):
+    notebook = json.loads((ROOT / "docs" / "notebook.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in cells), "outputs are figures of one machine"
+    names = {}
+    for cell in cells:
+        exec("".join(cell["source"]), names)
+    assert len(names["losses"]) == 3
+    assert len(names["right"]) == 96
+    assert (user_folder / "model.onnx").stat().st_size > 10_000
 
 
 def test_every_decision_stands_in_the_list():

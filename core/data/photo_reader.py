@@ -110,7 +110,9 @@ class PhotoReader:
         self._room.seek(0)
         self._room.write(NUMBER.pack(0))
         ask = bool(known)
-        self._send({"side": side, "least": least, "ask": ask, "paths": list(paths)})
+        folder = os.getcwd()  # the process keeps the folder in which it was started
+        asked = [os.path.join(folder, path) for path in paths]
+        self._send({"side": side, "least": least, "ask": ask, "paths": asked})
         while isinstance(answer := self._receive(), str):  # the content of a photo before it is decoded
             self._send(bytes.fromhex(answer) not in known)
         sizes = [3 * height * width for _, _, height, width, *_ in answer]

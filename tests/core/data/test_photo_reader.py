@@ -183,6 +183,14 @@ def test_a_process_that_is_not_asked_ends_and_is_replaced(tmp_path, monkeypatch)
         reader.close()
 
 
+def test_relative_paths_follow_the_working_directory(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.jpg").write_bytes(jpeg(corners(8, 8)))
+        monkeypatch.chdir(tmp_path / name)
+        assert read_photo(f"{name}.jpg").shape == (8, 8, 3)
+
+
 def test_a_refused_photo_raises_its_reason(tmp_path):
     with pytest.raises(PhotoError, match="does not exist"):
         read_photo(str(tmp_path / "none.jpg"), 8)
