@@ -196,12 +196,9 @@ def time_results(program: Program) -> list[Row]:
         found.append(at_most(f"100,000 results: {name}", took, 0.3, "s"))
         found.append(at_most(f"100,000 results: {name}, worst gap", float(gaps.stop().max()), 50.0, "ms"))
 
-    def first(column: int) -> str:
-        return str(table.index(0, column).data())
-
     highest = max(rows, key=lambda row: row.probability).path.rpartition("/")[2]
-    act("sort by name", lambda: panel.table.sortByColumn(0, down), lambda: first(0) == "IMG_099999.jpg")
-    act("sort by probability", lambda: panel.table.sortByColumn(2, down), lambda: first(0) == highest)
+    act("sort by name", lambda: panel.table.sortByColumn(0, down), lambda: table.index(0, 0).data() == "IMG_099999.jpg")
+    act("sort by probability", lambda: panel.table.sortByColumn(2, down), lambda: table.index(0, 0).data() == highest)
     act("search, few found", lambda: panel.search.setText("IMG_0007"), lambda: table.rowCount() == 100)
     act("search, all found", lambda: panel.search.setText("IMG"), lambda: table.rowCount() == RESULTS)
     act("search given up", lambda: panel.search.setText(""), lambda: table.rowCount() == RESULTS)

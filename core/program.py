@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, final
 
 import numpy as np
@@ -93,21 +94,10 @@ def lower(
     """
     kept = {graph.output, *outputs}
     places = _concat_places(graph)
-    values: dict[str, Value] = {}
-    buffers: dict[str, Shape] = {}
+    values = {PHOTO: Value(PHOTO, graph.photo_shape)}
+    buffers = {PHOTO: graph.photo_shape}
     steps: list[Step] = []
-
-    def value_of(node: Node) -> Value:
-        """Where the node's output goes: a slice of a concat's buffer, or a buffer of its own."""
-        if node.name in places:
-            owner, channel = places[node.name]
-            parent = value_of(graph.node(owner))
-            return Value(parent.buffer, node.shape, parent.channel + channel)
-        buffers[node.name] = node.shape
-        return Value(node.name, node.shape)
-
-    buffers[PHOTO] = graph.photo_shape
-    values[PHOTO] = Value(PHOTO, graph.photo_shape)
+    value_of = partial(_value_of, graph, places, buffers)
     for node in graph.nodes[1:]:
         inputs = tuple(values[i] for i in node.inputs if i != LABEL)
         if node.op == "flatten" or (node.op == "dropout" and not training):
@@ -128,6 +118,16 @@ def lower(
                 Step(node.name, node.op, node.attributes, inputs, values[node.name], "", node.parameters, cost)
             )
     return Program(graph, training, tuple(steps), buffers, values, values[graph.output])
+
+
+def _value_of(graph: Graph, places: Mapping[str, tuple[str, int]], buffers: dict[str, Shape], node: Node) -> Value:
+    """Where the node's output goes: a slice of a concat's buffer, or a new buffer of its own."""
+    if node.name in places:
+        owner, channel = places[node.name]
+        parent = _value_of(graph, places, buffers, graph.node(owner))
+        return Value(parent.buffer, node.shape, parent.channel + channel)
+    buffers[node.name] = node.shape
+    return Value(node.name, node.shape)
 
 
 def _joins_producer(graph: Graph, node: Node, kept: set[str], training: bool) -> bool:

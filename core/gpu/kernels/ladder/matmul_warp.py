@@ -112,6 +112,21 @@ def make_fetcher(slice_depth: int, a_loads: int, b_loads: int, b_step: int) -> A
     return fetch
 
 
+def make_keeper(a_loads: int, b_loads: int, a_step: int, b_step: int, pitch: int) -> Any:
+    """Device function that writes what `make_fetcher` brought into the tiles in shared memory."""
+
+    @device_function
+    def keep(a_tile, b_tile, a_at, b_at, from_a, from_b):
+        for j in range(a_loads):
+            for x in range(4):  # four floats of a row of A become a column of the tile
+                a_tile[index(a_at + index(x * pitch + j * a_step))] = from_a[j * 4 + x]
+        for j in range(b_loads):
+            v = from_b[j * 4], from_b[j * 4 + 1], from_b[j * 4 + 2], from_b[j * 4 + 3]
+            store4(b_tile, index(b_at + index(j * b_step)), v[0], v[1], v[2], v[3])
+
+    return keep
+
+
 def make_gatherer(size: int, threads: int, parts: int) -> Any:
     """Device function that adds the parts' sums: the upper half of them to the lower, until the first has all.
 
@@ -141,26 +156,16 @@ def make_gatherer(size: int, threads: int, parts: int) -> Any:
 def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> Any:
     """``C = A B`` on flat arrays with (rows, columns, depth), the last two multiples of 4."""
     threads = 32 * warps
-    down, across = rows // warps // DOWN, columns // ACROSS
+    down, across, a_line, b_line = rows // warps // DOWN, columns // ACROSS, depth // 4, columns // 4
     pitch = rows + 4 if parts == 1 else rows  # 16 bytes more a line: no bank conflicts; parts have no room for them
-    a_line, b_line = depth // 4, columns // 4
     a_loads, b_loads = rows * a_line // threads, depth * b_line // threads
     a_step, b_step = threads // a_line, threads // b_line
     a_size, b_size, sums, a_kept, b_kept = depth * pitch, depth * columns, down * across, 4 * a_loads, 4 * b_loads
     a_ring, b_ring, several = 2 * a_size * parts, 2 * b_size * parts, parts > 1
     assert parts == 1 or b_ring >= parts // 2 * rows * columns, "the sums of half the parts do not fit"
-    fetch = make_fetcher(depth, a_loads, b_loads, b_step)
+    fetch, gather = make_fetcher(depth, a_loads, b_loads, b_step), make_gatherer(sums, threads, parts)
+    keep = make_keeper(a_loads, b_loads, a_step, b_step * columns, pitch)
     multiply = make_multiplier(columns, depth, down, across, pitch)
-    gather = make_gatherer(sums, threads, parts)
-
-    @device_function
-    def keep(a_tile, b_tile, a_at, b_at, from_a, from_b):
-        for j in range(a_loads):
-            for x in range(4):  # four floats of a row of A become a column of the tile
-                a_tile[index(a_at + index(x * pitch + j * a_step))] = from_a[j * 4 + x]
-        for j in range(b_loads):
-            v = from_b[j * 4], from_b[j * 4 + 1], from_b[j * 4 + 2], from_b[j * 4 + 3]
-            store4(b_tile, index(b_at + index(j * b_step * columns)), v[0], v[1], v[2], v[3])
 
     @device_function
     def write(c, total, row, column, m, n):

@@ -89,6 +89,27 @@ def make_dense(element: int, norm: int) -> Any:
     return run_dense
 
 
+@device_function
+def add_above(p, d, taps, sums, pixels, weight_sums):
+    """Taps by which pixel p of the upper row of y meets the 2 x 2 pixels of x: rows 1 and 2 of the filter."""
+    for k in range(2):  # rows of x
+        if p == 0:
+            apply_tap(d, taps, k * 3 + 4, sums, k * 4, pixels, weight_sums)
+            apply_tap(d, taps, k * 3 + 5, sums, k * 4 + 2, pixels, weight_sums)
+        else:
+            apply_tap(d, taps, k * 3 + 3, sums, k * 4 + 2, pixels, weight_sums)
+
+
+@device_function
+def add_below(p, d, taps, sums, pixels, weight_sums):
+    """The same for the row of y below: it meets the lower row of x alone, with row 0 of the filter."""
+    if p == 0:
+        apply_tap(d, taps, 1, sums, 4, pixels, weight_sums)
+        apply_tap(d, taps, 2, sums, 6, pixels, weight_sums)
+    else:
+        apply_tap(d, taps, 0, sums, 6, pixels, weight_sums)
+
+
 def make_strided(element: int, norm: int) -> Any:
     """Device function for stride 2: rows of y from row0 to last, two of x each; a tap serves one pixel of 2 x 2."""
     W, load, unpack, squash = element // 2, make_load(element // 2), make_unpack(element, 2), make_squash(norm)
@@ -152,18 +173,9 @@ def make_strided(element: int, norm: int) -> Any:
                 load(u64(y + u64(next_row * line_y + i64(at_y[p]))), raw_y, p * W)
             for p in range(2):
                 d[0], d[1] = above[p * 2], above[p * 2 + 1]
-                for k in range(2):  # rows of x: taps of row 1 and 2
-                    if p == 0:
-                        apply_tap(d, taps, k * 3 + 4, sums, k * 4, pixels, weight_sums)
-                        apply_tap(d, taps, k * 3 + 5, sums, k * 4 + 2, pixels, weight_sums)
-                    else:
-                        apply_tap(d, taps, k * 3 + 3, sums, k * 4 + 2, pixels, weight_sums)
+                add_above(p, d, taps, sums, pixels, weight_sums)
                 d[0], d[1] = below[p * 2], below[p * 2 + 1]
-                if p == 0:
-                    apply_tap(d, taps, 1, sums, 4, pixels, weight_sums)
-                    apply_tap(d, taps, 2, sums, 6, pixels, weight_sums)
-                else:
-                    apply_tap(d, taps, 0, sums, 6, pixels, weight_sums)
+                add_below(p, d, taps, sums, pixels, weight_sums)
             for k in range(2):
                 if k == 0 or two_rows:
                     finish(sums, k * 4, pixels, k * 4, raw_x, k * 2 * W, target, totals)

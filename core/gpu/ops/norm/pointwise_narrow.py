@@ -81,6 +81,47 @@ def gradient_shared(wide: int, narrow: int) -> int:
     return (narrow + shape.pixels) * shape.wide_row + 2 * shape.pixels * shape.narrow_row
 
 
+def make_norm_gradient(chunks: int, rows: int, row: int) -> Any:
+    """Device function: the batch norm's gradient ``one g + two x + three`` of a thread's pieces, into a tile in shared
+    memory of `row` bytes a pixel; zeros for images that are not there."""
+    unpack, pack = UNPACK[2], PACK[2]
+
+    @device_function
+    def combine(raw_x, raw_g, first, real, one, two, three, to):
+        a = cuda.local.array(8, dtype=types.float32)
+        b = cuda.local.array(8, dtype=types.float32)
+        for j in range(chunks):
+            unpack((raw_x[j * 4], raw_x[j * 4 + 1], raw_x[j * 4 + 2], raw_x[j * 4 + 3]), a)
+            unpack((raw_g[j * 4], raw_g[j * 4 + 1], raw_g[j * 4 + 2], raw_g[j * 4 + 3]), b)
+            for i in range(8):
+                a[i] = f32(f32(b[i] * one[i]) + f32(f32(a[i] * two[i]) + three[i]))
+            v = pack(a)
+            if first + j * rows >= real:
+                v = u32(0), u32(0), u32(0), u32(0)
+            shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
+
+    return combine
+
+
+def make_narrow_write(tiles: int) -> Any:
+    """Device function: a warp's sums of 16 rows to the narrow gradient; `out` points at this lane's first column."""
+
+    @device_function
+    def write(acc, out, row, pixels, ldo, accumulate):
+        for n in range(tiles):
+            for half in range(2):
+                m = i32(row + half * 8)
+                if m < pixels:
+                    at = u64(out + u64((i64(m) * ldo + n * 8) * 2))
+                    v, w = acc[n * 4 + half * 2], acc[n * 4 + half * 2 + 1]
+                    if accumulate != 0:
+                        old = load1(at)
+                        v, w = f32(v + low_bf16(old)), f32(w + high_bf16(old))
+                    store1(at, pack_bf16(v, w))
+
+    return write
+
+
 def make_expansion_gradient(wide: int, narrow: int) -> Any:
     """Gradients of input and filters of a 1x1 convolution from `narrow` to `wide` channels; partial filter gradients
     ``(blocks, wide, narrow)``."""
@@ -93,40 +134,13 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     NT, CT, GN = P // 8 // ACROSS, C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
     RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4
     TILE, NARROW = P * WR, (P + BM) * WR
-    unpack, pack, wait_all, coefficients = UNPACK[2], PACK[2], WAIT_COPIES[0], make_coefficients(1.0)
+    wait_all, coefficients, combine, write = (
+        WAIT_COPIES[0], make_coefficients(1.0), make_norm_gradient(CHUNKS, ROWS, WR), make_narrow_write(NT)
+    )  # fmt: skip
     copy_filters, fetch = make_copy_rows(P, PARTS, PARTS, WR, TH), make_fetch(CHUNKS, ROWS)
     write_slopes = make_write_slopes(CT, GN, P)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     product, gradient_product = make_product(C // 16, NT, WR, WR), make_gradient_product(BM // 16, CT, GN, WR, NR)
-
-    @device_function
-    def combine(raw_x, raw_g, first, real, one, two, three, to):
-        """The batch norm's gradient into shared memory."""
-        a = cuda.local.array(8, dtype=types.float32)
-        b = cuda.local.array(8, dtype=types.float32)
-        for j in range(CHUNKS):
-            unpack((raw_x[j * 4], raw_x[j * 4 + 1], raw_x[j * 4 + 2], raw_x[j * 4 + 3]), a)
-            unpack((raw_g[j * 4], raw_g[j * 4 + 1], raw_g[j * 4 + 2], raw_g[j * 4 + 3]), b)
-            for i in range(8):
-                a[i] = f32(f32(b[i] * one[i]) + f32(f32(a[i] * two[i]) + three[i]))
-            v = pack(a)
-            if first + j * ROWS >= real:
-                v = u32(0), u32(0), u32(0), u32(0)
-            shared_store4(u32(to + u32(j * ROWS * WR)), v[0], v[1], v[2], v[3])
-
-    @device_function
-    def write(acc, out, row, pixels, ldo, accumulate):
-        """Sums of 16 rows to the narrow gradient; `out` points at this lane's first column."""
-        for n in range(NT):
-            for half in range(2):
-                m = i32(row + half * 8)
-                if m < pixels:
-                    at = u64(out + u64((i64(m) * ldo + n * 8) * 2))
-                    v, w = acc[n * 4 + half * 2], acc[n * 4 + half * 2 + 1]
-                    if accumulate != 0:
-                        old = load1(at)
-                        v, w = f32(v + low_bf16(old)), f32(w + high_bf16(old))
-                    store1(at, pack_bf16(v, w))
 
     def pointwise_gradient(
         x, g, saved, weight, source, out, partial, control, pixels, hw, depth, ldx, ldg, lds, ldo, accumulate

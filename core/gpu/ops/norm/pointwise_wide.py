@@ -69,6 +69,78 @@ def shared_bytes(wide: int, narrow: int, gradient: bool) -> int:
     return max(wide * shape.narrow_row + tiles, shape.threads * 8 * 4)
 
 
+def make_multiply(pixels: int, depth: int, tiles: int, narrow_row: int, wide_row: int) -> Any:
+    """Device function: a warp's products of a tile, `tiles` x 8 channels wide, into shared memory, 16 rows after 16."""
+    product, SUMS = make_product(depth // 16, tiles, narrow_row, narrow_row), tiles * 4
+
+    @device_function
+    def multiply(source, filters, to, lane):
+        acc = cuda.local.array(SUMS, dtype=types.float32)
+        at = u32(to + u32((lane >> 2) * wide_row + (lane & 3) * 4))
+        for m in range(pixels // 16):
+            for i in range(SUMS):
+                acc[i] = f32(0.0)
+            product(u32(source + u32(m * 16 * narrow_row)), filters, lane, acc)
+            for n in range(tiles):
+                place = u32(at + u32(m * 16 * wide_row + n * 16))
+                shared_store1(place, pack_bf16(acc[n * 4], acc[n * 4 + 1]))
+                shared_store1(u32(place + u32(8 * wide_row)), pack_bf16(acc[n * 4 + 2], acc[n * 4 + 3]))
+
+    return multiply
+
+
+def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> Any:
+    """Device function: a thread's pieces of the products, masked in the gradient, to global memory and onto its sums.
+
+    totals: eight sums of what is written, then eight of it times itself, or times x in the gradient.
+    """
+    unpack, pack, squash = UNPACK[2], PACK[2], make_squash(norm)
+
+    @device_function
+    def write(tile, raw, scale, shift, out, first, pixels, real, ldo, totals):
+        a = cuda.local.array(8, dtype=types.float32)
+        b = cuda.local.array(8, dtype=types.float32)
+        for j in range(chunks):
+            pixel = i32(first + j * rows)
+            if pixel < pixels:
+                v = shared_load4(u32(tile + u32(j * rows * row)))
+                unpack(v, a)
+                if gradient:
+                    unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), b)
+                    for i in range(8):
+                        if norm > 0:
+                            z = squash(b[i], scale[i], shift[i])
+                            a[i] = a[i] if z > f32(0.0) and (norm == 1 or z < f32(1.0)) else f32(0.0)
+                    v = pack(a)
+                store4(u64(out + u64(i64(pixel) * ldo * 2)), v[0], v[1], v[2], v[3])
+                if pixel < real:  # images that are not there do not count
+                    for i in range(8):
+                        totals[i] = f32(totals[i] + a[i])
+                        totals[8 + i] = f32(totals[8 + i] + f32(a[i] * (b[i] if gradient else a[i])))
+
+    return write
+
+
+def make_add_up(channels: int, threads: int, rows: int) -> Any:
+    """Device function: the block's sums ``(2, channels)`` from those of its `rows` rows of threads, in order."""
+
+    @device_function
+    def add_up(totals, base, tid, partial):
+        for kind in range(2):
+            cuda.syncthreads()  # nobody reads the shared memory any more
+            for i in range(8):
+                shared_store1(u32(base + u32((tid * 8 + i) * 4)), float_to_bits(totals[kind * 8 + i]))
+            cuda.syncthreads()  # the sums of all threads are there
+            for c in range(tid, channels, threads):
+                total = f32(0.0)
+                for r in range(rows):
+                    total = f32(total + bits_to_float(shared_load1(u32(base + u32((r * channels + c) * 4)))))
+                at = i64((i32(cuda.blockIdx.x) * 2 + kind) * channels + c)
+                store_float(u64(partial + u64(at * 4)), total)
+
+    return add_up
+
+
 def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     """``out = source weight^T``, ``(pixels, narrow) x (wide, narrow)``; sums of what is written and its square
     (forward), or of what is written and it times x (gradient). `norm`: x's activation, as in `make_squash`."""
@@ -78,68 +150,16 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     WR, NR, PARTS, SIX = shape.wide_row, shape.narrow_row, wide // 8, ceiling(norm)
     ROWS, NT, CROWS = TH // PARTS, C // 8 // shape.warps, gcd(shape.warps, C // 16)
     CT, GN = C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
-    RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4 if gradient else 1
+    RAW, SLOPES = CHUNKS * 4, CT * GN * 4 if gradient else 1
     OUT, INNER = C * NR, C * NR + BM * WR
     NARROW = INNER + (BM * WR if gradient else 0)
-    unpack, pack, wait_all, squash = UNPACK[2], PACK[2], WAIT_COPIES[0], make_squash(norm)
-    coefficients, fetch = make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
+    wait_all, coefficients, fetch = WAIT_COPIES[0], make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
     normalise = make_normalise(CHUNKS, ROWS, WR, norm)
     copy_filters = make_copy_rows(C, shape.depth // 8, shape.depth // 8, NR, TH)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
-    product = make_product(shape.depth // 16, NT, NR, NR)
+    multiply = make_multiply(BM, shape.depth, NT, NR, WR)
+    write, add_up = make_write(CHUNKS, ROWS, WR, gradient, norm), make_add_up(C, TH, ROWS)
     gradient_product, write_slopes = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_slopes(CT, GN, P)
-
-    @device_function
-    def multiply(source, filters, to, lane):
-        """The tile's products into shared memory, 16 rows after 16."""
-        acc = cuda.local.array(SUMS, dtype=types.float32)
-        at = u32(to + u32((lane >> 2) * WR + (lane & 3) * 4))
-        for m in range(BM // 16):
-            for i in range(SUMS):
-                acc[i] = f32(0.0)
-            product(u32(source + u32(m * 16 * NR)), filters, lane, acc)
-            for n in range(NT):
-                place = u32(at + u32(m * 16 * WR + n * 16))
-                shared_store1(place, pack_bf16(acc[n * 4], acc[n * 4 + 1]))
-                shared_store1(u32(place + u32(8 * WR)), pack_bf16(acc[n * 4 + 2], acc[n * 4 + 3]))
-
-    @device_function
-    def write(tile, raw, scale, shift, out, first, pixels, real, ldo, totals):
-        """This thread's pieces of the products, masked, to global memory and onto its sums."""
-        a = cuda.local.array(8, dtype=types.float32)
-        b = cuda.local.array(8, dtype=types.float32)
-        for j in range(CHUNKS):
-            row = i32(first + j * ROWS)
-            if row < pixels:
-                v = shared_load4(u32(tile + u32(j * ROWS * WR)))
-                unpack(v, a)
-                if gradient:
-                    unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), b)
-                    for i in range(8):
-                        if norm > 0:
-                            z = squash(b[i], scale[i], shift[i])
-                            a[i] = a[i] if z > f32(0.0) and (norm == 1 or z < f32(1.0)) else f32(0.0)
-                    v = pack(a)
-                store4(u64(out + u64(i64(row) * ldo * 2)), v[0], v[1], v[2], v[3])
-                if row < real:
-                    for i in range(8):
-                        totals[i] = f32(totals[i] + a[i])
-                        totals[8 + i] = f32(totals[8 + i] + f32(a[i] * (b[i] if gradient else a[i])))
-
-    @device_function
-    def add_up(totals, base, tid, partial):
-        """The block's sums, in order."""
-        for kind in range(2):
-            cuda.syncthreads()
-            for i in range(8):
-                shared_store1(u32(base + u32((tid * 8 + i) * 4)), float_to_bits(totals[kind * 8 + i]))
-            cuda.syncthreads()
-            for c in range(tid, C, TH):
-                total = f32(0.0)
-                for r in range(ROWS):
-                    total = f32(total + bits_to_float(shared_load1(u32(base + u32((r * C + c) * 4)))))
-                at = i64((i32(cuda.blockIdx.x) * 2 + kind) * C + c)
-                store_float(u64(partial + u64(at * 4)), total)
 
     def pointwise_wide(source, weight, out, x, saved, partial, sums, control, pixels, hw, depth, lds, ldo, ldx):
         base = shared_address(cuda.shared.array(0, dtype=types.uint8))
