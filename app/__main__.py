@@ -13,13 +13,13 @@ from typing import Final
 from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 
 COMMANDS: Final = {
-    "train": ("core.train", "learn from a folder of photos"),
-    "evaluate": ("core.evaluate", "measure a model on photos whose classes are known"),
-    "diagnose": ("core.diagnose", "name the disease in photos"),
+    "train": ("core.train", "train a model on a folder of photos"),
+    "evaluate": ("core.evaluate", "evaluate a model on labelled photos"),
+    "diagnose": ("core.diagnose", "diagnose photos"),
     "export": ("core.export", "write a model as ONNX"),
-    "lab": ("core.lab", "measure kernels and classic networks on this machine"),
-    "cache": ("core.caches", "show, limit or clear the decoded photos"),
-    "doctor": ("core.doctor", "say what this machine can run, and what is missing"),
+    "lab": ("core.lab", "benchmark kernels and networks on this machine"),
+    "cache": ("core.caches", "show, limit or clear the caches of decoded photos"),
+    "doctor": ("core.doctor", "check what this machine can run and what is missing"),
 }
 """Subcommands: the module whose `main` runs it, and its line in the help. A folder of that name opens as ./train."""
 
@@ -67,8 +67,8 @@ def no_display(environment: Mapping[str, str]) -> str:
     if environment.get("WAYLAND_DISPLAY"):
         return ""
     if not environment.get("DISPLAY"):
-        return ("There is no display here: neither DISPLAY nor WAYLAND_DISPLAY is set. Without a window there are "
-                f"commands: leafclinic {', '.join(COMMANDS)}.")  # fmt: skip
+        return ("There is no display: neither DISPLAY nor WAYLAND_DISPLAY is set. Commands that need no window: "
+                f"leafclinic {', '.join(COMMANDS)}.")  # fmt: skip
     try:
         ctypes.CDLL(CURSOR)
     except OSError:
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=f"commands (each with --help):\n{lines}", formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a folder of photos to open, or photos to diagnose")
-    parser.add_argument("--install-desktop", action="store_true", help="put LeafClinic into the desktop's menu")
+    parser.add_argument("--install-desktop", action="store_true", help="add LeafClinic to the desktop menu")
     parser.add_argument("--print-completion", metavar="SHELL", choices=("bash", "zsh", "tcsh"),
                         help="print a script that completes commands and options in this shell")
     parser.add_argument("--version", action="version", version=f"LeafClinic {__version__}")

@@ -72,18 +72,20 @@ def normal(label: str) -> str:
 def card_html(card: Card | None, sure: bool = True) -> str:
     """The card as rich text for Qt."""
     if card is None:
-        text = tr("There is no card for this class.")
+        text = tr("There is no information about this class.")
         return f"<p>{html.escape(text)}</p>"
-    doubt = tr("Not certain, but if it is this:")
+    doubt = tr("Not certain. If it is this disease:")
     parts = [] if sure else [f"<p style='margin:0 0 6px 0'><i>{html.escape(doubt)}</i></p>"]
     parts += [f"<h3 style='margin:0 0 6px 0'>{html.escape(card.name)}</h3>"]
     for title, text in (
-        (tr("What it looks like"), card.looks),
-        (tr("Easily confused with"), card.confused),
-        (tr("What advice services say"), card.advice),
+        (tr("Symptoms"), card.looks),
+        (tr("Often confused with"), card.confused),
+        (tr("Recommended action"), card.advice),
     ):
         parts.append(f"<p style='margin:0 0 2px 0'><b>{html.escape(title)}</b></p><p style='margin:0 0 8px 0'>"
                      f"{html.escape(text)}</p>")  # fmt: skip
-    said = tr("In our own words; to read on: {source}", source=card.source) if card.link else tr("In our own words.")
+    said = tr("Summary by the LeafClinic authors. Read more: "
+              "{source}", source=card.source) if card.link else tr("Summary by the "
+                                                                                                 "LeafClinic authors.")
     parts.append(f"<p style='font-size:small'>{html.escape(said)}<br>{html.escape(card.link)}</p>")
     return "".join(parts)

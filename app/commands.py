@@ -111,10 +111,10 @@ class Commands(QObject):
         source, table = self._document.source, self._document.table
         self._settings.add_recent(source)
         if table is not None and len(table.classes) == 1 and Path(source).is_dir():
-            text = tr("All these photos are of one class. A network learns from two or more; what these leaves have, a "
-                      "diagnosis says.")  # fmt: skip
+            text = tr("All these photos are of one class. Training needs two or more classes. To find out what is "
+                      "wrong with these leaves, use Diagnose.")  # fmt: skip
             notice = self._window.place("dataset").notice
-            notice.tell(text, tr("Diagnose them"), lambda: self._photos.diagnose([source]))
+            notice.tell(text, tr("Diagnose photos"), lambda: self._photos.diagnose([source]))
 
     def _on_state(self, state: State) -> None:
         if state is State.IDLE and self._quitting:
@@ -172,7 +172,7 @@ class Commands(QObject):
             thread.wait()
             thread.deleteLater()
         if code > 1:
-            self._document.failed.emit(tr("The demo photos could not be drawn."), errors)
+            self._document.failed.emit(tr("The synthetic leaves could not be generated."), errors)
 
     def _on_find(self) -> None:
         """The keyboard goes to the search of the place shown, if it has one."""
@@ -210,7 +210,7 @@ class Commands(QObject):
             question = tr("A training is running.")
             box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", question, parent=self._window)
             box.setObjectName("close_question")
-            box.setInformativeText(tr("Stop it, save it and close? It can be continued later."))
+            box.setInformativeText(tr("Stop, save and close? You can resume the run later."))
             box.setStandardButtons(QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel)
             box.button(QMessageBox.StandardButton.Yes).setText(tr("Stop and close"))
             if box.exec() != QMessageBox.StandardButton.Yes:

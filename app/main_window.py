@@ -176,7 +176,7 @@ class MainWindow(QMainWindow):
         """One dialog with a sentence and a button that copies the whole story."""
         box = QMessageBox(QMessageBox.Icon.Warning, "LeafClinic", tr("Something went wrong."), parent=self)
         box.setObjectName("error_dialog")
-        box.setInformativeText(sentence + "\n\n" + tr("The program goes on. The log has the details."))
+        box.setInformativeText(sentence + "\n\n" + tr("The program keeps running. See the log for details."))
         copy = box.addButton(tr("Copy details"), QMessageBox.ButtonRole.ActionRole)
         copy.clicked.disconnect()
         copy.clicked.connect(lambda: _to_clipboard(f"{sentence}\n\n{details}"))

@@ -26,7 +26,7 @@ PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
 
 
 def no_model() -> str:
-    return tr("There is no model to diagnose with yet: train one first, or choose a model file.")
+    return tr("There is no model yet. Train one, or import a model file.")
 
 
 @final
@@ -134,7 +134,7 @@ class PhotoCommands(QObject):
             if image.save(str(path)):
                 self.diagnose([str(path)])
             else:
-                text = tr("The picture could not be kept in {folder}. Make room there.", folder=path.parent)
+                text = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
                 self._window.go("diagnose").notice.alarm(text)
         else:
             self.find_model()

@@ -93,7 +93,7 @@ def render(results: Sequence[Result], remarks: Remarks = (), progress: Progress 
 def _entry(result: Result, picture: bytes) -> Entry:
     name = os.path.basename(result.path)
     if result.error:
-        return Entry(name, tr("Not readable"), sentences=(sentence(result.error),), model=result.model)
+        return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     sentences = (doubts(result), severity_text(result), evidence_text(result))
     guesses = tuple((disease_name(label), share) for label, share in result.top)

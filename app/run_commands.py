@@ -68,7 +68,7 @@ class RunCommands(QObject):
         started = self._training.view.started
         panel = self._window.go("train")
         if started is None or not (Path(started.folder) / "best.safetensors").is_file():
-            panel.notice.alarm(tr("There is no model of this run yet. It is written after the first epoch."))
+            panel.notice.alarm(tr("This run has no model yet. A model is saved after the first epoch."))
             return
         folder = Path(started.folder)
         dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, folder, truth, said)
@@ -82,7 +82,7 @@ class RunCommands(QObject):
             action.setEnabled(state in (State.RUNNING, State.PAUSED))
         paused = state is State.PAUSED  # one action for both: a second press of Space takes the first back
         actions.pause.setText(tr("&Resume") if paused else tr("&Pause"))
-        tips = (tr("Hold the training; the computer is free meanwhile"), tr("Continue after the pause"))
+        tips = (tr("Pause the training; the computer is free until you resume"), tr("Resume the paused training"))
         actions.pause.setToolTip(tips[paused])
         actions.pause.setData("resume" if paused else "pause")
         self._show_run()
@@ -113,7 +113,7 @@ class RunCommands(QObject):
     def _on_start(self) -> None:
         panel = self._window.go("train")
         if self._document.table is None:
-            panel.notice.alarm(tr("There are no photos to learn from yet. Open a folder under Dataset first."))
+            panel.notice.alarm(tr("There are no photos yet. Open a folder under Dataset first."))
             return
         self._window.actions_.start.setEnabled(False)
         self._window.status.show_run(tr("Starting the training process…"))
@@ -129,7 +129,7 @@ class RunCommands(QObject):
         config = panel.setup.config(data, str(folder))
         if config is None:
             panel.setup.show_wrong()
-            panel.notice.alarm(tr("Some settings are not possible: their fields say why, in red."))
+            panel.notice.alarm(tr("Some settings are not valid. See the messages in red."))
             return
         panel.notice.hide()
         name = config.name or default_name(self._document.source)  # `data` may be the project's manifest

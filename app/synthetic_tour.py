@@ -41,7 +41,7 @@ class SyntheticTour(QObject):
             return
         self._step = 1
         panel = self._window.go("dataset")
-        panel.notice.tell(tr("Step 1 of 3: synthetic leaves are drawn."))
+        panel.notice.tell(tr("Step 1 of 3: generating synthetic leaves."))
         self._window.actions_.open_demo.trigger()
 
     def _leave(self, *_: object) -> None:
@@ -67,8 +67,7 @@ class SyntheticTour(QObject):
             QTimer.singleShot(0, self._diagnose)  # when the run's last events are read
 
     def _tell_training(self) -> None:
-        text = tr("Step 2 of 3: a network learns from them, which takes about a minute. The diagnosis follows by "
-                  "itself.")  # fmt: skip
+        text = tr("Step 2 of 3: training a network on them, about a minute. The diagnosis starts automatically.")
         self._window.place("train").notice.tell(text)
 
     def _diagnose(self) -> None:
@@ -84,7 +83,7 @@ class SyntheticTour(QObject):
         self._photos.use_model(finished.model_path)
         dataset = self._document.table.dataset
         self._photos.diagnose([dataset.path(row) for row in range(0, len(dataset), max(len(dataset) // SHOWN, 1))])
-        text = tr("Step 3 of 3: this network learned from synthetic leaves and knows only those. For leaves of your "
-                  "own, use the model that came with the program.")  # fmt: skip
+        text = tr("Step 3 of 3: this network was trained on synthetic leaves and knows only those. For real leaves, "
+                  "use the model that came with the program.")  # fmt: skip
         back = (lambda: self._photos.use_model(shipped)) if shipped else None
         self._window.place("diagnose").notice.tell(text, tr("Use that model"), back)

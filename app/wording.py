@@ -33,20 +33,20 @@ def epoch_text(view: RunView, running: bool) -> str:
 def stage_text(stage: str, done: int, total: int) -> str:
     """What the run does beside its steps."""
     known = {
-        "scan": tr("Looking through the photos"),
+        "scan": tr("Listing photos"),
         "cache": tr("Decoding the photos once"),
-        "health": tr("Looking at every photo"),
-        "copies": tr("Looking for near-copies"),
-        "leaves": tr("Cutting out leaves"),
+        "health": tr("Checking photos"),
+        "copies": tr("Looking for near-duplicates"),
+        "leaves": tr("Segmenting leaves"),
         "compile": tr("Preparing the kernels"),
-        "validate": tr("Checking with the validation photos"),
-        "validation": tr("Checking with the validation photos"),
-        "test": tr("Checking with the test photos"),
-        "field": tr("Checking with your field photos"),
-        "border": tr("What would the photos' border alone tell?"),
-        "features": tr("Learning what known photos look like"),
-        "calibration": tr("Measuring how sure it may be"),
-        "background": tr("Testing whether it reads the leaf"),
+        "validate": tr("Evaluating on validation photos"),
+        "validation": tr("Evaluating on validation photos"),
+        "test": tr("Evaluating on test photos"),
+        "field": tr("Evaluating on your field photos"),
+        "border": tr("How much can be predicted from the photo borders?"),
+        "features": tr("Measuring feature statistics"),
+        "calibration": tr("Calibrating confidence"),
+        "background": tr("Testing dependence on the background"),
     }
     text = known.get(stage, tr(stage.capitalize()))
     return f"{text}: {done:,} / {total:,}" if total else text if text.endswith("?") else f"{text}…"

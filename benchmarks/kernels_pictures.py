@@ -86,7 +86,7 @@ def draw_sweep(device: str) -> None:
                     x = float(batch[1:] if over == "batch" else side[:-2])
                     lines.setdefault(f"ours, {what}", []).append((x, row["ours"]))
                     lines.setdefault(f"PyTorch, {what}", []).append((x, row["peers"]["pytorch"]))
-            curves(f"sweep-{device}-{over}", f"{model}, {title}, {device}", unit, "photos a second", lines)
+            curves(f"sweep-{device}-{over}", f"{model}, {title}, {device}", unit, "photos per second", lines)
 
 
 def draw_rooflines(device: str) -> None:

@@ -19,7 +19,7 @@ from benchmarks.record import Row, write_results
 from core.training.events import EpochDone, from_line
 
 PRECISIONS = ("float32", "mixed")
-RECIPE = ("--preset", "leaves-fast", "--image-size", "128", "--use-size", "0", "--epochs", "40",
+RECIPE = ("--preset", "leaves-fast", "--image-size", "128", "--eval-size", "0", "--epochs", "40",
           "--validate-every", "40")
 WITHIN = 0.5
 """Points."""

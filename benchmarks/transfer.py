@@ -1,7 +1,8 @@
 """A user's own small set: some photos a class of one crop, from learned weights and from scratch, by turns.
 
     python -m benchmarks.transfer $LEAFCLINIC_DATA/leaves/manifest.csv --crop citrus --from resources/models/...
-        [--start-colours caffe] [--each 50] [--seeds 0 1 2] [--judge test] [--preset transfer] [--train-layers last]
+        [--input-normalization caffe] [--each 50] [--seeds 0 1 2] [--judge test] [--preset transfer]
+        [--train-layers last]
 
 Of each class's photos for training 4 in 5 are learned and the rest validates; all photos of the test split (or, while
 recipes are tried, of the validation split: `--judge val`) judge the end. Time is that of the whole run.
@@ -62,7 +63,7 @@ def measure(options: argparse.Namespace, seed: int) -> tuple[float, float, float
                   "seed": seed}
         which = {"train_layers": options.train_layers} if options.train_layers else {}
         learned, seconds = train(from_dict({
-            **common, **which, "start": options.start, "start_colours": options.start_colours,
+            **common, **which, "start": options.start, "start_colours": options.input_normalization,
             "out": f"{folder}/transfer"}))
         print(f"seed {seed}: from {Path(options.start).name} {learned:.1f} % in {seconds:.0f} s", flush=True)
         if options.without_scratch:
@@ -96,7 +97,7 @@ def main() -> None:
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--crop", default="citrus")
     parser.add_argument("--from", dest="start", required=True)
-    parser.add_argument("--start-colours", default="auto")
+    parser.add_argument("--input-normalization", default="auto")
     parser.add_argument("--train-layers", default="", help="instead of the preset's")
     parser.add_argument("--preset", default="transfer")
     parser.add_argument("--scratch-model", default="squeezenet1_1_bn")

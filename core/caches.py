@@ -36,7 +36,8 @@ def manage(argv: Sequence[str]) -> int:
     busy = clear_caches(base) if arguments.clear else []
     print(describe_json(base) if arguments.json else describe_text(base))
     if busy:
-        sys.stderr.write(f"Another process is filling {', '.join(busy)}: it is kept. Clear it when that has ended.\n")
+        sys.stderr.write(f"Another process is writing to {', '.join(busy)}, so it was kept. Clear it when that process "
+                         "has ended.\n")
     return EXIT_DONE
 
 
@@ -57,7 +58,7 @@ def describe_text(base: Path) -> str:
              for use in caches]  # fmt: skip
     total = sum(use.size for use in caches)
     return "\n".join([f"Decoded photos in {base}:", *lines, f"{total / 1e9:9.3f} GB of at most "
-                      f"{read_limit(base) / 1e9:g} GB. What was used longest ago is removed first.",
+                      f"{read_limit(base) / 1e9:g} GB. The least recently used cache is deleted first.",
                       f"{kernel_bytes() / 1e9:9.3f} GB  compiled kernels"])  # fmt: skip
 
 
@@ -66,12 +67,13 @@ def make_parser() -> argparse.ArgumentParser:
         "leafclinic cache", allow_abbrev=False, epilog=EXIT_CODES,
         description="Show the caches of decoded photos, limit their size, or clear them. Your photos are not touched.",
     )  # fmt: skip
-    parser.add_argument("--limit", type=float, metavar="GB", help="how large they may be together, from now on")
+    parser.add_argument("--limit", type=float, metavar="GB", help="largest total size of the caches, from now on")
     parser.add_argument(
         "--clear", action="store_true",
         help="remove decoded photos that are not being written, and compiled kernels older than a day",
     )  # fmt: skip
-    parser.add_argument("--folder", default="", help="the folder named with --cache (default: the user's cache folder)")
+    parser.add_argument("--folder", default="", help="cache folder, as given with --cache (default: the user's cache "
+                                                     "folder)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 

@@ -17,21 +17,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from core import end_at_once
-from core.config import OPTION_NAMES, RunConfig, from_dict, settings, to_dict
+from core.config import RunConfig, from_dict, settings, to_dict
 from core.errors import (
     EXIT_DONE,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    OPTION_NAMES,
     ConfigError,
     InputError,
     LeafClinicError,
     Problem,
+    option_name,
 )
 from core.storage import NO_ROOM
 from core.text import printable
 from core.training.presets import PRESETS
 
-WITHOUT_TRAINING: Final = {"device": "where to compute"}
+WITHOUT_TRAINING: Final = {"device": "device to compute on"}
 """Help where a command takes only some fields, and trains nothing."""
 
 CHANGEABLE: Final = frozenset({
@@ -64,7 +66,7 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
         default = entry.default
         said = WITHOUT_TRAINING.get(name, row.help) if only else row.help
         help_text = said.replace("%", "%%") + _default_text(default)
-        flag = "--" + OPTION_NAMES.get(name, name).replace("_", "-")
+        flag = option_name(name)
         metavar = METAVARS.get(name) or _metavar(row.choices, default)
         more: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "metavar": metavar}
         if isinstance(default, bool):
@@ -86,7 +88,7 @@ def read_settings(arguments: argparse.Namespace, found: list[Problem]) -> dict[s
             chosen[name] = AUTOMATIC[name] if text == "auto" and name in AUTOMATIC else _convert(text, entry.default)
         except (ValueError, KeyError):
             kinds = {bool: "true or false", int: "a whole number", float: "a number"}
-            found.append(Problem(OPTION_NAMES.get(name, name), f"{text!r} is not {kinds[type(entry.default)]}."))
+            found.append(Problem(name, f"{text!r} is not {kinds[type(entry.default)]}."))
     return chosen
 
 
@@ -97,9 +99,9 @@ def read_coverage(text: str, found: list[Problem]) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value <= 1:
-        found.append(Problem("coverage", f"{text!r} is not a share from 0 to 1."))
+        found.append(Problem("coverage", f"{text!r} is not a number from 0 to 1."))
     elif not value:
-        found.append(Problem("coverage", "0 answers no photo at all. Give a share above it, such as 0.5."))
+        found.append(Problem("coverage", "0 diagnoses no photo. Give a value above 0, such as 0.5."))
     return value
 
 
@@ -109,7 +111,7 @@ def check_folder(name: str, file: str, found: list[Problem]) -> None:
     if file and not folder.is_dir():
         found.append(Problem(name, f"there is no folder {folder}."))
     elif file and Path(file).is_dir():
-        found.append(Problem(name, f"{file} is a folder. Name a file."))
+        found.append(Problem(name, f"{file} is a folder. Give the name of a file."))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -121,7 +123,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in raw.items():
         flat.update(value if isinstance(value, dict) else {key: value})
-    return {("start" if key == "from" else key.replace("-", "_")): value for key, value in flat.items()}
+    fields = {option: name for name, option in OPTION_NAMES.items()}
+    return {fields.get(name, name): value for name, value in ((k.replace("-", "_"), v) for k, v in flat.items())}
 
 
 def merge_settings(options: Mapping[str, Any], file: Mapping[str, Any], found: list[Problem]) -> RunConfig:
@@ -138,7 +141,7 @@ def merge_settings(options: Mapping[str, Any], file: Mapping[str, Any], found: l
         found.extend(error.problems)
         config = RunConfig()
     if found:
-        raise ConfigError([Problem(OPTION_NAMES.get(p.field, p.field), p.message) for p in found])
+        raise ConfigError(found)
     return config
 
 
@@ -147,8 +150,8 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
     same = to_dict(config)
     for name in changes:
         if name not in CHANGEABLE and changes[name] != same[name]:
-            found.append(Problem(OPTION_NAMES.get(name, name),
-                                 f"cannot change when a run is resumed (it is {same[name]!r}). Start a new run."))
+            found.append(
+                Problem(name, f"cannot change when a run is resumed (it is {same[name]!r}). Start a new run."))
     if found:
         raise ConfigError(found)
     return from_dict({**same, **changes})
@@ -194,11 +197,11 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
         sys.stdout.flush()
         return done
     except ConfigError as error:
-        return _fail(f"These options are not possible:\n{error}", error.exit_code, tell)
+        return _fail(f"These options are not valid:\n{error}", error.exit_code, tell)
     except LeafClinicError as error:
         return _fail(str(error), error.exit_code, tell)
     except MemoryError:
-        return _fail("The memory of this machine is not enough. Try a smaller --batch-size or --image-size.",
+        return _fail("This machine does not have enough memory. Try a smaller --batch-size or --image-size.",
                      EXIT_FAILED, tell)  # fmt: skip
     except KeyboardInterrupt:
         sys.stderr.write("\n")
@@ -210,7 +213,7 @@ def run_command(work: Callable[[], int], tell: Callable[[str, int], None] | None
         if error.errno not in NO_ROOM:
             raise
         _mute()  # what is still to be written finds no room either
-        return _fail(f"The output could not be written: {error.strerror}. Make room or choose another folder.",
+        return _fail(f"The output could not be saved: {error.strerror}. Free disk space or choose another folder.",
                      EXIT_FAILED, None)  # fmt: skip
 
 

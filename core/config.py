@@ -25,10 +25,6 @@ MODELS: Final = (
 )
 
 
-OPTION_NAMES: Final = {"start": "from"}
-"""Fields whose option on the command line has another name; `from` is a word of Python's own."""
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -54,106 +50,127 @@ class RunConfig:
     """Settings of one training run. Units stand in the help texts."""
 
     data: str = _row("", "data", "Photos", "folder of photos, or CSV manifest", expert=False)
-    where: tuple[str, ...] = _row((), "data", "Only rows", "manifest rows to use, as column=value")
+    where: tuple[str, ...] = _row((), "data", "Only rows", "use only manifest rows with column=value")
     label: str = _row("", "data", "Label column", "manifest column that names the class (default crop/condition)")
-    split: str = _row("", "data", "Split file", "split to use, as an earlier run wrote it")
-    validation: float = _row(0.15, "data", "Validation share", "share of groups for validation", low=0.01, high=0.5)
-    test: float = _row(0.15, "data", "Test share", "share of groups for the test", low=0.0, high=0.5)
-    field: str = _row("", "data", "Field photos", "folder or manifest of own field photos: a second test, told apart")
-    cache: str = _row("", "data", "Cache folder", "where decoded photos are kept (default: the user's cache folder)")
+    split: str = _row("", "data", "Split file", "split.csv of an earlier run to reuse")
+    validation: float = _row(0.15, "data", "Validation share", "fraction of the photo groups for "
+                                                               "validation", low=0.01, high=0.5)
+    test: float = _row(0.15, "data", "Test share", "fraction of the photo groups for the test", low=0.0, high=0.5)
+    field: str = _row("", "data", "Field photos", "folder or manifest of your own field photos, evaluated as a "
+                                                  "separate test")
+    cache: str = _row("", "data", "Cache folder", "folder for decoded photos (default: the user's cache folder)")
 
-    preset: str = _row("", "network", "Preset", "named recipe; options given as well win over it", expert=False)
-    model: str = _row("squeezenet1_1", "network", "Network", "which network", choices=MODELS, expert=False)
-    image_size: int = _row(224, "network", "Photo size", "side of the network's input, pixels", low=16, high=1024)
-    use_size: int = _row(0, "network", "Photo size in use", "side in validation and use, pixels; 0: as in training",
+    preset: str = _row("", "network", "Preset", "named set of settings; single settings override it", expert=False)
+    model: str = _row("squeezenet1_1", "network", "Network", "network architecture", choices=MODELS, expert=False)
+    image_size: int = _row(224, "network", "Photo size", "side of the network input in pixels", low=16, high=1024)
+    use_size: int = _row(0, "network", "Evaluation size", "side of the network input in validation and diagnosis, in "
+                                                            "pixels; 0: as in training",
                          low=0, high=1024, zero="as in training")
-    start: str = _row("", "network", "Start from", "model file or ONNX file whose weights to start from")
-    start_colours: str = _row("auto", "network", "Colours of the start", "how photos were prepared for an ONNX file",
+    start: str = _row("", "network", "Start from", "model file or ONNX file with the initial weights")
+    start_colours: str = _row("auto", "network", "Input normalization "
+                                                 "(pretrained)", "input normalization of the ONNX file that "
+                                                                         "training starts from",
                               choices=("auto", "imagenet", "tensorflow", "caffe"))
-    train_layers: str = _row("all", "network", "Layers to train", "which layers learn when starting from weights",
+    train_layers: str = _row("all", "network", "Layers to train", "layers to train when starting from a pretrained "
+                                                                  "model",
                              choices=("all", "last", "head"))
-    dropout: float = _row(0.5, "network", "Dropout", "share of the classifier's inputs dropped", low=0.0, high=0.95)
+    dropout: float = _row(0.5, "network", "Dropout", "fraction of the classifier inputs that are "
+                                                     "dropped", low=0.0, high=0.95)
 
     epochs: int = _row(30, "training", "Epochs", "passes over the training photos", low=1, high=100000, expert=False)
-    minutes: float = _row(0.0, "training", "Minutes", "stop after so many, the learning rate having fallen; 0: never",
+    minutes: float = _row(0.0, "training", "Time limit", "train for this many minutes; the learning rate schedule is "
+                                                      "fitted to the time; 0: no limit",
                           low=0.0, high=1e6, expert=False, zero="no limit")
-    batch_size: int = _row(32, "training", "Batch size", "photos a step; 0 or auto takes what fits", low=0, high=8192,
-                           zero="what fits")
+    batch_size: int = _row(32, "training", "Batch size", "photos per optimizer step; 0 or auto: as many as fit into "
+                                                         "memory", low=0, high=8192,
+                           zero="as many as fit")
     accumulate: int = _row(
-        1, "training", "Accumulate", "parts a batch is split into, with the same result", low=1, high=1024
+        1, "training", "Gradient "
+                       "accumulation", "number of parts that a batch is split into to save memory; the result is the "
+                                     "same", low=1, high=1024
     )
-    seed: int = _row(0, "training", "Seed", "number all randomness follows from", low=0, high=2**31 - 1)
-    validate_every: int = _row(1, "training", "Validate every", "epochs between two validations; the last is always "
-                               "validated", low=1, high=100000)
-    patience: int = _row(0, "training", "Patience", "stop after so many epochs without a better validation, 0 never",
+    seed: int = _row(0, "training", "Random seed", "seed of all random numbers", low=0, high=2**31 - 1)
+    validate_every: int = _row(1, "training", "Validate every", "validate after every this many epochs, and after the "
+                               "last", low=1, high=100000)
+    patience: int = _row(0, "training", "Early "
+                                        "stopping", "stop after this many epochs without a better validation accuracy; "
+                                                    "0: never",
                          low=0, high=100000)
 
-    optimizer: str = _row("adamw", "optimizer", "Optimizer", "update rule", choices=("sgd", "adam", "adamw"))
+    optimizer: str = _row("adamw", "optimizer", "Optimizer", "optimizer", choices=("sgd", "adam", "adamw"))
     learning_rate: float = _row(1e-3, "optimizer", "Learning rate", "highest learning rate", low=1e-8, high=10.0)
-    momentum: float = _row(0.9, "optimizer", "Momentum", "momentum of sgd", low=0.0, high=0.9999)
-    nesterov: bool = _row(True, "optimizer", "Nesterov", "look ahead with the momentum (sgd)")
-    beta1: float = _row(0.9, "optimizer", "Beta 1", "decay of adam's first moment", low=0.0, high=0.9999)
-    beta2: float = _row(0.999, "optimizer", "Beta 2", "decay of adam's second moment", low=0.0, high=0.999999)
-    epsilon: float = _row(1e-8, "optimizer", "Epsilon", "adam's guard against division by zero", low=1e-16, high=1.0)
-    weight_decay: float = _row(1e-4, "optimizer", "Weight decay", "pull of the weights towards zero", low=0.0, high=1.0)
+    momentum: float = _row(0.9, "optimizer", "Momentum", "momentum of SGD", low=0.0, high=0.9999)
+    nesterov: bool = _row(True, "optimizer", "Nesterov", "use Nesterov momentum (SGD)")
+    beta1: float = _row(0.9, "optimizer", "Beta 1", "decay rate of the first moment (Adam)", low=0.0, high=0.9999)
+    beta2: float = _row(0.999, "optimizer", "Beta 2", "decay rate of the second moment (Adam)", low=0.0, high=0.999999)
+    epsilon: float = _row(1e-8, "optimizer", "Epsilon", "term added to the denominator (Adam)", low=1e-16, high=1.0)
+    weight_decay: float = _row(1e-4, "optimizer", "Weight decay", "strength of weight decay", low=0.0, high=1.0)
     clip_norm: float = _row(
-        0.0, "optimizer", "Clip norm", "largest norm of the gradient, 0 for no limit", low=0.0, high=1e6
+        0.0, "optimizer", "Gradient clipping", "largest norm of the gradient; 0: no limit", low=0.0, high=1e6
     )
     average: float = _row(
-        0.0, "optimizer", "Average", "decay of the running average of weights, 0 for none", low=0.0, high=0.99999
+        0.0, "optimizer", "Weight averaging (EMA)", "decay of the exponential moving average of the weights; 0: "
+                                     "none", low=0.0, high=0.99999
     )
-    schedule: str = _row("one_cycle", "optimizer", "Schedule", "course of the learning rate",
+    schedule: str = _row("one_cycle", "optimizer", "Schedule", "learning rate schedule",
                          choices=("constant", "step", "inverse", "cosine", "one_cycle"))
-    warmup: float = _row(0.2, "optimizer", "Warm-up", "share of the steps with rising learning rate", low=0.0, high=0.9)
+    warmup: float = _row(0.2, "optimizer", "Warm-up", "fraction of the steps in which the learning rate "
+                                                      "rises", low=0.0, high=0.9)
     decay: float = _row(
-        0.1, "optimizer", "Decay", "factor of the step schedule, or decay per step of inverse", low=0.0, high=1.0
+        0.1, "optimizer", "Decay", "factor of the step schedule, or decay per step of the inverse "
+                                   "schedule", low=0.0, high=1.0
     )
     decay_epochs: int = _row(
         10, "optimizer", "Decay epochs", "epochs between two drops of the step schedule", low=1, high=100000
     )
 
     label_smoothing: float = _row(
-        0.0, "loss", "Label smoothing", "share of certainty given to the other classes", low=0.0, high=0.5
+        0.0, "loss", "Label smoothing", "target probability given to the other classes", low=0.0, high=0.5
     )
     class_weights: str = _row("none", "loss", "Class weights", "weight of rare classes in the loss",
                               choices=("none", "balanced", "sqrt"))
     sampling: str = _row("natural", "loss", "Sampling", "how often photos of rare classes are drawn",
                          choices=("natural", "sqrt", "balanced"))
 
-    teacher: tuple[str, ...] = _row((), "loss", "Teachers", "model files or runs whose answers are learned")
-    teacher_share: float = _row(0.9, "loss", "Teachers' share", "share of the teachers' mean answer in what a photo "
-                                "teaches; the rest is its label", low=0.01, high=1.0)
+    teacher: tuple[str, ...] = _row((), "loss", "Teachers", "model files or runs whose predictions are training "
+                                                            "targets (knowledge distillation)")
+    teacher_share: float = _row(0.9, "loss", "Teacher weight", "weight of the teachers' mean prediction in the "
+                                "training target; the rest is the label", low=0.01, high=1.0)
 
-    augment: str = _row("standard", "augmentation", "Augmentation", "how much photos are varied",
+    augment: str = _row("standard", "augmentation", "Augmentation", "how strongly training photos are changed at "
+                                                                    "random",
                         choices=("none", "light", "standard", "soft", "strong"), expert=False)
 
-    augment_background: float = _row(0.0, "augmentation", "Other backgrounds", "share of training leaves that are set "
-                                     "on another photo's ground", low=0.0, high=1.0)
-    mix: float = _row(0.0, "augmentation", "Mixed photos", "share of training photos that are mixed with another, as a "
-                      "whole or in a box; they teach both labels", low=0.0, high=1.0)
+    augment_background: float = _row(0.0, "augmentation", "Other backgrounds", "fraction of the training photos whose "
+                                     "leaf is placed on the background of another photo", low=0.0, high=1.0)
+    mix: float = _row(0.0, "augmentation", "Mixup and CutMix", "fraction of the training photos that are mixed with "
+                      "another photo, as a whole (mixup) or in a box (CutMix)", low=0.0, high=1.0)
 
-    device: str = _row("auto", "device", "Device", "where to train", choices=("auto", "cpu", "cuda"), expert=False)
+    device: str = _row("auto", "device", "Device", "device to train on", choices=("auto", "cpu", "cuda"), expert=False)
     precision: str = _row(
-        "float32", "device", "Precision", "arithmetic of the convolutions", choices=("float32", "tf32", "mixed")
+        "float32", "device", "Precision", "number format of the convolutions", choices=("float32", "tf32", "mixed")
     )
-    algorithm: str = _row("auto", "device", "Algorithm", "kernels by name, or auto")
-    threads: int = _row(0, "device", "Threads", "CPU threads, 0 for all cores", low=0, high=1024)
+    algorithm: str = _row("auto", "device", "Algorithm", "kernel family by name, or auto")
+    threads: int = _row(0, "device", "Threads", "number of CPU threads; 0: all cores", low=0, high=1024)
     stream_photos: bool = _row(
         False, "device", "Stream photos", "send photos to the GPU batch by batch, even if they fit there at once"
     )
-    verify: bool = _row(False, "device", "Verify", "run the reference beside every kernel and compare (slow)")
+    verify: bool = _row(False, "device", "Verify "
+                                         "kernels", "compare every kernel with its reference implementation (slow)")
 
-    name: str = _row("", "run", "Model name", "name of the model (default: the photos' folder and the date)",
+    name: str = _row("", "run", "Model name", "name of the model (default: name of the photo folder and the date)",
                      expert=False)
-    out: str = _row("", "run", "Run folder", "folder to write (default: runs/<time>-<model>)")
+    out: str = _row("", "run", "Run folder", "folder of the run (default: runs/<time>-<model>)")
     leaf_tests: bool = _row(
-        True, "run", "Test the leaf", "test at the end whether the leaf is read: border, other backgrounds, class maps"
+        True, "run", "Background tests", "test after training how much predictions depend on the background (border "
+                                      "baseline, swapped backgrounds, class maps)"
     )
     checkpoint_seconds: float = _row(
         60.0, "run", "Checkpoint every", "seconds between two checkpoints within an epoch", low=0.1, high=1e6
     )
     time_every: int = _row(
-        0, "run", "Time kernels", "steps between two kernel timings, 0 for as many as cost under 1 %", low=0, high=10**9
+        0, "run", "Profile every", "steps between two timings of the kernels; 0: as often as costs under 1 % of the "
+                                  "time", low=0, high=10**9
     )
 
 
@@ -173,15 +190,15 @@ def problems(config: RunConfig) -> list[Problem]:
             if value != value:
                 found.append(Problem(name, "is not a number."))
             elif row.low is not None and value < row.low:
-                found.append(Problem(name, f"{value:g} is too small; the least is {row.low:g}."))
+                found.append(Problem(name, f"{value:g} is too small; the minimum is {row.low:g}."))
             elif row.high is not None and value > row.high:
-                found.append(Problem(name, f"{value:g} is too large; the most is {row.high:g}."))
+                found.append(Problem(name, f"{value:g} is too large; the maximum is {row.high:g}."))
     if config.validation + config.test >= 0.9:
-        found.append(Problem("test", "validation and test together leave too few photos for training."))
+        found.append(Problem("test", "validation and test shares leave too few photos for training."))
     if config.accumulate > 0 and config.batch_size % config.accumulate:
         found.append(Problem("accumulate", f"does not divide the batch size {config.batch_size}."))
     if config.train_layers != "all" and not config.start:
-        found.append(Problem("train_layers", "needs weights to start from; name a model or ONNX file with --from."))
+        found.append(Problem("train_layers", "needs a pretrained model; give a model or ONNX file with --from."))
     found += [Problem("where", f"{w!r} is not of the form column=value.") for w in config.where if "=" not in w]
     return found
 

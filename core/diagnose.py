@@ -50,7 +50,7 @@ def diagnose(argv: Sequence[str]) -> int:
     coverage = read_coverage(arguments.coverage, found) if arguments.coverage else COVERAGE
     check_folder("report", arguments.report, found)
     if arguments.json and arguments.csv:
-        found.append(Problem("csv", "does not go with --json: choose one of them."))
+        found.append(Problem("csv", "cannot be combined with --json."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
     prepare()
@@ -62,7 +62,7 @@ def diagnose(argv: Sequence[str]) -> int:
     entries: list[Entry] = []
     if arguments.examine or arguments.report:
         with closing(Examiner(model, device=device, threads=config.threads)) as examiner:
-            examined = (examiner.examine_file(path, crop=not arguments.whole, coverage=coverage) for path in paths)
+            examined = (examiner.examine_file(path, crop=not arguments.no_crop, coverage=coverage) for path in paths)
             make = partial(make_entry, model=identity, side=picture_side(len(paths)))
             read = show(keep_entries(examined, make, entries if arguments.report else None), identity)
         if arguments.report:
@@ -88,8 +88,8 @@ def keep_entries(
 
 
 def _refuse(error: OSError) -> None:
-    raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}. "
-                    "Give yourself the right to read it, or move it out of the photos.")  # fmt: skip
+    raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}. Change its permissions, or move it "
+                    "out of the photo folder.")  # fmt: skip
 
 
 def find_photos(named: Iterable[str]) -> Iterator[str]:
@@ -164,20 +164,21 @@ def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leafclinic diagnose", allow_abbrev=False,
-        description="Say for each photo which classes it likeliest shows. Nothing leaves this computer.",
+        description="Diagnose photos. Nothing leaves this computer.",
         epilog=EXIT_CODES,
     )
-    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
+    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (uses its best model)")
     parser.add_argument("photos", metavar="PHOTO", nargs="+", help="photo files, or folders of photos")
-    parser.add_argument("--json", action="store_true", help="one JSON object per photo and line")
-    parser.add_argument("--csv", action="store_true", help="a table with a line per photo")
-    parser.add_argument("--examine", action="store_true", help="also how much of the leaf is diseased, and whether "
-                        "the answer comes from the leaf; a small leaf is cut out first")  # fmt: skip
-    parser.add_argument("--whole", action="store_true", help="with --examine: do not cut out a small leaf")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per photo, one per line")
+    parser.add_argument("--csv", action="store_true", help="print a CSV table with one line per photo")
+    parser.add_argument("--examine", action="store_true", help="also measure the diseased area and how much of the "
+                        "evidence is outside the leaf; photos are cropped to small leaves first")  # fmt: skip
+    parser.add_argument("--no-crop", action="store_true", help="with --examine: do not crop photos to small leaves")
     parser.add_argument("--report", metavar="OUT.html", default="",
-                        help="also write a page with pictures that stands alone (examines the photos)")
+                        help="also write an HTML report with pictures (implies --examine)")
     parser.add_argument("--coverage", default="", metavar="SHARE",
-                        help=f"share of photos to answer, 0..1; less is surer (default: {COVERAGE})")
+                        help="fraction of photos to diagnose, 0..1; lower means higher confidence "
+                        f"(default: {COVERAGE})")
     add_settings(parser, only=("device", "threads"))
     return parser
 

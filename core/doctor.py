@@ -29,13 +29,13 @@ LAYERS: Final = (("OpenMP", "omppool"), ("TBB", "tbbpool"), ("workqueue", "workq
 """Numba's threading layers and the modules that hold them."""
 
 LIBRARIES: Final = (
-    ("numba-cuda", "translates the CUDA kernels"),
-    ("cuda-bindings", "talks to the NVIDIA driver"),
+    ("numba-cuda", "translates CUDA kernels"),
+    ("cuda-bindings", "connects to the NVIDIA driver"),
     ("nvidia-nvvm", "compiles the CUDA kernels"),
     ("nvidia-nvjitlink", "links the CUDA kernels"),
-    ("nvidia-cuda-nvrtc", "holds the headers of the CUDA kernels"),
-    ("nvidia-cuda-cccl", "holds the headers of the CUDA kernels"),
-    ("nvidia-cublas", "is the laboratory's yardstick; training does without"),
+    ("nvidia-cuda-nvrtc", "contains the CUDA headers"),
+    ("nvidia-cuda-cccl", "contains the CUDA headers"),
+    ("nvidia-cublas", "is used only for comparison in benchmarks"),
 )
 """Wheels that the extra .[cuda] brings, and what each is for."""
 
@@ -95,9 +95,9 @@ def _processor() -> Finding:
     features = binding.get_host_cpu_features()
     known = [name for name in ("avx512f", "avx2", "fma", "neon", "sve") if features.get(name)]
     fast = bool({"avx512f", "avx2", "neon"} & set(known))
-    units = ", ".join(known) or "no vector units known here"
-    sentence = f"{usable_cores()} cores of a {binding.get_host_cpu_name()} with {units}."
-    return Finding("CPU", fast, sentence, "Training works, but slowly: the kernels want AVX2, AVX-512 or NEON.")
+    units = ", ".join(known) or "no known vector instructions"
+    sentence = f"{usable_cores()} cores, {binding.get_host_cpu_name()}, {units}."
+    return Finding("CPU", fast, sentence, "Training works, but slowly: the fast kernels need AVX2, AVX-512 or NEON.")
 
 
 def _kernels() -> Finding:
@@ -106,19 +106,19 @@ def _kernels() -> Finding:
     except InputError as error:  # another user could change them
         return Finding("kernels", False, str(error).replace("\n", " "))
     if folder is None:
-        sentence = "There is no folder in which compiled kernels can be kept: every start compiles them anew."
+        sentence = "There is no folder to save compiled kernels in. They are compiled again at every start."
         return Finding("kernels", False, sentence, REMEDY)
     free = shutil.disk_usage(folder).free
     if free < KERNEL_BYTES:
-        sentence = (f"There is no room for compiled kernels in {folder} ({free / 1e6:.1f} MB free): every start "
-                    "compiles anew what is not there.")  # fmt: skip
-        return Finding("kernels", False, sentence, f"Make room. {REMEDY}")
-    return Finding("kernels", True, f"Compiled kernels are kept in {folder}.")
+        sentence = (f"There is no disk space for compiled kernels in {folder} ({free / 1e6:.1f} MB free). "
+                    "Missing kernels are compiled again at every start.")  # fmt: skip
+        return Finding("kernels", False, sentence, f"Free disk space. {REMEDY}")
+    return Finding("kernels", True, f"Compiled kernels are saved in {folder}.")
 
 
 def _threads() -> Finding:
     found = [layer for layer, module in LAYERS if _imports(f"numba.np.ufunc.{module}")]
-    sentence = f"The kernels release Python's lock and run in our own threads; Numba's layers here: {', '.join(found)}."
+    sentence = f"The kernels run in threads of LeafClinic's own. Numba threading layers: {', '.join(found)}."
     return Finding("threads", bool(found), sentence, "Install Numba again: pip install --force-reinstall numba")
 
 
@@ -134,7 +134,7 @@ def _libraries() -> Iterator[Finding]:
     for package, use in LIBRARIES:
         found = _version(package)
         sentence = f"{package} {found or 'is not installed'}; it {use}."
-        remedy = f"Only for the GPU, and only where no CUDA toolkit brings it: {EXTRA}"
+        remedy = f"Needed only for the GPU, if no CUDA toolkit provides it: {EXTRA}"
         yield Finding(package, found is not None, sentence, remedy)
 
 
@@ -146,7 +146,7 @@ def _gpu() -> Iterator[Finding]:
         return
     trouble = problem()
     if trouble is not None:
-        yield Finding("GPU", False, trouble, "Training on the CPU works without: --device cpu.")
+        yield Finding("GPU", False, trouble, "Training on the CPU works without it: --device cpu.")
         return
     yield from _open_gpu()
 
@@ -156,7 +156,7 @@ def _open_gpu() -> Iterator[Finding]:
     from core.gpu.compilation.turing import FIRST_AFTER
 
     version = int(driver.cuDriverGetVersion()[1])
-    yield Finding("driver", True, f"The NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}.")
+    yield Finding("driver", True, f"The NVIDIA driver supports CUDA {version // 1000}.{version % 1000 // 10}.")
     device: Any = cuda.get_current_device()
     capability = device.compute_capability
     free, total = cuda.current_context().get_memory_info()
@@ -164,9 +164,10 @@ def _open_gpu() -> Iterator[Finding]:
     yield Finding("GPU", True, f"{name}, compute capability {capability[0]}.{capability[1]}, "
                   f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free.")
     if capability >= FIRST_AFTER:
-        yield Finding("precision", True, "float32, tf32 and mixed (bf16) all run on its tensor cores.")
+        yield Finding("precision", True, "Supports float32, tf32 and mixed precision (bf16).")
     else:
-        yield Finding("precision", True, "It is older than Ampere: everything runs in float32, without tensor cores.")
+        yield Finding("precision", True, "This GPU is older than Ampere: everything runs in float32, without tensor "
+                                         "cores.")
 
 
 def report(findings: list[Finding]) -> str:
@@ -186,10 +187,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "leafclinic doctor", description="Say what runs here, and what is missing.",
+        "leafclinic doctor", description="Check what this machine can run and what is missing.",
         epilog="exit codes: 0 training can run here, 1 it cannot, 2 wrong input, 130 stopped by Ctrl-C",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="write every finding as one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print every finding as one line of JSON")
     return parser
 
 
@@ -199,7 +200,7 @@ def tell(as_json: bool) -> int:
     well = {finding.part: finding.well for finding in findings}
     needed = well["Python"] and well["NumPy"] and well["numba"]
     end = ("Training runs on " + ("the GPU and the CPU." if well.get("GPU") else "the CPU.") if needed
-           else "Training cannot run here: see the lines marked with --.")  # fmt: skip
+           else "Training cannot run on this machine. See the lines marked with --.")  # fmt: skip
     lines = [json.dumps(asdict(finding), ensure_ascii=False) for finding in findings]
     print("\n".join(lines) if as_json else f"{report(findings)}\n\n{end}", flush=True)
     return 0 if needed else 1

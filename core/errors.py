@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -16,7 +16,7 @@ EXIT_STOPPED = 3
 """Exit code of a stopped training, whose run can be resumed with ``--resume``."""
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C with nothing to resume; as in shells, 128 plus the signal's number."""
-EXIT_CODES = "Exit codes: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else"
+EXIT_CODES = "Exit codes: 0 done, 1 other errors, 2 wrong input, 130 stopped by Ctrl-C"
 """For the help of every command but the training's, which knows a fifth."""
 
 
@@ -51,13 +51,25 @@ class Problem:
     message: str
 
 
+OPTION_NAMES: Final = {
+    "start": "from", "start_colours": "input_normalization", "use_size": "eval_size", "teacher_share": "teacher_weight",
+    "average": "ema_decay", "time_every": "profile_every",
+}  # fmt: skip
+"""Fields whose option on the command line has another name."""
+
+
+def option_name(field: str) -> str:
+    """The command-line option of a field of the configuration, such as ``--batch-size``."""
+    return "--" + OPTION_NAMES.get(field, field).replace("_", "-")
+
+
 @final
 class ConfigError(InputError):
     """Impossible options, all of them at once."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(f"--{p.field.replace('_', '-')}: {p.message}" for p in problems))
+        super().__init__("\n".join(f"{option_name(p.field)}: {p.message}" for p in problems))
 
 
 @final

@@ -42,7 +42,7 @@ def evaluate(argv: Sequence[str]) -> int:
     run = Path(arguments.model_file)
     own = "data" not in arguments and (run / CONFIG).is_file()
     if "data" not in arguments and not own:
-        found.append(Problem("data", "names no photos. Give a folder of photos or a CSV manifest."))
+        found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
     split = arguments.split_name
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
@@ -106,7 +106,7 @@ def describe_json(judged: Evaluation) -> dict[str, object]:
 
 def describe_text(judged: Evaluation, split: str) -> str:
     figures = judged.figures
-    rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", "mostly taken for")]
+    rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", "most often predicted as")]
     for i, c in enumerate(figures.per_class):
         wrong = [(n, figures.classes[j]) for j, n in enumerate(figures.confusion[i]) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
@@ -123,18 +123,17 @@ def describe_text(judged: Evaluation, split: str) -> str:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leafclinic evaluate", allow_abbrev=False,
-        description="Judge a model on photos whose classes are known.",
+        description="Evaluate a model on labelled photos.",
     )
-    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
+    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (uses its best model)")
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
-                        help="only photos that the manifest or folder puts there (default: all)")
-    parser.epilog = ("Without --data a run folder is judged on its own photos, split as it was in training. "
-                     f"{EXIT_CODES}.")  # fmt: skip
+                        help="evaluate only this split of the manifest or folder (default: all photos)")
+    parser.epilog = f"Without --data, a run folder is evaluated on its own photos and split. {EXIT_CODES}."
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--coverage", default="", metavar="SHARE",
-                        help="also how right the answers are where about this share of photos is answered, 0..1")
+                        help="also report the accuracy when about this fraction of the photos is diagnosed, 0..1")
     parser.add_argument("--mistakes", default="", metavar="OUT.csv",
-                        help="also write the photos that were named wrong, the surest first")
+                        help="also write the misclassified photos, most confident first")
     add_settings(parser, only=("data", "where", "label", "field", "cache", "device", "threads"))
     return parser
 

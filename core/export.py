@@ -45,11 +45,11 @@ def export(argv: Sequence[str]) -> int:
     run = Path(arguments.model_file)
     own = "data" not in arguments and (run / CONFIG).is_file()
     if not arguments.onnx:
-        found.append(Problem("onnx", "names no file to write."))
+        found.append(Problem("onnx", "is missing. Give the name of the file to write."))
     check_folder("onnx", arguments.onnx, found)
     if arguments.int8 and "data" not in arguments and not own:
-        found.append(Problem("int8", "needs photos: their ranges become the scales, and the loss of accuracy is "
-                                     "measured. Name the photos that the model was trained with by --data."))
+        found.append(Problem("int8", "needs photos to measure the activation ranges and the loss of accuracy. Give the "
+                                     "photos that the model was trained on with --data."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     if own:
         config = replace(read_config(run), cache=config.cache, threads=config.threads, split=str(run / SPLIT))
@@ -59,8 +59,8 @@ def export(argv: Sequence[str]) -> int:
     if arguments.int8:
         data = make_int8(model, config)
     write_file(target, data)
-    print(f"{target}: {'eight bits' if arguments.int8 else 'float32'}, {len(data) / 2**20:.2f} MB, "
-          f"{len(model.classes)} classes, photos of {model.size[0]} pixels.")
+    print(f"Saved to {target}: {'eight bits' if arguments.int8 else 'float32'}, {len(data) / 2 ** 20:.2f} MB, "
+          f"{len(model.classes)} classes, {model.size[0]} x {model.size[0]} pixels.")
     return EXIT_DONE
 
 
@@ -78,7 +78,8 @@ def make_int8(model: ModelFile, config: RunConfig) -> bytes:
     some = validation.photos[:: max(1, len(validation.photos) // COMPARED)][:COMPARED]
     same = agreement(data, quantised, np.asarray(some))
     print(NOT_CHECKED if same is None else
-          f"Checked in eight bits: onnxruntime {same[0]} gives the same answer on {same[1]} of {len(some)} photos.")
+          f"Checked: onnxruntime {same[0]} predicts the same class as the 8-bit model on {same[1]} of {len(some)} "
+          "photos.")
     return data
 
 
@@ -94,13 +95,13 @@ def labelled(photos: PhotoSet, split: int, model: ModelFile) -> LabelledPhotos:
 def describe_check(check: OnnxCheck | None) -> str:
     if check is None:
         return NOT_CHECKED
-    return f"Checked: onnxruntime {check.version} gives the same logits (largest difference {check.difference:.1g})."
+    return f"Checked: onnxruntime {check.version} computes the same logits (largest difference {check.difference:.1g})."
 
 
 def describe_loss(loss: QuantisationLoss) -> str:
     lost = 100 * (loss.float32 - loss.int8)
-    return (f"Of {loss.photos} validation photos {100 * loss.int8:.2f} % are right in eight bits and "
-            f"{100 * loss.float32:.2f} % in float32: {lost:.2f} points lost, {loss.changed} answers changed.")
+    return (f"Validation accuracy ({loss.photos} photos): {100 * loss.int8:.2f} % in 8 bits, {100 * loss.float32:.2f} "
+            f"% in float32. {lost:.2f} points lost, {loss.changed} predictions changed.")
 
 
 def teller(stage: str) -> Callable[[int, int], None]:
@@ -115,13 +116,12 @@ def teller(stage: str) -> Callable[[int, int], None]:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leafclinic export", allow_abbrev=False, description="Write a model as ONNX for other programs.",
-        epilog="The file holds preprocessing, class names, temperature and thresholds as metadata. "
-               "Without --data a run folder is quantised with its own photos, split as it was in training. "
-               f"{EXIT_CODES}.",
+        epilog="The file contains preprocessing, class names, temperature and thresholds as metadata. Without --data, "
+               f"a run folder is quantised with its own photos and split. {EXIT_CODES}.",
     )
-    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (its best model)")
+    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (uses its best model)")
     parser.add_argument("--onnx", default="", metavar="OUT.onnx", help="file to write")
-    parser.add_argument("--int8", action="store_true", help="weights and activations in eight bits (QDQ)")
+    parser.add_argument("--int8", action="store_true", help="quantise weights and activations to 8 bits (QDQ)")
     add_settings(parser, only=("data", "where", "label", "split", "validation", "test", "seed", "cache", "threads"))
     return parser
 

@@ -3,11 +3,11 @@
     leafclinic lab conv [--data MNIST] [--device cuda]  ways to convolve: seconds per iteration, accuracy
     leafclinic lab matmul                               the ladder of the matrix product on the GPU
     leafclinic lab depthwise                            depthwise separable against standard convolution
-    leafclinic lab ladder [--ops batch_norm adam]       every kernel of an op, held against float64 and timed
+    leafclinic lab kernels [--ops batch_norm adam]      every kernel of an op, verified against float64 and timed
     leafclinic lab roofline --model squeezenet1_1       where the time of a training step goes
     leafclinic lab sweep                                photos per second over batch and photo sizes
     leafclinic lab explain --model squeezenet1_1        which kernel each step runs on a GPU, and why
-    leafclinic lab mnist learn | predict | unpack       digits by presets, photographed ones, and as photo folders
+    leafclinic lab mnist train | predict | unpack       digits by presets, photographed ones, and as photo folders
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def run_conv(arguments: argparse.Namespace) -> None:
     table, place = studies.table_and_place(device)
     train, test = _digits(arguments.data)
     known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan", pytorch_baseline.NAME)
-    ways = arguments.ways or known
+    ways = arguments.algorithms or known
     if not set(ways) <= set(known):
-        raise InputError(f"--ways: on {device} there are {', '.join(known)}.")
+        raise InputError(f"--algorithms: on {device} there are {', '.join(known)}.")
     if not max(arguments.batch) <= min(arguments.examples) <= max(arguments.examples) <= len(train[0]):
-        raise InputError(f"--examples: there are {len(train[0])} digits to train with, and a batch needs as many as "
-                         f"--batch says (here up to {max(arguments.batch)}).")
+        raise InputError(f"--examples: there are {len(train[0])} training digits, and at least as many as the batch "
+                         f"size are needed (here up to {max(arguments.batch)}).")
     results = []
     for batch, examples, pace in product(arguments.batch, arguments.examples, arguments.learning_rate):
         lesson = Lesson(batch, pace, examples, arguments.padding)
@@ -115,12 +115,12 @@ def teller(title: str, arguments: argparse.Namespace) -> Report:
 
 def run_matmul(arguments: argparse.Namespace) -> None:
     if arguments.device == "cpu":
-        raise InputError("--device: the ladder of the matrix product runs on a GPU only.")
+        raise InputError("--device: this benchmark runs on a GPU only.")
     sizes = [(n, n, n) for n in arguments.sizes] + [(32, 27, 14884)]
     peaks = studies.peaks()
-    print(f"The chip's peak is {peaks[False] / 1e3:.0f} TFLOP/s in float32 and {peaks[True] / 1e3:.0f} in bf16. "
-          "Rungs in bf16 round their factors\nfrom float32 first, in the time that is shown. cuBLAS multiplies in "
-          "float32; benchmarks.kernels\nhas it in bf16, too.")
+    print(f"The peak is {peaks[False] / 1e3:.0f} TFLOP/s in float32 and {peaks[True] / 1e3:.0f} in bf16. Times "
+          "of bf16\nimplementations include the conversion from float32. cuBLAS multiplies in float32; "
+          "see\nbenchmarks.kernels for bf16.")
     _print_studies(arguments, studies.matmul_study(sizes), peaks)
 
 
@@ -137,7 +137,7 @@ def run_ladder(arguments: argparse.Namespace) -> None:
     for op in arguments.ops:
         directions = dict.fromkeys(row.direction for row in list_kernels((op,)) if row.device == device)
         if not directions:
-            print(f"\n{op}: it has no kernels on {device}; --device {'cpu' if device == 'cuda' else 'cuda'} runs them.")
+            print(f"\n{op}: there are no kernels for {device}; use --device {'cpu' if device == 'cuda' else 'cuda'}.")
         for (name, case), direction in product({**CASES, **UPDATES}[op].items(), directions):
             for i, found in enumerate(compare_kernels(case, direction, device)):
                 row = found.kernel
@@ -154,7 +154,7 @@ def run_ladder(arguments: argparse.Namespace) -> None:
     bars = [(f"{r['op']} {r['direction']} {r['algorithm']}", r["milliseconds"]) for r in results if not r["reason"]]
     _save(arguments, results, lambda: draw_bars("kernels", "milliseconds", bars))
     if wrong:
-        raise DeviceError(f"These kernels differ from the reference by more than they may: {'; '.join(wrong)}.")
+        raise DeviceError(f"These kernels exceed their tolerance: {'; '.join(wrong)}.")
 
 
 def _print_studies(arguments: argparse.Namespace, found: Any, peaks: Mapping[bool, float] | None = None) -> None:
@@ -185,9 +185,9 @@ def run_roofline(arguments: argparse.Namespace) -> None:
     gflops, gigabytes = studies.roof(device)
     total = sum(t.milliseconds for t in times)
     title = f"{arguments.model}, one training step of {arguments.batch[0]} photos, {device}"
-    print(f"{title}: {total:.3f} ms in {len(times)} kernels\n"
-          f"The roof: {gflops:,.0f} GFLOP/s by a matrix product, {gigabytes:,.0f} GB/s by a copy\n\n"
-          f"{'layer':26} {'pass':15} {'kernel':14} {'ms':>8} {'of all':>7} {'GFLOP/s':>8} {'GB/s':>7} {'of roof':>8}")
+    print(f"{title}: {total:.3f} ms in {len(times)} kernels\nRoofline: {gflops:,.0f} GFLOP/s (matrix product), "
+          f"{gigabytes:,.0f} GB/s (copy)\n\n{'layer':26} {'pass':15} {'kernel':14} {'ms':>8} {'of all':>7} "
+          f"{'GFLOP/s':>8} {'GB/s':>7} {'of roof':>8}")
     for t in sorted(times, key=lambda t: -t.milliseconds)[:SHOWN]:
         rate = 1 / max(t.milliseconds, 1e-9) / 1e6
         share = max(t.flops * rate / gflops, t.bytes * rate / gigabytes)
@@ -208,18 +208,18 @@ def run_sweep(arguments: argparse.Namespace) -> None:
         print(f"{found.batch:6} {found.image_size:7} {said}", flush=True)
         results.append(asdict(found))
     bars = [(f"{r['image_size']} px, batch {r['batch']}", r["photos_per_second"]) for r in results if not r["refusal"]]
-    _save(arguments, results, lambda: draw_bars(arguments.model, "photos a second", bars))
+    _save(arguments, results, lambda: draw_bars(arguments.model, "photos per second", bars))
 
 
 def run_mnist(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
     if arguments.what == "predict":
         if not arguments.photos:
-            raise DataError("Name the photographed digits with --photos.")
+            raise DataError("Give photos of digits with --photos.")
         model = read_model(arguments.model_file)
         if model.classes != CLASSES or model.size != (SIDE, SIDE):
-            raise ModelFileError(f"{arguments.model_file} does not read digits of {SIDE} pixels. Name a model that "
-                                 "mnist learn has written.")  # fmt: skip
+            raise ModelFileError(f"{arguments.model_file} is not a model of digits of {SIDE} pixels. Give a model "
+                                 "written by mnist train.")  # fmt: skip
         for path in arguments.photos:
             logits = predict(model.graph, model.weights, read_digit(_read_photo(path))[None], device)
             digit, share = certainty(logits[0])
@@ -227,18 +227,18 @@ def run_mnist(arguments: argparse.Namespace) -> None:
         return
     if arguments.what == "unpack":
         if arguments.data is None:
-            raise DataError("Name the folder of MNIST's four files with --data.")
-        print(f"{unpack(arguments.data, arguments.out)} digits written to {arguments.out}")
+            raise DataError("Give the folder with the four MNIST files with --data.")
+        print(f"Saved {unpack(arguments.data, arguments.out)} digits to {arguments.out}")
         return
     recipe = RECIPES[arguments.recipe]
     if arguments.epochs:
         recipe = replace(recipe, epochs=arguments.epochs, steps=0)
     learned = learn(recipe, *_digits(arguments.data), device)
-    print(f"{arguments.recipe}: {100 * learned.accuracy:.2f} % of the test digits right after {learned.steps} steps "
-          f"in {learned.seconds:.1f} s")
+    print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "
+          f"{learned.seconds:.1f} s")
     figures = {"test_accuracy": learned.accuracy}
     write_model(arguments.model_file, ModelFile(learned.graph, learned.weights, CLASSES, SIDE, figures=figures))
-    print(f"saved as {arguments.model_file}")
+    print(f"Saved to {arguments.model_file}")
 
 
 def _digits(folder: Path | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
@@ -284,7 +284,7 @@ COMMANDS: Final = {
     "conv": run_conv,
     "matmul": run_matmul,
     "depthwise": run_depthwise,
-    "ladder": run_ladder,
+    "kernels": run_ladder,
     "roofline": run_roofline,
     "sweep": run_sweep,
     "explain": run_explain,

@@ -22,7 +22,7 @@ def start_child(name: str, module: str, errors: IO[bytes] | None = None) -> subp
             env=child_environment(OPENBLAS_NUM_THREADS="1"), creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip
     except OSError as error:
-        raise LeafClinicError(f"No helper process could be started ({error}). Close other programs and start again."
+        raise LeafClinicError(f"No helper process could be started ({error}). Close other programs and try again."
                               ) from error
 
 

@@ -62,6 +62,6 @@ def cuda_problem() -> str | None:
         from core.gpu.driver.device import problem
     except ImportError as error:
         if getattr(sys, "frozen", False):
-            return "The program as a folder computes on the CPU; installed with pip it uses NVIDIA GPUs too."
+            return "This portable version computes on the CPU. The version installed with pip also uses NVIDIA GPUs."
         return f"The CUDA packages are not installed ({error.name}). Install them with: pip install '.[cuda]'"
     return problem()

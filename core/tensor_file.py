@@ -78,11 +78,11 @@ def read_tensor_file(path: Path, kind: str, version: int) -> TensorFile:
         raise _unreadable(path, kind) from error
     text = metadata.get("header", "")
     if metadata.get("checksum") != _checksum(text, tensors):
-        raise ModelFileError(f"{path} was altered or damaged: its checksum does not fit. Copy it again.")
+        raise ModelFileError(f"{path} is damaged: its checksum does not match. Copy it again.")
     try:
         return TensorFile(mapping(parse_json(text)), tensors, _labels(metadata))
     except SchemaError as error:
-        raise ModelFileError(f"{path} has a header that cannot be read ({error}).") from error
+        raise ModelFileError(f"{path} has an invalid header ({error}).") from error
 
 
 def read_metadata(path: Path, kind: str, version: int) -> dict[str, str]:
@@ -110,8 +110,8 @@ def _labels(metadata: Mapping[str, str]) -> dict[str, str]:
 
 def _unreadable(path: Path, kind: str) -> ModelFileError:
     return ModelFileError(
-        f"{path} cannot be read as {WORDS[kind]}: it is cut, altered or of another format. "
-        "Copy it again from where it came from."
+        f"{path} cannot be read as {WORDS[kind]}: it is incomplete, damaged or in another format. Copy it again from "
+        "its source."
     )
 
 
@@ -122,8 +122,8 @@ def _check_kind(path: Path, metadata: Mapping[str, str], kind: str, version: int
         raise ModelFileError(f"{path} is {what}, not {WORDS[kind]}.")
     if metadata.get("version") != str(version):
         raise ModelFileError(
-            f"{path} is {WORDS[kind]} of version {metadata.get('version')}; this program reads version {version}. "
-            "Use the LeafClinic release that wrote it, or write it again."
+            f"{path} is {WORDS[kind]} of version {metadata.get('version')}, but this program reads version {version}. "
+            "Use the LeafClinic release that wrote it, or create it again."
         )
 
 

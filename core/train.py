@@ -97,16 +97,16 @@ def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     """The run's settings from all sources. Raises ConfigError with everything that is wrong."""
     options = read_settings(arguments, found)
     if arguments.resume:
-        found += [Problem(name, "does not go with --resume: the run goes on as it began.")
+        found += [Problem(name, "cannot be combined with --resume: a resumed run keeps its settings.")
                   for name in ("config", "demo", "overwrite") if getattr(arguments, name)]
         config = read_config(Path(arguments.resume))
         return replace(change_settings(config, options, found), out=arguments.resume)
     file = read_toml(Path(arguments.config)) if arguments.config else {}
     data = options.get("data", file.get("data", ""))
     if not data and not arguments.demo:
-        found.append(Problem("data", "names no photos. Give a folder of photos or a CSV manifest, or take --demo."))
+        found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest, or use --demo."))
     if data and arguments.demo:
-        found.append(Problem("demo", "brings its own photos: leave out --data or --demo."))
+        found.append(Problem("demo", "generates its own photos. Give either --data or --demo."))
     config = merge_settings(options, file, found)
     data, field = (os.path.abspath(os.path.expanduser(name)) if name else "" for name in (config.data, config.field))
     return replace(config, data=data, field=field, out=config.out or default_folder(config))
@@ -137,20 +137,22 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leafclinic train",
         usage="leafclinic train --data PHOTOS [--preset NAME] [--out RUN] [option ...]",
-        description="Learn leaf diseases from a folder of photos (each class in a folder) or a CSV manifest.",
-        epilog=f"presets:\n{recipes}\n\nexit codes: 0 done, 2 wrong input, 3 stopped and resumable, "
-               "130 stopped before its first step, 1 anything else",
+        description="Train a model on a folder of photos (one subfolder per class) or a CSV manifest.",
+        epilog=f"presets:\n{recipes}\n\nexit codes: 0 done, 1 other errors, 2 wrong input, 3 stopped and resumable, "
+               "130 stopped before the first step",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--config", metavar="FILE.toml", default="", help="settings from a TOML file; options win")
-    parser.add_argument("--resume", metavar="RUN", default="", help="continue the run in this folder, exactly")
-    parser.add_argument("--demo", action="store_true", help="train on the built-in demo photos (drawn, not real)")
+    parser.add_argument("--config", metavar="FILE.toml", default="", help="read settings from a TOML file; options "
+                                                                          "override them")
+    parser.add_argument("--resume", metavar="RUN", default="", help="resume the run in this folder")
+    parser.add_argument("--demo", action="store_true", help="train on generated synthetic leaves")
     parser.add_argument("--overwrite", action="store_true", help="replace an earlier run in the run folder")
-    parser.add_argument("--dry-run", action="store_true", help="print network, work and memory, and do not train")
-    parser.add_argument("--json", action="store_true", help="write every event as one line of JSON")
+    parser.add_argument("--dry-run", action="store_true", help="print the network, its operations and the memory "
+                                                               "needed, without training")
+    parser.add_argument("--json", action="store_true", help="print every event as one line of JSON")
     parser.add_argument("--profile", metavar="OUT.json", default="",
-                        help="write steps and timed kernels as a Chrome trace (chrome://tracing, ui.perfetto.dev)")
+                        help="write steps and kernel times as a Chrome trace (chrome://tracing, ui.perfetto.dev)")
     add_settings(parser)
     return parser
 
@@ -160,8 +162,8 @@ def _stopper(commands: Commands, trainer: Trainer) -> Callable[[int, FrameType |
         if commands.stopped():
             os._exit(stopped_code(trainer))  # at once: the last checkpoint is whole on the disk
         commands.stop()
-        doing = "after this step and saving" if trainer.resumable else "before the training begins"
-        sys.stderr.write(f"\nStopping {doing}. Once more to stop at once.\n")
+        doing = "after saving this step" if trainer.resumable else "before the training begins"
+        sys.stderr.write(f"\nStopping {doing}. Press Ctrl-C again to stop immediately.\n")
 
     return stop
 

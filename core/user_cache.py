@@ -17,7 +17,7 @@ from core.private_folder import make_private_folder
 
 KERNEL_DAYS: Final = 1.0
 """Compiled kernels younger than this stay when the caches are cleared: a program that runs now may be using them."""
-REMEDY: Final = "Set XDG_CACHE_HOME to a folder that may be written."
+REMEDY: Final = "Set XDG_CACHE_HOME to a writable folder."
 
 
 def user_cache_folder() -> Path:
@@ -69,8 +69,8 @@ def make_kernel_folder(folder: Path) -> Path:
     try:
         return make_private_folder(folder)
     except InputError as error:
-        raise InputError(f"{error}\nCompiled kernels are kept there and run as they are found, so no other user may be "
-                         "able to change them. Another folder: set XDG_CACHE_HOME.") from error
+        raise InputError(f"{error}\nCompiled kernels are saved there and executed, so other users must not be able to "
+                         "change them. To use another folder, set XDG_CACHE_HOME.") from error
     except OSError as error:
         raise StorageError(f"{folder} cannot be made: {error.strerror}. {REMEDY}") from error
 

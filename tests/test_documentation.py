@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.config import settings
+from core.errors import option_name
 from core.laboratory.options import make_parser
 
 ROOT = Path(__file__).parent.parent
@@ -26,7 +27,7 @@ def options():
     """Every option that a command of ours takes: those written down, and one for each setting."""
     files = (path for part in ("app", "core", "benchmarks", "docs") for path in (ROOT / part).rglob("*.py"))
     code = "".join(path.read_text("utf-8") for path in files)
-    fields = {"--" + name.replace("_", "-") for name in settings()}
+    fields = {option_name(name) for name in settings()}
     return set(re.findall(r"\"(--[a-z][\w-]*)\"", code)) | fields | FOREIGN
 
 

@@ -24,5 +24,5 @@ def resume_request(folder: Path) -> str:
         config = replace(from_dict(values), out=str(folder))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"The run in {folder} cannot be continued: its settings cannot be read ({reason}).") from error
+        raise InputError(f"The run in {folder} cannot be resumed: its settings cannot be read ({reason}).") from error
     return json.dumps({"config": to_dict(config), "resume": True, "overwrite": False})

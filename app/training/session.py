@@ -148,9 +148,10 @@ def death(code: int) -> str:
     """Why a process ended that did not say so itself, as a sentence."""
     if code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137):
         return tr(
-            "The training process was killed. This happens when the computer runs out of memory, or when someone "
-            "ends it by hand. Nothing up to the last checkpoint is lost."
+            "The training process was killed, probably because the computer ran out of memory. Everything up to the "
+            "last checkpoint is saved. Close other programs or use a smaller batch size, then resume."
         )
     if code < 0:
-        return tr("The training process crashed (signal {number}). The window and your run are unharmed.", number=-code)
+        return tr("The training process crashed (signal {number}). Your run is safe: resume it under "
+                  "“Runs”.", number=-code)
     return tr("The training process ended without a result (code {number}).", number=code)

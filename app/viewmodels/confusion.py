@@ -68,7 +68,7 @@ class ConfusionModel(QAbstractTableModel):
                 return self._shade(share, truth == said) if count else None
             case Qt.ItemDataRole.ToolTipRole | Qt.ItemDataRole.AccessibleTextRole:
                 names = disease_name(self.classes[truth]), disease_name(self.classes[said])
-                said_so = tr("{count} photos of {truth}: the network said {said}")
+                said_so = tr("{count} photos of {truth}, predicted as {said}")
                 return said_so.format(count=count, truth=names[0], said=names[1])
         return None
 

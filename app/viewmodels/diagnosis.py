@@ -123,7 +123,7 @@ class DiagnosisModel(QObject):
         if found:
             self._add(found)
         if refused:
-            text = tr("{folder} cannot be read. Give yourself the right to read it, then add it again.",
+            text = tr("{folder} cannot be read. Change its permissions, then add it again.",
                       folder=refused[0])  # fmt: skip
             self.failed.emit(text, "\n".join(refused))
         elif not found:
@@ -273,7 +273,7 @@ class DiagnosisModel(QObject):
         self._end()
         self.ready = {}
         if code and not told:
-            text = tr("The diagnosis process ended (code {number}). Choose the model again.", number=code)
+            text = tr("The diagnosis process ended unexpectedly (code {number}). Choose the model again.", number=code)
             self.failed.emit(text, errors)
 
 

@@ -244,7 +244,8 @@ class Document(QObject):
             self.close()
             self._lock, self.folder = lock, folder
         if problem:
-            self.failed.emit(tr("Earlier changes of this project cannot be read; it starts without them."), problem)
+            self.failed.emit(tr("Earlier edits of this project cannot be read. The project opens without "
+                                "them."), problem)
         self.source, self.table = source, table
         self._names = dict(edits.names)
         self._rows = {}
@@ -269,7 +270,7 @@ def places(dataset: Dataset) -> dict[str, int]:
 def _not_locked(lock: QLockFile, folder: Path) -> str:
     if lock.error() is QLockFile.LockError.LockFailedError:
         return tr("This folder is open in another LeafClinic window. Close it there first.")
-    return str(storage_error(folder, OSError(tr("no right to write there, or no room"))))
+    return str(storage_error(folder, OSError(tr("no write permission, or no disk space"))))
 
 
 def _scan(source: str, report: Report, cancelled: Callable[[], bool]) -> Dataset:

@@ -105,5 +105,5 @@ class Examination(QObject):
             thread.wait()
             thread.deleteLater()
         if code < 0 or (code and errors):
-            self.failed.emit(tr("The examination broke off."), errors)
+            self.failed.emit(tr("The check ended unexpectedly."), errors)
         self.ended.emit()

@@ -83,8 +83,7 @@ def peak_text(kernel: TimedKernel) -> str:
 def _peak_tip(kernel: TimedKernel) -> str | None:
     if not kernel.from_cache:
         return None
-    return tr("Faster than memory can bring its bytes: they lay in the processor's cache, so the peak of memory is no "
-              "measure here.")  # fmt: skip
+    return tr("Faster than the memory bandwidth allows: the data were in the processor's cache.")  # fmt: skip
 
 
 def stacks(times: Sequence[KernelTime]) -> tuple[list[str], dict[str, list[float]]]:

@@ -124,7 +124,7 @@ class LadderModel(QObject):
             return
         self.close()
         if code:
-            self.failed.emit(tr("The kernels' process ended (code {number}).", number=code), errors)
+            self.failed.emit(tr("The benchmark process ended unexpectedly (code {number}).", number=code), errors)
         self.ended.emit()
 
 
@@ -141,9 +141,9 @@ def columns() -> list[Column]:
 
 def _verdict(rung: Rung) -> str:
     if rung.reason:
-        return tr("not here: {reason}", reason=sentence(rung.reason))
+        return tr("not available: {reason}", reason=sentence(rung.reason))
     if not rung.milliseconds:
         return ""
     if rung.right:
-        return tr("right (error {error})", error=f"{rung.error:.0e}")
-    return tr("wrong (error {error})", error=f"{rung.error:.0e}")
+        return tr("passed (max error {error})", error=f"{rung.error:.0e}")
+    return tr("failed (max error {error})", error=f"{rung.error:.0e}")

@@ -62,7 +62,8 @@ class MemoryEstimate(QObject):
                 self.told.emit(sentence(answer["failed"]))
             else:
                 self.device_known.emit(answer["device"])
-                text = tr("This run will need {memory} MB of memory ({device}, batch {batch}) and {cache} MB of disk.")
+                text = tr("This run needs {memory} MB of memory ({device}, batch size {batch}) and {cache} MB of disk "
+                          "space.")
                 self.told.emit(text.format(memory=f"{answer['bytes'] / 2**20:,.0f}", device=answer["device"],
                                            batch=answer["batch"], cache=f"{answer['cache'] / 2**20:,.0f}"))  # fmt: skip
 

@@ -116,7 +116,7 @@ def verdict_text(result: Result) -> str:
     if not result.done:
         return tr("Waiting…")
     if result.error:
-        return tr("Not readable: {reason}", reason=sentence(result.error))
+        return tr("Unreadable: {reason}", reason=sentence(result.error))
     said = disease_name(result.verdict) if result.sure else tr(result.verdict)
     return said[:1].upper() + said[1:]
 
@@ -136,7 +136,7 @@ def evidence_text(result: Result) -> str:
     share = percent(result.off_leaf, 0)
     if any(sentence(note).startswith(share) for note in result.notes):
         return ""
-    return tr("{share} of what speaks for this answer lies off the leaf.", share=share)
+    return tr("{share} of the evidence for this diagnosis is outside the leaf.", share=share)
 
 
 def severity_text(result: Result) -> str:
@@ -146,9 +146,9 @@ def severity_text(result: Result) -> str:
     diseased = result.shown_percent
     if diseased is None:
         return ""
-    said = tr("About {share} of the leaf's area looks diseased.", share=percent(diseased / 100, 0))
+    said = tr("About {share} of the leaf area is diseased.", share=percent(diseased / 100, 0))
     level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(diseased))
-    hand = " " + tr("Corrected by hand.") if result.mask is not None else ""
+    hand = " " + tr("Edited by hand.") if result.mask is not None else ""
     return f"{said} {level}{hand}"
 
 

@@ -105,7 +105,7 @@ class Writing(QObject):
             return
         self._end()
         if not self._told:
-            text = tr("{name} could not be written: the process that writes ended (code {number}).",
+            text = tr("{name} could not be saved: the process that saves it ended unexpectedly (code {number}).",
                       name=self.target, number=code)  # fmt: skip
             self.failed.emit(text, errors)
         self.busy.emit(False)

@@ -86,7 +86,7 @@ class CameraDialog(QDialog):
         side = min(picture.width(), picture.height())
         self._last = picture.copy((picture.width() - side) // 2, (picture.height() - side) // 2, side, side)
         self.view.show_photo(self._last)
-        self.state.setText(tr("Hold one leaf into the square, in good light. The space bar takes the photo."))
+        self.state.setText(tr("Hold one leaf inside the square, in good light. Press the space bar to take the photo."))
         self.take.setEnabled(True)
 
     def _on_missing(self) -> None:
@@ -95,7 +95,8 @@ class CameraDialog(QDialog):
     def _on_take(self) -> None:
         path = unused(self._place / f"{time.strftime('%Y%m%d-%H%M%S')}-camera.png")
         if not self._last.save(str(path)):
-            self.state.setText(tr("The picture could not be kept in {folder}. Make room there.", folder=path.parent))
+            self.state.setText(tr("The picture could not be saved in {folder}. Free disk space "
+                                  "there.", folder=path.parent))
             return
         self.taken.emit(str(path))
         self.close()

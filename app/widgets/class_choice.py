@@ -19,7 +19,7 @@ def ask_class(parent: QWidget, classes: Iterable[str], now: str = "") -> str:
     known = sorted(classes)
     shown = Counter(map(disease_name, known))
     names = [disease_name(name) if shown[disease_name(name)] == 1 else name for name in known]
-    text = tr("Class (a new name makes a new class):")
+    text = tr("Class (a new name creates a class):")
     first = known.index(now) if now in known else 0
     name, fine = QInputDialog.getItem(parent, tr("Move to class"), text, names, first)
     return name if fine else ""

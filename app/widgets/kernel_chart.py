@@ -41,7 +41,7 @@ class KernelChart(QWidget):
         self.plot.getViewBox().sigResized.connect(lambda _: self._on_resized())
         self.switch, buttons = switch(
             (tr("Bars"), tr("GFLOP/s per kernel")),
-            (tr("Roofline"), tr("What memory and arithmetic of this machine allow, and where each kernel lies")),
+            (tr("Roofline"), tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point")),
         )  # fmt: skip
         self.switch.idToggled.connect(lambda _, on: self.draw() if on else None)
         self.said = label("", "caption", wrap=True)
@@ -64,7 +64,7 @@ class KernelChart(QWidget):
         paint_chart(self.plot, self._theme.colours)
         for side in ("left", "bottom"):
             self.plot.getAxis(side).setTicks(None if self._rungs else [[]])
-        self.said.setText("" if self._rungs else tr("“Run the ladder” fills this."))
+        self.said.setText("" if self._rungs else tr("Press “Run benchmark” to fill this table."))
         self.said.setVisible(bool(self.said.text()))
         roofline = self.switch.checkedId() == 1
         self.plot.invertY(not roofline)

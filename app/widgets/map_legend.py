@@ -25,8 +25,8 @@ class MapLegend(QWidget):
         layout.addWidget(label(tr("weak"), "caption"))
         layout.addWidget(_Ramp(), 1)
         layout.addWidget(label(tr("strong"), "caption"))
-        self.setToolTip(tr("How strongly a place of the photo supports the class; each map is as bright as its own "
-                           "brightest place."))  # fmt: skip
+        self.setToolTip(tr("How strongly each part of the photo supports the class. Each map is scaled to its own "
+                           "maximum."))  # fmt: skip
 
 
 @final

@@ -193,7 +193,7 @@ class PhotoDialog(QDialog):
         layout = QVBoxLayout(self)
         layout.addWidget(label(title, "heading"))
         if picture.isNull():
-            layout.addWidget(label(tr("This photo cannot be read; has it been moved?"), "warning"))
+            layout.addWidget(label(tr("This photo cannot be read. It may have been moved or deleted."), "warning"))
         layout.addWidget(view, 1)
         layout.addWidget(where)
         layout.addWidget(buttons)

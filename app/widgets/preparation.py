@@ -33,7 +33,7 @@ class PreparationBar(QWidget):
         self.setVisible(done < total)
         self.bar.setMaximum(total)
         self.bar.setValue(done)
-        text = tr("Preparing the model for this computer, the first time only: step {step} of {steps}.",
+        text = tr("Preparing the model for this computer (first time only): step {step} of {steps}.",
                   step=min(done + 1, total), steps=total)  # fmt: skip
         if done:
             left = (time.monotonic() - self._begun) * (total - done) / done

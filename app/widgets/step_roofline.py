@@ -67,11 +67,11 @@ class StepRoofline(QWidget):
         self._ranges = ((left, right), (low, high))
         self._draw_ticks()
         said = tr(
-            "The roof is what this device can do at best: {gflops} GFLOP/s, {gigabytes} GB/s. A point is a kernel, the "
-            "larger the more of the step it takes.", gflops=f"{gflops:,.0f}", gigabytes=f"{gigabytes:,.0f}",
+            "The roof is the peak of this device: {gflops} GFLOP/s, {gigabytes} GB/s. Each point is a kernel; its size "
+            "shows its share of the step time.", gflops=f"{gflops:,.0f}", gigabytes=f"{gigabytes:,.0f}",
         )  # fmt: skip
         if any(k.from_cache for k in drawn):
-            said += " " + tr("Points above the slope found their bytes in the processor's cache.")
+            said += " " + tr("Points above the slope read their data from the processor's cache.")
         self.said.setText(said)
 
     def _draw_ticks(self) -> None:

@@ -19,7 +19,7 @@ READABLE: Final = frozenset({".csv", ".html", ".pdf"})
 def tell_written(notice: Notice, name: str, *more: str) -> None:
     """The file is there: where, what is to be known of it, and a button that opens it, or its folder where other
     programs than a reader are meant to use it."""
-    text = " ".join([tr("Written: {name}", name=name), *map(sentence, more)])
+    text = " ".join([tr("Saved to {name}", name=name), *map(sentence, more)])
     path = Path(name)
     shown, verb = (path, tr("Open")) if path.suffix.lower() in READABLE else (path.parent, tr("Open folder"))
     notice.tell(text, verb, lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(shown))))
@@ -30,8 +30,8 @@ def follow_writing(notice: Notice, writing: Writing) -> None:
 
     def going(done: int = 0, total: int = 0) -> None:
         name = Path(writing.target).name
-        text = tr("Writing {name}: {done} of {total}", name=name, done=f"{done:,}", total=f"{total:,}")
-        notice.tell(text if total else tr("Writing {name}…", name=name), tr("Cancel"), writing.cancel)
+        text = tr("Saving {name}: {done} of {total}", name=name, done=f"{done:,}", total=f"{total:,}")
+        notice.tell(text if total else tr("Saving {name}…", name=name), tr("Cancel"), writing.cancel)
 
     def written(answer: dict[str, Any]) -> None:
         tell_written(notice, str(answer["written"]), *answer["said"])

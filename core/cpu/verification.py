@@ -84,6 +84,6 @@ def _compare(got: Array, wanted: Array, what: str, tolerance: float, floor: floa
     if not worst <= tolerance:
         place = np.unravel_index(int(np.nan_to_num(error, nan=np.inf).argmax()), error.shape)
         raise LeafClinicError(
-            f"Verification: {what} differs from the reference by {worst:.1e} of its largest value, most at "
-            f"{tuple(int(i) for i in place)}. This is a fault of the program; please report it with this sentence."
+            f"Verification failed: {what} differs from the reference by {worst:.1e} of its largest value, most at "
+            f"{tuple(int(i) for i in place)}. This is a bug in LeafClinic. Please report it with this message."
         )

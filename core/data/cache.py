@@ -99,7 +99,8 @@ def _home(dataset: Dataset, folder: str) -> Path:
     base = Path(folder).expanduser().absolute() if folder else user_cache_folder()
     root = Path(dataset.root)
     if _lies_among(base, root, dataset):
-        raise DataError(f"The cache folder {base} lies among the photos in {root}. Choose one outside with --cache.")
+        raise DataError(f"The cache folder {base} is inside the photo folder {root}. Choose a folder outside it with "
+                        "--cache.")
     slug = re.sub(r"[^A-Za-z0-9]+", "-", root.name).strip("-")[:40] or "photos"
     mark = blake2b(dataset.root.encode(errors="surrogateescape"), digest_size=6).hexdigest()
     return base / f"{slug}-{mark}"

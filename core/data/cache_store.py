@@ -144,8 +144,9 @@ class CacheStore:
         free = shutil.disk_usage(self.home).free
         if free < needed:
             raise StorageError(
-                f"The decoded photos need {needed / 1e9:.2f} GB in {self.home}, where {free / 1e9:.2f} GB are free. "
-                "Make room, or name a folder on another disk with --cache."
+                f"The decoded photos need {needed / 1e9:.2f} GB in {self.home}, but only "
+                f"{free / 1e9:.2f} GB are free. Free disk space, or choose a folder on another disk with "
+                "--cache."
             )
 
     def view(self, dataset: Dataset) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:

@@ -118,7 +118,7 @@ def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
     if not skipped:
         return ""
     many = f"1 {kind} is" if len(skipped) == 1 else f"{len(skipped)} {kind}s are"
-    return f"{many} left out: {reasons(skipped)}."
+    return f"{many} excluded: {reasons(skipped)}."
 
 
 def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:

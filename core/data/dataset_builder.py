@@ -39,12 +39,12 @@ class DatasetBuilder:
         code = self._codes.setdefault(label, len(self._codes))
         if code >= MOST_CLASSES:
             raise DataError(
-                f"There are more than {MOST_CLASSES} different labels (such as {label!r}), so these are no classes. "
-                "Name the column that holds the class with --label COLUMN."
+                f"There are more than {MOST_CLASSES} different labels (such as {label!r}), so this is not the class "
+                "column. Choose the class column with --label COLUMN."
             )
         if code == len(self._codes) - 1 and readable(label) != label:
-            raise DataError(f"The class name {readable(label)!r} is no text (UTF-8). Give the folder another "
-                            "name, or save the manifest again as CSV (UTF-8).")
+            raise DataError(f"The class name {readable(label)!r} is not valid UTF-8. Rename the folder, or save the "
+                            "manifest again as CSV (UTF-8).")
         self._paths.append(path)
         self._labels.append(code)
         self._splits.append(split)
@@ -97,7 +97,7 @@ def _without_repeats(dataset: Dataset) -> Dataset:
     differ = order[1:][same & (dataset.labels[order][1:] != dataset.labels[order][:-1])]
     if len(differ):
         raise DataError(
-            f"{len(differ)} photos stand in the table with two different labels, such as {dataset.paths[differ[0]]}. "
-            "Keep one row for each photo."
+            f"{len(differ)} photos have two different labels in the manifest, such as {dataset.paths[differ[0]]}. Keep "
+            "one row for each photo."
         )
     return dataset.take(np.sort(first))

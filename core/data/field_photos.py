@@ -47,8 +47,8 @@ def check_field(dataset: Dataset, classes: Sequence[str]) -> None:
     unknown = [name for name in dataset.classes if name not in classes]
     if unknown:
         raise DataError(
-            f"The field photos have the class {', '.join(unknown)}, which the network does not learn. Name their "
-            f"folders (or the column with the class) as its classes are: {', '.join(classes)}."
+            f"The field photos have the class {', '.join(unknown)}, which is not a class of this training. Use these "
+            f"class names: {', '.join(classes)}."
         )
 
 

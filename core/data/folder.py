@@ -53,8 +53,8 @@ def open_folder(
             progress(count, 0)
     if not count:
         raise DataError(
-            f"There are no photos in {root}. Put each class of photos into a folder of its own below it "
-            "(JPEG, PNG, WebP, TIFF, BMP and GIF are read)."
+            f"There are no photos in {root}. Put the photos of each class into a subfolder (JPEG, PNG, WebP, TIFF, BMP "
+            "or GIF)."
         )
     table = DatasetBuilder(str(root.absolute()))
     table.skipped = skipped
@@ -81,8 +81,8 @@ def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
             names, folders = _list(folder, parts, skipped)
         except OSError as error:
             raise DataError(
-                f"The folder {folder} cannot be read: {error.strerror or error}. "
-                "Give yourself the right to read it, or move it out of the photos."
+                f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, or move it "
+                "out of the photo folder."
             ) from error
         if names:
             yield _Found(parts, tuple(names))
@@ -102,7 +102,7 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
-                reason = "The link leads back to itself."
+                reason = "The symbolic link points to itself."
                 skipped.append(Skipped(readable("/".join((*parts, entry.name))), reason))
                 continue
             if inside:
@@ -110,7 +110,7 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
             elif ending in EXTENSIONS:
                 names.append(entry.name)
             elif ending in UNREADABLE:
-                reason = f"{UNREADABLE[ending]} photos are not read; save the photo as JPEG or PNG."
+                reason = f"{UNREADABLE[ending]} files are not supported. Save the photo as JPEG or PNG."
                 skipped.append(Skipped(readable("/".join((*parts, entry.name))), reason))
     return sorted(names), sorted(folders)
 
@@ -124,7 +124,7 @@ def _label(table: DatasetBuilder, found: Sequence[_Found], filters: Sequence[tup
     for item in found:
         levels = item.folder[first : first + 1 + nested]
         if not levels:
-            reason = "The photo lies beside the class folders and so has no class."
+            reason = "The photo is not in a class folder, so it has no class."
             table.skipped += [Skipped(readable("/".join((*item.folder, name))), reason) for name in item.names]
             continue
         split = SPLIT_NAMES[item.folder[start].lower()] if split_level else UNSPLIT
@@ -169,6 +169,6 @@ def _unlabelled(root: Path, where: Sequence[str]) -> str:
     if where:
         return f"No photo below {root} has {' and '.join(where)}."
     return (
-        f"The photos in {root} lie side by side and have no class. "
-        "Put the photos of each class into a folder with the class's name."
+        f"The photos in {root} are not in class folders. Put the photos of each class into a subfolder with the name "
+        "of the class."
     )

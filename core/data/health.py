@@ -31,13 +31,13 @@ LOPSIDED: Final = 10
 
 KINDS: Final = {
     "unreadable": "cannot be used",
-    "two_labels": "one picture under two labels",
-    "copies": "several photos of one picture",
+    "two_labels": "duplicates with different labels",
+    "copies": "duplicates",
     "tiny": "very small",
     "blurred": "out of focus",
     "dark": "too dark",
     "glare": "overexposed",
-    "lopsided": "far fewer photos of one class than of another",
+    "lopsided": "imbalanced classes",
 }
 """Kinds of findings, worst first, and their meaning."""
 
@@ -84,7 +84,7 @@ def examine(
         pages.read(3 * cache.side**2)
         if at % 512 == 0:
             if cancelled is not None and cancelled():
-                raise Cancelled("Looking at the photos was stopped.")
+                raise Cancelled("The photo check was stopped.")
             if progress is not None:
                 progress(at, len(kept))
         found += _look(dataset.paths[row], cache.photos[cache.slots[row]], cache.facts[row])
@@ -98,11 +98,11 @@ def examine(
 def _copies(dataset: Dataset, pair: Pair) -> Finding:
     first, second = pair.first, pair.second
     paths = (dataset.paths[first], dataset.paths[second])
-    same = "the same file" if pair.likeness == 1.0 else "one picture"
+    same = "the same file" if pair.likeness == 1.0 else "the same picture"
     if dataset.labels[first] == dataset.labels[second]:
-        return Finding("copies", paths, f"Both are {same}; they stay in one split.")
+        return Finding("copies", paths, f"Both are {same}; they stay in the same split.")
     labels = f"{dataset.label(first)} and {dataset.label(second)}"
-    return Finding("two_labels", paths, f"Both are {same}, but labelled {labels}. Set the label right, or remove them.")
+    return Finding("two_labels", paths, f"Both are {same}, but labelled {labels}. Correct the label, or remove both.")
 
 
 def _look(path: str, rgb: Array, facts: Array) -> list[Finding]:
@@ -110,15 +110,16 @@ def _look(path: str, rgb: Array, facts: Array) -> list[Finding]:
     found = []
     width, height = int(facts[0]), int(facts[1])
     if min(width, height) < TINY:
-        found.append(Finding("tiny", (path,), f"{width} x {height} pixels show few lesions; {TINY} are needed."))
+        found.append(Finding("tiny", (path,), f"{width} x {height} pixels are too few to show lesions; at least {TINY} "
+                                              "are needed on each side."))
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     levels = np.cumsum(cv2.calcHist([grey], [0], None, [256], [0, 256]).ravel()) / grey.size
     if levels[int(255 * BRIGHT)] > 0.95:
-        found.append(Finding("dark", (path,), "The photo is too dark; take it again in better light."))
+        found.append(Finding("dark", (path,), "The photo is too dark. Take it again in better light."))
     elif sharpness(grey) < SHARP:
-        found.append(Finding("blurred", (path,), "The photo is out of focus; take it again from further away."))
+        found.append(Finding("blurred", (path,), "The photo is out of focus. Take it again from further away."))
     if 1 - levels[250] > GLARE:
-        found.append(Finding("glare", (path,), "Most of the photo is pure white; take it again with less light."))
+        found.append(Finding("glare", (path,), "Most of the photo is pure white. Take it again with less light."))
     return found
 
 

@@ -30,4 +30,4 @@ def describe_conflicts(dataset: Dataset, conflicts: Sequence[Pair]) -> str:
     named = [" = ".join(f"{readable(dataset.paths[row])} ({dataset.label(row)})" for row in (pair.first, pair.second))
              for pair in conflicts[:SHOWN]]  # fmt: skip
     pairs = "; ".join(named + (["…"] if len(conflicts) > SHOWN else []))
-    return f"Pictures under two labels: {len(conflicts)} ({pairs}). Set the labels right, or remove them."
+    return f"Pictures with two labels: {len(conflicts)} ({pairs}). Correct the labels, or remove these photos."

@@ -63,10 +63,11 @@ def open_manifest(
     except OSError as error:
         raise DataError(f"The manifest {path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"The manifest {path} begins as UTF-16 and is none: {error.reason}. "
-                        "Save it again as CSV (UTF-8).") from error
+        raise DataError(f"The manifest {path} starts like UTF-16 but is not valid: {error.reason}. Save it again as "
+                        "CSV (UTF-8).") from error
     except csv.Error as error:
-        raise DataError(f"The manifest {path} is no sound CSV file: {error}. Save it again as CSV (UTF-8).") from error
+        raise DataError(f"The manifest {path} is not a valid CSV file: {error}. Save it again as CSV "
+                        "(UTF-8).") from error
 
 
 def _encoding(path: Path) -> tuple[str, str]:
@@ -104,8 +105,8 @@ def _read(
             continue
         if len(row) != len(heading):
             raise DataError(
-                f"Line {line} of {path} has {len(row)} fields where the heading has {len(heading)}. "
-                "Put quotes around fields that contain the separator."
+                f"Line {line} of {path} has {len(row)} fields, but the header has {len(heading)}. Put quotes around "
+                "fields that contain the separator."
             )
         if any(row[column].strip() != value for column, value in at.where):
             continue
@@ -128,7 +129,8 @@ def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
     if not first.strip():
         raise DataError(f"The manifest {path} is empty. Its first line names the columns, such as path,label.")
     if "\0" in first:
-        raise DataError(f"{path} is no text file. A manifest is a CSV file (UTF-8) whose first line names the columns.")
+        raise DataError(f"{path} is not a text file. A manifest is a CSV file (UTF-8) whose first line names the "
+                        "columns.")
     file.seek(0)
     separator = max(",;\t", key=first.count)
     return csv.reader(file, delimiter=separator, strict=True)
@@ -150,8 +152,8 @@ def _find_columns(
 
     paths = [find(name) for name in PATH_COLUMNS if find(name) >= 0]
     if not paths:
-        raise DataError(f"{path} has no column path; its columns are {', '.join(names)}. Name the one with the photos' "
-                        f"files `path` ({', '.join(PATH_COLUMNS[1:])} are known too).")
+        raise DataError(f"{path} has no column path; its columns are {', '.join(names)}. Rename the column with the "
+                        f"photo files to `path` (also accepted: {', '.join(PATH_COLUMNS[1:])}).")
     if label:
         labels: tuple[int, ...] = (require(label, "--label"),)
     elif find("crop") >= 0 and find("condition") >= 0:
@@ -160,8 +162,8 @@ def _find_columns(
         labels = tuple(find(name) for name in LABEL_COLUMNS if find(name) >= 0)[:1]
     if not labels:
         raise DataError(
-            f"{path} has no column with the class; its columns are {', '.join(names)}. "
-            "Name the one that holds it with --label COLUMN."
+            f"{path} has no class column; its columns are {', '.join(names)}. Choose the class column with --label "
+            "COLUMN."
         )
     filters = [w.partition("=") for w in where]
     return _Columns(
@@ -178,7 +180,8 @@ def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path
     file = row[at.path].strip().replace("\\", "/")
     parts = [row[column].strip() for column in at.labels]
     if "\0" in file:
-        raise DataError(f"Line {line} of {path} holds a zero byte, so this is no text. Save it again as CSV (UTF-8).")
+        raise DataError(f"Line {line} of {path} contains a zero byte, so this is not a text file. Save it again as CSV "
+                        "(UTF-8).")
     if not file or not all(parts):
         missing = "path" if not file else "class"
         raise DataError(f"Line {line} of {path} has no {missing}. Fill it in, or remove the line.")
@@ -186,7 +189,7 @@ def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path
     said = row[at.split].strip().lower() if at.split >= 0 else ""
     if said:
         if said not in SPLIT_NAMES:
-            raise DataError(f"Line {line} of {path}: the split {said!r} is none of train, val and test.")
+            raise DataError(f"Line {line} of {path}: the split {said!r} is not train, val or test.")
         split = SPLIT_NAMES[said]
     group = row[at.group].strip() if at.group >= 0 else ""
     table.append(file, "/".join(parts), split, group, [row[column] for column in at.extra])
@@ -195,7 +198,7 @@ def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path
 def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> str:
     """Why no row is left; with `where`, the values that its columns contain."""
     if not where:
-        return f"The manifest {path} has no rows below its heading."
+        return f"The manifest {path} has no rows below its header."
     file.seek(0)
     rows = _rows(file, path)
     heading = next(rows)

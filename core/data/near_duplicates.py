@@ -80,7 +80,7 @@ def hash_photos(
         for view in range(_VIEWS):
             hashes[part, view] = difference_hash(_view(thumbs[part], view))
         if cancelled is not None and cancelled():
-            raise Cancelled("Looking for near-copies was stopped.")
+            raise Cancelled("The search for near-duplicates was stopped.")
         if progress is not None:
             progress(part.stop, len(slots))
     return PhotoHashes(hashes, thumbs)

@@ -56,14 +56,14 @@ def read_bytes(path: str) -> Array:
         name = long_path(path)
         kind = os.stat(name).st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-            raise PhotoError("This is no file but a pipe or a device.")  # reading one could block
+            raise PhotoError("This is a pipe or a device, not a file.")  # reading one could block
         data: Array = np.fromfile(name, np.uint8)
     except FileNotFoundError:
         raise PhotoError("The file does not exist.") from None
     except IsADirectoryError:
         raise PhotoError("This is a folder, not a file.") from None
     except PermissionError:
-        raise PhotoError("There is no right to read the file.") from None
+        raise PhotoError("No permission to read the file.") from None
     except (OSError, ValueError) as error:
         raise PhotoError(f"The file cannot be read ({getattr(error, 'strerror', None) or error}).") from None
     if not len(data):
@@ -140,7 +140,7 @@ def check(data: Array) -> Header:
     if header is None:
         raise PhotoError("The file is not a photo that can be read (JPEG, PNG, WebP, TIFF, BMP or GIF).")
     if header.kind in UNREADABLE.values():
-        raise PhotoError(f"{header.kind} photos are not read; save the photo as JPEG or PNG.")
+        raise PhotoError(f"{header.kind} files are not supported. Save the photo as JPEG or PNG.")
     if header.width * header.height > MOST_PIXELS:
         raise _too_large(header, MOST_PIXELS)
     if header.cut:
@@ -152,7 +152,7 @@ def _to_rgb(photo: Array, side: int) -> Array:
     """Convert what OpenCV decoded unchanged (grey, BGR or BGRA; 8 or 16 bits) to RGB, when few pixels are left."""
     channels = 1 if photo.ndim == 2 else photo.shape[2]
     if photo.dtype not in (np.uint8, np.uint16) or channels not in _TO_RGB:
-        raise PhotoError(f"Photos with {channels} values of type {photo.dtype} for each pixel are not read; save the "
+        raise PhotoError(f"Photos with {channels} values of type {photo.dtype} per pixel are not supported. Save the "
                          "photo as JPEG or PNG.")  # fmt: skip
     if channels == 4:
         _composite_on_white(photo)

@@ -134,8 +134,8 @@ class PhotoReader:
         try:
             self._ready = bool(self._receive())
         except EOFError:
-            raise LeafClinicError("The process that decodes photos could not start. Perhaps the memory is short: "
-                                  "close other programs and start again.") from None
+            raise LeafClinicError("The process that decodes photos could not start. The computer may have too little "
+                                  "memory. Close other programs and try again.") from None
 
     def _send(self, request: object) -> None:
         assert self._process.stdin is not None
@@ -240,5 +240,5 @@ def _open_room() -> FileIO:
             return open(os.memfd_create("photos"), "r+b", buffering=0)
         return tempfile.TemporaryFile(buffering=0)
     except OSError as error:
-        raise LeafClinicError(f"There is no room to decode photos ({error}). Close other programs, or make room in "
-                              f"{tempfile.gettempdir()}, and start again.") from error
+        raise LeafClinicError(f"There is no space to decode photos ({error}). Close other programs, or free disk space "
+                              f"in {tempfile.gettempdir()}, and try again.") from error

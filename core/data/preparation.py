@@ -124,8 +124,8 @@ def _require_photos(dataset: Dataset, cache: PhotoCache) -> None:
     empty = [name for name, count in zip(dataset.classes, left, strict=True) if not count]
     if empty:
         raise DataError(
-            f"No photo of {', '.join(empty)} can be used: {reasons(cache.skipped)}. "
-            "Repair the photos, or take the class out."
+            f"No photo of {', '.join(empty)} can be used: {reasons(cache.skipped)}. Replace the photos, or remove the "
+            "class."
         )
 
 
@@ -142,8 +142,8 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
     for split, name in ((TRAIN, "training"), (VALIDATION, "validation")):
         if not np.any(splits == split):
             raise DataError(
-                f"None of the {len(used)} photos ({len(np.unique(groups[used]))} groups) is left for {name}. "
-                "Add photos, or change the shares or the split."
+                f"None of the {len(used)} photos ({len(np.unique(groups[used]))} groups) is left for {name}. Add "
+                "photos, or change the validation and test shares."
             )
     taught = np.bincount(dataset.labels[splits == TRAIN], minlength=len(dataset.classes))
     missing = [name for name, count in zip(dataset.classes, taught, strict=True) if not count]
@@ -156,8 +156,8 @@ def _warnings(dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, co
     said = [text for text in (describe_skipped(cache.skipped), conflicts) if text]
     if leak.leaked:
         said.append(
-            f"{leak.leaked} of {leak.held_out} held-out photos have a photo of the same group in training: "
-            "the accuracy measured on them is too good."
+            f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of the same group "
+            "in training. The accuracy measured on them is too high."
         )
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
         there = np.bincount(dataset.labels[splits == split], minlength=len(dataset.classes))

@@ -19,8 +19,8 @@ def open_dataset(
     dataset = open_photos(config.data, config.label, config.where, progress, cancelled)
     if len(dataset.classes) < 2:
         raise DataError(
-            f"All {len(dataset)} photos have the one class {dataset.classes[0]!r}. There must be two classes or more: "
-            "add photos of another class (healthy leaves, for example)."
+            f"All {len(dataset)} photos have the class {dataset.classes[0]!r}. Training needs two classes or more: add "
+            "photos of another class, such as healthy leaves."
         )
     return dataset
 
@@ -34,20 +34,20 @@ def open_photos(
 ) -> Dataset:
     """The photos of a folder or manifest, of one class or more. Raises DataError or Cancelled."""
     if not data:
-        raise DataError("No photos were named. Give a folder of photos or a CSV manifest with --data.")
+        raise DataError("No photos were given. Give a folder of photos or a CSV manifest with --data.")
     path = Path(data).expanduser()
     try:
         is_folder, exists = path.is_dir(), path.exists()
     except OSError as error:
         raise DataError(f"{data} cannot be read: {error.strerror or error}.") from error
     except ValueError:
-        raise DataError(f"{data!r} is no name of a file or folder.") from None
+        raise DataError(f"{data!r} is not a valid name of a file or folder.") from None
     if not exists:
-        raise DataError(f"{data} does not exist. Check the name, or mount the disk it is on.")
+        raise DataError(f"{data} does not exist. Check the name, or connect the disk it is on.")
     if not is_folder and not path.is_file():  # opening it could block
-        raise DataError(f"{data} is neither a folder nor a file, but a pipe or a device. Name a folder or a manifest.")
+        raise DataError(f"{data} is a pipe or a device. Choose a folder or a manifest.")
     if not is_folder:
         return open_manifest(path, label=label, where=where, progress=progress, cancelled=cancelled)
     if label:
-        raise DataError("--label names a column of a manifest, and the photos are in a folder: leave it out.")
+        raise DataError("--label is the column of a manifest, but the photos are in a folder. Remove --label.")
     return open_folder(path, where=where, progress=progress, cancelled=cancelled)

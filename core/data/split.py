@@ -84,8 +84,8 @@ def describe_random_leak(leak: Leak) -> str:
     """The leakage of a random split as a sentence; empty if there is none."""
     if not leak.leaked:
         return ""
-    return (f"Split photo by photo instead of by group, {leak.leaked} of {leak.held_out} held-out photos would have a "
-            "photo of the same group in training, and the accuracy would look better than it is.")  # fmt: skip
+    return (f"A random split would leak {leak.leaked} of {leak.held_out} validation and test photos: photos of the "
+            "same group would be in training, and the measured accuracy would be too high.")  # fmt: skip
 
 
 def _home_class(labels: Array, groups: Array) -> Array:

@@ -39,7 +39,7 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
     try:
         written = open_manifest(path, label="label", columns=("sha256",))
     except DataError as error:
-        raise DataError(f"{path} is no split of a run; name the split.csv of a run's folder. {error}") from error
+        raise DataError(f"{path} is not the split of a run. Choose the split.csv of a run folder. {error}") from error
     by_path = {key: at for at, key in enumerate(written.paths.keys().tolist())}
     by_content = {bytes.fromhex(text): at for at, text in enumerate(written.columns["sha256"]) if text}
     keys = dataset.paths.keys().tolist()
@@ -52,13 +52,13 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
             continue
         if written.label(at) != dataset.label(row):
             raise DataError(
-                f"{dataset.paths[row]} is {dataset.label(row)} here and {written.label(at)} in the split {path}. "
-                "Make a new split, or set the class right."
+                f"{dataset.paths[row]} has the class {dataset.label(row)}, but {written.label(at)} in the split "
+                f"{path}. Make a new split, or correct the class."
             )
         splits[row] = written.splits[at]
     if unknown:
         raise DataError(
-            f"{len(unknown)} photos do not stand in the split {path}, such as {unknown[0]}. "
-            "Make a new split (leave out --split), or take the new photos away."
+            f"{len(unknown)} photos are not in the split {path}, such as {unknown[0]}. Make a new split (without "
+            "--split), or remove the new photos."
         )
     return splits

@@ -81,7 +81,7 @@ def _is_there(folder: Path, about: str) -> bool:
     said = readme.read_text("utf-8", "replace") if readme.is_file() else ""
     strangers = {p.name for p in folder.iterdir()} - {MANIFEST, README, *CONDITIONS}
     if not said.startswith(_ABOUT.splitlines()[0]) or strangers:
-        raise DataError(f"{folder} holds other files. Choose a new folder for the demo photos.")
+        raise DataError(f"{folder} contains other files. Choose a new folder for the synthetic leaves.")
     return said == about and (folder / MANIFEST).is_file()
 
 

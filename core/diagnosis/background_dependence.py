@@ -57,29 +57,30 @@ class BackgroundDependence:
     def sentences(self, accuracy: float | None = None) -> tuple[str, ...]:
         """The results as sentences; `accuracy`: of the model, on the photos of the border baseline."""
         drop = self.plain - self.swapped
-        much = "much" if drop > 0.1 else "a little" if drop > 0.03 else "hardly"
+        much = "high" if drop > 0.1 else "moderate" if drop > 0.03 else "low"
         return (
             *describe_border(self.border, self.commonest, accuracy),
-            f"With the leaf set on another photo's ground, accuracy goes from {100 * self.plain:.1f} % to "
-            f"{100 * self.swapped:.1f} %; with the ground blurred, to {100 * self.blurred:.1f} % "
-            f"({self.photos} validation photos). So the answers depend {much} on the background.",
-            f"On average {100 * self.off_leaf:.0f} % of what speaks for an answer (the mass of the class map) lies off "
-            "the leaf.",
+            f"With the leaf placed on the background of another photo, accuracy changes from {100 * self.plain:.1f} % "
+            f"to {100 * self.swapped:.1f} %; with the background blurred, to {100 * self.blurred:.1f} % ({self.photos} "
+            f"validation photos). Dependence on the background: {much}.",
+            f"On average {100 * self.off_leaf:.0f} % of the class activation is outside the leaf.",
         )
 
 
 def describe_border(border: float, commonest: float, accuracy: float | None = None) -> tuple[str, ...]:
     """Sentences on the border baseline and the accuracy on the same photos. Shares 0..1."""
-    said = [f"The photo's border alone gives {100 * border:.1f} %: eight small patches along the edge, without the "
-            f"leaf, named by the training photos most like them (always saying the commonest class: "
+    said = [f"Border baseline: {100 * border:.1f} % accuracy from eight small patches along the photo border, without "
+            "the leaf, classified by the nearest training photos (always predicting the most common class: "
             f"{100 * commonest:.1f} %)."]  # fmt: skip
     if accuracy is not None and accuracy - border < CLEARLY_BETTER:
-        said.append("The network is not clearly better: nothing shows that it looks at the leaves.")
-    elif accuracy is not None:
-        said.append(f"The network is {100 * (accuracy - border):.1f} points better; only that part must come from the "
+        said.append("The network is not clearly better than the border baseline: nothing shows that it uses the "
                     "leaves.")
+    elif accuracy is not None:
+        said.append(f"The network is {100 * (accuracy - border):.1f} points better than the border baseline; only this "
+                    "part must come from the leaves.")
     if (border - commonest) / max(1 - commonest, 1e-9) > HIGH_BORDER:
-        said.append("Paper and light give the class away in these photos; they say little about the field.")
+        said.append("In these photos the background and light reveal the class, so the accuracy says little about "
+                    "field photos.")
     return tuple(said)
 
 

@@ -54,7 +54,7 @@ def prepare_replacement(
     can = ~bare & (share >= AREA[0]) & (share <= AREA[1])
     backgrounds = _make_backgrounds(photos, rows, np.flatnonzero(bare | (can & (share <= PAINTED))), found, bare)
     if not can.any() or not len(backgrounds):
-        raise DataError("No leaf can be cut out of these photos: --augment-background needs photos of leaves.")
+        raise DataError("No leaf was found in these photos. --augment-background needs photos of leaves.")
     slots, count = photos.cache.slots[rows], len(photos.cache.photos)
     masks = np.zeros((count, side // 2, side // 2), np.uint8)
     for slot, leaf in zip(slots, found, strict=True):
@@ -83,7 +83,7 @@ def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCan
 
     def find(at: int) -> Array:
         if cancelled():
-            raise Cancelled("Stopped before the training began; nothing was lost.")
+            raise Cancelled("Stopped before the training began. Nothing was lost.")
         return pack(np.asarray(photos.cache.photos[photos.cache.slots[rows[at]]]))
 
     cores = usable_cores()

@@ -96,8 +96,9 @@ def render_batch(entries: Sequence[Entry], remarks: Iterable[str] = (), appendix
     models = Counter(entry.model for entry in entries)
     about = say("{time}. Photos: {n}.").format(time=time.strftime("%Y-%m-%d %H:%M"), n=len(entries))
     used = [_describe(model, many, say) for model, many in models.most_common() if model.name]
-    caution = say("This is a machine's opinion on a photo; where much depends on it, ask somebody who sees the plant.")
-    head = [say("Photo"), say("Diagnosis"), say("Likeliest classes")]
+    caution = say("This diagnosis was made by a program from one photo. Before costly decisions, ask an expert who "
+                  "sees the plant.")
+    head = [say("Photo"), say("Diagnosis"), say("Most probable classes")]
     shown = SHOWN[picture_side(len(entries))]
     rows = [_row(entry, shown, len(models) > 1) for entry in entries]
     return page.render_page(title, [

@@ -115,8 +115,8 @@ def measure_reliability(probabilities: Array, labels: Array, bins: int = BINS) -
 
 def describe_error(error: float) -> str:
     """The expected calibration error in words. `error`: 0..1."""
-    return (f"Stated probabilities are off by {100 * error:.1f} points on average on validation photos; on photos of "
-            "another kind it can be much more.")  # fmt: skip
+    return (f"Expected calibration error: {100 * error:.1f} points on validation photos. It can be much larger on "
+            "other kinds of photos.")  # fmt: skip
 
 
 def _bins(stated: Array, right: Array, edges: Array) -> tuple[Bin, ...]:

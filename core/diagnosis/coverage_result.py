@@ -30,9 +30,9 @@ class CoverageResult:
     def describe(self) -> str:
         right, share = 100 * self.right / max(self.answered, 1), 100 * self.answered / max(self.photos, 1)
         return (
-            f"At coverage {100 * self.wanted:g} % (as set on validation photos) {self.answered} of {self.photos} "
-            f"photos are answered ({share:.1f} %), {right:.1f} % of the answers are right, and "
-            f"{100 * self.wrongly_refused:.1f} % of what would have been right is held back."
+            f"At coverage {100 * self.wanted:g} % (set on validation photos), {self.answered} of {self.photos} photos "
+            f"are diagnosed ({share:.1f} %), {right:.1f} % of these diagnoses are correct, and "
+            f"{100 * self.wrongly_refused:.1f} % of the correct predictions are rejected."
         )
 
 

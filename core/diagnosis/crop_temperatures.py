@@ -74,11 +74,10 @@ def describe_temperatures(model: ModelFile) -> str:
     crops = {crop_of(name): t for name, t in zip(model.classes, model.class_temperatures, strict=True)}
     less = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t >= NOTABLE * model.temperature]
     more = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t <= model.temperature / NOTABLE]
-    told = ["Instead of this common temperature every crop has one of its own, by the validation photos that were "
-            "answered with its classes: labels of some crops are noisier, or their diseases more alike."]
+    told = ["Each crop has a temperature of its own instead, measured on the validation photos predicted as its "
+            "classes."]
     if less:
-        told.append(f"So answers about {', '.join(less)} are stated as less sure: more of them were wrong than the "
-                    "common temperature would have stated.")  # fmt: skip
+        told.append(f"This lowers the confidence of predictions about {', '.join(less)}.")  # fmt: skip
     if more:
-        told.append(f"Answers about {', '.join(more)} are stated as surer: fewer of them were wrong.")
+        told.append(f"It raises the confidence of predictions about {', '.join(more)}.")
     return " ".join(told)

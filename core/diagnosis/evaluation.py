@@ -126,7 +126,7 @@ def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, Phot
         kept = np.flatnonzero(read_split(Path(config.split), dataset, cache) == SPLIT_NAMES[split])
     if not len(kept):
         reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""
-        raise DataError(f"There are no {split + ' ' if split else ''}photos in {config.data} to judge by{reason}.")
+        raise DataError(f"There are no {split + ' ' if split else ''}photos in {config.data} to evaluate on{reason}.")
     return dataset, cache, kept
 
 

@@ -68,7 +68,7 @@ class Examination:
             said.append(f"This photo seems to show {self.leaves} leaves; the diagnosis is about the outlined one.")
         if self.heat is not None and self.off_leaf > OUTSIDE_LEAF_WARNING:
             share = f"{100 * self.off_leaf:.0f} %"
-            said.append(f"{share} of what speaks for this answer lies off the leaf; do not trust it.")
+            said.append(f"{share} of the evidence for this diagnosis is outside the leaf; do not trust it.")
         return tuple(said)
 
 

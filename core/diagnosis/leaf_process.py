@@ -67,8 +67,8 @@ class LeafProcess:
             data = b""
         if len(data) != wanted[0] * wanted[1]:
             code = self._process.wait()
-            raise LeafClinicError(f"A process that looked for leaves ended too early (exit code {code}). Perhaps the "
-                                  "memory was short: close other programs and start again.")
+            raise LeafClinicError(f"The process that finds leaves ended unexpectedly (exit code {code}). The computer "
+                                  "may have run out of memory. Close other programs and try again.")
         return np.frombuffer(data, np.uint8).reshape(wanted)
 
     def close(self) -> None:

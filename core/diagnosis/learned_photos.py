@@ -17,6 +17,8 @@ from core.ops.contract import Array
 
 MARK_BYTES: Final = 8
 """Of a photo in the file: 12,000 of them take 96 KB."""
+KIND_NAMES: Final = {"judged": "evaluated"}
+"""Kinds of photos in JSON that sentences name otherwise."""
 
 
 @final
@@ -43,7 +45,7 @@ def learned_from(content: Array, before: Sequence[LearnedPhotos | None] = ()) ->
 def checked_marks(marks: Array, whole: object) -> LearnedPhotos:
     """What a file says. Raises ModelFileError where that cannot be."""
     if marks.dtype != np.uint64 or marks.ndim != 1 or not (marks[1:] > marks[:-1]).all() or type(whole) is not bool:
-        raise ModelFileError("The file's record of the photos that it learned from makes no sense.")
+        raise ModelFileError("The file's record of its training photos is not valid.")
     return LearnedPhotos(marks, whole)
 
 
@@ -68,15 +70,17 @@ def describe_overlap(name: str, learned: LearnedPhotos | None, judged: Sequence[
     """What is known of it, in sentences; name: of the model file."""
     found = measure_overlap(learned, judged)
     if learned is None or found is None:
-        return (f"{name} does not say which photos it has learned from: how many of these are among them cannot be "
-                "measured. Where some are, the figures on them are too kind.",)  # fmt: skip
-    told = [f"{name} has learned from {part.learned} of the {part.photos} {part.kind} photos: the figure on them is "
-            "too kind." for part in found if part.learned]  # fmt: skip
+        return (f"{name} does not record its training photos, so data leakage cannot be measured. If some of these "
+                "photos were used to train it, the accuracy is too high.",)  # fmt: skip
+    told = [f"Data leakage: {name} was trained on {part.learned} of the {part.photos} "
+            f"{KIND_NAMES.get(part.kind, part.kind)} photos. The accuracy on them is too high."
+            for part in found if part.learned]  # fmt: skip
     if not told:
-        told = [f"{name} has learned from none of the {sum(part.photos for part in found)} photos that are judged."]
+        told = [f"No data leakage: {name} was trained on none of the {sum(part.photos for part in found)} evaluated "
+                "photos."]
     if not learned.whole:
-        told.append(f"{name} began with the weights of a file that does not say what it learned from: it may know more "
-                    "of these photos.")
+        told.append(f"{name} started from the weights of a file that does not record its training photos: there may be "
+                    "more data leakage.")
     return tuple(told)
 
 

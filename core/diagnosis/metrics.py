@@ -84,9 +84,9 @@ def describe_accuracy(figures: Metrics, judged_on: str) -> str:
     """The accuracy with its interval as a sentence."""
     low, high = wilson_interval(figures.right, figures.photos)
     return (
-        f"{figures.right} of {figures.photos} {judged_on + ' ' if judged_on else ''}photos right: "
-        f"{100 * figures.accuracy:.1f} % "
-        f"(95 % interval {100 * low:.1f} to {100 * high:.1f} %), macro F1 {figures.macro_f1:.3f}."
+        f"Accuracy {100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} "
+        f"{judged_on + ' ' if judged_on else ''}photos correct (95 % interval {100 * low:.1f} to {100 * high:.1f} %), "
+        f"macro F1 {figures.macro_f1:.3f}."
     )
 
 

@@ -75,11 +75,11 @@ def render_card_html(model: ModelFile) -> str:
 
 def describe_model(model: ModelFile) -> str:
     height, width = model.size
-    half = " (filters in eight bits)" if model.steps else " (filters in half precision)" if model.half else ""
-    both = " An answer is the mean over the photo and its mirror image." if model.views == 2 else ""
+    half = " (8-bit weights)" if model.steps else " (half-precision weights)" if model.half else ""
+    both = " Each prediction is the mean over the photo and its mirror image." if model.views == 2 else ""
     return (
-        f"{model.graph.name}, {model.parameters:,} parameters, {1e-6 * model.stored_bytes:.1f} MB{half}; sees the "
-        f"centred square of a photo at {height} x {width} pixels and tells {len(model.classes)} classes apart.{both}"
+        f"{model.graph.name}: {model.parameters:,} parameters, {1e-6 * model.stored_bytes:.1f} MB{half}. Input: the "
+        f"central square of the photo at {height} x {width} pixels. {len(model.classes)} classes.{both}"
     )
 
 
@@ -98,20 +98,21 @@ def _data(model: ModelFile) -> Chapter:
         points.append(f"Training data (SHA-256 over paths, classes and contents): {model.data_hash}")
     if model.learned is not None:
         marks = model.learned.marks
-        points.append(f"It knows {len(marks):,} photos again from which it has learned, by {MARK_BYTES} bytes of each "
-                      f"one's SHA-256 ({1e-3 * marks.nbytes:.1f} kB in the file), which show nothing of the photo.")
-    return Chapter("What it was taught", points=tuple(points))
+        points.append(f"The file records {len(marks):,} training photos by {MARK_BYTES} bytes of the SHA-256 of "
+                      f"each ({1e-3 * marks.nbytes:.1f} kB), so that data leakage can be detected. The photos cannot "
+                      "be recovered from them.")
+    return Chapter("Training data", points=tuple(points))
 
 
 def _test(model: ModelFile) -> Chapter:
     section: Mapping[str, Any] = model.sections.get(TEST, {})
-    title = "How good it is"
+    title = "Accuracy"
     if not section:
         return Chapter(title)
     parts = Table(("part", "photos", "right", "95 % interval"), tuple(_row(r) for r in section.get("parts", ())))
     rows = ((*_row(r), percent(r["precision"]), f"{r['f1']:.3f}") for r in section.get("classes", ()))
-    classes = Table(("class", "photos", "found (recall)", "95 % interval", "precision", "F1"), tuple(rows))
-    macro = f"Mean over classes of F1: {float(section.get('macro_f1', 0)):.3f}."
+    classes = Table(("class", "photos", "recall", "95 % interval", "precision", "F1"), tuple(rows))
+    macro = f"Macro F1: {float(section.get('macro_f1', 0)):.3f}."
     return Chapter(title, str(section.get("note", "")), tables=((parts, macro), (classes, "")))
 
 
@@ -131,16 +132,16 @@ def _trust(model: ModelFile) -> Chapter:
     if thresholds is not None:
         point = at_coverage(thresholds.curve, COVERAGE)
         points.append(
-            f"Unless the slider is moved, {percent(point.coverage, 0)} of validation photos are answered, "
-            f"{percent(point.accuracy)} of the answers are right, and {percent(point.wrongly_refused)} of right "
-            "answers are held back."
+            f"By default {percent(point.coverage, 0)} of the validation photos are diagnosed, "
+            f"{percent(point.accuracy)} of these diagnoses are correct, and "
+            f"{percent(point.wrongly_refused)} of the correct predictions are rejected."
         )
-    return Chapter("How far to trust an answer", points=tuple(points))
+    return Chapter("Confidence and calibration", points=tuple(points))
 
 
 def _background(model: ModelFile) -> Chapter:
     reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
-    return Chapter("Is it reading the leaf?", points=reading.sentences() if reading else ())
+    return Chapter("Dependence on the background", points=reading.sentences() if reading else ())
 
 
 def _weaknesses(model: ModelFile) -> Chapter:

@@ -176,7 +176,7 @@ def read_model(path: Path) -> ModelFile:
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path} has a header that cannot be read ({error}).") from error
+        raise ModelFileError(f"{path} has an invalid header ({error}).") from error
 
 
 def check_classes(model: ModelFile, names: Iterable[str]) -> None:
@@ -199,19 +199,20 @@ def _checked(file: TensorFile) -> ModelFile:
     _check_weights(graph, stored.weights)
     endless = [name for name, array in extra.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
     if endless:
-        raise ModelFileError(f"The file's {', '.join(endless[:5])} hold values that are not numbers.")
+        raise ModelFileError(f"The file contains values that are not finite: {', '.join(endless[:5])}.")
     if len(graph.node(graph.output).shape) != 1 or not len(set(classes)) == len(classes) == graph.classes:
-        raise ModelFileError(f"The file names {len(set(classes))} classes, its network tells {graph.classes} apart.")
+        raise ModelFileError(f"The file names {len(set(classes))} classes, but its network has {graph.classes}.")
     _check_knowledge(graph, header["sections"], extra)
     temperature = header["temperature"]
     if not temperature > 0:
         raise ModelFileError(f"The file's temperature {temperature} is not a positive number.")
     source_side = header["preprocessing"]["square"]
     if not 1 <= source_side <= MAX_SIDE:
-        raise ModelFileError(f"The file wants photos of {source_side} pixels; that cannot be.")
+        raise ModelFileError(f"The file states an invalid photo size: {source_side} pixels.")
     views = header.get("views", 1)
     if type(views) is not int or views not in VIEWS:  # True and 1.0 are equal to 1
-        raise ModelFileError(f"The file wants {views!r} views of a photo; there can be 1 or 2 (with its mirror image).")
+        raise ModelFileError(f"The file states {views!r} views of a photo; only 1 or 2 (with the mirror image) are "
+                             "possible.")
     return ModelFile(
         graph, stored.weights, classes, source_side, temperature, header["data_hash"], header["licence"],
         header["figures"], header["sections"], extra,
@@ -251,21 +252,22 @@ def _read_learned(header: Mapping[str, Any], marks: Array | None) -> LearnedPhot
     if marks is None and LEARNED not in header:
         return None
     if marks is None or LEARNED not in header:
-        raise ModelFileError("Half of the file's record of the photos that it learned from is missing.")
+        raise ModelFileError("The file's record of its training photos is incomplete.")
     return checked_marks(marks, header[LEARNED]["whole"])
 
 
 def _check_sizes(graph: Graph) -> None:
     if len(graph.photo_shape) != 3 or graph.photo_shape[2] not in (1, 3) or max(graph.photo_shape) > MAX_SIDE:
-        raise ModelFileError(f"The network wants photos of shape {graph.photo_shape}; that cannot be.")
+        raise ModelFileError(f"The network states an invalid photo shape: {graph.photo_shape}.")
     photo = graph.nodes[0].attributes
     mean, std, channels = _floats(photo["mean"]), _floats(photo["std"]), graph.photo_shape[2]
     finite = all(math.isfinite(v) for v in (*mean, *std))
     if len(mean) != channels or len(std) != channels or not finite or min(std) <= 0:
-        raise ModelFileError("The file's mean and deviation of colours make no sense.")
+        raise ModelFileError("The file's input normalization is not valid.")
     for node in graph.nodes:
         if volume(node.shape) > MAX_VALUES:
-            raise ModelFileError(f"The layer {node.name!r} would need {volume(node.shape)} values a photo; too many.")
+            raise ModelFileError(f"The layer {node.name!r} would need {volume(node.shape)} values per photo, which is "
+                                 "too many.")
 
 
 def _check_weights(graph: Graph, weights: Mapping[str, Array]) -> None:

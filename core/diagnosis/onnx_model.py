@@ -86,8 +86,8 @@ def check_onnx(data: bytes, model: ModelFile) -> OnnxCheck | None:
     version, theirs = answer
     difference = float(np.abs(ours - theirs).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
-        raise LeafClinicError(f"onnxruntime {version} answers differently by {difference:.2g}; nothing was written. "
-                              "This is a fault of the program: please report it with the model.")
+        raise LeafClinicError(f"The logits of onnxruntime {version} differ by {difference:.2g}; nothing was written. "
+                              "This is a bug in LeafClinic. Please report it and attach the model.")
     return OnnxCheck(version, difference)
 
 

@@ -25,10 +25,10 @@ def photo_faults(rgb: Array) -> tuple[str, ...]:
     """
     height, width = rgb.shape[:2]
     if min(height, width) < TINY:
-        return (f"{width} x {height} pixels show few lesions; {TINY} are needed.",)
+        return (f"{width} x {height} pixels are too few to show lesions; at least {TINY} are needed on each side.",)
     grey = cv2.cvtColor(square(rgb, SIDE), cv2.COLOR_RGB2GRAY)
     if float((grey > 255 * BRIGHT).mean()) < LIGHTEST:
-        return ("The photo is too dark; take it again in better light.",)
+        return ("The photo is too dark. Take it again in better light.",)
     if sharpness(grey) < SHARP:
-        return ("The photo is out of focus; take it again from further away.",)
+        return ("The photo is out of focus. Take it again from further away.",)
     return ()

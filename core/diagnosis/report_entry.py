@@ -21,7 +21,7 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
     """The entry of an examined photo, or of one that could not be read; `side` of its picture in pixels."""
     name = Path(found.path).name
     if examined is None:
-        return Entry(name, "not readable", sentences=(found.error,), model=model)
+        return Entry(name, "unreadable", sentences=(found.error,), model=model)
     kind = "muted" if found.verdict in (NOT_SURE, NO_LEAF) else "well" if is_healthy(found.verdict) else "sick"
     severity = examined.severity
     picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side)
@@ -34,7 +34,7 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
 def _amount(found: Diagnosis, kind: str) -> Iterator[str]:
     if kind == "sick" and found.diseased is not None:
         share = percent(found.diseased / 100)
-        yield f"About {share} of the leaf's area looks diseased. Grade {found.grade} of 11 ({SCALE})."
+        yield f"About {share} of the leaf area is diseased. Grade {found.grade} of 11 ({SCALE})."
 
 
 def remarks(model: ModelFile) -> Iterator[str]:
@@ -43,7 +43,7 @@ def remarks(model: ModelFile) -> Iterator[str]:
     told = [f"{row['name']} {percent(row['right'])} ({page.interval(tuple(row['interval']))})" for row in parts
             if row["name"] == "all" or "photos" in row["name"]]  # fmt: skip
     if told:
-        yield f"On photos it had never seen, this model was right on: {'; '.join(told)}."
+        yield f"Accuracy of this model on photos it was not trained on: {'; '.join(told)}."
 
 
 def readable(label: str) -> str:

@@ -87,7 +87,7 @@ def from_tensors(tensors: Arrays) -> Stored:
             weights[name] = _widen(array)
     without = [name for name in steps if name not in arrays or arrays[name].dtype != np.int8]
     if without:
-        raise ModelFileError(f"The file has steps of eight bits for {', '.join(without[:5])}, but no such weights.")
+        raise ModelFileError(f"The file has 8-bit scales for {', '.join(without[:5])}, but no such weights.")
     return Stored(weights, half, steps)
 
 

@@ -92,7 +92,7 @@ def describe_subsets(parts: Sequence[Subset]) -> str:
     said = "By place: " + "; ".join(describe_subset(part) for part in parts) + ". "
     field = [part for part in parts if part.is_field]
     if not field:
-        return said + "None was taken in the field, so how good the network is there is not known."
+        return said + "No photo was taken in the field, so the accuracy in the field is unknown."
     if len(field) == len(parts):
-        return said + "All were taken in the field."
-    return said + "Outdoors only the field figure counts."
+        return said + "All photos were taken in the field."
+    return said + "For use outdoors, only the accuracy on field photos counts."

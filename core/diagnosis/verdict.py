@@ -26,7 +26,7 @@ NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no 
 HEALTHY_WORDS: Final = frozenset({"healthy", "khỏe", "khoẻ"})
 NOT_WORDS: Final = frozenset({"not", "non", "không"})
 """Words in class names, in the languages of the user interface."""
-UNFAMILIAR: Final = "This photo is unlike all that was learned: another crop, or another kind of photo."
+UNFAMILIAR: Final = "This photo looks different from the training photos: another crop, or another kind of photo."
 COVERAGE: Final = 0.97
 """Default coverage: share of validation photos with a diagnosis."""
 FAR_REFUSED: Final = 0.02
@@ -119,13 +119,13 @@ def describe_slider(section: Mapping[str, Any], classes: int, coverage: float) -
     """A line about a coverage that the model file cannot provide; else empty."""
     thresholds = Thresholds.from_section(section, classes)
     if thresholds is None:
-        return ("The model file has no thresholds, for want of validation photos: whatever the coverage, a class is "
-                "named where it is likelier than all others together.\n")  # fmt: skip
+        return ("The model file has no confidence thresholds, because there were too few validation photos. A class is "
+                "predicted if its probability is above 50 %, whatever the coverage.\n")  # fmt: skip
     least = min(point.coverage for point in thresholds.curve)
     if coverage >= least - TIE:
         return ""
-    return (f"As sure as the model file can be asked to be, it answers {plain_percent(least, 0)} of validation photos: "
-            f"that is taken instead of {plain_percent(coverage, 0)}.\n")  # fmt: skip
+    return (f"The lowest coverage this model supports is {plain_percent(least, 0)} of the validation photos; it is "
+            f"used instead of {plain_percent(coverage, 0)}.\n")  # fmt: skip
 
 
 def decide_verdict(
@@ -139,15 +139,16 @@ def decide_verdict(
     order = np.argsort(-probabilities, kind="stable")
     best = int(order[0])
     second = classes[int(order[1])] if len(order) > 1 else classes[best]
-    unsure = Verdict(NOT_SURE, f"It may be {classes[best]} or {second}. Take another photo, close and in even light.")
+    unsure = Verdict(NOT_SURE, f"It may be {classes[best]} or {second}. Take another photo, close up and in even "
+                               "light.")
     if thresholds is None:
         return unsure if probabilities[best] < UNTESTED else Verdict(classes[best])
     bare = thresholds.no_leaf_class
     if bare >= 0 and probabilities[bare] >= thresholds.no_leaf:
-        return Verdict(NO_LEAF, "There seems to be no leaf in this photo.")
+        return Verdict(NO_LEAF, "No leaf was found in this photo.")
     if familiar < thresholds.far:
         return Verdict(NOT_SURE, UNFAMILIAR)
     point = at_coverage(thresholds.curve, coverage)
     if best == bare:
-        return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another, close and in even light.")
+        return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another one, close up and in even light.")
     return unsure if probabilities[best] < point.threshold else Verdict(classes[best])

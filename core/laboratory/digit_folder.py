@@ -20,7 +20,7 @@ def unpack(source: Path, out: Path) -> int:
     Raises DataError where the files are wrong or `out` holds something, StorageError where it cannot be written.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(f"{out} is not an empty folder. Name a new one with --out.")
+        raise DataError(f"{out} is not an empty folder. Choose a new folder with --out.")
     count = 0
     for file, folder in PARTS.items():
         photos, labels = read_digits(source, file)
@@ -35,4 +35,4 @@ def _write(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     except OSError as error:
-        raise StorageError(f"The digits could not be written to {path.parent} ({error}).") from error
+        raise StorageError(f"The digits could not be saved to {path.parent} ({error}).") from error

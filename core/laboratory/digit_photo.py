@@ -34,7 +34,8 @@ def read_digit(photo: Array) -> Array:
     mask = _strokes(ink)
     y, x = np.nonzero(mask)
     if not len(y):
-        raise DataError("No digit is seen on this photo. Write it dark on plain paper and fill half of the photo.")
+        raise DataError("No digit was found in this photo. Write the digit dark on plain paper so that it fills half "
+                        "of the photo.")
     cut = np.where(mask, ink, 0)[y.min() : y.max() + 1, x.min() : x.max() + 1]
     return _centred(cut)
 

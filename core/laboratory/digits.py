@@ -35,7 +35,7 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType({
     "vectorised_parallel": "array operations, batch in parallel",
     "im2col": "unfolded, matrix product",
     "im2col_parallel": "unfolded, batch in parallel",
-    "plan": "our own plan",
+    "plan": "LeafClinic plan",
     "shared": "tiles in shared memory",
 })  # fmt: skip
 

@@ -16,15 +16,15 @@ from core.plan import DEVICES, PRECISIONS
 
 AddCommand: TypeAlias = Callable[..., argparse.ArgumentParser]
 
-DESCRIPTION: Final = "Classic networks and kernels, measured on this machine. COMMAND --help says more of each."
-DIGITS: Final = "folder of MNIST's four files; without it, digits are generated"
+DESCRIPTION: Final = "Benchmarks of kernels and networks on this machine. See COMMAND --help."
+DIGITS: Final = "folder with the four MNIST files; without it, digits are generated"
 EXAMPLES: Final = """examples:
-  leafclinic lab conv --examples 512               ways to convolve on generated digits, beside PyTorch
-  leafclinic lab conv --data MNIST --ways plan --learning-rate 0.01 0.05 0.2 --examples 2048 8192
-  leafclinic lab matmul --sizes 1024 4096          GFLOP/s of every rung, share of cuBLAS and of the peak
-  leafclinic lab ladder --ops conv2d dense         every kernel proved, then timed
-  leafclinic lab roofline --png roof.png           a whole training step under the roof
-  leafclinic lab mnist learn --data MNIST          then: mnist predict --photos PHOTO
+  leafclinic lab conv --examples 512               convolution algorithms on generated digits, with PyTorch
+  leafclinic lab conv --data MNIST --algorithms plan --learning-rate 0.01 0.05 0.2 --examples 2048 8192
+  leafclinic lab matmul --sizes 1024 4096          GFLOP/s of every implementation, with cuBLAS and the peak
+  leafclinic lab kernels --ops conv2d dense        every kernel verified, then timed
+  leafclinic lab roofline --png roof.png           roofline of a training step
+  leafclinic lab mnist train --data MNIST          then: mnist predict --photos PHOTO
 """
 
 
@@ -55,10 +55,10 @@ def make_parser() -> argparse.ArgumentParser:
     def command(name: str, help: str, more: str = "", device: str = "auto",
                 figures: bool = True) -> argparse.ArgumentParser:  # fmt: skip
         made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}. {more}".strip())
-        made.add_argument("--device", default=device, choices=DEVICES, help="auto: the GPU where there is one")
+        made.add_argument("--device", default=device, choices=DEVICES, help="auto: the GPU if there is one")
         if figures:
             made.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
-            made.add_argument("--png", type=Path, metavar="FILE", help="draw them into this file")
+            made.add_argument("--png", type=Path, metavar="FILE", help="write a plot to this file")
         return made
 
     for add in (add_convolutions, add_kernels, add_networks, add_digits):
@@ -67,60 +67,64 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def add_convolutions(command: AddCommand) -> None:
-    conv = command("conv", "ways to convolve: time of a training iteration, accuracy after it",
+    conv = command("conv", "compare convolution algorithms: time per training iteration and accuracy",
                    "A small CNN (two 5x5 convolutions of 8 filters, max pooling, dense 128, dense 10) learns MNIST "
                    "with each way from the same weights; PyTorch, where installed, is the baseline. "
                    "\"faster by\" is over the first way.")
     conv.add_argument("--data", type=Path, metavar="FOLDER", help=DIGITS)
     conv.add_argument("--batch", type=read_whole, nargs="+", default=[32, 64], metavar="N", help="default: 32 64")
     conv.add_argument("--examples", type=read_whole, nargs="+", default=[2048], metavar="N",
-                      help="digits to train with, once each; default: 2048")
+                      help="number of training digits; default: 2048")
     conv.add_argument("--learning-rate", type=read_rate, nargs="+", default=[0.05], metavar="R", help="default: 0.05")
-    conv.add_argument("--padding", choices=("same", "full"), default="same", help="of both convolutions")
-    conv.add_argument("--ways", nargs="+", metavar="WAY", help="only these: naive, vectorised, vectorised_parallel, "
-                      "im2col, im2col_parallel, plan, PyTorch (GPU: naive, shared, im2col, plan, PyTorch)")
+    conv.add_argument("--padding", choices=("same", "full"), default="same", help="padding of both convolutions; "
+                                                                                  "default: same")
+    conv.add_argument("--algorithms", nargs="+", metavar="NAME", help="algorithms to compare: naive, vectorised, "
+                      "vectorised_parallel, im2col, im2col_parallel, plan, PyTorch (GPU: naive, shared, im2col, plan, "
+                      "PyTorch)")
 
 
 def add_kernels(command: AddCommand) -> None:
-    matmul = command("matmul", "the ladder of the matrix product on the GPU, beside cuBLAS",
-                     "Each rung multiplies N x N matrices, and (32 x 27)(27 x 14884), a first layer unfolded.", "cuda")
+    matmul = command("matmul", "compare matrix product implementations on the GPU with cuBLAS",
+                     "Each implementation multiplies N x N matrices, and (32 x 27)(27 x 14884), a first layer as "
+                     "im2col.", "cuda")
     matmul.add_argument("--sizes", type=read_whole, nargs="+", default=[512, 1024, 2048, 4096, 8192], metavar="N",
                         help="default: 512 1024 2048 4096 8192")
-    command("depthwise", "depthwise and pointwise against the standard convolution both replace",
-            "On the GPU also a bias from constant memory against one from global memory.")
-    rows = command("ladder", "every kernel of an op, held against float64 and timed",
-                   "On the GPU a time here includes the launch from Python; benchmarks.kernels has it without.")
+    command("depthwise", "compare depthwise and pointwise convolutions with the standard convolution",
+            "On the GPU, also compares a bias in constant memory with one in global memory.")
+    rows = command("kernels", "verify every kernel of an op against float64 and time it",
+                   "GPU times include the launch from Python; benchmarks.kernels measures without it.")
     rows.add_argument("--ops", nargs="+", choices=(*CASES, *UPDATES), default=[*CASES, *UPDATES], metavar="OP",
                       help=", ".join((*CASES, *UPDATES)))
 
 
 def add_networks(command: AddCommand) -> None:
-    roofline = command("roofline", "where the time of a training step goes, under the machine's roof",
-                       "The 25 slowest kernels as a table, all of them in the picture.")
-    sweep = command("sweep", "photos a second over batch and photo sizes",
-                    "Ours alone; benchmarks.sweep has PyTorch beside it.")
+    roofline = command("roofline", "roofline of the kernels of a training step",
+                       "Prints the 25 slowest kernels; the plot shows all.")
+    sweep = command("sweep", "photos per second by batch size and image size",
+                    "Measures LeafClinic only; benchmarks.sweep compares with PyTorch.")
     for made, batches in ((roofline, [32]), (sweep, [1, 8, 32])):
         several: dict[str, Any] = {"nargs": "+"} if made is sweep else {"nargs": 1}
         made.add_argument("--model", default="squeezenet1_1", help=f"one of {', '.join(MODELS)}")
         made.add_argument("--batch", type=read_whole, default=batches, metavar="N",
-                          help=f"photos at a time; default: {' '.join(map(str, batches))}", **several)
+                          help=f"batch size; default: {' '.join(map(str, batches))}", **several)
         made.add_argument("--image-size", type=read_whole, default=[224], metavar="PX", help="default: 224", **several)
-    add_explain(command("explain", "why each step of a plan runs the kernel that it runs",
-                        "Every candidate, the reason against it or its cost in microseconds; needs no GPU.",
+    add_explain(command("explain", "show why each step of a plan uses its kernel",
+                        "Lists every candidate with its cost in microseconds or the reason why it cannot run. Needs no "
+                        "GPU.",
                         "cuda", figures=False))
-    sweep.add_argument("--training", action="store_true", help="training steps instead of predictions")
+    sweep.add_argument("--training", action="store_true", help="time training steps instead of inference")
 
 
 def add_explain(explain: argparse.ArgumentParser) -> None:
     explain.add_argument("--model", default="squeezenet1_1", choices=sorted(MODELS), metavar="NAME",
                          help=f"one of {', '.join(MODELS)}")
-    explain.add_argument("--batch", type=read_whole, default=32, metavar="N", help="photos at a time; default: 32")
+    explain.add_argument("--batch", type=read_whole, default=32, metavar="N", help="batch size; default: 32")
     explain.add_argument("--image-size", type=read_whole, default=224, metavar="PX", help="default: 224")
     explain.add_argument("--precision", choices=PRECISIONS, default="mixed", help="default: mixed")
     explain.add_argument("--capability", type=read_capability, metavar="MAJOR.MINOR", default=(9, 0),
                          help="compute capability of the GPU: 7.5, 8.0, 8.6, 9.0 ...; default: 9.0")
-    explain.add_argument("--algorithm", default="auto", metavar="LEVEL", help="as that of core.train; default: auto")
-    explain.add_argument("--training", action="store_true", help="a training step instead of a prediction")
+    explain.add_argument("--algorithm", default="auto", metavar="LEVEL", help="as in leafclinic train; default: auto")
+    explain.add_argument("--training", action="store_true", help="explain a training step instead of inference")
 
 
 def read_capability(text: str) -> tuple[int, int]:
@@ -132,16 +136,17 @@ def read_capability(text: str) -> tuple[int, int]:
 
 
 def add_digits(command: AddCommand) -> None:
-    mnist = command("mnist", "digits: learn them by presets, predict photographed ones, unpack them",
+    mnist = command("mnist", "MNIST digits: train on them, predict photographed digits, unpack them",
                     figures=False)
-    mnist.add_argument("what", choices=("learn", "predict", "unpack"))
+    mnist.add_argument("what", choices=("train", "predict", "unpack"))
     mnist.add_argument("--photos", type=Path, nargs="+", default=[], metavar="PHOTO",
-                       help="photographed digits (predict)")
-    mnist.add_argument("--data", type=Path, metavar="FOLDER", help=f"{DIGITS} (learn, unpack)")
+                       help="photos of digits (predict)")
+    mnist.add_argument("--data", type=Path, metavar="FOLDER", help=f"{DIGITS} (train, unpack)")
     mnist.add_argument("--out", type=Path, default=Path("digits"), metavar="FOLDER",
-                       help="new folder for the digits as photos (unpack)")
+                       help="new folder for the digits as image files (unpack)")
     mnist.add_argument("--recipe", choices=tuple(RECIPES), default="cnn",
-                       help="cnn and mlp reach 99 and 98 %%; classic is the lesson's own perceptron (learn)")
-    mnist.add_argument("--epochs", type=read_whole, default=0, metavar="N", help="instead of the recipe's (learn)")
+                       help="cnn and mlp reach 99 and 98 %%; classic is the perceptron of the original course (train)")
+    mnist.add_argument("--epochs", type=read_whole, default=0, metavar="N", help="number of epochs (train; default: "
+                                                                                 "the recipe's)")
     mnist.add_argument("--model-file", type=Path, default=Path("digits.safetensors"), metavar="FILE",
-                       help="written by learn, read by predict; default: digits.safetensors")
+                       help="written by train, read by predict; default: digits.safetensors")

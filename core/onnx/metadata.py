@@ -74,7 +74,7 @@ def read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise ModelFileError("The class names in this file make no sense.")
     if names and not len(set(names)) == len(names) == count:
-        raise ModelFileError(f"This file names {len(set(names))} classes, its network tells {count} apart.")
+        raise ModelFileError(f"This file names {len(set(names))} classes, but its network has {count}.")
     return tuple(names)
 
 

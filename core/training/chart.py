@@ -66,7 +66,7 @@ def draw_lines(
     def number(value: float) -> str:
         return f"{100 * value:g} %" if percent else f"{value:g}"
 
-    summary = "; ".join(f"{s.name} ends at {s.points[-1][1]:.4g}" for s in thinned)
+    summary = "; ".join(f"{s.name}: last value {s.points[-1][1]:.4g}" for s in thinned)
     parts = [open_svg(WIDTH, HEIGHT, f"{title}: {summary}", SHOWN), text(LEFT, 16, title, "ink", weight=600, size=13)]
     for value in _ticks(y_low, y_high):
         px, py = place(x_low, value)

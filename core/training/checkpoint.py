@@ -109,7 +109,7 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint | None, str]:
     except ModelFileError as error:
         if not previous.exists():
             raise
-        return read_checkpoint(previous), f"{error} Continuing from {PREVIOUS}, the checkpoint before."
+        return read_checkpoint(previous), f"{error} Resuming from the previous checkpoint {PREVIOUS}."
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -118,7 +118,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         header = HEADER(file.header)
     except SchemaError as error:
-        raise ModelFileError(f"{path} has a header that cannot be read ({error}).") from error
+        raise ModelFileError(f"{path} has an invalid header ({error}).") from error
     return Checkpoint(
         config=header["config"],
         classes=header["classes"],

@@ -64,6 +64,6 @@ def describe_change(before: Conditions, now: Conditions, step: int) -> str:
     changes = ", ".join(f"{NAMES.get(name, name)} {new[name]} instead of {old[name]}"
                         for name in old if new[name] != old[name])  # fmt: skip
     return "" if not changes else (
-        f"This run continues under other conditions: {changes}. After step {step} its results differ by rounding from "
-        "those of an uninterrupted run; they are not worse."
+        f"This run was resumed under different conditions: {changes}. After step {step} its results differ from an "
+        "uninterrupted run by rounding; they are not worse."
     )

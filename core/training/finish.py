@@ -87,19 +87,19 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
     photos = setup.photos
     learned, chosen, tested = (len(photos.rows(split)) for split in (TRAIN, VALIDATION, TEST))
     sources = [
-        f"{learned} photos of {len(setup.classes)} classes; {chosen} more to choose the epoch and to calibrate, "
-        f"{tested} to test. Split by {len(np.unique(photos.groups))} groups of photos that belong together.",
-        "The photos are the user's own; their licences are not known to the program.",
+        f"{learned} training photos of {len(setup.classes)} classes, {chosen} validation photos (to choose the epoch "
+        f"and to calibrate), {tested} test photos. Split by {len(np.unique(photos.groups))} groups of related photos.",
+        "The photos belong to the user; their licences are unknown.",
     ]
     if photos.leak.leaked:
-        sources.append(f"{photos.leak.leaked} of {photos.leak.held_out} held-out photos have a photo of the same group "
-                       "in training.")
+        sources.append(f"Data leakage: {photos.leak.leaked} of {photos.leak.held_out} validation and test photos have "
+                       "a photo of the same group in training.")
     sources += describe_prevented_leakage(photos)
     if setup.config.start:
         start = model_name(Path(setup.config.start))
         sources += [f"Training started from the weights of {start}.", *setup.origin_words]
     if setup.teachers is not None:
         share, names = setup.config.teacher_share, setup.teachers.names
-        sources.append(f"Learned from {names}: {percent(share, 0)} of what each photo taught was their answer, the "
-                       "rest its label.")
+        sources.append(f"Knowledge distillation from {names}: their predictions had weight {percent(share, 0)} in the "
+                       "training targets, the labels the rest.")
     return replace(model, sections={model_card.DATA: {"sources": sources}, **model.sections})

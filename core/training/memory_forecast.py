@@ -67,11 +67,11 @@ def forecast_memory(
     working = sum(rows.values())
     copies = CHECKPOINT_COPIES * (training.memory.parameters + training.memory.optimizer)
     tests = count_final_tests(config, used, device, splits, len(classes), photo_bytes)
-    phases = {"finding leaves": working - rows["photos gathered ahead"] + finding} if swap else {}
+    phases = {"finding leaves": working - rows["prefetched photos"] + finding} if swap else {}
     return Forecast(training, batch, rows, phases | {
         "training and validation": working,
-        "writing a checkpoint": working + copies,
-        "tests of the final model": working - rows["photos gathered ahead"] + tests,
+        "saving a checkpoint": working + copies,
+        "tests of the final model": working - rows["prefetched photos"] + tests,
     })  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def count_memory(
         rows["teachers"] = sum(replace(plan.memory, photos=way).total for plan in teachers)
     rows["validation plan"] = replace(validation.memory, photos=on_device[1]).total
     ahead = validation.batch if resident else max(training.batch, validation.batch)
-    rows["photos gathered ahead"] = (AHEAD + 2) * ahead * photo_bytes
+    rows["prefetched photos"] = (AHEAD + 2) * ahead * photo_bytes
     return rows
 
 

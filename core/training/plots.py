@@ -62,14 +62,15 @@ def draw_confusion(figures: Metrics) -> str:
     cell = max(min(CELL_MOST, (MATRIX_MOST - names) / count), 5)
     size = min(12.0, 0.52 * cell)
     width, height = names + cell * count + 4, 18 + cell * count + 4
-    parts = [open_svg(width, height, f"Confusion of {count} classes: {figures.right} of {figures.photos} right")]
+    parts = [open_svg(width, height, f"Confusion matrix of {count} classes: {figures.right} of {figures.photos} "
+                                     "correct")]
     for i, (label, counts) in enumerate(zip(figures.classes, figures.confusion, strict=True)):
         y = 18 + cell * i
         parts.append(text(names - 6, y + 0.5 * cell + 4, f"{label}  {i + 1}", anchor="end", size=min(11.5, 0.8 * cell)))
         parts.append(text(names + cell * (i + 0.5), 13, str(i + 1), anchor="middle", size=min(11.0, 0.6 * cell)))
         for j, number in enumerate(counts):
             parts.append(_cell(names + cell * j, y, cell, number, number / max(sum(counts), 1), i == j, size,
-                               f"{label} taken for {figures.classes[j]}: {number}"))
+                               f"{label} predicted as {figures.classes[j]}: {number}"))
     parts.append(f'<rect x="{names:.1f}" y="18" width="{cell * count:.1f}" height="{cell * count:.1f}" fill="none" '
                  f'class="frame" stroke="{MUTED}" stroke-width="0.7"/>')
     return "".join(parts) + "</svg>"

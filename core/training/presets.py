@@ -20,7 +20,7 @@ class Preset:
 
 PRESETS: Final[Mapping[str, Preset]] = {
     "demo": Preset(
-        "the built-in demo set in about a minute on two cores",
+        "the synthetic leaves, in about a minute on two CPU cores",
         200,
         {
             "model": "squeezenet1_1_bn", "image_size": 64, "epochs": 18, "batch_size": 16, "optimizer": "adamw",
@@ -29,7 +29,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "tomato-cpu": Preset(
-        "ten tomato conditions from scratch in under 20 minutes on two cores",
+        "ten tomato classes from scratch, in under 20 minutes on two CPU cores",
         2000,
         {
             "model": "squeezenet1_1_bn", "image_size": 128, "epochs": 30, "batch_size": 64, "optimizer": "sgd",
@@ -39,7 +39,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "tomato-gpu": Preset(
-        "ten tomato conditions from scratch on a GPU with MobileNetV2, in half a minute",
+        "ten tomato classes from scratch with MobileNetV2, in half a minute on a GPU",
         3000,
         {  # 98.5 % of the 1,406 test photos after 25 s on an H200 (benchmarks/results/tomato-nvidia-h200.json)
             "model": "mobilenetv2", "image_size": 224, "use_size": 256, "epochs": 60, "validate_every": 10,
@@ -49,7 +49,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "transfer": Preset(
-        "a small set of one's own on two cores, from learned weights (--from)",
+        "a small dataset on two CPU cores, from a pretrained model (--from)",
         200,
         {  # all layers learn at 3e-4: 96.8 % of 31 validation photos of rice; at 1e-3 87.1, only the last 77.4 %
             "epochs": 20, "batch_size": 8, "optimizer": "adamw", "learning_rate": 3e-4,
@@ -58,7 +58,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "gpu": Preset(
-        "from scratch on a GPU: full photo size, mixed precision, long",
+        "from scratch on a GPU: full image size, mixed precision, long training",
         3000,
         {  # sgd at 0.1 after a short warm-up leaves SqueezeNet's last ReLU at 0 for good (docs/training.md)
             "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 60, "batch_size": 128,
@@ -68,7 +68,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves": Preset(
-        "leaves with a small network, on a GPU; afterwards it is used at 256 pixels (docs/diagnosis.md)",
+        "leaf diseases with a small network, on a GPU (docs/diagnosis.md)",
         3000,
         {
             "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 100, "batch_size": 128, "optimizer": "sgd",
@@ -78,7 +78,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves-wide": Preset(
-        "leaves that depend less on their background, on a GPU: wider, learned on other grounds (docs/diagnosis.md)",
+        "leaf diseases with a wider network and swapped backgrounds, on a GPU (docs/diagnosis.md)",
         3000,
         {
             "model": "squeezenet1_1_wide_bn", "image_size": 224, "use_size": 256, "epochs": 90, "validate_every": 5,
@@ -89,7 +89,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves-mobile": Preset(
-        "leaves with MobileNetV2, on a GPU: learned on other grounds (docs/diagnosis.md)",
+        "leaf diseases with MobileNetV2 and swapped backgrounds, on a GPU (docs/diagnosis.md)",
         3000,
         {
             "model": "mobilenetv2", "image_size": 256, "use_size": 288, "epochs": 150, "validate_every": 5,
@@ -100,7 +100,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves-mixed": Preset(
-        "the shipped model, on a GPU: a wide MobileNetV2, learned long from mixed photos (docs/diagnosis.md)",
+        "the model that comes with the program: wide MobileNetV2, mixup, long training on a GPU (docs/diagnosis.md)",
         3000,
         {
             "model": "mobilenetv2_wide", "image_size": 256, "use_size": 288, "epochs": 300, "validate_every": 10,
@@ -122,7 +122,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "leaves-fast": Preset(
-        "good in half a minute on a GPU: learned at 224 pixels, judged and used at 256",
+        "leaf diseases in half a minute on a GPU: trained at 224 pixels, evaluated at 256",
         3000,
         {
             "model": "squeezenet1_1_bn", "image_size": 224, "use_size": 256, "epochs": 46, "batch_size": 128,
@@ -132,7 +132,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         },
     ),
     "paper": Preset(
-        "SqueezeNet 1.0 as the paper trains it: SGD 0.04, momentum 0.9, weight decay 0.0002, falling rate",
+        "SqueezeNet 1.0 as in its paper: SGD, learning rate 0.04, momentum 0.9, weight decay 0.0002",
         2000,
         {
             "model": "squeezenet1_0", "image_size": 224, "epochs": 60, "batch_size": 32, "optimizer": "sgd",

@@ -56,13 +56,13 @@ def render_report(data: ReportData) -> str:
         page.paragraphs([f"Training run, {when}. {data.seconds / 60:.1f} minutes on {device}."], "muted"),
         *_summary(judgement),
         *(page.note(text) for text in data.warnings),
-        page.heading("Is it reading the leaf?"), *_leaf(judgement),
+        page.heading("Dependence on the background"), *_leaf(judgement),
         page.heading("Curves"), _curves(data.history),
         page.heading(f"Class by class ({judgement.judged_on} photos)"), _classes(figures),
-        page.heading("What was taken for what"), *_confusion(figures),
-        page.heading("How far to trust an answer"), *_trust(data.model),
-        page.heading("What was done"), _deeds(data),
-        page.heading("The same figure again"), *_again(data),
+        page.heading("Confusion matrix"), *_confusion(figures),
+        page.heading("Confidence and calibration"), *_trust(data.model),
+        page.heading("Settings and run"), _deeds(data),
+        page.heading("Reproduction"), *_again(data),
         page.heading("Model card"), render_card_html(data.model),
     ])  # fmt: skip
 
@@ -76,7 +76,7 @@ def _summary(judgement: RunEvaluation) -> list[str]:
              for p in parts]  # fmt: skip
     shown.append((f"{figures.macro_f1:.3f}", "macro F1", "mean over the classes"))
     if judgement.baseline is not None:
-        shown.append((page.percent(judgement.baseline.border), "from the border alone", "without the leaf"))
+        shown.append((page.percent(judgement.baseline.border), "from the border only", "photo border only"))
     if judgement.reading is not None:
         plain = page.percent(judgement.reading.plain)
         shown.append((page.percent(judgement.reading.swapped), "on another background", f"instead of {plain}"))
@@ -93,13 +93,13 @@ def _leaf(judgement: RunEvaluation) -> list[str]:
         rows += [("background blurred", reading.blurred, page.GREEN),
                  ("background swapped", reading.swapped, page.GREEN)]  # fmt: skip
     if baseline is not None:
-        rows += [("the border alone", baseline.border, page.RED),
-                 ("always the commonest class", baseline.majority, page.MUTED)]  # fmt: skip
+        rows += [("border baseline", baseline.border, page.RED),
+                 ("always the most common class", baseline.majority, page.MUTED)]  # fmt: skip
     more = []
     if not judgement.parts:
-        more.append("Where these photos were taken is not said. Judge your own field photos beside them with "
-                    "--field FOLDER: lab photos say little about a plant outdoors.")
-    return [page.bullets([*doubts, *more]), draw_bars("Share of photos named right", rows)]
+        more.append("It is not known where these photos were taken. Evaluate your own field photos with --field "
+                    "FOLDER: accuracy on lab photos says little about plants outdoors.")
+    return [page.bullets([*doubts, *more]), draw_bars("Accuracy", rows)]
 
 
 def _curves(history: History) -> str:
@@ -132,8 +132,8 @@ def _classes(figures: Metrics) -> str:
             page.interval(c.recall_interval, 0), page.percent(c.precision), page.interval(c.precision_interval, 0),
             f"{c.f1:.3f}",
         ])  # fmt: skip
-    head = ("class", "photos", "found (recall)", "", "95 % interval", "precision", "95 % interval", "F1")
-    told = "The bar is the 95 % interval (Wilson) of the share found, from 0 to 100 %. Few photos make it wide."
+    head = ("class", "photos", "recall", "", "95 % interval", "precision", "95 % interval", "F1")
+    told = "The bar shows the 95 % confidence interval (Wilson) of the recall, from 0 to 100 %."
     return page.paragraphs([told], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7), WIDTHS)
 
 
@@ -142,11 +142,12 @@ def _confusion(figures: Metrics) -> list[str]:
         ((count, i, j) for i, counts in enumerate(figures.confusion) for j, count in enumerate(counts)
          if i != j and count), reverse=True,
     )  # fmt: skip
-    told = [f"{figures.classes[i]} was taken for {figures.classes[j]}: {count} of {sum(figures.confusion[i])} photos."
+    told = [f"{figures.classes[i]} was predicted as {figures.classes[j]}: {count} of {sum(figures.confusion[i])} "
+            "photos."
             for count, i, j in wrong[:CONFUSIONS_TOLD]]  # fmt: skip
     return [
-        page.bullets(told) if told else page.paragraphs(["Nothing was taken for anything else."]),
-        page.paragraphs(["Rows are the true classes, columns what the network said."], "muted"),
+        page.bullets(told) if told else page.paragraphs(["There were no misclassifications."]),
+        page.paragraphs(["Rows are true classes, columns are predictions."], "muted"),
         f'<div class="scroll">{draw_confusion(figures)}</div>',
     ]
 
@@ -160,31 +161,32 @@ def _trust(model: ModelFile) -> list[str]:
         most = max((b["photos"] for b in bins), default=1)
         points = tuple((float(b["stated"]), float(b["right"])) for b in bins)
         ideal = Series("ideal", ((0.0, 0.0), (1.0, 1.0)))
-        charts.append(draw_lines("Do the stated probabilities hold?",
+        charts.append(draw_lines("Calibration",
                                  [ideal, Series("measured", points, tuple(b["photos"] / most for b in bins))],
-                                 "stated probability", "share right", x=(0, 1), y=(0, 1.0), percent=True))
-        told.append(f"Expected calibration error {100 * float(found['error']):.1f} % on the validation photos, after "
-                    f"dividing the logits by the temperature {model.temperature:.3f}. Larger dots are more photos. On "
-                    "photos of another kind it can be much worse.")
+                                 "predicted probability", "accuracy", x=(0, 1), y=(0, 1.0), percent=True))
+        told.append(f"Expected calibration error on the validation photos: {100 * float(found['error']):.1f} %, with "
+                    f"the logits divided by the temperature {model.temperature:.3f}. Larger dots stand for more "
+                    "photos. On other kinds of photos the error can be much larger.")
         told += [describe_temperatures(model)] if model.class_temperatures else []
     thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
     if thresholds is not None:
         least = min(p.coverage for p in thresholds.curve)
         charts += [_draw_coverage(thresholds, least)] if least < 1 else []
-        told.append("Answering fewer photos makes the answers surer (validation photos); unless the slider is moved, "
-                    f"about {100 * COVERAGE:.0f} % are answered." if least < 1 else
-                    "However sure it must be, it answers every photo: its probabilities are too alike to tell sure "
-                    "answers from unsure ones. A longer training may change that.")
+        told.append("With a higher minimum confidence, fewer photos are diagnosed and more of the diagnoses are "
+                    f"correct (validation photos). By default about {100 * COVERAGE:.0f} % are "
+                    "diagnosed." if least < 1 else
+                    "The model diagnoses every photo at every minimum confidence, because its probabilities are too "
+                    "similar. Longer training may help.")
     if not told:
-        return [page.paragraphs(["There were too few validation photos to say."])]
+        return [page.paragraphs(["There were too few validation photos to measure this."])]
     return [page.paragraphs(told), page.side_by_side(charts) if charts else ""]
 
 
 def _draw_coverage(thresholds: Thresholds, least: float) -> str:
     curve = thresholds.curve
-    answers = Series("answers right", tuple((p.coverage, p.accuracy) for p in curve))
+    answers = Series("accuracy", tuple((p.coverage, p.accuracy) for p in curve))
     low = min(min(p.accuracy for p in curve) - 0.01, 0.98)
-    return draw_lines("How sure must it be?", [answers], "share of photos answered", x=(least, 1), y=(low, 1.0),
+    return draw_lines("Minimum confidence", [answers], "coverage", x=(least, 1), y=(low, 1.0),
                       percent=True)
 
 
@@ -196,7 +198,7 @@ def _deeds(data: ReportData) -> str:
                                 f"{started.test_photos} test"))
     facts.append(("Epochs", f"{len(data.history.epochs)} of {data.config.epochs}"))
     facts.append(("Time", f"{data.seconds / 60:.1f} minutes"))
-    facts.append(("Waiting for photos", f"{100 * data.history.waiting_share():.1f} % of the training time"))
+    facts.append(("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"))
     facts += _changed(data.config)
     return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
 
@@ -205,9 +207,9 @@ def _again(data: ReportData) -> list[str]:
     config, conditions = data.config, data.conditions
     return [
         page.paragraphs([describe_reproducibility(config, conditions),
-                         "The model of this run, judged on the same photos:"]),
+                         "Evaluate the model of this run on the same photos:"]),
         page.command(evaluation_command(config, data.judgement.judged_on)),
-        page.paragraphs(["The training again, on the same split, which lists every photo with its group and SHA-256:"]),
+        page.paragraphs(["Repeat the training on the same split (it lists every photo with its group and SHA-256):"]),
         page.command(training_command(config, conditions)),
     ]
 

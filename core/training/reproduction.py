@@ -6,7 +6,8 @@ import os
 import shlex
 from typing import Any, Final
 
-from core.config import OPTION_NAMES, RunConfig, settings
+from core.config import RunConfig, settings
+from core.errors import option_name
 from core.training.conditions import Conditions
 from core.training.presets import PRESETS
 from core.training.run_folder import SPLIT
@@ -19,9 +20,12 @@ def describe_reproducibility(config: RunConfig, conditions: Conditions) -> str:
     """State the version, seed and device, and when another computer gives the same bits."""
     made = f"Computed with seed {config.seed} on {conditions}."
     if config.minutes:
-        return (f"{made} It was to end after {config.minutes:g} minutes, so how far it came depends on the computer's "
-                "speed; the first command gives the same figure all the same.")  # fmt: skip
-    return f"{made} The same conditions give the same bits; under others, rounding may change some answers."
+        return (f"{made} The training had a time limit of {config.minutes:g} minutes, so its number of steps depends "
+                "on the speed of the computer. The first command reproduces the accuracy in any case.")  # fmt: skip
+    return (
+        f"{made} Under the same conditions the result is bit-identical; under others, rounding may change some "
+        "predictions."
+    )
 
 
 def evaluation_command(config: RunConfig, judged_on: str) -> str:
@@ -47,7 +51,7 @@ def training_command(config: RunConfig, conditions: Conditions) -> str:
 
 
 def _option(name: str, value: Any) -> list[str]:
-    flag = "--" + OPTION_NAMES.get(name, name).replace("_", "-")
+    flag = option_name(name)
     if isinstance(value, tuple):
         return [word for each in value for word in (flag, each)]
     return [flag, {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)]

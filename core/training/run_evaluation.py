@@ -22,8 +22,10 @@ from core.training.commands import Commands
 from core.training.events import Progress, RunEvaluated
 from core.training.setup import Setup
 
-TEST_NOTE: Final = "On photos that were neither trained on nor chosen by."
-VALIDATION_NOTE: Final = "There is no test split. The epoch was chosen on these very photos, so the figure is too kind."
+TEST_NOTE: Final = "On photos that were used neither for training nor for choosing the epoch."
+VALIDATION_NOTE: Final = (
+    "There is no test split. The epoch was chosen on these photos, so this accuracy is slightly too high."
+)
 
 
 @final

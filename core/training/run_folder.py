@@ -59,7 +59,7 @@ class RunFolder:
             raise storage_error(path / LOCK, error) from error
 
     def _refuse(self) -> None:
-        raise InputError(f"Another process is training in {self.path}. Wait for its end, or stop it first.")
+        raise InputError(f"Another process is training in {self.path}. Wait until it ends, or stop it first.")
 
     def log(self, event: Event) -> None:
         """Append the event to events.jsonl, and an epoch's row to metrics.csv."""
@@ -166,20 +166,20 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
     """Raise InputError where a new run must not be written to `path`."""
     data = Path(config.data).resolve()
     if data.is_dir() and (path.resolve() == data or data in path.resolve().parents):
-        raise InputError(f"The run folder {path} would lie within the photos. Choose another with --out.")
+        raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")
     if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is a file. Name a new folder with --out.")
+        raise InputError(f"{path} is a file. Choose a new folder with --out.")
     there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not os.access(there, os.W_OK | os.X_OK):  # reported before photos are read and kernels compiled
-        raise InputError(f"Nothing may be written in {there}. Choose another folder with --out.")
+        raise InputError(f"There is no permission to write in {there}. Choose another folder with --out.")
     if path.is_dir() and not overwrite:
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
         if there_already == {CONFIG}:
             return  # a start that was cut off before anything else was written
         if CONFIG in there_already:
             raise InputError(
-                f"{path} holds a run already. Continue it with --resume {path}, replace it with --overwrite, "
-                "or choose another folder with --out."
+                f"{path} already contains a run. Resume it with --resume {path}, replace it with --overwrite, or "
+                "choose another folder with --out."
             )
         if there_already:
             raise InputError(f"{path} is not empty. Choose a new folder with --out.")
@@ -197,11 +197,11 @@ def read_config(path: Path) -> RunConfig:
     """The configuration of the run in a folder. Raises DataError with a sentence."""
     file = path / CONFIG
     if not file.is_file():
-        raise DataError(f"There is no run to continue in {path}: it has no {CONFIG}. Start it anew with --out {path}.")
+        raise DataError(f"There is no run to resume in {path}: it has no {CONFIG}. Start a new run with --out {path}.")
     try:
         values = mapping(parse_json(file.read_bytes()))
         values.pop("version", None)
         return from_dict(values)
     except (OSError, ValueError, LeafClinicError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{file} cannot be read ({reason}). The run cannot be continued.") from error
+        raise DataError(f"{file} cannot be read ({reason}). The run cannot be resumed.") from error

@@ -174,7 +174,7 @@ def _open_field(
 
     field = yield from ThreadedJob(work, commands).wait()
     if common := count_common(photos.cache, field.cache):
-        told = f"{common} of the field photos are also among the other photos: the figure on them is too good."
+        told = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
         field = replace(field, warnings=(*field.warnings, told))
     return field
 
@@ -225,7 +225,7 @@ def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
     from core.gpu.driver.device import precision_problem
 
     reason = precision_problem()
-    return (wanted, ()) if reason is None else ("float32", (f"{reason} So this run does, instead of {wanted}.",))
+    return (wanted, ()) if reason is None else ("float32", (f"{reason} This run uses it instead of {wanted}.",))
 
 
 def compile_fitting(
@@ -315,5 +315,5 @@ def changed_photos(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, s
     old, new = dict(before), dict(now)
     gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())
     altered = sum(old[path] != new[path] for path in old.keys() & new.keys())
-    parts = [f"{n} {word}" for n, word in ((gone, "are gone"), (added, "are new"), (altered, "were altered")) if n]
+    parts = [f"{n} {word}" for n, word in ((gone, "are missing"), (added, "are new"), (altered, "were changed")) if n]
     return ", ".join(parts) or "their classes or their split changed"

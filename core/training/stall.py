@@ -46,6 +46,6 @@ class StallWatch:
             return ""
         self._warned = True
         return (
-            f"The loss does not fall: after {step} steps it is {mean:.3f}, and guessing gives {self._guessing:.3f}. "
-            "Stop this run and start again with a tenth of the learning rate, or from the weights of a trained model."
+            f"The loss is not decreasing: after {step} steps it is {mean:.3f}; guessing gives {self._guessing:.3f}. "
+            "Stop this run and start again with a tenth of the learning rate, or from a pretrained model."
         )

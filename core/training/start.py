@@ -59,7 +59,7 @@ def _continue(setup: Setup, folder: RunFolder) -> Started:
         folder.cut({})
         if not (path / SPLIT).exists():
             _write_split(setup, path)
-        return Started(folder, RunState(), ("No checkpoint was written yet: the run starts at its first step.",))
+        return Started(folder, RunState(), ("There is no checkpoint yet. The run starts at its first step.",))
     _check_same(setup, path, checkpoint)
     setup.plan.load(checkpoint.weights)
     setup.plan.load_state(checkpoint.optimizer)
@@ -72,17 +72,17 @@ def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
     if checkpoint.fingerprint != setup.fingerprint:
         change = changed_photos(_written_photos(path / SPLIT), _present_photos(setup))
         raise DataError(
-            f"The photos are not those that the run {path} began with: {change}. Put them back as they were, "
-            f"or start a new run from its weights with --from {path}."
+            f"The photos have changed since the run {path} started: {change}. Restore them, or start a new run from "
+            f"its weights with --from {path}."
         )
     if checkpoint.teachers != (setup.teachers.digests if setup.teachers else ()):
         raise ModelFileError(
-            f"The teachers are not those that the run {path} has learned from. Put their files back as they were, or "
-            f"name where they lie now with --teacher, in the same order. A new run can start with --from {path}."
+            f"The teachers of the run {path} have changed or moved. Restore their files, or give their new paths with "
+            f"--teacher in the same order. Or start a new run with --from {path}."
         )
     wanted = {name: parameter.shape for name, parameter in setup.graph.parameters().items()}
     if {name: array.shape for name, array in checkpoint.weights.items()} != wanted:
-        raise ModelFileError(f"The checkpoint in {path} is of another network than its config.json says.")
+        raise ModelFileError(f"The checkpoint in {path} does not match the network in its config.json.")
 
 
 def _write_split(setup: Setup, path: Path) -> None:
@@ -97,7 +97,7 @@ def _write_skipped(setup: Setup, path: Path) -> tuple[str, ...]:
         sets["field"] = setup.field_photos.cache.skipped
     if not write_skipped(path / SKIPPED, sets):
         return ()
-    return (f"Every photo that is left out stands in {path / SKIPPED}, with its reason.",)
+    return (f"Every excluded photo is listed in {path / SKIPPED} with the reason.",)
 
 
 def _written_photos(path: Path) -> list[tuple[str, str]]:

@@ -102,10 +102,10 @@ def with_photos(batch: PhotoBatch, photos: Array) -> PhotoBatch:
 def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiverged:
     """The error that says where it broke and what is left."""
     what = f"The loss is {loss}" if not math.isfinite(loss) else "The gradient is not finite"
-    kept = f"The checkpoint {checkpoint} from before is kept. " if checkpoint else ""
+    kept = f"The last checkpoint {checkpoint} is kept. " if checkpoint else ""
     return TrainingDiverged(
-        f"{what} at step {step}; the first values that are not numbers come from the layer {layer!r}. {kept}"
-        "Try a lower --learning-rate, a longer --warmup or --clip-norm 1."
+        f"{what} at step {step}. The first values that are not finite come from the layer {layer!r}. {kept}Try a lower "
+        "--learning-rate, a longer --warmup or --clip-norm 1."
     )
 
 

@@ -58,7 +58,7 @@ def read_teachers(config: RunConfig) -> tuple[Teacher, ...]:
 def _read(path: Path, side: int) -> Teacher:
     model = read_model(path)
     if model.graph.photo_shape[2] != COLOURS:
-        raise ModelFileError(f"{path} looks at photos without colour; a teacher needs squares in colour.")
+        raise ModelFileError(f"{path} takes grey photos; a teacher must take colour photos.")
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Teacher(path, model, with_photo_side(model.graph, side), digest)
@@ -74,14 +74,14 @@ def describe_teachers(
     """
     if not teachers:
         return ()
-    told = [f"Learning from {_listed(teachers)}: {plain_percent(share, 0)} of what each photo teaches is their answer, "
-            "the rest its label."]  # fmt: skip
+    told = [f"Teachers: {_listed(teachers)}. Their predictions have weight {plain_percent(share, 0)} in the training "
+            "targets; the labels have the rest."]  # fmt: skip
     knowing = [t for t in teachers if any(part.learned for part in measure_overlap(t.model.learned, evaluated) or ())]
     told += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, evaluated)]
     others = [t for t in teachers if t not in knowing and t.model.data_hash != fingerprint and not _names_all(t)]
     if others:
-        told.append(f"{_listed(others)} learned from other photos, or from another split of these: where that has "
-                    "taught photos by which this run is judged, its figures are too kind.")  # fmt: skip
+        told.append(f"{_listed(others)} was trained on other photos or another split. If it was trained on validation "
+                    "or test photos of this run, the measured accuracy is too high.")  # fmt: skip
     return tuple(told)
 
 
@@ -99,7 +99,7 @@ def order_classes(teacher: Teacher, classes: Sequence[str]) -> Array:
     unknown = [name for name in classes if name not in known]
     if unknown:
         raise ModelFileError(
-            f"{teacher.path} cannot teach these photos: it does not know the "
+            f"{teacher.path} cannot be a teacher for these photos: it does not know the "
             f"{'class' if len(unknown) == 1 else 'classes'} {', '.join(unknown)}. It knows {', '.join(known)}."
         )
     return np.array([known.index(name) for name in classes])

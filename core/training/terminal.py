@@ -25,20 +25,20 @@ from core.training.events import (
 from core.training.kernel_table import KernelTable
 
 STAGES: Final = {
-    "demo": "Drawing demo photos",
-    "scan": "Looking for photos",
+    "demo": "Generating synthetic leaves",
+    "scan": "Listing photos",
     "cache": "Decoding photos",
-    "copies": "Looking for near-copies",
-    "leaves": "Cutting out leaves",
+    "copies": "Looking for near-duplicates",
+    "leaves": "Segmenting leaves",
     "compile": "Compiling kernels",
-    "validate": "Judging on validation photos",
-    "validation": "Judging on validation photos",
-    "test": "Judging on test photos",
-    "field": "Judging on field photos",
-    "border": "Judging by the photos' border alone",
-    "features": "Learning what training photos look like",
-    "calibration": "Calibrating the probabilities",
-    "background": "Testing whether the leaf is read",
+    "validate": "Evaluating on validation photos",
+    "validation": "Evaluating on validation photos",
+    "test": "Evaluating on test photos",
+    "field": "Evaluating on field photos",
+    "border": "Evaluating the border baseline",
+    "features": "Measuring feature statistics",
+    "calibration": "Calibrating confidence",
+    "background": "Testing dependence on the background",
 }
 BEFORE: Final = ("demo", "scan", "cache", "copies", "leaves", "compile")
 """Stages whose end is worth a line also where nobody watches."""
@@ -155,7 +155,7 @@ def describe_start(event: RunStarted) -> str:
         f"{event.model} on {event.device}, {len(event.classes)} classes, {event.train_photos} training, "
         f"{event.validation_photos} validation and {event.test_photos} test photos, "
         f"{event.memory_bytes / 2**20:.0f} MB. Run folder: {event.folder}"
-        + (f". Continuing after step {event.step}." if event.step else "")
+        + (f". Resuming after step {event.step}." if event.step else "")
     )
 
 
@@ -169,18 +169,18 @@ def describe_epoch(event: EpochDone, epochs: int) -> str:
 
 def describe_end(event: RunFinished, judged: Sequence[str] = ()) -> str:
     """The end in words; `judged`: what the network is worth, so that no figure stands without what it rests on."""
-    ends = {"completed": "Done", "early": "Done early, nothing got better any more", "stopped": "Stopped and saved"}
+    ends = {"completed": "Done", "early": "Stopped early: no further improvement", "stopped": "Stopped and saved"}
     if event.reason == "stopped" and not event.step:
-        return "Stopped before the first step; nothing was changed."  # of a resumed run, its folder is as it was
+        return "Stopped before the first step. Nothing was changed."  # of a resumed run, its folder is as it was
     steps = "1 step" if event.step == 1 else f"{event.step} steps"
     lines = [f"{ends[event.reason]} after {describe_seconds(event.seconds)} of training, {steps}."]
     if event.best_epoch >= 0:
-        lines.append(f"Best epoch {event.best_epoch + 1}: {100 * event.best_accuracy:.1f} % of the validation photos.")
+        lines.append(f"Best epoch {event.best_epoch + 1}: validation accuracy {100 * event.best_accuracy:.1f} %.")
     lines += judged
     if event.test_accuracy is not None and not judged:
-        lines.append(f"On the test photos, never seen in training: {100 * event.test_accuracy:.1f} %.")
+        lines.append(f"Test accuracy: {100 * event.test_accuracy:.1f} %.")
     if event.model_path:
-        lines.append(f"Model file: {event.model_path}")
+        lines.append(f"Model saved to {event.model_path}")
     if event.report_path:
         lines.append(f"Report: {event.report_path}")
     return "\n".join(lines)

@@ -45,7 +45,7 @@ class ThreadedJob(Generic[T]):
             if not alive:
                 break
             if self._commands.stopped():
-                raise Cancelled("Stopped before the training began; nothing was lost.")
+                raise Cancelled("Stopped before the training began. Nothing was lost.")
         if self._error is not None:
             raise self._error
         return self._result[0]

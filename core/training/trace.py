@@ -81,7 +81,7 @@ class TraceWriter:
         ))  # fmt: skip
         if event.wait_seconds > 0:
             length = min(1e6 * event.wait_seconds, now - begin)
-            self._add(_complete(STEPS, "wait", "waiting for photos", begin, length))
+            self._add(_complete(STEPS, "wait", "waiting for data", begin, length))
 
     def _add(self, item: dict[str, Any]) -> None:
         self._write(",\n" + json.dumps(item))

@@ -84,17 +84,19 @@ def read_origin(config: RunConfig) -> Origin | None:
         found = read_onnx(path, image_size=config.image_size, fold=True, **INPUT_NORMALIZATIONS[config.start_colours])
         graph, weights, classes = found.graph, found.weights, found.classes
         if not found.preprocessed:
-            notes = (f"{path.name} does not say how its photos are prepared: ImageNet's mean and deviation are taken. "
-                     f"If they are others, say so with --start-colours {' or '.join(list(INPUT_NORMALIZATIONS)[2:])}.",)
+            notes = (f"{path.name} does not state its input normalization. ImageNet's mean and standard deviation are "
+                     f"used. If this is wrong, set --input-normalization "
+                     f"{' or '.join(list(INPUT_NORMALIZATIONS)[2:])}.",)
     else:
         if config.start_colours != "auto":
-            raise ConfigError([Problem("start_colours", "is for ONNX files; a model file says it itself.")])
+            raise ConfigError([Problem("start_colours", "is only for ONNX files; a model file contains its input "
+                                                        "normalization.")])
         model = read_model(path)
         graph, weights, classes = fold_batch_norm(model.graph), fold_weights(model.graph, model.weights), model.classes
         learned = model.learned
     height, width, channels = graph.photo_shape
     if height != width or channels != 3:
-        raise ModelFileError(f"{path} wants photos of shape {graph.photo_shape}; training needs squares in colour.")
+        raise ModelFileError(f"{path} takes photos of shape {graph.photo_shape}; training needs square colour photos.")
     return Origin(path, graph, weights, classes, notes, learned)
 
 
@@ -126,9 +128,10 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
     for name in head:
         weights[name][to] = origin.weights[name][of]
     kept = f", {len(known)} of which keep their weights" if known else ""
-    told = "keeps its head" if same else f"has a new head for {len(classes)} classes{kept}"
-    which = {"all": "all layers learn", "last": "the last layers learn", "head": "only the head learns"}
-    note = (f"Starting from {model_name(origin.path)}: {graph.name} on photos of {config.image_size} pixels {told}; "
+    told = "classifier kept" if same else f"new classifier for {len(classes)} classes{kept}"
+    which = {"all": "all layers are trained", "last": "only the last layers are trained",
+             "head": "only the classifier is trained"}  # fmt: skip
+    note = (f"Starting from {model_name(origin.path)}: {graph.name}, photos of {config.image_size} pixels, {told}; "
             f"{which[config.train_layers]}.")
     return Network(graph, weights, (*origin.notes, note))
 
@@ -179,9 +182,10 @@ def _adapt(origin: Origin, classes: int, dropout: float, new_head: bool) -> Grap
             attributes = {**node.attributes, **changes(node)}
             known[node.name] = make_node(node.op, node.name, node.inputs, attributes, known)
     except ValueError as error:
-        raise ModelFileError(f"{origin.path} cannot be given {classes} classes: {error}") from error
+        raise ModelFileError(f"The classifier of {origin.path} cannot be replaced by one for {classes} classes: "
+                             f"{error}") from error
     graph = Graph(origin.graph.name, tuple(known.values()), origin.graph.output)
     if known[graph.output].shape != (classes,):
-        raise ModelFileError(f"{origin.path} cannot be given {classes} classes: its last layer {head.name!r} does not "
-                             "decide how many there are.")
+        raise ModelFileError(f"The classifier of {origin.path} cannot be replaced by one for {classes} classes: its "
+                             f"last layer {head.name!r} does not determine the number of classes.")
     return graph

@@ -65,7 +65,7 @@ def test_the_slider_judges_all_photos_anew_and_says_what_it_costs(place):
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0], NOT_SURE, NOT_SURE]
     assert "50\u00a0%" in panel.coverage.said.text()
     assert "47.0\u00a0%" in panel.coverage.said.text()
-    assert "2 not answered" in panel.state.text()
+    assert "2 not diagnosed" in panel.state.text()
     assert model.rows.rows[1].reason
     panel.coverage.slider.setValue(0)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0]] * 3
@@ -84,7 +84,7 @@ def test_a_model_without_thresholds_leaves_the_slider_still(place):
     model.thresholds = None
     panel.coverage._on_model()
     assert not panel.coverage.slider.isEnabled()
-    assert "always" in panel.coverage.said.text()
+    assert "no confidence thresholds" in panel.coverage.said.text()
     assert judge(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 
@@ -94,7 +94,7 @@ def test_outlines_are_shown_first_and_class_maps_with_a_legend_when_asked_for(pl
     which, detail = panel.detail.which, panel.detail
     assert [which.itemText(at) for at in range(which.count())] == [
         "Outlines", "Class map: Early blight of tomato", "Class map: Healthy tomato leaf",
-        "Class map: Late blight of tomato", "The photo alone"]  # fmt: skip
+        "Class map: Late blight of tomato", "Photo only"]  # fmt: skip
     assert which.currentText() == "Outlines"
     assert not detail.legend.isVisible()
     which.setCurrentIndex(2)
@@ -239,15 +239,15 @@ def test_a_photo_that_is_brought_is_the_one_shown(place, qtbot, sorted_by):
 def test_it_is_said_on_which_photos_the_slider_was_measured(place):
     panel, _ = place
     panel.coverage.slider.setValue(1)
-    assert panel.coverage.said.text().startswith("Of its validation photos it answers 90\u00a0%")
-    assert "left every photo" in panel.coverage.slider.toolTip()
+    assert panel.coverage.said.text().startswith("At this threshold the model diagnoses 90\u00a0%")
+    assert "Left: every photo" in panel.coverage.slider.toolTip()
 
 
 def test_how_much_of_the_evidence_lies_off_the_leaf_is_always_said_and_once(place):
     panel, model = place
-    assert panel.detail.evidence.text().startswith("38\u00a0% of what speaks for this answer")
+    assert panel.detail.evidence.text().startswith("38\u00a0% of the evidence for this diagnosis is outside")
     known = model.rows.rows[0]
-    doubted = "80 % of what speaks for this answer lies off the leaf; do not trust it."
+    doubted = "80 % of the evidence for this diagnosis is outside the leaf; do not trust it."
     panel.detail.show_result(replace(known, off_leaf=0.8, notes=(doubted,)))
     assert not panel.detail.evidence.text()
     assert "do not trust" in panel.detail.doubt.text()
@@ -278,7 +278,7 @@ def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(pla
     write_csv(tmp_path / "out.csv", model.rows.rows)
     assert f"{once:.2f},{dialog.area.severity.grade},yes," in (tmp_path / "out.csv").read_text()
     write_html(tmp_path / "out.html", model.rows.rows)
-    assert "Corrected by hand" in (tmp_path / "out.html").read_text()
+    assert "Edited by hand" in (tmp_path / "out.html").read_text()
 
     model.correct(model.rows.rows[0], None)
     assert model.rows.rows[0].mask is None
@@ -343,7 +343,7 @@ def test_photos_that_cannot_be_read_are_counted(place):
     panel, model = place
     model.rows.replace(2, replace(model.rows.rows[2], error="The file is empty."))
     panel._on_busy(0, 3)
-    assert "1 not readable" in panel.state.text()
+    assert "1 unreadable" in panel.state.text()
 
 
 def test_cancelling_gives_up_what_waits_at_once_and_calls_it_so(place, tmp_path):

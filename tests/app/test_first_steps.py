@@ -51,7 +51,7 @@ def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(
     assert panel.detail.verdict.text() == "Preparing the model…"
     model.preparing.emit(9, 9)
     assert panel.preparation.isHidden()
-    assert panel.detail.verdict.text() == "Looking…"
+    assert panel.detail.verdict.text() == "Diagnosing…"
 
 
 def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbot, monkeypatch, tmp_path):
@@ -86,7 +86,7 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
     program = start()
     panel = program.window.place("dataset")
     program.window.actions_.open_demo.trigger()
-    assert panel.busy.text() == "Drawing the demo photos…"
+    assert panel.busy.text() == "Generating synthetic leaves…"
     qtbot.waitUntil(lambda: "of 1,600" in panel.busy.text(), timeout=60_000)
     qtbot.mouseClick(panel.cancel, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: program.commands._demo is None, timeout=20_000)
@@ -94,7 +94,7 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
     assert program.document.table is None
 
 
-@pytest.mark.parametrize(("folder", "words"), [("field", "one class"), ("field/walk", "have no class")])
+@pytest.mark.parametrize(("folder", "words"), [("field", "one class"), ("field/walk", "are not in class folders")])
 def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qtbot, tmp_path):
     write_folder(tmp_path / "field", {"walk": 3})
     program, source = start(), tmp_path / folder

@@ -45,8 +45,8 @@ def test_the_first_wrong_field_is_found_and_has_room_for_its_problem(form, qtbot
     form.show()
     qtbot.waitExposed(form)
     assert form.wrong() is None
-    long = Problem("test", "validation and test together leave too few photos for training.")
-    form.show_problems([long, Problem("beta1", "2 is too large; the most is 1.")])
+    long = Problem("test", "validation and test shares leave too few photos for training.")
+    form.show_problems([long, Problem("beta1", "2 is too large; the maximum is 1.")])
     field = form.fields["test"]
     assert form.wrong() is field.place
     qtbot.waitUntil(lambda: field.problem.height() >= field.problem.heightForWidth(field.problem.width()) > 20)

@@ -40,7 +40,7 @@ def test_the_matrix_counts_the_epoch_that_the_best_validation_is_of(train):
     panel.redraw()
     assert shown(panel, "best") == "90.0\u00a0%"
     assert panel.confusion.model.counts == BEST.confusion, "the model behind a cell's photos is that epoch's"
-    assert "best epoch (2): 90.0\u00a0%" in panel.confusion._title.text()
+    assert "90.0\u00a0% (epoch 2)" in panel.confusion._title.text()
 
 
 def test_the_result_says_why_its_figure_is_another_one(train):
@@ -48,8 +48,8 @@ def test_the_result_says_why_its_figure_is_another_one(train):
     model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST, JUDGED, END])
     panel.tabs.setCurrentWidget(panel.outcome)
     panel.redraw()
-    assert "6 of 9 test photos right" in panel.outcome.headline.text()
-    assert "On the validation photos 90.0\u00a0% were right after epoch 2" in panel.outcome.words.text()
+    assert "6 of 9 test photos correct" in panel.outcome.headline.text()
+    assert "Validation accuracy after epoch 2, the best one: 90.0\u00a0%" in panel.outcome.words.text()
 
 
 def test_no_time_is_said_to_be_left_while_the_run_finishes(train):
@@ -80,7 +80,7 @@ def test_a_run_that_is_being_prepared_is_not_called_untrained(train):
     assert panel.curves._empty._title.text() == "The training is being prepared"
     assert panel.curves._empty.text.text() == "Decoding the photos once: 3 / 10"
     model.session._set(State.IDLE)
-    assert panel.curves._empty._title.text() == "Nothing is trained yet"
+    assert panel.curves._empty._title.text() == "No training yet"
 
 
 def test_a_new_run_shows_no_epoch_of_the_one_before(train):
@@ -98,7 +98,7 @@ def test_the_photos_of_another_folder_are_not_taken_for_the_running_ones(train):
     panel.setup.show_data("/photos/apples")
     model.dataset = "tomatoes"
     model.session._set(State.RUNNING)
-    assert "learns from tomatoes" in panel.setup.data.text()
+    assert "Current training data: tomatoes" in panel.setup.data.text()
     assert "next one: apples" in panel.setup.data.text()
     model.session._set(State.IDLE)
     assert panel.setup.data.text() == "Photos: apples"

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.gui
 
 
 def in_sight(widget):
-    """Whether all of a widget can be seen: no part of it lies outside of what it lies in."""
+    """Whether all of a widget can be seen: no part of it is outside of what it lies in."""
     area, at = QRect(QPoint(0, 0), widget.size()), widget
     while at.parentWidget() is not None:
         area.translate(at.pos())

@@ -57,7 +57,7 @@ def test_without_a_display_a_sentence_says_so(tmp_path):
     done = subprocess.run([sys.executable, "-m", "app"], cwd=ROOT, capture_output=True, text=True, timeout=60,
                           env=bare | {"LEAFCLINIC_HOME": str(tmp_path)})  # fmt: skip
     assert done.returncode == EXIT_WRONG_INPUT
-    assert done.stderr.startswith("There is no display here")
+    assert done.stderr.startswith("There is no display")
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch):
@@ -70,7 +70,7 @@ def test_a_folder_of_the_program_that_cannot_be_made_is_told(qapp, tmp_path, mon
     (tmp_path / "file").touch()
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path / "file"))
     assert application.run([]) == EXIT_FAILED
-    assert "could not be written" in answers[0]
+    assert "could not be saved" in answers[0]
     assert answers[0].strip() == capsys.readouterr().err.strip()
 
 
@@ -79,7 +79,7 @@ def test_a_folder_of_the_program_that_takes_no_logs_is_told(qapp, tmp_path, monk
     (tmp_path / "logs").touch()
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path))
     assert application.run([]) == EXIT_FAILED
-    assert "could not be written" in answers[0]
+    assert "could not be saved" in answers[0]
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.gui
 END = RunFinished("completed", 10, 4, 0.9, 0.8, "/runs/a/best.safetensors", "", 60.0, 0.4)
 JUDGED = RunEvaluated(
     "test", (("test", 100, 80), ("lab photos", 60, 57), ("field photos", 40, 23)), 0.4, 0.2, 0.8, 0.7, 0.6, 0.3,
-    ("80 of 100 test photos right.", "The network is not clearly better: nothing shows that it looks at the leaves."),
+    ("80 of 100 test photos right.", "The network is not clearly better than the border baseline: nothing shows that "
+                                     "it uses the leaves."),
 )  # fmt: skip
 needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model is not in this checkout")
 
@@ -27,7 +28,7 @@ def test_training_starts_from_learned_leaves_until_the_switch_says_otherwise(sta
     assert values["start"] == shipped_model()
     assert values["preset"] == "transfer"
     assert not setup.form.fields["image_size"].editor.isEnabled()
-    assert "knows leaves" in setup.start.said.text()
+    assert "trained on leaves" in setup.start.said.text()
     setup.start._group.button(0).click()
     values = setup.form.values()
     assert values["start"] == ""
@@ -54,14 +55,14 @@ def test_the_demo_leaves_keep_their_quick_recipe_and_other_photos_do_not(start):
 
 def test_the_end_says_the_honest_figure_and_the_border_beside_it():
     said = headline(END, JUDGED)
-    assert "80 of 100 test photos right: 80.0\u00a0%" in said
-    assert "border alone gives 40.0\u00a0%" in said
-    assert "validation" in headline(END, None)
-    assert "nothing was changed" in headline(RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0), None)
-    assert "continues" in headline(RunFinished("stopped", 3, -1, 0.0, None, "", "", 0.0), None)
+    assert "Accuracy 80.0\u00a0%: 80 of 100 test photos correct" in said
+    assert "Border baseline: 40.0\u00a0%" in said
+    assert "Validation accuracy 90.0\u00a0%" in headline(END, None)
+    assert "Nothing was changed" in headline(RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0), None)
+    assert "resume it" in headline(RunFinished("stopped", 3, -1, 0.0, None, "", "", 0.0), None)
     names = [name for name, _ in figures(END, JUDGED)]
     assert names[:3] == ["lab photos (60): 86.3–98.3\u00a0%", "field photos (40): 42.2–71.5\u00a0%",
-                         "from the border alone"]  # fmt: skip
+                         "from the border only"]  # fmt: skip
     assert dict(figures(END, JUDGED))[names[1]] == "57.5\u00a0%"
 
 
@@ -87,7 +88,7 @@ END_VALUES = ("completed", 10, 4, 0.9, 0.8, "/runs/a/best.safetensors")
 
 
 def test_every_stage_is_told_in_words():
-    assert stage_text("validate", 1, 2) == "Checking with the validation photos: 1 / 2"
+    assert stage_text("validate", 1, 2) == "Evaluating on validation photos: 1 / 2"
     assert stage_text("border", 0, 0).endswith("?")
     assert stage_text("something new", 0, 0) == "Something new…"
 
@@ -96,7 +97,7 @@ def test_what_a_resumed_run_warns_of_again_is_said_once(start):
     outcome = start().window.go("train").outcome
     view = RunView()
     view.finished, view.judged = END, JUDGED
-    view.warnings += ["Training on the CPU.", "1 photo is left out.", "Training on the CPU."]
+    view.warnings += ["Training on the CPU.", "1 photo is excluded.", "Training on the CPU."]
     outcome.show_run(view)
     assert outcome.words.text().count("Training on the CPU.") == 1
 
@@ -106,10 +107,10 @@ def test_a_loss_that_does_not_fall_is_told_while_the_run_goes_on(start):
     panel = program.window.go("train")
     model = panel._model
     model.session.state = State.RUNNING
-    model.view.read([Warned("1 photo is left out: too small.")])
+    model.view.read([Warned("1 photo is excluded: too small.")])
     panel.redraw()
     assert not panel.notice.isVisible()
-    for message in ("The loss does not fall.", "The loss does not fall."):
+    for message in ("The loss is not decreasing.", "The loss is not decreasing."):
         model.view.read([Warned(message, urgent=True)])
         panel.redraw()
         assert panel.notice.isVisible() == (panel.notice.text.text() == message)
@@ -122,6 +123,6 @@ def test_a_loss_that_does_not_fall_is_told_while_the_run_goes_on(start):
 
 def test_figures_say_what_they_mean_to_those_who_never_trained_a_network(start):
     shown = start().window.go("train").figures
-    for name, word in (("epoch", "every photo"), ("loss", "falls"), ("best", "not learned from")):
+    for name, word in (("epoch", "training photo"), ("loss", "falls"), ("best", "Accuracy on the validation photos")):
         assert word in shown[name].toolTip()
         assert word in shown[name].accessibleDescription()

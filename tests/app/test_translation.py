@@ -17,21 +17,30 @@ pytestmark = pytest.mark.gui
 
 CATALOGUE = json.loads(resources.data("translations/vi.json"))
 ENGLISH = json.loads(resources.data("translations/en.json"))
-NOT_IN_ONE_PIECE = {
+SYSTEM_ERRORS = {
+    "Cannot allocate memory", "Device or resource busy", "Disk quota exceeded", "File exists", "File name too long",
+    "Input/output error", "Is a directory", "No space left on device", "No such file or directory", "Not a directory",
+    "Operation not permitted", "Permission denied", "Read-only file system", "Stale file handle", "Too many open files",
+    "Transport endpoint is not connected",
+}  # fmt: skip
+"""What the operating system says of a file; a reason within sentences of core."""
+NOT_IN_ONE_PIECE = SYSTEM_ERRORS | {
     "&No", "&Yes", "Close window", "OK",  # Qt's own buttons
-    "1 field photo is left out: {reasons}.", "{n} field photos are left out: {reasons}.",
-    "1 photo is left out: {reasons}.", "{n} photos are left out: {reasons}.", "lab photos", "test photos",
-    "{accuracy} By place: {parts}. All were taken in the field.",
-    "{accuracy} By place: {parts}. None was taken in the field, so how good the network is there is not known.",
-    "{accuracy} By place: {parts}. Outdoors only the field figure counts.", "field photos of leaves",
+    "1 field photo is excluded: {reasons}.", "{n} field photos are excluded: {reasons}.",
+    "1 photo is excluded: {reasons}.", "{n} photos are excluded: {reasons}.", "lab photos", "test photos",
+    "{accuracy} By place: {parts}. All photos were taken in the field.",
+    "{accuracy} By place: {parts}. No photo was taken in the field, so the accuracy in the field is unknown.",
+    "{accuracy} By place: {parts}. For use outdoors, only the accuracy on field photos counts.",
+    "field photos of leaves",
     "lab photos of leaves", "{value} is not a number.", "{value} is not a whole number.",
-    "has a new head for {classes} classes",
-    "has a new head for {classes} classes, {known} of which keep their weights",
+    "new classifier for {classes} classes",
+    "new classifier for {classes} classes, {known} of which keep their weights",
     "{a1} x {a2} (such as {a3}); {a4} x {a5} (such as {a6}); {a7} x {a8} (such as {a9})",
     "{b1} x {b2} (such as {b3}); {b4} x {b5} (such as {b6})",
     "{d1}; {d2} more for other reasons",
-    "{right} of {photos} test photos right: {share} % (95 % interval {low} to {high} %), macro F1 {f1}.",
-    "{right} of {photos} validation photos right: {share} % (95 % interval {low} to {high} %), macro F1 {f1}.",
+    "Accuracy {share} %: {right} of {photos} test photos correct (95 % interval {low} to {high} %), macro F1 {f1}.",
+    "Accuracy {share} %: {right} of {photos} validation photos correct (95 % interval {low} to {high} %), macro F1 "
+    "{f1}.",
 } | {
     f"{part} {{share}} % ({{right}} of {{photos}}, 95 % interval {{low}} to {{high}} %)" for part in (
         "lab photos", "field photos", "lab photos of leaves", "field photos of leaves", "own field photos",
@@ -88,18 +97,20 @@ def test_texts_are_spoken_in_the_chosen_language(vietnamese):
 
 
 def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnamese):
-    said = sentence("It may be tomato/rust or tomato/healthy. Take another photo, close and in even light.")
+    said = sentence("It may be tomato/rust or tomato/healthy. Take another photo, close up and in even light.")
     assert said == "Có thể là tomato/rust hoặc tomato/healthy. Hãy chụp lại, gần hơn và ánh sáng đều."
     assert sentence("Something nobody foresaw.") == "Something nobody foresaw."
-    said = sentence("Both are one picture; they stay in one split.")
-    assert said == "Hai tệp là một ảnh; chúng ở cùng một phần.", "values that are texts are translated too"
-    said = sentence("a.safetensors has learned from 3 of the 10 field photos: the figure on them is too kind.")
-    assert said == "a.safetensors đã học 3 trong 10 ảnh ngoài đồng: kết quả trên các ảnh ấy đẹp hơn thực tế."
+    said = sentence("Both are the same picture; they stay in the same split.")
+    assert said == "Hai tệp là cùng một ảnh; chúng ở cùng một phần.", "values that are texts are translated too"
+    said = sentence("Data leakage: a.safetensors was trained on 3 of the 10 field photos. The accuracy on them is too "
+                    "high.")
+    assert said == (
+        "Rò rỉ dữ liệu: a.safetensors được huấn luyện trên 3 trong 10 ảnh ngoài đồng. Độ chính xác trên chúng quá cao.")
     skipped = [Skipped(path, reason) for path, reason in (
         ("a.jpg", "The file is empty."), ("b.jpg", "The file is empty."), ("c.jpg", "The file does not exist."))]
-    assert sentence(describe_skipped(tuple(skipped[:2]))) == "Bỏ qua 2 ảnh: 2 x Tệp rỗng (ví dụ a.jpg)."
+    assert sentence(describe_skipped(tuple(skipped[:2]))) == "Loại 2 ảnh: 2 x Tệp rỗng (ví dụ a.jpg)."
     said = sentence(describe_skipped(tuple(skipped)))
-    assert said == "Bỏ qua 3 ảnh: 2 x Tệp rỗng (ví dụ a.jpg); 1 x Tệp không tồn tại (ví dụ c.jpg)."
+    assert said == "Loại 3 ảnh: 2 x Tệp rỗng (ví dụ a.jpg); 1 x Tệp không tồn tại (ví dụ c.jpg)."
     skipped += [Skipped(f"{n}.jpg", f"{n}?") for n in range(4)]
     assert sentence(describe_skipped(tuple(skipped))).endswith("; 3 ảnh nữa vì lý do khác.")
 
@@ -108,7 +119,7 @@ def test_lab_beside_field_is_said_in_the_windows_language(vietnamese):
     figures = Metrics(("a", "b"), ((5, 0), (1, 4)), 0.3)
     parts = (Subset("lab photos", 6, 6), Subset("field photos of leaves", 4, 3))
     said = sentence(f"{describe_accuracy(figures, 'test')} {describe_subsets(parts)}")
-    assert said.startswith("Đúng 9 trên 10 ảnh kiểm tra")
+    assert said.startswith("Độ chính xác 90.0\u00a0%: đúng 9 trên 10 ảnh kiểm tra")
     assert "ảnh ngoài đồng (chỉ lá) 75.0\u00a0% (3 trên 4" in said
     assert not [word for word in ("place", "photos", "interval", "field", " of ") if word in said]
     alone = sentence(f"{describe_accuracy(figures, 'test')} {describe_subsets(parts[:1])}")

@@ -105,7 +105,7 @@ def test_a_card_is_found_by_class_or_by_its_last_part_if_there_is_one():
     assert find_card("Tomato/Early blight", "vi").name.startswith("Đốm vòng")
     assert find_card("greening", "en").name.startswith("Citrus greening")
     assert find_card("powdery_mildew", "en") is None
-    assert "no card" in card_html(None)
+    assert "no information about this class" in card_html(None)
     assert "&lt;" not in card_html(find_card("rice/blast", "en"))
 
 
@@ -150,7 +150,7 @@ def test_the_report_begins_with_a_table_of_what_was_found(tmp_path):
     head, details = text.split("Photo by photo")
     cells = re.findall(r"<td[^>]*>(?:<span[^>]*>)?([^<]*)", head)
     assert cells[:5] == ["Tomato · rust", "1", "50.0\u00a0%", "90.0\u00a0%", "12\u00a0%"]
-    assert cells[5:7] == ["Not readable", "1"]
+    assert cells[5:7] == ["Unreadable", "1"]
     assert "a.jpg" in details
     assert "cancelled.jpg" not in text
     assert "waiting.jpg" not in text

@@ -76,7 +76,7 @@ def test_results_are_written_by_a_process_of_their_own(kind, writing, results, q
     if kind == "html":
         assert b"Answers 97" in data
         assert data.count(b"data:image/jpeg") == 3
-        assert b"lies off the leaf" in data
+        assert b"is outside the leaf" in data
     if kind == "pdf":
         assert data.startswith(b"%PDF")
 
@@ -90,12 +90,12 @@ def test_a_report_is_printed_by_a_process_too(writing, qtbot, tmp_path):
 
 def test_a_folder_that_has_gone_is_told_in_a_sentence(writing, results, qtbot, tmp_path):
     said = wait_for(qtbot, writing, kind="csv", target=str(tmp_path / "gone" / "out.csv"), rows=results, remarks=[])
-    assert "could not be written" in said
+    assert "could not be saved" in said
 
 
 def test_a_process_that_dies_is_told(writing, results, qtbot, tmp_path):
     said = wait_for(qtbot, writing, kind="no such kind", target=str(tmp_path / "out"), rows=results)
-    assert "could not be written" in said
+    assert "could not be saved" in said
 
 
 def test_what_was_there_stays_when_it_is_given_up(writing, results, qtbot, tmp_path):
@@ -122,7 +122,7 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     assert time.perf_counter() - begin < 0.2, "60 photos take a second and more"
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
     qtbot.waitUntil(lambda: not program.exports.working, timeout=60_000)
-    assert panel.notice.text.text() == f"Written: {target}"
+    assert panel.notice.text.text() == f"Saved to {target}"
     opened = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))
     panel.notice.do.click()
@@ -157,7 +157,7 @@ def test_eight_bits_say_what_they_cost(writing, qtbot, tmp_path):
     model = write_small_run(tmp_path / "run", photos)
     target = tmp_path / "model.onnx"
     said = wait_for(qtbot, writing, kind="onnx", target=str(target), model=str(model), eight=True, data=str(photos))
-    assert any("right in eight bits" in text for text in said["said"])
+    assert any("in 8 bits" in text for text in said["said"])
 
 
 def test_eight_bits_are_offered_where_photos_are(start, qtbot, tmp_path, monkeypatch):

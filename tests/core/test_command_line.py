@@ -22,8 +22,8 @@ def test_a_file_to_write_that_is_a_folder_is_told_before_the_work(tmp_path):
     check_folder("report", str(tmp_path / "none" / "x.html"), found)
     check_folder("report", str(tmp_path / "x.html"), found)
     check_folder("report", "", found)
-    assert [p.message.split()[-4:] for p in found] == [["folder.", "Name", "a", "file."],
-                                                       ["is", "no", "folder", f"{tmp_path / 'none'}."]]
+    assert [p.message for p in found] == [f"{tmp_path} is a folder. Give the name of a file.",
+                                          f"there is no folder {tmp_path / 'none'}."]
 
 
 def test_closed_streams_are_nobody_who_listens(monkeypatch):
@@ -77,7 +77,7 @@ def test_a_name_stays_on_its_line_and_tells_the_terminal_nothing():
 def test_what_does_not_go_with_a_resumed_run_is_refused(option, tmp_path, capsys):
     (tmp_path / "config.json").write_text("{}")
     assert train.main(["--resume", str(tmp_path), *option]) == 2
-    assert f"{option[0]}: does not go with --resume" in capsys.readouterr().err
+    assert f"{option[0]}: cannot be combined with --resume" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores are not given out here")
@@ -92,4 +92,4 @@ def test_words_that_no_option_takes_are_not_called_options(capsys):
     assert diagnose.main(["m.safetensors", "a.png", "--csv", "out.csv"]) == EXIT_WRONG_INPUT
     assert capsys.readouterr().err.startswith("Nothing is expected here: out.csv.")
     assert diagnose.main(["m.safetensors", "a.png", "--colour", "red"]) == EXIT_WRONG_INPUT
-    assert capsys.readouterr().err == "These options are not possible:\n--colour: there is no such option.\n"
+    assert capsys.readouterr().err == "These options are not valid:\n--colour: there is no such option.\n"

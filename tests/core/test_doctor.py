@@ -85,5 +85,5 @@ def test_a_full_disk_under_the_compiled_kernels_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: Mock(free=1_500_000))
     found = doctor._kernels()
     assert not found.well
-    assert f"There is no room for compiled kernels in {tmp_path} (1.5 MB free)" in found.sentence
-    assert found.remedy.startswith("Make room.")
+    assert f"There is no disk space for compiled kernels in {tmp_path} (1.5 MB free)" in found.sentence
+    assert found.remedy.startswith("Free disk space.")

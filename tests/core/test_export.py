@@ -27,7 +27,7 @@ def test_float32_is_written_and_the_check_is_stated(model, tmp_path, capsys):
     out = tmp_path / "m.onnx"
     assert export.main([str(model), "--onnx", str(out)]) == 0
     said = capsys.readouterr().out
-    assert f"Checked: onnxruntime {runtime.version()} gives the same logits" in said
+    assert f"Checked: onnxruntime {runtime.version()} computes the same logits" in said
     assert "float32" in said
     assert runtime.compute_output(out.read_bytes(), np.zeros((1, 16, 16, 3), np.float32)).shape == (1, 2)
 
@@ -40,19 +40,19 @@ def test_eight_bits_need_photos_and_tell_their_loss(model, tmp_path, capsys):
     command = [str(model), "--onnx", str(out), "--int8", "--data", str(photos), "--cache", str(tmp_path / "cache")]
     assert export.main(command) == 0
     said = capsys.readouterr().out
-    assert "are right in eight bits" in said
-    assert "gives the same answer on" in said
+    assert "% in 8 bits" in said
+    assert "predicts the same class as the 8-bit model on" in said
     told = {e.key: e.value for e in onnx.load(out).metadata_props}
     figures = json.loads(told["int8"])
     assert figures["validation_photos"] == 4
-    assert f"{100 * figures['int8_accuracy']:.2f} % are right" in said
+    assert f"{100 * figures['int8_accuracy']:.2f} % in 8 bits" in said
     assert json.loads(told["class_names"]) == ["brown", "green"]
     assert out.stat().st_size < 0.4 * sum(a.nbytes for a in read_model(model).weights.values()) + 20000
 
 
 def test_wrong_calls_are_told(model, tmp_path, capsys):
     assert export.main([str(model)]) == 2
-    assert "--onnx: names no file" in capsys.readouterr().err
+    assert "--onnx: is missing" in capsys.readouterr().err
     assert export.main([str(model), "--onnx", str(tmp_path / "nowhere" / "m.onnx")]) == 2
     assert "--onnx: there is no folder" in capsys.readouterr().err
     photos = write_photos(tmp_path / "photos", ("green", "grey"))

@@ -147,7 +147,7 @@ def test_altered_settings_and_lines_of_a_run_are_read_or_refused(trained, tmp_pa
 def test_a_header_that_is_no_object_of_ours_is_refused(model_seed, tmp_path, text, kind):
     path = tmp_path / "m.safetensors"
     sign(path, kind, {"model": 1, "checkpoint": 2}[kind], text, model_seed.tensors)
-    with pytest.raises(ModelFileError, match="header that cannot be read"):
+    with pytest.raises(ModelFileError, match="an invalid header"):
         read_model(path) if kind == "model" else read_checkpoint(path)
 
 
@@ -196,7 +196,7 @@ def test_parts_of_a_batch_that_are_none_are_told():
     done = subprocess.run([sys.executable, "-m", "core.train", "--data", ".", "--accumulate", "0"], cwd=ROOT,
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == ConfigError.exit_code
-    assert "--accumulate: 0 is too small; the least is 1." in done.stderr
+    assert "--accumulate: 0 is too small; the minimum is 1." in done.stderr
 
 
 def test_numbers_and_depth_have_limits():

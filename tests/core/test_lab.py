@@ -39,7 +39,7 @@ def few_digits(tmp_path):
 def test_ways_to_convolve_are_timed_and_agree(few_digits, capsys):
     out, picture = few_digits / "conv.json", few_digits / "conv.png"
     code = lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
-                     "--ways", "im2col", "vectorised", "--json", str(out), "--png", str(picture)])
+                     "--algorithms", "im2col", "vectorised", "--json", str(out), "--png", str(picture)])
     assert code == 0
     assert "unfolded, matrix product" in capsys.readouterr().out
     results = json.loads(out.read_text())
@@ -54,11 +54,11 @@ def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypa
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
     more = ["--json", str(few_digits / "conv.json")] if file else []
     assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
-                     "--ways", "im2col", "plan", *more]) == 0
+                     "--algorithms", "im2col", "plan", *more]) == 0
     printed = capsys.readouterr()
     assert "digits\r" not in printed.out
     for said in ("unfolded, matrix product: training 16/16 digits", "unfolded, matrix product: testing 8/16 digits",
-                 "our own plan: training 8/16 digits"):
+                 "LeafClinic plan: training 8/16 digits"):
         assert (said in printed.err) == told
     assert printed.err.endswith("\r") == told, "the line is free again for the table"
 
@@ -67,7 +67,7 @@ def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypa
 def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(synthetic_digits, "COUNTS", {"train": 512, "t10k": 64})
     model = tmp_path / "digits.safetensors"
-    assert lab.main(["conv", "--device", "cpu", "--batch", "16", "--examples", "32", "--ways", "plan"]) == 0
+    assert lab.main(["conv", "--device", "cpu", "--batch", "16", "--examples", "32", "--algorithms", "plan"]) == 0
     assert lab.main(["mnist", "learn", "--device", "cpu", "--recipe", "mlp", "--epochs", "6",
                      "--model-file", str(model)]) == 0  # fmt: skip
     printed = capsys.readouterr().out
@@ -87,16 +87,16 @@ def test_generated_digits_are_like_mnist():
 
 
 def test_an_unknown_way_is_a_sentence_that_names_the_ways(few_digits, capsys):
-    assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--ways", "winograd"]) == 2
-    assert "--ways: on cpu there are naive, vectorised" in capsys.readouterr().err
+    assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--algorithms", "winograd"]) == 2
+    assert "--algorithms: on cpu there are naive, vectorised" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["conv", "--batch", "0"], "--batch: '0' is not a whole number from 1 up"),
     (["conv", "--learning-rate", "nan"], "--learning-rate: 'nan' is not a number above 0"),
     (["sweep", "--image-size", "-5"], "--image-size"),
-    (["mnist", "learn", "--epochs", "-1"], "--epochs: '-1' is not"),
-    (["mnist", "learn", "--json", "x.json"], "unrecognized arguments: --json"),
+    (["mnist", "train", "--epochs", "-1"], "--epochs: '-1' is not"),
+    (["mnist", "train", "--json", "x.json"], "unrecognized arguments: --json"),
 ])
 def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, capsys):
     with pytest.raises(SystemExit) as end:
@@ -106,14 +106,14 @@ def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, caps
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["conv", "--examples", "7"], "there are 16 digits"),
-    (["conv", "--examples", "17"], "there are 16 digits"),
+    (["conv", "--examples", "7"], "there are 16 training digits"),
+    (["conv", "--examples", "17"], "there are 16 training digits"),
     (["conv", "--json", "none/x.json", "--png", "none/x.png"], "--png: there is no folder"),
     (["matmul", "--device", "cpu"], "on a GPU only"),
     (["mnist", "predict"], "with --photos"),
     (["mnist", "predict", "--photos", "x.png", "--model-file", "resources/models/leaves.safetensors"],
-     "does not read digits"),
-    (["mnist", "learn", "--model-file", "none/x.safetensors"], "--model-file: there is no folder"),
+     "is not a model of digits"),
+    (["mnist", "train", "--model-file", "none/x.safetensors"], "--model-file: there is no folder"),
 ])
 def test_what_cannot_be_done_is_told_before_any_work(arguments, said, few_digits, capsys, monkeypatch):
     monkeypatch.setattr(lab, "learn", None)
@@ -135,7 +135,7 @@ def test_the_ladder_of_the_gpu_says_why_it_cannot_run(capsys):
 
 def test_every_kernel_of_an_op_is_proved_and_timed(tmp_path, capsys, monkeypatch):
     out = tmp_path / "ladder.json"
-    assert lab.main(["ladder", "--device", "cpu", "--ops", "softmax_cross_entropy", "--json", str(out)]) == 0
+    assert lab.main(["kernels", "--device", "cpu", "--ops", "softmax_cross_entropy", "--json", str(out)]) == 0
     assert "softmax_cross_entropy backward_input" in capsys.readouterr().out
     results = json.loads(out.read_text())
     assert {(r["direction"], r["algorithm"]) for r in results} == {
@@ -147,13 +147,13 @@ def test_every_kernel_of_an_op_is_proved_and_timed(tmp_path, capsys, monkeypatch
         return given, {name: value + 1 for name, value in wanted.items()}
 
     monkeypatch.setattr(kernel_comparison, "solve", solve_wrongly)
-    assert lab.main(["ladder", "--device", "cpu", "--ops", "softmax_cross_entropy"]) == 2
-    assert "differ from the reference" in capsys.readouterr().err
+    assert lab.main(["kernels", "--device", "cpu", "--ops", "softmax_cross_entropy"]) == 2
+    assert "exceed their tolerance" in capsys.readouterr().err
 
 
 def test_an_op_without_kernels_on_a_device_says_where_they_run(tmp_path, capsys):
-    assert lab.main(["ladder", "--device", "cpu", "--ops", "matmul", "--png", str(tmp_path / "empty.png")]) == 0
-    assert "matmul: it has no kernels on cpu; --device cuda runs them." in capsys.readouterr().out
+    assert lab.main(["kernels", "--device", "cpu", "--ops", "matmul", "--png", str(tmp_path / "empty.png")]) == 0
+    assert "matmul: there are no kernels for cpu; use --device cuda." in capsys.readouterr().out
 
 
 def test_digits_become_photos_that_a_network_learns_from(few_digits, tmp_path, capsys):
@@ -214,7 +214,7 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
     out = few_digits / "conv.json"
     for padding in ("same", "full"):
         assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
-                         "--padding", padding, "--ways", "im2col", "plan", "PyTorch", "--json", str(out)]) == 0
+                         "--padding", padding, "--algorithms", "im2col", "plan", "PyTorch", "--json", str(out)]) == 0
         losses = [r["loss"] for r in json.loads(out.read_text())]
         assert losses == pytest.approx([losses[0]] * 3, abs=1e-4)
     printed = capsys.readouterr().out
@@ -225,7 +225,7 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
 def test_without_pytorch_the_yardstick_says_what_to_install(few_digits, capsys, monkeypatch):
     monkeypatch.setattr(lab.pytorch_baseline, "find_spec", lambda name: None)
     assert lab.main(["conv", "--device", "cpu", "--data", str(few_digits), "--batch", "8", "--examples", "16",
-                     "--ways", "im2col", "PyTorch"]) == 0
+                     "--algorithms", "im2col", "PyTorch"]) == 0
     assert "pip install '.[compare]'" in capsys.readouterr().out
 
 

@@ -109,5 +109,5 @@ def test_ptx_in_such_a_folder_is_not_read_either(tmp_path, monkeypatch):
     _path(recipe, (9, 0)).write_text("// entry\n.version 8.0", encoding="utf-8")
     assert compile_recipes([recipe], (9, 0)) == {recipe: (".version 8.0", "entry")}
     (tmp_path / "leafclinic").chmod(0o777)
-    with pytest.raises(InputError, match="Compiled kernels are kept there and run as they are found"):
+    with pytest.raises(InputError, match="Compiled kernels are saved there and executed"):
         compile_recipes([recipe], (9, 0))

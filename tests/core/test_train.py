@@ -12,7 +12,7 @@ from core.training.trainer import Trainer
 
 
 @pytest.mark.parametrize(("resume", "code", "said"), [
-    (True, EXIT_STOPPED, "after this step and saving"), (False, EXIT_INTERRUPTED, "before the training begins"),
+    (True, EXIT_STOPPED, "after saving this step"), (False, EXIT_INTERRUPTED, "before the training begins"),
 ])  # fmt: skip
 def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, resume, code, said):
     ended = []
@@ -22,7 +22,7 @@ def test_the_first_ctrl_c_asks_and_the_second_ends_at_once(monkeypatch, capsys, 
     handler(2, None)
     assert commands.stopped()
     assert not ended
-    assert f"Stopping {said}. Once more to stop at once" in capsys.readouterr().err
+    assert f"Stopping {said}. Press Ctrl-C again to stop immediately" in capsys.readouterr().err
     handler(2, None)
     assert ended == [code]
 

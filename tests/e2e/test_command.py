@@ -88,7 +88,7 @@ def test_a_training_in_a_folder_with_a_foreign_core(leafclinic, foreign, photos)
     assert (foreign / "run" / "report.html").is_file()
     wrong = leafclinic("train", "--epochs", "x", cwd=foreign)
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("These options are not possible")
+    assert wrong.stderr.startswith("These options are not valid")
 
 
 def test_the_windows_training_process_beside_a_foreign_core(foreign, photos, cache, tmp_path):

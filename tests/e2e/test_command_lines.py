@@ -37,7 +37,7 @@ def test_training_tells_its_events_as_json_lines(trained):
     judged = next(e for e in events if e["event"] == "RunJudged")
     assert judged["parts"][0][0] == "test"
     assert judged["border"] == events[-1]["border_accuracy"]
-    assert any("border alone gives" in text for text in judged["words"])
+    assert any("Border baseline" in text for text in judged["words"])
 
 
 def test_evaluate_prints_one_object(trained, photos, cache):
@@ -61,8 +61,11 @@ def test_evaluate_says_how_many_photos_the_model_has_learned_from(trained, photo
     assert found["overlap"] == [{"kind": kind, "photos": 36, "learned": learned} for kind in ("judged", "field")]
     assert found["not_learned"]["photos"] == 36 - learned
     text = call(*asked, cache=cache).stdout
-    assert f"The model has learned from {learned} of the 36 judged photos: the figure on them is too kind." in text
-    assert f"of {36 - learned} other photos right" in text
+    assert (
+        f"Data leakage: The model was trained on {learned} of the 36 evaluated photos. The accuracy on them is "
+        "too high."
+    ) in text
+    assert f"of {36 - learned} other photos correct" in text
     old = tmp_path / "old.safetensors"
     write_model(old, replace(read_model(trained[0]), learned=None))
     assert json.loads(call("core.evaluate", old, "--data", photos, "--json", cache=cache).stdout)["overlap"] is None
@@ -157,12 +160,12 @@ def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, p
     assert low < found["field"]["accuracy"] <= high
     assert found["coverage"]["photos"] == 36
     text = call(*asked, cache=cache).stdout
-    for words in ("By place: these photos", "own field photos", "At coverage 80 %", "held back"):
+    for words in ("By place: these photos", "own field photos", "At coverage 80 %", "are rejected"):
         assert words in text
     wrong = call("core.evaluate", trained[0], "--data", photos, "--coverage", "lots", "--field", tmp_path / "no",
                  cache=cache)
     assert wrong.returncode == 2
-    assert "'lots' is not a share from 0 to 1" in wrong.stderr
+    assert "'lots' is not a number from 0 to 1" in wrong.stderr
 
 
 def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache):
@@ -170,10 +173,10 @@ def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache
     for command in (("core.diagnose", trained[0], photo), ("core.evaluate", trained[0], "--split", "test")):
         none = call(*command, "--coverage", "0", cache=cache)
         assert none.returncode == EXIT_WRONG_INPUT
-        assert "--coverage: 0 answers no photo at all" in none.stderr
+        assert "--coverage: 0 diagnoses no photo" in none.stderr
         told = call(*command, "--coverage", "0.3", cache=cache)
         assert told.returncode == 0
-        assert "The model file has no thresholds, for want of validation photos" in told.stderr
+        assert "no confidence thresholds, because there were too few validation photos" in told.stderr
 
 
 def test_diagnose_writes_a_page_of_its_own(trained, photos, cache, tmp_path):
@@ -193,10 +196,10 @@ def test_diagnose_answers_for_photos_of_formats_it_does_not_read(trained, photos
     assert done.returncode == 0, done.stderr
     first, second = map(json.loads, done.stdout.splitlines())
     assert first["verdict"] == "green"
-    assert "HEIC photos are not read" in second["error"]
+    assert "HEIC files are not supported" in second["error"]
     both = call("core.diagnose", trained[0], folder, "--json", "--csv", cache=cache)
     assert both.returncode == 2
-    assert "--csv: does not go with --json" in both.stderr
+    assert "--csv: cannot be combined with --json" in both.stderr
 
 
 @pytest.mark.parametrize("module", ["core.train", "core.evaluate", "core.diagnose"])
@@ -205,7 +208,7 @@ def test_help_is_grouped_and_has_defaults(module, cache):
     assert done.returncode == 0
     assert "--device" in done.stdout
     assert "130 stopped" in done.stdout
-    assert ("where to train" in done.stdout) == (module == "core.train")
+    assert ("device to train on" in done.stdout) == (module == "core.train")
     if module == "core.train":
         for word in ("optimizer:", "augmentation:", "(default: 0.001)", "--from", "tomato-cpu", "exit codes"):
             assert word in done.stdout
@@ -217,7 +220,7 @@ def test_all_impossible_options_are_told_at_once_and_nothing_is_written(cache, t
                 "--where", "tomato", "--preset", "magic", "--colour", "--out", run, cache=cache)
     assert done.returncode == 2
     for word in ("--model: 'resnet'", "--epochs: 'many' is not a whole number", "--batch-size: -1 is too small",
-                 "--dropout: is not a number", "--where: 'tomato'", "--preset: 'magic'", "--data: names no photos",
+                 "--dropout: is not a number", "--where: 'tomato'", "--preset: 'magic'", "--data: is missing",
                  "--colour: there is no such option"):
         assert word in done.stderr
     assert not run.exists()
@@ -228,7 +231,7 @@ def test_bad_photos_get_a_sentence_each_and_nothing_is_written(cache, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     for data, sentence in (
-        (one, "There must be two classes or more"),
+        (one, "Training needs two classes or more"),
         (empty, "There are no photos in"),
         (tmp_path / "nowhere", "does not exist"),
     ):
@@ -247,14 +250,14 @@ def test_bad_models_and_runs_get_a_sentence_each(trained, photos, cache, tmp_pat
     empty.mkdir()
     photo = photos / "green" / "000.png"
     for arguments, sentence in (
-        (("core.diagnose", cut, photo), "cut, altered"),
+        (("core.diagnose", cut, photo), "incomplete, damaged"),
         (("core.diagnose", tmp_path / "none", photo), "There is no file"),
         (("core.diagnose", trained[0] / "last.safetensors", photo), "is a LeafClinic checkpoint"),
         (("core.diagnose", trained[0], empty), "There are no photos"),
         (("core.evaluate", trained[0], "--data", other), "does not know the class violet"),
-        (("core.train", "--resume", empty), "no run to continue"),
+        (("core.train", "--resume", empty), "no run to resume"),
         (("core.train", "--resume", trained[0], "--batch-size", "8"), "cannot change when a run is resumed"),
-        (("core.train", "--data", photos, "--out", trained[0]), "holds a run already"),
+        (("core.train", "--data", photos, "--out", trained[0]), "already contains a run"),
     ):
         done = call(*arguments, cache=cache)
         assert (done.returncode, sentence in done.stderr) == (2, True), (arguments, done.stderr)
@@ -278,8 +281,8 @@ def test_teachers_are_named_one_by_one_and_count_in_the_memory(photos, cache, tr
     done = call(*command, "--teacher", trained[0], "--teacher", f"{trained[0]}/best.safetensors", cache=cache)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^teachers +\d+\.\d\d MB$", done.stdout, re.MULTILINE), done.stdout
-    done = call(*command, "--teacher", tmp_path / "none", "--teacher-share", "1.5", cache=cache)
-    assert (done.returncode, "--teacher-share: 1.5 is too large" in done.stderr) == (2, True), done.stderr
+    done = call(*command, "--teacher", tmp_path / "none", "--teacher-weight", "1.5", cache=cache)
+    assert (done.returncode, "--teacher-weight: 1.5 is too large" in done.stderr) == (2, True), done.stderr
     done = call(*command, "--teacher", tmp_path / "none", cache=cache)
     assert (done.returncode, "There is no file" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
@@ -297,7 +300,7 @@ def test_ctrl_c_saves_and_ends_with_3(photos, cache, tmp_path):
         rest, errors = process.communicate(timeout=120)
     assert process.returncode == 3, errors
     assert json.loads(rest.splitlines()[-1])["reason"] == "stopped"
-    assert "Once more to stop at once" in errors
+    assert "Press Ctrl-C again to stop immediately" in errors
     assert read_checkpoint(run / "last.safetensors").state.step >= 12
 
 
@@ -324,7 +327,7 @@ def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_pat
     full = call("core.train", "--data", photos, "--out", run, *SMALL, cache=cache,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
     assert full.returncode == 1, full.stderr
-    assert "could not be written: File too large. Make room" in full.stderr
+    assert "could not be saved: File too large. Free disk space" in full.stderr
     assert "Traceback" not in full.stderr
     resumed = call("core.train", "--resume", run, cache=cache)
     assert resumed.returncode == 0, resumed.stderr
@@ -334,7 +337,7 @@ def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_pat
 
 def test_a_folder_that_may_not_be_read_is_not_called_empty(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", Mock(side_effect=PermissionError(13, "Permission denied", str(tmp_path))))
-    with pytest.raises(DataError, match="cannot be read: Permission denied. Give yourself the right"):
+    with pytest.raises(DataError, match="cannot be read: Permission denied. Change its permissions"):
         list(find_photos([str(tmp_path)]))
 
 
@@ -346,8 +349,8 @@ def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cac
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT,
                                   env=environment(cache))  # fmt: skip
         assert done.returncode == 1
-        assert done.stderr.strip().endswith("The output could not be written: No space left on device. Make room or "
-                                            "choose another folder."), done.stderr  # fmt: skip
+        assert done.stderr.strip().endswith("The output could not be saved: No space left on device. Free disk space "
+                                            "or choose another folder."), done.stderr  # fmt: skip
 
 
 def test_a_program_that_reads_json_is_told_what_is_wrong(trained, tmp_path, cache):

@@ -16,7 +16,7 @@ from core.training.checkpoint import load_checkpoint
 from core.training.run_folder import CONFIG
 from tests.helpers.commands import ROOT, SMALL, call, environment
 
-OPTIONS = (*SMALL, "--epochs", "12", "--checkpoint-seconds", "0.1", "--average", "0.9")
+OPTIONS = (*SMALL, "--epochs", "12", "--checkpoint-seconds", "0.1", "--ema-decay", "0.9")
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
 

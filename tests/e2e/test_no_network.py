@@ -59,7 +59,7 @@ def test_every_command_does_its_work_without_a_socket(home, trained, photos, tmp
         run(home, "-m", "core.evaluate", trained[0], "--data", photos)
         run(home, "-m", "core.diagnose", model, photo, "--examine", "--csv", "--report", report)
         run(home, "-m", "core.export", trained[0], "--onnx", tmp_path / "small.onnx", "--int8", "--data", photos)
-        run(home, "-m", "core.lab", "ladder", "--ops", "dense")
+        run(home, "-m", "core.lab", "kernels", "--ops", "dense")
         run(home, "-m", "core.doctor")
         out, err = lingering.communicate(timeout=120)
     assert lingering.returncode == 0, out + err

@@ -93,7 +93,7 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     window = program.window
     train.tabs.setCurrentWidget(train.outcome)
     assert train.outcome.words.text()
-    press(qtbot, train, "Diagnose with it")
+    press(qtbot, train, "Diagnose with this model")
     photos = [program.document.table.dataset.path(at) for at in (0, 1)]
     drop(window, photos)
     results = program.diagnosis.rows.rows
@@ -194,4 +194,4 @@ def test_a_corrupt_photo_is_told_and_the_next_one_diagnosed(start, qtbot, tmp_pa
     assert not results[0].top
     assert len(results[1].top) == 3
     panel = program.window.place("diagnose")
-    qtbot.waitUntil(lambda: panel.detail.verdict.text() == "Not readable")
+    qtbot.waitUntil(lambda: panel.detail.verdict.text() == "Unreadable")

@@ -43,8 +43,8 @@ class AugmentationPane(QWidget):
             picture.setAccessibleName(tr("Example {n}", n=at + 1))
             grid.addWidget(picture, at // 3, at % 3)
         grid.setColumnStretch(3, 1)  # the pictures stand at the left edge, as all else does
-        self.text = label(tr("Select a photo. Each time training sees it, it is cropped, turned and coloured anew, "
-                             "such as:"), "muted", wrap=True)  # fmt: skip
+        self.text = label(tr("Select a photo. Each time it is used in training, it is cropped, rotated and recoloured "
+                             "at random, for example:"), "muted", wrap=True)  # fmt: skip
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
         layout.addWidget(self.text)

@@ -82,7 +82,7 @@ class ClassesPane(QWidget):
     def _on_rename(self) -> None:
         names = self.selected()
         if len(names) == 1:
-            text = tr("New name of “{name}” (an existing name joins the two):", name=names[0])
+            text = tr("New name of “{name}” (an existing name merges the two classes):", name=names[0])
             new, fine = QInputDialog.getText(self, tr("Rename class"), text, text=names[0])
             if fine:
                 self.renamed.emit(names[0], new)
@@ -95,9 +95,9 @@ def balance_text(rows: list[tuple[str, int]]) -> str:
         return tr("Training needs two classes or more.")
     few = [disease_name(name) for name, n in rows if 0 < n < FEW]
     if few:
-        return tr("Very few photos: {names}. Numbers for these classes mean little.", names=", ".join(few[:3]))
+        return tr("Very few photos: {names}. Results for these classes are not reliable.", names=", ".join(few[:3]))
     ratio = used[-1] / used[0]
     if ratio > 3:
-        text = tr("The largest class has {ratio} times the photos of the smallest: the setting “Sampling” helps.")
+        text = tr("The largest class has {ratio} times as many photos as the smallest. Set “Sampling” to balanced.")
         return text.format(ratio=f"{ratio:.1f}")
-    return tr("The classes are well balanced.")
+    return tr("The classes are balanced.")

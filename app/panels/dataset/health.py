@@ -36,8 +36,8 @@ class HealthPane(QWidget):
         self.state = label("", "muted", wrap=True)
         self.bar = QProgressBar()
         self.bar.setTextVisible(False)
-        self.bar.setAccessibleName(tr("Progress of the examination"))
-        self.check = button(tr("Examine the photos"), self.start, "primary")
+        self.bar.setAccessibleName(tr("Progress of the check"))
+        self.check = button(tr("Check photos"), self.start, "primary")
         self.stop = button(tr("Cancel"), examination.cancel)
         self.advice = label("", "muted", wrap=True)
         layout = QVBoxLayout(self)
@@ -76,12 +76,12 @@ class HealthPane(QWidget):
         if busy:
             return
         if not known:
-            self.state.setText(tr("Every photo is opened and looked at: unreadable, twice there, blurred, dark, tiny… "
-                                  "What is decoded here need not be decoded again for training."))  # fmt: skip
+            self.state.setText(tr("Checks every photo for problems: unreadable, duplicate, blurred, dark or tiny. "
+                                  "Training then starts sooner, because the photos are already decoded."))  # fmt: skip
         elif rows:
             self.state.setText(tr("Choose a line to see its photos."))
         else:
-            self.state.setText(tr("Nothing is wrong with these photos."))
+            self.state.setText(tr("No problems were found."))
 
     def _on_progress(self, stage: str, done: int, total: int) -> None:
         self.bar.setRange(0, total)

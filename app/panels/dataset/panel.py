@@ -85,7 +85,7 @@ class DatasetPanel(QWidget):
         self.search = SearchField(tr("Search in names and folders"), tr("Search photos"))
         self.search.setMinimumWidth(190)
         self.which = named(ComboBox(), tr("Which photos"))
-        for name, text in (("all", tr("All photos")), ("used", tr("In use")), ("excluded", tr("Left out"))):
+        for name, text in (("all", tr("All photos")), ("used", tr("In use")), ("excluded", tr("Excluded"))):
             self.which.addItem(text, name)
         self._typing = QTimer(self, singleShot=True, interval=SEARCH_MS)
         self._typing.timeout.connect(self.refresh)
@@ -97,7 +97,7 @@ class DatasetPanel(QWidget):
         self.side = named(QTabWidget(), tr("About these photos"))
         self.side.setDocumentMode(True)
         for pane, name in (
-            (self.classes, tr("Classes")), (self.health, tr("Health")), (self.split, tr("Split")),
+            (self.classes, tr("Classes")), (self.health, tr("Quality")), (self.split, tr("Split")),
             (self.augmentation, tr("Preview")),
         ):  # fmt: skip
             self.side.addTab(pane, name)
@@ -116,9 +116,8 @@ class DatasetPanel(QWidget):
         columns.addLayout(right, 1)
         self.empty = EmptyPlace(
             theme, "dataset", tr("No photos yet"),
-            tr("Drop a folder here, or open one. Its sub-folders are the classes: one for each disease and one for "
-               "healthy leaves. Your files are only read, never changed. Single photos that are dropped here are "
-               "diagnosed."),
+            tr("Drop a folder here, or open one. Its subfolders are the classes: one for each disease and one for "
+               "healthy leaves. Your files are never changed. Single photos dropped here are diagnosed."),
             action_button(actions.open_folder, theme, "folder", primary=True), action_button(actions.open_demo, theme),
             action_button(actions.diagnose_photos, theme, "diagnose"),
         )  # fmt: skip
@@ -153,7 +152,7 @@ class DatasetPanel(QWidget):
         known = settings.recent()
         if known:
             holder.addSpacing(16)
-            holder.addWidget(label(tr("Opened before"), "caption"), 0, Qt.AlignmentFlag.AlignHCenter)
+            holder.addWidget(label(tr("Recent"), "caption"), 0, Qt.AlignmentFlag.AlignHCenter)
         for path in known[:4]:
             made = button(Path(path).name, partial(self._document.open, path), "flat", path)
             holder.addWidget(made, 0, Qt.AlignmentFlag.AlignHCenter)
@@ -235,7 +234,7 @@ class DatasetPanel(QWidget):
         subtitle: Any = self.head.findChild(QLabel, "subtitle")
         if table is None:
             self.stack.setCurrentIndex(1 if self._document.loading else 0)
-            subtitle.setText(tr("Open the photos that a network shall learn from."))
+            subtitle.setText(tr("Open the photos to train on."))
             return
         self.stack.setCurrentIndex(2)
         used, classes = int((~table.excluded).sum()), int((table.counts() > 0).sum())
@@ -246,7 +245,7 @@ class DatasetPanel(QWidget):
 
     def _on_opening(self, source: str) -> None:
         self.notice.hide()
-        self.busy.setText(tr("Looking through {name}…", name=Path(source).name))
+        self.busy.setText(tr("Listing {name}…", name=Path(source).name))
         self.bar.setRange(0, 0)
         self.stack.setCurrentIndex(1)
 
@@ -262,8 +261,8 @@ class DatasetPanel(QWidget):
         self.notice.hide()
         self.bar.setRange(0, total)
         self.bar.setValue(done)
-        text = tr("Drawing the demo photos: {done} of {total}", done=f"{done:,}", total=f"{total:,}")
-        self.busy.setText(text if total else tr("Drawing the demo photos…"))
+        text = tr("Generating synthetic leaves: {done} of {total}", done=f"{done:,}", total=f"{total:,}")
+        self.busy.setText(text if total else tr("Generating synthetic leaves…"))
         self.stack.setCurrentIndex(1)
 
     def _on_cancel(self) -> None:
@@ -274,7 +273,8 @@ class DatasetPanel(QWidget):
         """Photos side by side in a folder were perhaps brought for an answer, not to learn from."""
         self._on_changed()
         source = self._document.asked
-        again = (tr("Diagnose them"), lambda: self.diagnose_asked.emit(source)) if holds_photos(source) else ("", None)
+        again = (tr("Diagnose "
+                    "photos"), lambda: self.diagnose_asked.emit(source)) if holds_photos(source) else ("", None)
         self.notice.alarm(message, details, *again)
 
     def _on_selection(self) -> None:

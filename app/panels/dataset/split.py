@@ -34,7 +34,7 @@ class LeakMeter(QWidget):
     def show_leak(self, held_out: int, leaked: int, random_leaked: int) -> None:
         whole = max(held_out, 1)
         self._bars = (
-            (tr("this split, by group"), leaked / whole, False),
+            (tr("this split (by group)"), leaked / whole, False),
             (tr("a random split"), random_leaked / whole, True),
         )
         self.setAccessibleName(", ".join(f"{name}: {percent(share)}" for name, share, _ in self._bars))
@@ -65,7 +65,7 @@ class SplitPane(QWidget):
         super().__init__()
         self._examination = examination
         self.text = label("", "muted", wrap=True)
-        self.title = label(tr("Held-out photos whose leaf is in training too"), "heading", wrap=True)
+        self.title = label(tr("Data leakage between train and test"), "heading", wrap=True)
         self.meter = LeakMeter(theme)
         self.model = RowsModel([
             Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
@@ -90,11 +90,11 @@ class SplitPane(QWidget):
         for widget in (self.title, self.meter, self.table):
             widget.setVisible(bool(split))
         if not split:
-            self.text.setText(tr("Press “Examine the photos” under Health. The photos are then grouped (same leaf, "
-                                 "same picture) and split so that no group is torn apart."))  # fmt: skip
+            self.text.setText(tr("Press “Check photos” under Quality. Photos of the same leaf and duplicates are then "
+                                 "grouped, and each group stays in one split."))  # fmt: skip
             return
         self.meter.show_leak(split["held_out"], split["leaked"], split["random_leaked"])
-        text = tr("{photos} photos in {groups} groups. A number measured on leaked photos is too good to be true.")
+        text = tr("{photos} photos in {groups} groups. Accuracy measured on leaked photos is too high.")
         self.text.setText(text.format(photos=f"{split['photos']:,}", groups=f"{split['groups']:,}"))
         counts = split["counts"]
         self.model.show_rows(list(zip(split["classes"], counts["train"], counts["val"], counts["test"], strict=True)))

@@ -39,12 +39,12 @@ class BrushDialog(QDialog):
     ) -> None:  # fmt: skip
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self.setWindowTitle(tr("Correct the diseased area"))
+        self.setWindowTitle(tr("Edit diseased area"))
         self.resize(680, min(780, parent.window().height() - 40))
         self.area, self._automatic = area, automatic
         self._history: list[Mask] = []
         self._undone: list[Mask] = []
-        self.photo = PhotoView(tr("The photo"))
+        self.photo = PhotoView(tr("Photo only"))
         self.photo.setMinimumSize(280, 280)
         self.photo.wish(photos, path)
         self.canvas = MaskCanvas(self.photo)
@@ -58,8 +58,8 @@ class BrushDialog(QDialog):
         self.size_.valueChanged.connect(self._on_size)
         self.undo = button(tr("Undo"), self._on_undo)
         self.redo = button(tr("Redo"), self._on_redo)
-        self.automatic = button(tr("Back to automatic"), self._on_automatic, "flat",
-                                tr("Forget the corrections; Undo brings them back"))  # fmt: skip
+        self.automatic = button(tr("Reset to automatic"), self._on_automatic, "flat",
+                                tr("Discard the edits; Undo restores them"))  # fmt: skip
         self.fit = button(tr("Whole photo"), lambda: self.photo.zoom_to(1.0), "flat", tr("Zoom out") + " (0)")
         for keys, act in (
             (QKeySequence.StandardKey.Undo, self._on_undo), ("Ctrl+Shift+Z", self._on_redo), ("Ctrl+Y", self._on_redo),
@@ -74,9 +74,9 @@ class BrushDialog(QDialog):
         self.tools = QButtonGroup(self)
         tools: list[QWidget] = []
         for value, text, tip in (
-            (DISEASED, tr("&Diseased"), tr("Paint what is diseased")),
-            (LEAF, tr("&Healthy leaf"), tr("Paint what is healthy after all")),
-            (GROUND, tr("&Not leaf"), tr("Paint what does not belong to the leaf")),
+            (DISEASED, tr("&Diseased"), tr("Paint diseased areas")),
+            (LEAF, tr("&Healthy leaf"), tr("Paint areas that are healthy")),
+            (GROUND, tr("&Not leaf"), tr("Paint areas that are not part of the leaf")),
         ):
             made = QPushButton(text)
             made.setCheckable(True)
@@ -85,7 +85,8 @@ class BrushDialog(QDialog):
             self.tools.addButton(made, value)
             tools.append(made)
         self.tools.button(DISEASED).setChecked(True)
-        keep = button(tr("Keep"), self._on_keep, "primary", tr("Keep this with the result; the photo is not changed"))
+        keep = button(tr("Keep"), self._on_keep, "primary", tr("Save the edits with the result; the photo is not "
+                                                               "changed"))
         layout = QVBoxLayout(self)
         layout.setSpacing(8)
         layout.addLayout(row(self.figure, None, self.grade))

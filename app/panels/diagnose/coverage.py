@@ -30,16 +30,18 @@ class CoverageBar(QWidget):
         self.slider = Slider()
         self.slider.setFixedWidth(150)
         self.slider.setPageStep(1)
-        self.slider.setAccessibleName(tr("How sure must it be?"))
-        self.slider.setToolTip(tr("To the left every photo is answered, to the right only the surest ones."))
+        self.slider.setAccessibleName(tr("Minimum confidence"))
+        self.slider.setToolTip(tr("Left: every photo gets a diagnosis. Right: only those with the highest confidence "
+                                  "do."))
         self.said = label("", "muted", wrap=True)
-        self.said.setToolTip(tr("Measured on the validation photos of this model. Photos from elsewhere are harder."))
-        self.crop = QCheckBox(tr("Cut out small leaves"))
-        self.crop.setToolTip(tr("A leaf that is small in the photo is cut out before it is looked at; the frame shows "
-                                "what was taken. All photos are looked at again."))  # fmt: skip
+        self.said.setToolTip(tr("Measured on this model's validation photos. Results on photos from other places are "
+                                "usually lower."))
+        self.crop = QCheckBox(tr("Crop to small leaves"))
+        self.crop.setToolTip(tr("Crops the photo to the leaf if the leaf is small. The frame shows the crop. All "
+                                "photos are diagnosed again."))  # fmt: skip
         self.crop.setChecked(model.crop)
         self.crop.toggled.connect(model.set_crop)
-        layout = row(label(tr("How sure must it be?"), "caption"), self.slider, spacing=10)
+        layout = row(label(tr("Minimum confidence"), "caption"), self.slider, spacing=10)
         layout.addWidget(self.said, 1)
         layout.addWidget(self.crop)
         self.setLayout(layout)
@@ -67,13 +69,13 @@ class CoverageBar(QWidget):
 
     def _say(self) -> None:
         if not self._points:
-            none = tr("This model answers always: it was not measured how sure it may be.")
+            none = tr("This model has no confidence thresholds: it had too few validation photos to measure them.")
             self.said.setText(none if self._model.ready else "")
             return
         point = self._points[self.slider.value()]
         text = tr(
-            "Of its validation photos it answers {coverage}; {accuracy} of these answers are right. Good photos "
-            "wrongly refused: {refused} as unsure, up to {far} as unlike all it knows.",
+            "At this threshold the model diagnoses {coverage} of the validation photos, {accuracy} of them correctly. "
+            "It rejects {refused} of the correct diagnoses as low confidence and up to {far} as unfamiliar.",
             coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy),
             refused=percent(point.wrongly_refused), far=percent(FAR_REFUSED, 0),
         )  # fmt: skip

@@ -51,7 +51,7 @@ class DetailPane(QWidget):
         super().__init__()
         self._photos = photos
         self.shown: Result | None = None
-        self._waiting = tr("Looking…")
+        self._waiting = tr("Diagnosing…")
         self.setMinimumHeight(LEAST)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # as high for every photo
         layout = QHBoxLayout(self)
@@ -67,16 +67,16 @@ class DetailPane(QWidget):
 
     def _photo_card(self) -> QFrame:
         """The photo, what lies over it, and of a class map how strongly and what its colours mean."""
-        self.photo = PhotoView(tr("The photo"))
-        self.photo.setToolTip(tr("Double click, or Enter in the table: the photo alone, and large"))
+        self.photo = PhotoView(tr("Photo only"))
+        self.photo.setToolTip(tr("Double-click, or Enter in the table: show only the photo, enlarged"))
         self.photo.opened.connect(self.large_asked)
-        self.slider = named(Slider(), tr("Strength of the class map"))
+        self.slider = named(Slider(), tr("Opacity of the class map"))
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
-        self.slider.setToolTip(tr("Strength of the class map"))
-        self.which = named(ComboBox(), tr("What is shown over the photo"))
-        self.which.setToolTip(tr("Outlines of the leaf and of what looks diseased on it, or the class map of a class: "
-                                 "where the photo supports it."))  # fmt: skip
+        self.slider.setToolTip(tr("Opacity of the class map"))
+        self.which = named(ComboBox(), tr("Overlay on the photo"))
+        self.which.setToolTip(tr("Outlines of the leaf and of its diseased areas, or the class map: which parts of the "
+                                 "photo support a class."))  # fmt: skip
         self.which.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.which.setMinimumContentsLength(14)
         self.slider.valueChanged.connect(lambda _: self._show_map())
@@ -102,13 +102,14 @@ class DetailPane(QWidget):
         self.doubt = label("", "warning", wrap=True)
         self.bars = ProbabilityBars(theme)
         self.threshold = label("", "caption")
-        self.threshold.setToolTip(tr("Below it no class is named. The slider below the photo sets it."))
+        self.threshold.setToolTip(tr("Below this confidence the verdict is “not sure”. Set it with the slider below "
+                                     "the photo."))
         self.evidence = label("", "muted", wrap=True)
-        self.evidence.setToolTip(tr("The map has few cells, so that about half is usual. Above {share} the answer is "
-                                    "doubted.", share=percent(0.7, 0)))  # fmt: skip
+        self.evidence.setToolTip(tr("The class map is coarse, so about half is normal. Above {share} the diagnosis is "
+                                    "doubtful.", share=percent(0.7, 0)))  # fmt: skip
         self.notes = label("", "muted", wrap=True)
-        self.correct = button(tr("Correct…"), self.correct_asked.emit, "",
-                              tr("Correct the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
+        self.correct = button(tr("Edit diseased area…"), self.correct_asked.emit, "",
+                              tr("Edit the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
         self.correct.setShortcut("Ctrl+B")
         answer = QWidget()
         texts = QVBoxLayout(answer)
@@ -121,9 +122,9 @@ class DetailPane(QWidget):
         scroll.setWidgetResizable(True)
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        foot = row(self.notes)
-        foot.setStretch(0, 1)
-        foot.addWidget(self.correct, 0, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom)
+        foot = QVBoxLayout()
+        foot.addWidget(self.notes)
+        foot.addWidget(self.correct, 0, Qt.AlignmentFlag.AlignRight)
         foot.setContentsMargins(14, 0, 12, 8)
         frame, outside = card()
         outside.setContentsMargins(0, 2, 2, 2)
@@ -144,7 +145,7 @@ class DetailPane(QWidget):
 
     def show_waiting(self, preparing: bool) -> None:
         """What stands where an answer will: the photo is looked at, or the model prepared before that."""
-        self._waiting = tr("Preparing the model…") if preparing else tr("Looking…")
+        self._waiting = tr("Preparing the model…") if preparing else tr("Diagnosing…")
         if self.shown is not None and not (self.shown.done or self.shown.given_up):
             self.verdict.setText(self._waiting)
 
@@ -156,7 +157,7 @@ class DetailPane(QWidget):
         if before is None or before.path != result.path:
             self.photo.wish(self._photos, result.path)
         if result.error:
-            self.verdict.setText(tr("Not readable"))
+            self.verdict.setText(tr("Unreadable"))
             self.doubt.setText(sentence(result.error))
         else:
             self.verdict.setText(verdict_text(result) if result.done or result.given_up else self._waiting)
@@ -164,7 +165,7 @@ class DetailPane(QWidget):
         self.doubt.setVisible(bool(self.doubt.text()))
         below = bool(result.top) and not result.sure and result.probability < threshold and result.reason != UNFAMILIAR
         self.bars.show_top(result.top, result.sure, threshold if below else 0.0)
-        self.threshold.setText(tr("Confidence threshold: {share}", share=percent(threshold, 0)))
+        self.threshold.setText(tr("Minimum confidence: {share}", share=percent(threshold, 0)))
         self.threshold.setVisible(below)
         self.evidence.setText(evidence_text(result))
         self.evidence.setVisible(bool(self.evidence.text()))
@@ -187,7 +188,7 @@ class DetailPane(QWidget):
             if name in result.maps:
                 self.which.addItem(tr("Class map: {name}", name=disease_name(name)), name)
         if self.which.count():
-            self.which.addItem(tr("The photo alone"), ALONE)
+            self.which.addItem(tr("Photo only"), ALONE)
         maps = [at for at in range(self.which.count()) if self.which.itemData(at) not in (AREA, ALONE)]
         kept = self.which.findData(before) if before in (None, AREA, ALONE) else maps[0] if maps else -1
         self.which.setCurrentIndex(max(kept, 0))
@@ -215,8 +216,8 @@ def _advice(result: Result) -> str:
     if not result.top:
         return ""
     if result.reason == UNFAMILIAR:
-        hint = tr("The likeliest classes are guesses here, so no card is shown. If the leaf is of a crop that this "
-                  "model knows, take the photo again: one leaf, filling the picture, in daylight, in focus.")
+        hint = tr("The model is not sure, so no disease card is shown. If the model knows this crop, take the photo "
+                  "again: one leaf that fills the picture, in daylight, in focus.")
         return f"<p>{html.escape(hint)}</p>"
     likeliest = result.top[0][0]
     bare = result.verdict == NO_LEAF and likeliest.lower() in NO_LEAF_NAMES

@@ -35,20 +35,20 @@ class ModelExportDialog(QDialog):
         self.setWindowTitle(tr("Export the model"))
         run, photos = photos_for(model, opened)
         possible = bool(photos) or run != model
-        self.float32 = QRadioButton(tr("Float32: the same answers"))
-        self.eight = QRadioButton(tr("Eight bits: a quarter of the size"))
+        self.float32 = QRadioButton(tr("Float32: same predictions"))
+        self.eight = QRadioButton(tr("8 bits: a quarter of the size"))
         self.eight.setEnabled(possible)
         self.float32.setChecked(True)
         group = QButtonGroup(self)
         layout = QVBoxLayout(self)
         layout.setSpacing(8)
-        about = tr("One ONNX file for other programs: the network, the names of the classes, how a photo is prepared, "
-                   "the temperature and the thresholds.")  # fmt: skip
+        about = tr("One ONNX file for other programs, with the network, class names, preprocessing, temperature and "
+                   "thresholds.")  # fmt: skip
         layout.addWidget(label(about, "muted", wrap=True))
-        cost = tr("The ranges of its numbers are measured on the model's photos, and so is what that costs in "
-                  "accuracy. This takes some minutes.")  # fmt: skip
-        none = tr("This needs photos: open those that the model was trained with under Dataset.")
-        held = tr("Held against onnxruntime, where that is installed.")
+        cost = tr("Measures activation ranges and the loss of accuracy on the model's photos. This takes a few "
+                  "minutes.")  # fmt: skip
+        none = tr("This needs photos. Under Dataset, open the photos that the model was trained on.")
+        held = tr("The file is checked with onnxruntime if it is installed.")
         for choice, text in ((self.float32, held), (self.eight, cost if possible else none)):
             group.addButton(choice)
             layout.addWidget(choice)

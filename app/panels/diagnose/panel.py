@@ -77,7 +77,8 @@ class DiagnosePanel(QWidget):
         self.bar.setAccessibleName(tr("Progress of the diagnoses"))
         self.state = label("", "muted")
         self.cancel = button(tr("Cancel"), model.cancel)
-        self.rest = button(tr("Diagnose the rest"), model.diagnose_cancelled, tip=tr("The photos that were cancelled"))
+        self.rest = button(tr("Resume"), model.diagnose_cancelled, tip=tr("Diagnose the photos that were "
+                                                                                     "cancelled"))
         self.model_button = QPushButton()
         self.model_button.clicked.connect(actions.choose_model.trigger)
         self._settle = QTimer(self, singleShot=True, interval=SETTLE_MS)
@@ -93,7 +94,8 @@ class DiagnosePanel(QWidget):
         tools = row(
             self.search, self.state, self.bar, self.cancel, self.rest, None,
             *(action_button(action, theme, "export") for action in exports),
-            button(tr("Clear"), self._on_clear, "flat", tr("Empty this list; the photos stay where they are")),
+            button(tr("Clear"), self._on_clear, "flat", tr("Remove all results from the list; the photo files are "
+                                                           "kept")),
         )  # fmt: skip
         tools.setStretch(0, 9)  # the search takes what is free before the gap does, up to its greatest width
         below = QVBoxLayout()
@@ -116,7 +118,7 @@ class DiagnosePanel(QWidget):
         layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
         layout.setSpacing(GAP)
         add = action_button(actions.diagnose_photos, theme, "add")
-        layout.addWidget(header(tr("Diagnose"), tr("What do these leaves have?"), self.model_button, add))
+        layout.addWidget(header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.model_button, add))
         layout.addWidget(self.notice)
         layout.addWidget(self.preparation)
         layout.addLayout(body, 1)
@@ -126,7 +128,7 @@ class DiagnosePanel(QWidget):
         actions = self._actions
         no_model = EmptyPlace(
             theme, "diagnose", tr("No model yet"),
-            tr("Train one under Train, or choose a model file that you were given (.safetensors)."),
+            tr("Train a model under Train, or import a model file (.safetensors)."),
             action_button(actions.choose_model, theme, "folder", primary=True), action_button(actions.go_train, theme),
         )  # fmt: skip
         self.start = StartPage(actions, theme)
@@ -202,8 +204,8 @@ class DiagnosePanel(QWidget):
         self._newest = first
         self._show_newest()
         if known:
-            self.notice.tell(count(known, "{n} of these photos was diagnosed before and stays as it is.",
-                                   "{n} of these photos were diagnosed before and stay as they are."))  # fmt: skip
+            self.notice.tell(count(known, "{n} of these photos is already diagnosed and was skipped.",
+                                   "{n} of these photos are already diagnosed and were skipped."))  # fmt: skip
 
     def _show_newest(self) -> None:
         row = self._model.shown.row_of(self._newest) if self._newest >= 0 else -1
@@ -250,14 +252,14 @@ class DiagnosePanel(QWidget):
         self.bar.setMaximum(max(total, 1))
         self.bar.setValue(total - waiting)
         if waiting:  # told with every photo: the rows are counted once, at the end
-            self.state.setText(tr("{waiting} of {total} to go", waiting=waiting, total=total))
+            self.state.setText(tr("{waiting} of {total} done", waiting=waiting, total=total))
             return
         rows = self._model.rows.rows
         kinds = Counter("failed" if row.error else "given up" if row.given_up else "unsure" if row.done and not row.sure
                         else "" for row in rows)  # fmt: skip
         unsure, failed, given_up = (kinds[kind] for kind in ("unsure", "failed", "given up"))
         done = count(len(rows), "{n} photo", "{n} photos")
-        rest = ((unsure, tr("{n} not answered", n=f"{unsure:,}")), (failed, tr("{n} not readable", n=f"{failed:,}")),
+        rest = ((unsure, tr("{n} not diagnosed", n=f"{unsure:,}")), (failed, tr("{n} unreadable", n=f"{failed:,}")),
                 (given_up, tr("{n} cancelled", n=f"{given_up:,}")))  # fmt: skip
         self.rest.setVisible(given_up > 0)
         self._all = ", ".join([done, *(text for many, text in rest if many)])

@@ -52,7 +52,7 @@ class StartPage(QWidget):
         inside.setSpacing(10)
         self._drawing = QLabel()
         title = label(tr("Drop photos of leaves here"), "title")
-        text = label(tr("Photos or whole folders. They stay on this computer."), "muted")
+        text = label(tr("Add photos or whole folders. They stay on this computer."), "muted")
         for widget in (self._drawing, title, text):
             inside.addWidget(widget, 0, Qt.AlignmentFlag.AlignHCenter)
         inside.addLayout(row(
@@ -61,9 +61,9 @@ class StartPage(QWidget):
             action_button(actions.paste, self._theme, "paste"), action_button(actions.camera, self._theme, "camera"),
             None,
         ))  # fmt: skip
-        tip = tr("Draws leaves, trains a network on them in about a minute, and diagnoses leaves it has not seen")
+        tip = tr("Generates leaf pictures, trains a network on them in about a minute, and diagnoses new ones")
         self.synthetic = button(tr("Try with synthetic leaves"), self.synthetic_asked.emit, "flat", tip)
-        inside.addLayout(row(None, label(tr("No photo at hand?"), "muted"), self.synthetic, None, spacing=2))
+        inside.addLayout(row(None, label(tr("No photo yet?"), "muted"), self.synthetic, None, spacing=2))
         return frame
 
     def _known_card(self) -> QFrame:
@@ -74,10 +74,10 @@ class StartPage(QWidget):
 
     def _advice_card(self) -> QFrame:
         rules = (
-            tr("One leaf, filling most of the picture."),
-            tr("Daylight or shade, no flash; in focus."),
-            tr("The upper side, flat, before a plain background."),
-            tr("A leaf with clear symptoms, neither the first spot nor all brown."),
+            tr("One leaf that fills most of the picture."),
+            tr("Use daylight or shade, no flash. Keep the leaf in focus."),
+            tr("Show the upper side, flat, against a plain background."),
+            tr("Choose a leaf with clear symptoms: not the first small spot, not an all-brown leaf."),
         )
         text = "".join(f"<li>{html.escape(rule)}</li>" for rule in rules)
         said = label(f"<ul style='margin:0 0 0 -22px'>{text}</ul>", wrap=True)

@@ -41,10 +41,10 @@ class KernelsPanel(QWidget):
         )
         for box in (self.op, self.direction, self.shape):
             box.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
-        self.run = button(tr("Run the ladder"), self._on_run, "primary", tr("Prove and time every kernel") + " (F5)")
+        self.run = button(tr("Run benchmark"), self._on_run, "primary", tr("Verify and time every kernel") + " (F5)")
         self.run.setShortcut("F5")
         self.stop = button(tr("Cancel"), model.cancel)
-        self.devices = label(tr("Looking which kernels this computer has…"), "muted", wrap=True)
+        self.devices = label(tr("Listing the kernels for this computer…"), "muted", wrap=True)
         self.table = sorted_view(model.rows, tr("Kernels"), stretch=5)
         head = self.table.horizontalHeader()
         head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are sentences; tips have all
@@ -80,7 +80,7 @@ class KernelsPanel(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
         layout.setSpacing(GAP)
-        subtitle = tr("How one operation climbs from a plain loop to the fastest kernel.")
+        subtitle = tr("Compare the implementations of an operation, from plain loops to the fastest kernel.")
         layout.addWidget(header(tr("Kernels"), subtitle, self.stop, self.run))
         layout.addWidget(self.notice)
         choices = QHBoxLayout()

@@ -26,7 +26,7 @@ class ConfusionPane(QWidget):
         self.model = ConfusionModel(theme)
         self.table = QTableView()
         self.table.setModel(self.model)
-        self.table.setAccessibleName(tr("Confusion matrix: true classes down, answers across"))
+        self.table.setAccessibleName(tr("Confusion matrix: rows are true classes, columns are predictions"))
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
@@ -39,13 +39,13 @@ class ConfusionPane(QWidget):
         inner.setContentsMargins(0, 0, 0, 0)
         inner.addWidget(self._title)
         inner.addWidget(self.table, 1)
-        hint = tr("Rows are the true classes, columns what the network said. Double click a cell, or press Enter in "
-                  "it, to see its photos.")  # fmt: skip
+        hint = tr("Rows are true classes, columns are predictions. Double-click a cell, or press Enter, to see its "
+                  "photos.")  # fmt: skip
         inner.addWidget(label(hint, "caption", wrap=True))
         self._stack = QStackedWidget()
         self._stack.addWidget(EmptyPlace(theme, "check", tr("No epoch is finished yet"),
-                                         tr("After each epoch the validation photos are counted here: "
-                                            "true class against answer.")))  # fmt: skip
+                                         tr("After each epoch this table counts the validation photos by true and "
+                                            "predicted class.")))  # fmt: skip
         self._stack.addWidget(inside)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
@@ -59,7 +59,7 @@ class ConfusionPane(QWidget):
             return
         if best.confusion != self.model.counts:
             self.model.show_matrix(view.started.classes, best.confusion)
-        self._title.setText(tr("Validation photos, best epoch ({epoch}): {share} right. This epoch's model is kept.",
+        self._title.setText(tr("Best validation accuracy: {share} (epoch {epoch}). The model of this epoch is kept.",
                                epoch=best.epoch + 1, share=percent(best.validation_accuracy)))  # fmt: skip
         self._stack.setCurrentIndex(1)
 

@@ -66,9 +66,9 @@ class CurvesPane(QWidget):
             self._empty.show_text(tr("The training is being prepared"), stage)
             return
         self._empty.show_text(
-            tr("Nothing is trained yet"),
-            tr("Choose the settings on the left and press “Start training”. Loss and accuracy are drawn here while the "
-               "network learns."),
+            tr("No training yet"),
+            tr("Choose the settings on the left and press “Start training”. Loss and accuracy are plotted here during "
+               "training."),
         )  # fmt: skip
 
     def show_next(self, view: RunView) -> None:

@@ -46,8 +46,8 @@ class GalleryDialog(QDialog):
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         names = {"truth": disease_name(truth), "said": disease_name(said)}
-        taken = tr("{truth}, taken for {said}", **names)
-        self.setWindowTitle(tr("{truth}, rightly known", **names) if truth == said else taken)
+        taken = tr("{truth}, predicted as {said}", **names)
+        self.setWindowTitle(tr("{truth}, correct", **names) if truth == said else taken)
         fit(self, 1080, 720)
         self._classes = f"{truth}, {said}"
         self._document, self._said = document, said
@@ -61,13 +61,13 @@ class GalleryDialog(QDialog):
         self.grid.setModel(self.photos)
         self.notice = Notice(theme)
         self.state = label("", "muted", wrap=True)
-        self.photo = PhotoView(tr("The photo"))
+        self.photo = PhotoView(tr("Photo only"))
         self.photo.set_strength(0.55)
         self.bars = ProbabilityBars(theme)
         self.slider = Slider()
         self.slider.setRange(0, 100)
         self.slider.setValue(55)
-        self.slider.setAccessibleName(tr("Strength of the class map"))
+        self.slider.setAccessibleName(tr("Opacity of the class map"))
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
         self.slider.hide()
         self.reclass = button(tr("Move to class…"), self._on_move)
@@ -138,8 +138,9 @@ class GalleryDialog(QDialog):
 
     def _refresh_state(self) -> None:
         looking = self._model.working or not self._model.ready
-        text = count(len(self._results), "{n} photo", "{n} photos") + tr(", the surest first.")
-        waiting = tr("The best model looks at the {n} held-out photos of this class again…", n=len(self._asked))
+        text = count(len(self._results), "{n} photo", "{n} photos") + tr(", most confident first.")
+        waiting = tr("Evaluating the {n} validation and test photos of this class with the best "
+                     "model…", n=len(self._asked))
         self.state.setText(waiting + " " + text if looking else text)
 
     def _selected(self) -> np.ndarray:

@@ -59,7 +59,7 @@ class KernelTimesPane(QWidget):
     def _lay_out(self, theme: Theme) -> None:
         self.switch, buttons = switch(
             (tr("Bars"), tr("Time per layer")),
-            (tr("Roofline"), tr("What memory and arithmetic of this machine allow, and where each kernel lies")),
+            (tr("Roofline"), tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point")),
         )  # fmt: skip
         self.switch.idToggled.connect(lambda at, on: self._charts.setCurrentIndex(at) if on else None)
         frame, inside = card()
@@ -76,7 +76,7 @@ class KernelTimesPane(QWidget):
         split.setChildrenCollapsible(False)
         self._stack = QStackedWidget()
         empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
-                           tr("In every epoch one step is run with each kernel timed. It appears here."))
+                           tr("Once per epoch, each kernel of one step is timed. The times appear here."))
         self._stack.addWidget(empty)
         self._stack.addWidget(split)
         layout = QVBoxLayout(self)

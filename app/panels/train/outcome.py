@@ -39,7 +39,8 @@ class OutcomePane(QWidget):
         self.words.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.words.setTextFormat(Qt.TextFormat.PlainText)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.use: QPushButton = button(tr("Diagnose with it"), lambda: self.diagnose_asked.emit(self._model), "primary")
+        self.use: QPushButton = button(tr("Diagnose with this "
+                                          "model"), lambda: self.diagnose_asked.emit(self._model), "primary")
         frame, inside = card()
         inside.addWidget(self.headline)
         self._places = Flow()
@@ -53,8 +54,8 @@ class OutcomePane(QWidget):
                               action_button(actions.run_pdf, theme, "export")))  # fmt: skip
         self._stack = QStackedWidget()
         self._stack.addWidget(EmptyPlace(theme, "train", tr("No result yet"), tr(
-            "When a run has ended, this place says what it reached on photos it did not learn from, what the border "
-            "of the photos alone would have told, and how lab and field photos differ.")))  # fmt: skip
+            "After a run this page shows the accuracy on photos that were not used in training, the border baseline, "
+            "and the difference between lab and field photos.")))  # fmt: skip
         self._stack.addWidget(frame)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 8, 0, 0)
@@ -89,28 +90,30 @@ def choice_text(view: RunView) -> list[str]:
     """Why the test figure is another one than that of the best epoch; nothing where there is no test."""
     if view.judged is None or view.judged.judged_on != "test" or view.best_epoch is None:
         return []
-    return [tr("On the validation photos {share} were right after epoch {epoch}, the best one. These photos chose that "
-               "epoch, so their figure is a little too kind; the test photos chose nothing.",
+    return [tr("Validation accuracy after epoch {epoch}, the best one: {share}. These photos were used to choose the "
+               "epoch, so this accuracy is slightly too high. The test photos were not used for any choice.",
                share=percent(view.best), epoch=view.best_epoch.epoch + 1)]  # fmt: skip
 
 
 def headline(end: RunFinished, judged: RunEvaluated | None) -> str:
     """What the run reached, in a sentence; never the kinder figure alone."""
     if end.reason == "stopped" and not end.step:
-        return tr("Stopped before the first step; nothing was changed.")
+        return tr("Stopped before the first step. Nothing was changed.")
     if end.reason == "stopped":
-        return tr("Stopped and saved. “Runs” continues it where it stood.")
+        return tr("Stopped and saved. You can resume it under “Runs”.")
     if judged is not None and judged.parts:
         _, photos, right = judged.parts[0]
         kind = tr("test") if judged.judged_on == "test" else tr("validation")
         share = percent(right / max(photos, 1))
-        said = tr("{right} of {photos} {kind} photos right: {share}.", right=f"{right:,}", photos=f"{photos:,}",
+        said = tr("Accuracy {share}: {right} of {photos} {kind} photos "
+                  "correct.", right=f"{right:,}", photos=f"{photos:,}",
                   kind=kind, share=share)  # fmt: skip
     else:
-        said = tr("Finished: {best} of the validation photos right, after epoch {epoch}.",
+        said = tr("Finished. Validation accuracy {best} after epoch {epoch}.",
                   best=percent(end.best_accuracy), epoch=end.best_epoch + 1)  # fmt: skip
     if judged is not None and judged.border is not None:
-        said += " " + tr("The photos' border alone gives {border}.", border=percent(judged.border))
+        said += " " + tr("Border baseline: {border} accuracy from the photo borders "
+                         "alone.", border=percent(judged.border))
     return said
 
 
@@ -123,8 +126,8 @@ def figures(end: RunFinished, judged: RunEvaluated | None) -> list[tuple[str, st
     found = [(f"{tr(name)} ({photos:,}): {percents(*wilson_interval(right, photos))}", percent(right / max(photos, 1)))
              for name, photos, right in places[:2]]  # fmt: skip
     for share, name in (
-        (judged.border, tr("from the border alone")), (judged.swapped, tr("on other backgrounds")),
-        (judged.off_leaf, tr("of the evidence lies off the leaf")),
+        (judged.border, tr("from the border only")), (judged.swapped, tr("on other backgrounds")),
+        (judged.off_leaf, tr("of the evidence is outside the leaf")),
     ):  # fmt: skip
         if share is not None:
             found.append((name, percent(share)))
@@ -132,7 +135,7 @@ def figures(end: RunFinished, judged: RunEvaluated | None) -> list[tuple[str, st
 
 
 def _tile(name: str, value: str) -> Figure:
-    made = Figure(name, tr("A range is the {share} interval (Wilson): so far may chance alone move the figure.",
+    made = Figure(name, tr("Ranges are {share} confidence intervals (Wilson).",
                            share=percent(0.95, 0)) if "–" in name else "")  # fmt: skip
     made.show_value(value)
     return made

@@ -68,12 +68,12 @@ class TrainPanel(QWidget):
     def _make_figures(self) -> None:
         """The figures of a run, which are dashes before there is one."""
         self.figures = {
-            "epoch": Figure(tr("epoch"), tr("An epoch is over when every photo was learned from once.")),
+            "epoch": Figure(tr("epoch"), tr("In one epoch every training photo is used once.")),
             "loss": Figure(tr("loss of this step"),
-                           tr("How far off the answers are; it falls while the network learns.")),
+                           tr("The error that training minimizes. It falls while the network learns.")),
             "best": Figure(tr("best validation"), tr(
-                "Right answers on photos that are not learned from, after the epoch that is best on them. Its model is "
-                "kept; when the run has ended, “Result” says how many test photos that model gets right.")),
+                "Accuracy on the validation photos after the best epoch. The model of that epoch is kept. After "
+                "training, “Result” shows its accuracy on the test photos.")),
             "speed": Figure(tr("photos per second")),
             "left": Figure(tr("time left")),
         }  # fmt: skip
@@ -123,7 +123,7 @@ class TrainPanel(QWidget):
         layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
         layout.setSpacing(GAP)
         buttons: list[QPushButton] = [self.start, self.pause, self.stop]
-        layout.addWidget(header(tr("Train"), tr("Teach a network your classes, on this computer."), *buttons))
+        layout.addWidget(header(tr("Train"), tr("Train a network on your own classes, on this computer."), *buttons))
         layout.addWidget(self.notice)
         layout.addLayout(body, 1)
 
@@ -188,13 +188,13 @@ class TrainPanel(QWidget):
         if view.finished is not None and state is State.IDLE:
             return ""
         if state is State.PAUSED:
-            return tr("Paused. The device is kept; “Resume” continues at once.")
+            return tr("Paused. Press “Resume” to go on.")
         if state is State.STOPPING:
             return tr("Stopping: saving a checkpoint…")
         if view.progress is not None and state is State.RUNNING:
             return stage_text(view.progress.stage, view.progress.done, view.progress.total)
         if view.started and state is State.RUNNING:
-            text = tr("{train} photos to learn from, {validation} to check with, on {device}, {memory} MB.")
+            text = tr("{train} training photos, {validation} validation photos, {device}, {memory} MB.")
             memory = view.epoch.memory_bytes if view.epoch else view.started.memory_bytes
             return text.format(
                 train=f"{view.started.train_photos:,}", validation=f"{view.started.validation_photos:,}",

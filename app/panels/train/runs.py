@@ -39,10 +39,11 @@ class RunsPane(QWidget):
         self.table = sorted_view(self.model, tr("Runs"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
-        self._resume = button(tr("Continue this run"), lambda: self.resume_asked.emit(self._one().folder))
-        self._diagnose = button(tr("Diagnose with it"), lambda: self.diagnose_asked.emit(self._one().model_path))
+        self._resume = button(tr("Resume"), lambda: self.resume_asked.emit(self._one().folder))
+        self._diagnose = button(tr("Diagnose with this "
+                                   "model"), lambda: self.diagnose_asked.emit(self._one().model_path))
         self._result = button(tr("Show its result"), lambda: self.result_asked.emit(self._one().folder))
-        self._over = button(tr("Lay curves over"), lambda: self.chosen_over.emit(self.selected_runs()))
+        self._over = button(tr("Compare curves"), lambda: self.chosen_over.emit(self.selected_runs()))
         self._rename = button(tr("Rename…"), self._on_rename)
         self._delete = button(tr("Delete…"), self._on_delete)
         self._show = button(tr("Open folder"), self._on_show, "flat")
@@ -55,8 +56,8 @@ class RunsPane(QWidget):
         ))
         self._stack = QStackedWidget()
         self._stack.addWidget(EmptyPlace(theme, "train", tr("No runs yet"),
-                                         tr("Every training is kept as a run. It can be continued, compared and "
-                                            "used for diagnoses from here.")))  # fmt: skip
+                                         tr("Every training is saved as a run. Runs can be resumed, compared and used "
+                                            "for diagnosis here.")))  # fmt: skip
         self._stack.addWidget(inside)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
@@ -103,7 +104,7 @@ class RunsPane(QWidget):
         runs = self.selected_runs()
         many = count(len(runs), "Delete {n} run?", "Delete {n} runs?")
         box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", many, parent=self)
-        lost = tr("The model, the report and the curves are lost for good. Your photos stay.")
+        lost = tr("The model, the report and the curves are deleted permanently. Your photos are kept.")
         box.setInformativeText(", ".join(run.name for run in runs) + "\n\n" + lost)
         box.setStandardButtons(QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel)
         box.button(QMessageBox.StandardButton.Yes).setText(tr("Delete"))
@@ -125,7 +126,7 @@ def _columns() -> list[Column]:
         Column(tr("Epochs"), lambda r: f"{r.epochs_done} / {r.epochs}", lambda r: r.epochs_done, right=True),
         Column(tr("Best validation"), lambda r: _share(r.accuracy), lambda r: r.accuracy or 0.0, right=True),
         Column(tr("Test"), lambda r: _share(r.test), lambda r: r.test or 0.0, right=True),
-        Column(tr("State"), lambda r: tr("finished") if r.finished else tr("can be continued")),
+        Column(tr("State"), lambda r: tr("finished") if r.finished else tr("can be resumed")),
     ]  # fmt: skip
 
 

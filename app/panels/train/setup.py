@@ -91,8 +91,8 @@ class SetupPane(QFrame):
         opened = dataset_name(self._data) if self._data else ""
         text = tr("Photos: {name}", name=opened) if opened else tr("No photos yet: open a folder under Dataset.")
         if self._running and self._running != opened:
-            text = tr("The running training learns from {name}.", name=self._running)
-            text += " " + tr("Open for the next one: {name}", name=opened) if opened else ""
+            text = tr("Current training data: {name}.", name=self._running)
+            text += " " + tr("Open for the next training: {name}", name=opened) if opened else ""
         self.data.setText(text)
         self.data.setToolTip(self._data)
 

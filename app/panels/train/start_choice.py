@@ -59,7 +59,7 @@ class StartChoice(QWidget):
         self.device = "cpu"
         self._group = QButtonGroup(self)
         buttons: list[QWidget] = []
-        for name, text in ((True, tr("Learned leaves")), (False, tr("From scratch"))):
+        for name, text in ((True, tr("Pretrained leaf model")), (False, tr("From scratch"))):
             made = QPushButton(text)
             made.setCheckable(True)
             made.setAutoExclusive(True)
@@ -72,7 +72,7 @@ class StartChoice(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 2, 8, 4)
         layout.setSpacing(6)
-        layout.addLayout(row(label(tr("Start from")), None, *buttons, spacing=0))
+        layout.addLayout(row(*buttons, None, spacing=0))
         layout.addWidget(self.said)
         if not transfer:
             self.hide()
@@ -86,10 +86,10 @@ class StartChoice(QWidget):
         learned = bool(start)
         self._group.button(int(learned)).setChecked(True)
         if preset == DEMO:
-            text = tr("The demo leaves are drawn: they are learned from scratch in about a minute.")
+            text = tr("Training on the synthetic leaves starts from scratch and takes about a minute.")
         elif learned:
-            text = tr("Starts from a network that knows leaves already ({name}). Suits small sets: 50 photos a class, "
-                      "a few minutes.", name=Path(start).stem)  # fmt: skip
+            text = tr("Starts from a network trained on leaves ({name}). For small datasets: 50 photos per class, a "
+                      "few minutes.", name=Path(start).stem)  # fmt: skip
         else:
-            text = tr("Learns everything from your photos alone: wants some hundreds a class, and more time.")
+            text = tr("Trains on your photos only. Needs several hundred photos per class and more time.")
         self.said.setText(text)

@@ -147,7 +147,7 @@ def test_broken_photos_are_skipped_with_their_reasons(photos, tmp_path):
         assert "does not exist" in reasons["005.png"]
         assert len(cache.kept) == 11
         assert (cache.slots[[list(dataset.paths).index("rust/cut.jpg")]] == -1).all()
-        assert describe_skipped(cache.skipped).startswith("6 photos are left out: 1 x "), "every photo is counted"
+        assert describe_skipped(cache.skipped).startswith("6 photos are excluded: 1 x "), "every photo is counted"
         assert describe_skipped(cache.skipped).endswith("; 3 more for other reasons.")
 
 
@@ -171,7 +171,7 @@ def test_nothing_is_written_among_the_photos(photos, tmp_path):
     before = {p: p.stat().st_mtime_ns for p in photos.rglob("*")}
     fill(photos, tmp_path / "store")
     assert {p: p.stat().st_mtime_ns for p in photos.rglob("*")} == before
-    with pytest.raises(DataError, match="lies among the photos .* --cache"):
+    with pytest.raises(DataError, match="is inside the photo folder .* --cache"):
         fill(photos, photos / "store")
     assert {p: p.stat().st_mtime_ns for p in photos.rglob("*")} == before
 
@@ -211,7 +211,7 @@ def test_a_disk_that_fills_up_on_the_way_gives_a_sentence_and_a_sound_cache(phot
 
     with monkeypatch.context() as patch:
         patch.setattr(cache_store.CacheStore, "_append", full)
-        with pytest.raises(StorageError, match="No space left on device. Make room"):
+        with pytest.raises(StorageError, match="No space left on device. Free disk space"):
             fill(photos, tmp_path / "store")
     assert_sound(*fill(photos, tmp_path / "store"))
 
@@ -340,5 +340,5 @@ def test_a_manifest_may_lie_in_a_folder_above_the_cache(photos, tmp_path):
     manifest.write_text("path,label\nphotos/rust/000.png,rust\nphotos/healthy/000.png,healthy\n")
     dataset = open_dataset(RunConfig(data=str(manifest)))
     assert_sound(dataset, open_cache(dataset, SIDE, folder=str(tmp_path / "store")))
-    with pytest.raises(DataError, match="lies among the photos"):
+    with pytest.raises(DataError, match="is inside the photo folder"):
         open_cache(dataset, SIDE, folder=str(photos / "rust" / "store"))

@@ -96,8 +96,8 @@ def test_photos_without_a_class_and_unread_formats_are_listed(tmp_path):
     dataset = open_folder(plant(tmp_path, "a/1.jpg", "b/2.jpg", "loose.jpg", "a/phone.HEIC", "b/raw.NEF"))
     reasons = {s.path: s.reason for s in dataset.skipped}
     assert set(reasons) == {"loose.jpg", "a/phone.HEIC", "b/raw.NEF"}
-    assert "beside the class folders" in reasons["loose.jpg"]
-    assert "save the photo as JPEG" in reasons["a/phone.HEIC"]
+    assert "not in a class folder" in reasons["loose.jpg"]
+    assert "Save the photo as JPEG" in reasons["a/phone.HEIC"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
@@ -117,7 +117,7 @@ def test_a_link_to_itself_is_told_and_the_photos_beside_it_are_read(tmp_path, na
     (tmp_path / "a" / name).symlink_to(name)
     dataset = open_folder(tmp_path)
     assert set(dataset.paths) == {"a/1.jpg", "b/2.jpg"}
-    assert [(s.path, s.reason) for s in dataset.skipped] == [(f"a/{name}", "The link leads back to itself.")]
+    assert [(s.path, s.reason) for s in dataset.skipped] == [(f"a/{name}", "The symbolic link points to itself.")]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
@@ -165,11 +165,11 @@ def test_filters_look_at_crop_condition_label_and_split(tmp_path):
 @pytest.mark.parametrize(
     ("paths", "said"),
     [
-        ([], "There are no photos in .* folder of its own"),
+        ([], "There are no photos in .* into a subfolder"),
         (["a/readme.txt", "b/x.pdf"], "There are no photos in"),
-        (["1.jpg", "2.jpg"], "lie side by side and have no class"),
-        (["train/1.jpg", "val/2.jpg"], "have no class"),
-        (["a/1.jpg", "a/2.jpg"], "have the one class 'a'. There must be two"),
+        (["1.jpg", "2.jpg"], "are not in class folders"),
+        (["train/1.jpg", "val/2.jpg"], "are not in class folders"),
+        (["a/1.jpg", "a/2.jpg"], "have the class 'a'. Training needs two"),
     ],
 )
 def test_folders_that_are_no_classification_are_refused(tmp_path, paths, said):
@@ -189,7 +189,7 @@ def test_a_folder_that_cannot_be_read_is_named_and_not_skipped(tmp_path, monkeyp
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(DataError, match=r"secret cannot be read: Permission denied. Give yourself the right"):
+    with pytest.raises(DataError, match=r"secret cannot be read: Permission denied. Change its permissions"):
         open_folder(tmp_path)
 
 
@@ -201,7 +201,7 @@ def test_a_place_that_is_none_is_refused(data):
 
 def test_a_label_column_makes_no_sense_for_a_folder(tmp_path):
     plant(tmp_path, "a/1.jpg", "b/1.jpg")
-    with pytest.raises(DataError, match="--label names a column"):
+    with pytest.raises(DataError, match="--label is the column"):
         open_dataset(RunConfig(data=str(tmp_path), label="x"))
 
 
@@ -228,5 +228,5 @@ def test_names_that_are_no_text_are_read_but_make_no_class(tmp_path):
     assert "a/\udcff.jpg" in list(dataset.paths)
     assert [s.path for s in dataset.skipped] == ["a/\ufffd.heic"]
     plant(tmp_path, "c\udcff/1.jpg")
-    with pytest.raises(DataError, match="is no text"):
+    with pytest.raises(DataError, match="is not valid UTF-8"):
         open_folder(tmp_path)

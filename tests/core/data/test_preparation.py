@@ -56,9 +56,9 @@ def test_pictures_under_two_labels_are_named_also_where_the_groups_are_given(con
         (file / "broken.png").write_bytes(b"no photo")  # equal too, but left out
     (said,) = (text for text in prepare_photos(config).warnings if "labels" in text)
     assert said == (
-        "Pictures under two labels: 4 (healthy/000.png (healthy) = rust/0-again.png (rust); "
-        "healthy/001.png (healthy) = rust/1-again.png (rust); healthy/002.png (healthy) = rust/2-again.png (rust); …). "
-        "Set the labels right, or remove them."
+        "Pictures with two labels: 4 (healthy/000.png (healthy) = rust/0-again.png (rust); healthy/001.png (healthy) = "
+        "rust/1-again.png (rust); healthy/002.png (healthy) = rust/2-again.png (rust); …). Correct the labels, or "
+        "remove these photos."
     )
     rows = [f"{file.relative_to(tmp_path / 'photos').as_posix()},{file.parent.name},{number}"
             for number, file in enumerate(sorted((tmp_path / "photos").rglob("*.png")))]  # fmt: skip
@@ -74,7 +74,7 @@ def test_photos_that_cannot_be_used_are_left_out_and_said(config, tmp_path):
     photos = prepare_photos(config)
     row = list(photos.dataset.paths).index("rust/bad.jpg")
     assert photos.splits[row] == UNSPLIT
-    assert "1 photo is left out: 1 x The file is not a photo" in photos.warnings[0]
+    assert "1 photo is excluded: 1 x The file is not a photo" in photos.warnings[0]
 
 
 def test_a_class_without_a_usable_photo_stops_the_run(config, tmp_path):
@@ -106,7 +106,7 @@ def test_a_manifest_whose_split_tears_groups_apart_is_warned_about(tmp_path):
     manifest.write_text("\n".join(torn) + "\n")
     photos = prepare_photos(RunConfig(data=str(manifest), cache=str(tmp_path / "store"), image_size=32))
     assert photos.leak.leaked == 4
-    assert any("4 of 28 held-out photos" in w and "too good" in w for w in photos.warnings)
+    assert any("4 of 28 validation and test photos" in w and "too high" in w for w in photos.warnings)
 
 
 def test_an_earlier_split_is_used_again(config, tmp_path):
@@ -142,7 +142,7 @@ def test_photos_made_from_one_go_to_one_split_and_a_source_that_tore_them_apart_
     config = RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32)
     photos = prepare_photos(config)
     assert photos.leak.leaked == 6
-    assert "6 of 24 held-out photos have a photo of the same group in training" in photos.warnings[0]
+    assert "6 of 24 validation and test photos have a photo of the same group in training" in photos.warnings[0]
     (root / "train").rename(tmp_path / "all")
     for label in ("healthy", "rust"):
         for file in (root / "valid" / label).iterdir():

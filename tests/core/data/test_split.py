@@ -162,12 +162,12 @@ def test_a_split_refuses_new_photos_and_changed_classes(split_photos):
     leaf_folder(tmp_path / "more", classes=("rust",), each=1, seed=5)
     (tmp_path / "more" / "rust" / "000.png").rename(photos / "rust" / "new.png")
     dataset = open_folder(photos)
-    with pytest.raises(DataError, match=r"1 photos do not stand in the split .*new.png"):
+    with pytest.raises(DataError, match=r"1 photos are not in the split .*new.png"):
         read_split(tmp_path / "split.csv", dataset, open_cache(dataset, 16, folder=str(tmp_path / "store")))
     (photos / "rust" / "new.png").unlink()
     (photos / "rust").rename(photos / "blight")
     dataset = open_folder(photos)
-    with pytest.raises(DataError, match="is blight here and rust in the split"):
+    with pytest.raises(DataError, match="has the class blight, but rust in the split"):
         read_split(tmp_path / "split.csv", dataset, open_cache(dataset, 16, folder=str(tmp_path / "store")))
 
 
@@ -176,5 +176,5 @@ def test_a_file_that_is_no_split_is_called_so(split_photos):
     dataset = open_folder(tmp_path / "photos")
     cache = open_cache(dataset, 16, folder=str(tmp_path / "store"))
     (tmp_path / "left_out.csv").write_text("path,reason,set\na.jpg,The file is empty.,photos\n")
-    with pytest.raises(DataError, match=r"left_out.csv is no split of a run; name the split.csv of a run's folder"):
+    with pytest.raises(DataError, match=r"left_out.csv is not the split of a run. Choose the split.csv"):
         read_split(tmp_path / "left_out.csv", dataset, cache)

@@ -128,11 +128,11 @@ def test_an_unfinished_set_is_finished_and_another_one_replaced(tmp_path):
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("precious")
-    with pytest.raises(DataError, match="holds other files"):
+    with pytest.raises(DataError, match="contains other files"):
         write_demo(tmp_path, photos_per_class=1, side=32)
     write_demo(tmp_path / "set", photos_per_class=1, side=32)
     (tmp_path / "set" / "mine.txt").write_text("precious")
-    with pytest.raises(DataError, match="holds other files"):
+    with pytest.raises(DataError, match="contains other files"):
         write_demo(tmp_path / "set", photos_per_class=2, side=32)
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["mine.txt"]
     assert (tmp_path / "set" / "mine.txt").read_text() == "precious"

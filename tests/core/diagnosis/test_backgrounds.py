@@ -85,7 +85,7 @@ def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch,
 
 def test_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
     monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
-    with pytest.raises(DataError, match="No leaf can be cut out"):
+    with pytest.raises(DataError, match="No leaf was found"):
         make(leaves)
 
 

@@ -60,8 +60,8 @@ def entries(found):
 def test_the_page_says_all_of_every_photo(entries, model):
     page = render_batch(entries, remarks(model), render_card_html(model))
     for words in ("Photos: 3.", "Model: beans (2026-11-22, 0123456789ab). Photos: 3.", "bean: bean rust", "90.0", "6.2",
-                  "Grade 3 of 11", "60% lies off.", "It may be either.", "not readable", "It is empty.",
-                  "&lt;one&gt;.jpg", "field photos 70.0\u00a0%", "How good it is"):
+                  "Grade 3 of 11", "60% lies off.", "It may be either.", "unreadable", "It is empty.",
+                  "&lt;one&gt;.jpg", "field photos 70.0\u00a0%", "Accuracy"):
         assert words in page
     assert "bean 95.0 %" not in page  # crops stand in the card; beside the whole only lab and field
     assert "bean: healthy" not in page  # a thousandth says nothing
@@ -71,7 +71,7 @@ def test_the_page_begins_with_a_table(entries):
     page = render_batch(entries)
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page.split("Photo by photo")[0])
     cells = [re.sub(r"<[^>]+>", " ", row).split() for row in rows[:4]]
-    assert [row[0] for row in cells] == ["Diagnosis", "bean:", "not", "not"], "without a diagnosis at the end"
+    assert [row[0] for row in cells] == ["Diagnosis", "bean:", "not", "unreadable"], "without a diagnosis at the end"
     assert cells[1] == ["bean:", "bean", "rust", "1", "33.3", "%", "90.0", "%", "6", "%"]
 
 

@@ -1,4 +1,4 @@
-"""The slider's effect: what is answered, what of it is right, what is wrongly held back."""
+"""The slider's effect: what is answered, what of it is right, what is wrongly are rejected."""
 
 import numpy as np
 
@@ -15,6 +15,6 @@ def test_refusals_and_photos_without_a_leaf_are_counted():
     assert (found.photos, found.answered, found.right) == (6, 4, 2)
     assert found.wrongly_refused == 0.5  # "a" not sure, and "a" taken for no leaf, of four that were right
     said = found.describe()
-    assert "4 of 6 photos are answered (66.7 %)" in said
-    assert "50.0 % of the answers are right" in said
-    assert "50.0 % of what would have been right is held back" in said
+    assert "4 of 6 photos are diagnosed (66.7 %)" in said
+    assert "50.0 % of these diagnoses are correct" in said
+    assert "50.0 % of the correct predictions are rejected" in said

@@ -139,7 +139,7 @@ def test_temperatures_of_classes_come_back_and_a_file_without_them_has_one(tmp_p
     ("temperatures", "sentence"),
     [((1.0, 1.0, 1.0), "temperatures of 3 classes and 4 classes"), ((1.0, 0.0, 1.0, 1.0), "not all positive"),
      ((1.0, -2.0, 1.0, 1.0), "not all positive"), ((1.0, float("inf"), 1.0, 1.0), "is no number"),
-     ((1.0, float("nan"), 1.0, 1.0), "is no number"), (("warm",) * 4, "cannot be read")],
+     ((1.0, float("nan"), 1.0, 1.0), "is no number"), (("warm",) * 4, "an invalid header")],
 )  # fmt: skip
 def test_temperatures_without_sense_are_refused(tmp_path, temperatures, sentence):
     write_model(tmp_path / "m.safetensors", model(class_temperatures=temperatures))
@@ -159,8 +159,8 @@ def test_an_onnx_file_carries_them():
 
 def test_words_name_the_crops_that_are_less_sure_and_the_surer():
     said = describe_temperatures(model())
-    assert "answers about chilli (4.000) are stated as less sure: more of them were wrong" in said
-    assert "Answers about tomato (0.250) are stated as surer" in said
+    assert "lowers the confidence of predictions about chilli (4.000)" in said
+    assert "raises the confidence of predictions about tomato (0.250)" in said
     assert said in render_card(model(sections={"calibration": {"error": 0.01}}), "x")
-    assert "less sure" not in describe_temperatures(model(class_temperatures=(0.5, 0.5, 0.5, 0.5)))
+    assert "lowers" not in describe_temperatures(model(class_temperatures=(0.5, 0.5, 0.5, 0.5)))
     assert describe_temperatures(model(class_temperatures=())) == ""

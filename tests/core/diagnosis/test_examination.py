@@ -96,7 +96,7 @@ def test_where_there_is_no_leaf_no_diseased_area_is_measured(completed):
     examiner.close()
     assert found.verdict.word == NO_LEAF
     assert not found.severity.leaf.any()
-    assert not [text for text in found.warnings if "off the leaf" in text]
+    assert not [text for text in found.warnings if "outside the leaf" in text]
 
 
 @pytest.mark.thorough

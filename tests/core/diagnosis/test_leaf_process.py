@@ -78,7 +78,7 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
 
     monkeypatch.setattr(LeafProcess, "pack", pack)
     monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
-    with pytest.raises(LeafClinicError, match="ended too early .* start again"):
+    with pytest.raises(LeafClinicError, match="ended unexpectedly .* try again"):
         swap(leaves)
     assert not [pid for pid in set(asked) if _lives(pid)]
 

@@ -73,7 +73,7 @@ def test_the_record_comes_back_from_every_kind_of_file(model, tmp_path):
 def test_a_crafted_record_is_refused(model, tmp_path, marks):
     path = tmp_path / "m.safetensors"
     write_model(path, replace(model, learned=LearnedPhotos(marks)))
-    with pytest.raises(ModelFileError, match="record of the photos that it learned from makes no sense"):
+    with pytest.raises(ModelFileError, match="record of its training photos is not valid"):
         read_model(path)
 
 
@@ -84,10 +84,11 @@ def test_half_a_record_is_refused(model, tmp_path):
     arrays = {name: array for name, array in file.tensors.items() if LEARNED not in name}
     bare = {name: value for name, value in file.header.items() if name != LEARNED}
     for header, tensors, said in (
-        (file.header, arrays, "Half of the file's record"), (bare, file.tensors, "Half of the file's record"),
-        ({**file.header, LEARNED: {"whole": 1}}, file.tensors, "makes no sense"),
-        ({**file.header, LEARNED: {}}, file.tensors, "header that cannot be read"),
-        ({**file.header, LEARNED: None}, file.tensors, "header that cannot be read"),
+        (file.header, arrays, "record of its training photos is incomplete"),
+        (bare, file.tensors, "record of its training photos is incomplete"),
+        ({**file.header, LEARNED: {"whole": 1}}, file.tensors, "is not valid"),
+        ({**file.header, LEARNED: {}}, file.tensors, "an invalid header"),
+        ({**file.header, LEARNED: None}, file.tensors, "an invalid header"),
     ):  # fmt: skip
         write_tensor_file(path, "model", 1, header, tensors)
         with pytest.raises(ModelFileError, match=said):
@@ -99,19 +100,19 @@ def test_what_is_known_is_said_in_numbers_and_words():
     judged = [("validation", content(8, 9, 10)), ("test", content(20, 21))]
     assert [(part.photos, part.learned) for part in measure_overlap(learned, judged)] == [(3, 2), (2, 0)]
     assert describe_overlap("old", learned, judged) == (
-        "old has learned from 2 of the 3 validation photos: the figure on them is too kind.",
+        "Data leakage: old was trained on 2 of the 3 validation photos. The accuracy on them is too high.",
     )
     assert describe_overlap("old", learned, judged[1:]) == (
-        "old has learned from none of the 2 photos that are judged.",
+        "No data leakage: old was trained on none of the 2 evaluated photos.",
     )
     (_, more) = describe_overlap("old", replace(learned, whole=False), judged)
-    assert "it may know more" in more
+    assert "there may be more data leakage" in more
     assert measure_overlap(None, judged) is None
     assert "cannot be measured" in describe_overlap("old", None, judged)[0]
 
 
 def test_the_card_tells_how_many_bytes_the_record_takes(model):
     card = render_card(model, "x")
-    assert "It knows 100 photos again" in card
-    assert "(0.8 kB in the file)" in card
+    assert "records 100 training photos" in card
+    assert "(0.8 kB)" in card
     assert "photos again" not in render_card(replace(model, learned=None), "x")

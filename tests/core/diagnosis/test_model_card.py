@@ -17,16 +17,16 @@ def model():
 def test_a_bare_model_has_a_heading_and_its_data_only(model):
     card = render_card(model, "Beans")
     assert card.startswith("# Beans\n")
-    assert "tells 2 classes apart" in card
+    assert "2 classes." in card
     assert "abc" in card
-    assert "How good" not in card
+    assert "## Accuracy" not in card
 
 
 def test_the_size_is_that_of_the_file(model):
     large = replace(model, extra={"means": np.zeros((500, 1000), np.float32)})
     whole, half = (1e-6 * (2_000_000 + bytes_of * model.parameters) for bytes_of in (4, 2))
-    assert f" {whole:.1f} MB; sees" in render_card(large, "Beans")
-    assert f" {half:.1f} MB (filters in half precision); sees" in render_card(in_half(large), "Beans")
+    assert f" {whole:.1f} MB. Input" in render_card(large, "Beans")
+    assert f" {half:.1f} MB (half-precision weights). Input" in render_card(in_half(large), "Beans")
 
 
 def test_every_section_of_the_file_is_told(model):
@@ -46,11 +46,12 @@ def test_every_section_of_the_file_is_told(model):
     )  # fmt: skip
     card = render_card(full, "Beans")
     assert "| bean/rust | 40 | 95.0\u00a0% | 83.0–99.0\u00a0% | 90.0\u00a0% | 0.925 |" in card
-    assert "97\u00a0% of validation photos are answered, 99.0\u00a0% of the answers are right, and 1.0\u00a0%" in card
-    assert "off by 1.2 points" in card
-    assert "goes from 95.0\u00a0% to 70.0\u00a0%" in card
+    assert "97\u00a0% of the validation photos are diagnosed, 99.0\u00a0% of these" in card
+    assert "diagnoses are correct, and 1.0\u00a0%" in card
+    assert "error: 1.2 points" in card
+    assert "changes from 95.0\u00a0% to 70.0\u00a0%" in card
     assert card.rstrip().endswith("- Only one farm.")
     page = render_card_html(full)
-    for words in ("83.0–99.0\u00a0%", "Only one farm.", "goes from 95.0 % to 70.0 %", "How good it is"):
+    for words in ("83.0–99.0\u00a0%", "Only one farm.", "changes from 95.0 % to 70.0 %", "Accuracy"):
         assert words in page
     assert "<script" not in render_card_html(replace(full, licence="<script>"))

@@ -21,7 +21,7 @@ def test_the_words_say_what_the_places_mean():
     both = describe_subsets((lab, field))
     assert "lab photos 99.0 % (99 of 100" in both
     assert "field photos 60.0 % (30 of 50, 95 % interval 46.2 to 72.4 %)" in both
-    assert "only the field figure counts" in both
-    assert "is not known" in describe_subsets((lab,))
-    assert "All were taken in the field" in describe_subsets((field, Subset(OWN_FIELD, 3, 3)))
+    assert "only the accuracy on field photos counts" in both
+    assert "is unknown" in describe_subsets((lab,))
+    assert "All photos were taken in the field" in describe_subsets((field, Subset(OWN_FIELD, 3, 3)))
     assert describe_subsets(()) == ""

@@ -55,7 +55,7 @@ def test_only_a_disease_has_a_diseased_area():
 def test_an_unfamiliar_photo_is_refused_however_sure_the_network_is(thresholds):
     verdict = decide_verdict(np.array([0.0, 0.0, 1.0]), thresholds.far - 1, thresholds, CLASSES)
     assert verdict.word == NOT_SURE
-    assert "unlike" in verdict.reason
+    assert "looks different" in verdict.reason
 
 
 def test_an_undecided_photo_names_both_candidates(thresholds):
@@ -101,5 +101,5 @@ def test_a_share_below_the_curve_is_told():
     curve = coverage_curve(np.linspace(0.1, 1, 10), np.ones(10, bool))
     section = Thresholds("energy", 0.0, -1, 1.0, curve).to_section()
     assert describe_slider(section, 3, 0.5) == ""
-    assert "it answers 50 % of validation photos: that is taken instead of 30 %." in describe_slider(section, 3, 0.3)
-    assert "has no thresholds" in describe_slider({}, 3, 0.9)
+    assert "50 % of the validation photos; it is used instead of 30 %." in describe_slider(section, 3, 0.3)
+    assert "has no confidence thresholds" in describe_slider({}, 3, 0.9)

@@ -40,7 +40,7 @@ def test_a_run_resumed_on_another_number_of_cores_has_the_same_bits(config, core
     cores(3)
     events = train(config("parted"), resume=True)
     same_bits(last_weights(config("whole")), last_weights(config("parted")))
-    assert not [e for e in only(events, Warned) if "other conditions" in e.message]
+    assert not [e for e in only(events, Warned) if "different conditions" in e.message]
     cores(3)
     train(config("other"))
     with pytest.raises(AssertionError):
@@ -51,9 +51,9 @@ def test_a_run_resumed_with_another_number_of_threads_says_so(config, cores):
     cores(2)
     train(config("run"), stop_after=2)
     events = train(replace(config("run"), threads=1), resume=True)
-    told = [e.message for e in only(events, Warned) if "other conditions" in e.message]
-    assert told == ["This run continues under other conditions: threads 1 instead of 2. After step 2 its results "
-                    "differ by rounding from those of an uninterrupted run; they are not worse."]  # fmt: skip
+    told = [e.message for e in only(events, Warned) if "different conditions" in e.message]
+    assert told == ["This run was resumed under different conditions: threads 1 instead of 2. After step 2 its results "
+                    "differ from an uninterrupted run by rounding; they are not worse."]  # fmt: skip
     assert last_weights(config("run")).conditions.threads == 1
     assert told[0] in (Path(config("run").out) / EVENTS).read_text("utf-8")
 

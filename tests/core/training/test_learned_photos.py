@@ -24,7 +24,7 @@ def told(config):
 
 
 def doubts(config):
-    return [text for text in told(config) if "learned from" in text]
+    return [text for text in told(config) if "trained on" in text or "training photos" in text]
 
 
 def split_of(config):
@@ -58,9 +58,13 @@ def test_the_overlap_of_a_start_is_counted_in_notes_report_and_card(tiny, tmp_pa
     for text, split in zip(found, ("validation", "test"), strict=False):
         n, photos = learned_again(first, second, split[:3] if split == "validation" else split)
         assert 0 < n < photos
-        assert text == f"first has learned from {n} of the {photos} {split} photos: the figure on them is too kind."
+        assert text == (
+            f"Data leakage: first was trained on {n} of the {photos} {split} photos. The accuracy on them is too high."
+        )
     trained = sum(split == "train" for photo, split in split_of(first).items()) // 2
-    assert found[2] == f"first has learned from {trained} of the 12 field photos: the figure on them is too kind."
+    assert found[2] == (
+        f"Data leakage: first was trained on {trained} of the 12 field photos. The accuracy on them is too high."
+    )
     assert len(found) == 3
     card = render_card(read_model(Path(second.out)), "x")
     page = (Path(second.out) / "report.html").read_text("utf-8")
@@ -72,7 +76,7 @@ def test_the_same_split_leaves_nothing_to_doubt_and_what_came_before_is_handed_o
     train(first)
     split = str(Path(first.out) / SPLIT)
     assert doubts(tiny("second", epochs=1, start=first.out, split=split)) == [
-        "first has learned from none of the 10 photos that are judged."
+        "No data leakage: first was trained on none of the 10 evaluated photos."
     ]
     third = tiny("third", epochs=1, seed=5, start=first.out)
     train(third)
@@ -88,11 +92,11 @@ def test_a_file_without_a_record_cannot_be_measured_and_its_heirs_say_so(tiny, t
     write_model(old, replace(read_model(Path(first.out)), learned=None))
     second = tiny("second", epochs=1, start=str(old))
     (doubt,) = doubts(second)
-    assert doubt.startswith("old.safetensors does not say which photos it has learned from")
+    assert doubt.startswith("old.safetensors does not record its training photos")
     assert not read_model(Path(second.out)).learned.whole
     (first_said, second_said) = doubts(tiny("third", epochs=1, start=second.out, split=str(Path(second.out) / SPLIT)))
-    assert "none of the 10 photos" in first_said
-    assert "may know more of these photos" in second_said
+    assert "none of the 10 evaluated photos" in first_said
+    assert "there may be more data leakage" in second_said
 
 
 def test_teachers_that_name_their_photos_are_measured_too(tiny, tmp_path):
@@ -100,12 +104,12 @@ def test_teachers_that_name_their_photos_are_measured_too(tiny, tmp_path):
         train(tiny(name, epochs=1, seed=seed))
     split = str(Path(tiny("same").out) / SPLIT)
     student = tiny("student", epochs=1, split=split, teacher=(tiny("same").out, tiny("other").out))
-    found = [text for text in told(student) if "too kind" in text]
+    found = [text for text in told(student) if "is too high" in text]
     assert found
-    assert all(text.startswith("other has learned from") for text in found)
+    assert all(text.startswith("Data leakage: other was trained on") for text in found)
     old = tmp_path / "old"
     old.mkdir()
     write_model(old / BEST, replace(read_model(Path(tiny("other").out)), learned=None))
     (doubt,) = (text for text in told(replace(student, out=str(tmp_path / "again"), teacher=(str(old),)))
-                if "too kind" in text)  # fmt: skip
-    assert doubt.startswith("old learned from other photos, or from another split")
+                if "is too high" in text)  # fmt: skip
+    assert doubt.startswith("old was trained on other photos or another split")

@@ -84,7 +84,7 @@ def test_the_arrays_of_a_run_are_those_it_foretold(tmp_path, traced, model, stre
 def phase_of(event: Event) -> str:
     """The phase that an event ends a part of, "" for none."""
     if isinstance(event, CheckpointSaved):
-        return "writing a checkpoint"
+        return "saving a checkpoint"
     if isinstance(event, Progress) and event.stage in ("features", "calibration", "background"):
         return "tests of the final model"
     stepped = isinstance(event, StepDone) or (isinstance(event, Progress) and event.stage == "validate")

@@ -33,8 +33,8 @@ def test_a_smaller_batch_takes_a_smaller_learning_rate_and_it_is_told():
     fitted, told = fit_recipe(preset("gpu"), 623)
     assert (fitted.batch_size, fitted.epochs) == (16, 79)
     assert fitted.learning_rate == pytest.approx(4e-3 / 8**0.5)
-    assert told == ("623 training photos are few for the preset gpu: batches of 16 instead of 128 and 79 epochs "
-                    "instead of 60 make 3002 steps.",)  # fmt: skip
+    assert told == ("623 training photos are few for the preset gpu. The batch size is 16 instead of 128 and there are "
+                    "79 epochs instead of 60, so that training has 3002 steps.",)  # fmt: skip
     assert fit_recipe(preset("leaves"), 623)[0].learning_rate == pytest.approx(0.1 / 8)
 
 

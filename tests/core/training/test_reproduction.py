@@ -47,7 +47,8 @@ def test_the_model_is_judged_on_the_split_that_the_figure_is_of():
 
 def test_what_the_bits_depend_on_is_said():
     assert describe_reproducibility(ODD, CPU).startswith(
-        "Computed with seed 7 on LeafClinic 1.2, Numba 0.60, device cpu, processor avx2, threads 3. The same conditions"
+        "Computed with seed 7 on LeafClinic 1.2, Numba 0.60, device cpu, processor avx2, threads 3. Under "
+        "the same conditions"
     )
-    assert "device cuda, processor NVIDIA H200. The same" in describe_reproducibility(ODD, GPU)
+    assert "device cuda, processor NVIDIA H200. Under the same" in describe_reproducibility(ODD, GPU)
     assert "minutes" in describe_reproducibility(replace(ODD, minutes=2), CPU)

@@ -95,11 +95,11 @@ def test_a_damaged_last_checkpoint_is_told_and_the_one_before_continues(tiny):
     path = Path(hurt.out) / LAST
     path.write_bytes(path.read_bytes()[:-7])
     events = train(hurt, resume=True)
-    assert any("checkpoint before" in getattr(e, "message", "") for e in events)
+    assert any("previous checkpoint" in getattr(e, "message", "") for e in events)
     same_bits(last_weights(whole), last_weights(hurt))
     for name in (LAST, PREVIOUS):
         (Path(hurt.out) / name).write_bytes(b"nothing")
-    with pytest.raises(ModelFileError, match="cut, altered"):
+    with pytest.raises(ModelFileError, match="incomplete, damaged"):
         train(hurt, resume=True)
 
 
@@ -142,14 +142,14 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
     (foreign / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="not empty"):
         train(replace(config, out=str(foreign)))
-    with pytest.raises(InputError, match="within the photos"):
+    with pytest.raises(InputError, match="inside the photo folder"):
         train(replace(config, out=str(tmp_path / "photos" / "run")))
 
 
 def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("core.training.run_folder.os.access", lambda place, mode: place != tmp_path)
     run = Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run()
-    with pytest.raises(InputError, match=f"Nothing may be written in {tmp_path}"):
+    with pytest.raises(InputError, match=f"There is no permission to write in {tmp_path}"):
         next(run)
 
 

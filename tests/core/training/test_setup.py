@@ -87,21 +87,21 @@ def test_an_older_gpu_computes_in_float32_and_the_run_says_so(device, wanted, ol
     monkeypatch.setattr(module, "precision_problem", lambda: "The T4 computes in float32." if older else None)
     precision, told = choose_precision(wanted, device)
     assert precision == taken
-    said = f"The T4 computes in float32. So this run does, instead of {wanted}."
+    said = f"The T4 computes in float32. This run uses it instead of {wanted}."
     assert told == (() if precision == wanted else (said,))
 
 
 @pytest.mark.usefixtures("reference_plans")
 def test_a_run_says_what_its_split_by_group_has_spared_it(tiny, tmp_path):
     config = tiny()
-    assert not [text for text in finish(set_up(config, Commands())).warnings if "Split photo by photo" in text]
+    assert not [text for text in finish(set_up(config, Commands())).warnings if "A random split would leak" in text]
     for file in [*(tmp_path / "photos").rglob("*.png")]:
         file.with_stem(file.stem + "-again").write_bytes(file.read_bytes())
     setup = finish(set_up(config, Commands()))
     spared = setup.photos.random_leak
     assert spared.leaked > 5
-    (said,) = (text for text in setup.warnings if "Split photo by photo" in text)
-    assert f"{spared.leaked} of {spared.held_out} held-out photos would have" in said
+    (said,) = (text for text in setup.warnings if "A random split would leak" in text)
+    assert f"{spared.leaked} of {spared.held_out} validation and test photos" in said
 
 
 @pytest.mark.usefixtures("reference_plans")
@@ -113,6 +113,6 @@ def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_pa
     decoded = Mock(side_effect=AssertionError("a photo was decoded"))
     monkeypatch.setattr("core.data.preparation.open_cache", decoded)
     config = tiny(**({"field": str(field)} if named == "field" else {"teacher": (str(tmp_path / "m.safetensors"),)}))
-    said = "class grey, which the network does not learn" if named == "field" else "does not know the class brown"
+    said = "class grey, which is not a class of this training" if named == "field" else "does not know the class brown"
     with pytest.raises(InputError, match=said):
         finish(set_up(config, Commands()))

@@ -47,9 +47,9 @@ def test_a_run_that_learns_nothing_says_so_in_its_events_and_its_report(tiny, mo
     events = train(config)
     told = [event for event in only(events, Warned) if event.urgent]
     assert len(told) == 1
-    assert told[0].message.startswith("The loss does not fall: after 5 steps it is ")
+    assert told[0].message.startswith("The loss is not decreasing: after 5 steps it is ")
     assert events.index(told[0]) < events.index(only(events, EpochDone)[-1])
-    assert "The loss does not fall" in (Path(config.out) / REPORT).read_text("utf-8")
+    assert "The loss is not decreasing" in (Path(config.out) / REPORT).read_text("utf-8")
 
 
 @pytest.mark.usefixtures("reference_plans")

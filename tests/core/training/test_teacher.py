@@ -121,24 +121,25 @@ def test_a_run_says_who_taught_it_and_what_may_be_too_kind(tiny, tmp_path):
     config = tiny("student", epochs=1, teacher=(tiny("first").out, stranger), teacher_share=0.8)
     events = train(config)
     told = [event.message for event in only(events, Warned)]
-    assert any("Learning from first, stranger.safetensors: 80 %" in text for text in told)
-    doubts = [text for text in told if "too kind" in text]
+    assert any("Teachers: first, stranger.safetensors. Their predictions have weight 80 %" in text for text in told)
+    doubts = [text for text in told if "is too high" in text]
     assert len(doubts) == 1
-    assert doubts[0].startswith("stranger.safetensors learned from other photos")
+    assert doubts[0].startswith("stranger.safetensors was trained on other photos")
     assert only(events, RunFinished)[0].reason == "completed"
-    assert "Learned from first, stranger.safetensors: 80\u00a0%" in render_card(read_model(Path(config.out)), "x")
+    said = "Knowledge distillation from first, stranger.safetensors: their predictions had weight 80\u00a0%"
+    assert said in render_card(read_model(Path(config.out)), "x")
     page = (Path(config.out) / "report.html").read_text("utf-8")
-    assert "Learned from first, stranger.safetensors" in page
+    assert "Knowledge distillation from first, stranger.safetensors" in page
     assert (Path(tiny("first").out) / BEST).as_posix() in Path(config.out, "config.json").read_text("utf-8")
 
 
 def test_without_a_teacher_nothing_of_it_is_written(tiny):
     config = tiny(epochs=1)
     events = train(config)
-    assert not any("Learning from" in event.message for event in only(events, Warned))
+    assert not any("Teachers:" in event.message for event in only(events, Warned))
     assert "teachers" not in read_tensor_file(Path(config.out) / LAST, "checkpoint", VERSION).header
     assert last_weights(config).teachers == ()
-    assert "Learned from" not in (Path(config.out) / "report.html").read_text("utf-8")
+    assert "Knowledge distillation" not in (Path(config.out) / "report.html").read_text("utf-8")
 
 
 def test_another_teacher_is_refused_on_resume_and_a_moved_one_is_not(tiny, tmp_path):
@@ -149,9 +150,9 @@ def test_another_teacher_is_refused_on_resume_and_a_moved_one_is_not(tiny, tmp_p
     with pytest.raises(ModelFileError, match="There is no file"):
         train(config, resume=True)
     write_teacher(path, seed=4)
-    with pytest.raises(ModelFileError, match="not those that the run"):
+    with pytest.raises(ModelFileError, match="have changed or moved"):
         train(config, resume=True)
-    with pytest.raises(ModelFileError, match="not those that the run"):
+    with pytest.raises(ModelFileError, match="have changed or moved"):
         train(replace(config, teacher=()), resume=True)
     assert train(replace(config, teacher=(str(moved),)), resume=True)[-1].reason == "completed"
 

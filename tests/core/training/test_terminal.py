@@ -32,9 +32,9 @@ def test_where_nobody_watches_there_are_plain_lines():
     text = shown(moving=False)
     assert "\r" not in text
     assert "\x1b" not in text
-    for words in ("Looking for photos: 120 of 120", "cnn on cpu, 2 classes, 100 training", "Note: 2 photos",
-                  "validation loss 0.250, accuracy 90.0 % (best so far)", "never seen in training: 85.0 %",
-                  "Model file: runs/x/best.safetensors", "Done after 1:05"):
+    for words in ("Listing photos: 120 of 120", "cnn on cpu, 2 classes, 100 training", "Note: 2 photos",
+                  "validation loss 0.250, accuracy 90.0 % (best so far)", "Test accuracy: 85.0 %",
+                  "Model saved to runs/x/best.safetensors", "Done after 1:05"):
         assert words in text
 
 
@@ -42,14 +42,14 @@ def test_the_end_says_what_the_figure_rests_on():
     words = ("Right: 85.0 %.", "The border: 60 %.")
     judged = RunEvaluated("test", (("test", 20, 17),), 0.6, 0.5, 0.9, 0.8, 0.7, 0.4, words)
     text = shown(False, [STARTED, judged, EVENTS[-1]])
-    assert "Right: 85.0 %.\nThe border: 60 %.\nModel file" in text
-    assert "never seen in training" not in text
+    assert "Right: 85.0 %.\nThe border: 60 %.\nModel saved to" in text
+    assert "Test accuracy" not in text
 
 
 def test_a_stop_before_the_first_step_says_that_nothing_was_saved():
     out = io.StringIO()
     TerminalReader(out, False).show(RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0))
-    assert out.getvalue() == "Stopped before the first step; nothing was changed.\n"
+    assert out.getvalue() == "Stopped before the first step. Nothing was changed.\n"
 
 
 def test_in_a_terminal_the_bar_moves_and_is_wiped_before_lines(monkeypatch):

@@ -87,7 +87,7 @@ def test_a_run_becomes_a_trace_that_follows_the_format(tmp_path):
     check_schema(trace)
     assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
     names = [e["name"] for e in trace["traceEvents"] if e["ph"] == "X"]
-    assert {"step 1", "step 2", "waiting for photos", "epoch 1", "validation", "forward", "backward"} <= set(names)
+    assert {"step 1", "step 2", "waiting for data", "epoch 1", "validation", "forward", "backward"} <= set(names)
 
 
 def test_a_timed_step_holds_its_passes_layers_and_kernels_with_their_rates(tmp_path):
@@ -109,14 +109,14 @@ def test_a_run_that_broke_leaves_a_whole_trace(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_meets_a_sentence(tmp_path):
-    with pytest.raises(StorageError, match="could not be written"):
+    with pytest.raises(StorageError, match="could not be saved"):
         TraceWriter(tmp_path / "missing" / "out.json")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
 def test_on_a_full_disk_no_half_trace_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr("core.training.trace.open_new", lambda path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
-    with pytest.raises(StorageError, match="out.json could not be written: No space left"):
+    with pytest.raises(StorageError, match="out.json could not be saved: No space left"):
         written(tmp_path / "out.json", EVENTS)
     assert not list(tmp_path.iterdir())
     with closing(TraceWriter(tmp_path / "out.json")) as trace, pytest.raises(StorageError):

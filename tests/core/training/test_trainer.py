@@ -144,7 +144,7 @@ def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tin
         return original(plan, batch, rate)
 
     monkeypatch.setattr(trainer, "take_step", explode)
-    with pytest.raises(TrainingDiverged, match=r"at step 6; .* layer 'dense2'") as caught:
+    with pytest.raises(TrainingDiverged, match=r"at step 6. .* layer 'dense2'") as caught:
         train(config)
     assert str(Path(config.out) / LAST) in str(caught.value)
     assert all(np.isfinite(a).all() for a in last_weights(config).weights.values())
@@ -184,9 +184,9 @@ def test_own_field_photos_are_a_second_test_told_beside_the_first(tiny, tmp_path
 def test_field_photos_that_were_learned_from_are_told_and_wrong_ones_end_the_run_before_it_begins(tiny, tmp_path):
     config = tiny()
     told = only(train(replace(config, field=config.data)), Warned)
-    assert any("also among the other photos" in event.message for event in told)
+    assert any("also in the dataset" in event.message for event in told)
     other = write_photos(tmp_path / "field", classes=("grey",), each=2)
-    with pytest.raises(DataError, match="the class grey, which the network does not learn"):
+    with pytest.raises(DataError, match="the class grey, which is not a class of this training"):
         train(tiny("other", field=str(other)))
     assert not (tmp_path / "other").exists()
 
@@ -208,7 +208,7 @@ def test_every_photo_that_is_left_out_is_listed_with_its_reason(tiny, tmp_path):
     config = tiny(epochs=1, field=str(field.parent))
     told = [event.message for event in only(train(config), Warned)]
     file = Path(config.out) / "left_out.csv"
-    assert f"Every photo that is left out stands in {file}, with its reason." in told
+    assert f"Every excluded photo is listed in {file} with the reason." in told
     with file.open(encoding="utf-8", newline="") as opened:
         rows = [tuple(row.values()) for row in csv.DictReader(opened)]
     assert [(path, kind) for path, _, kind in rows] == [
@@ -233,7 +233,7 @@ def test_a_run_that_could_not_begin_leaves_nothing_that_stands_in_the_way(tiny, 
             opened = getattr(owner, function)
             patch.setattr(owner, function, lambda path, *how, opened=opened, **more: _refuse(full)
                           if path.name.startswith(name) else opened(path, *how, **more))  # fmt: skip
-        with pytest.raises(StorageError, match="No space left on device. Make room"):
+        with pytest.raises(StorageError, match="No space left on device. Free disk space"):
             train(config)
     assert not Path(config.out).exists()
     assert train(config)[-1].reason == "completed"
@@ -246,7 +246,7 @@ def test_a_folder_in_which_a_start_was_cut_off_is_begun_anew(tiny):
     for name in ("config.json", ".lock", "split.csv.7.writing"):
         (check / name).write_text("{}")
     assert train(config)[-1].reason == "completed"
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match="already contains a run"):
         train(config)
 
 

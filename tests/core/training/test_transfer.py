@@ -75,7 +75,7 @@ def test_the_same_classes_in_another_order_keep_their_head_by_name(tmp_path):
     _, network = start(config, ("ash", "elm", "oak"))
     given = read_model(tmp_path / "m.safetensors").weights["classifier.1.weight"]
     assert network.weights["classifier.1.weight"].tobytes() == given[[1, 2, 0]].tobytes()
-    assert "keeps its head" in network.notes[-1]
+    assert "classifier kept" in network.notes[-1]
 
 
 def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
@@ -89,7 +89,7 @@ def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
             and network.weights[n].tobytes() == origin.weights[n].tobytes()} == set(network.weights) - head
     assert 0.005 < network.weights["classifier.1.weight"].std() < 0.02
     assert network.graph.node("classifier.0").attributes["rate"] == 0.3
-    assert "new head for 4 classes" in network.notes[-1]
+    assert "new classifier for 4 classes" in network.notes[-1]
 
 
 def test_a_known_class_keeps_its_weights_beside_new_ones(tmp_path):
@@ -127,7 +127,7 @@ def test_pretrained_networks_of_other_programs_start_a_run(file, colours, size, 
     assert network.weights[name].shape == first
     assert not any("does not say" in note for note in network.notes)
     _, unsaid = start(RunConfig(start=str(WEIGHTS / file)), ("a", "b"))
-    assert "--start-colours tensorflow or caffe" in unsaid.notes[0]
+    assert "--input-normalization tensorflow or caffe" in unsaid.notes[0]
     if colours == "caffe":  # trained on blue, green, red
         assert network.weights[name][..., ::-1].tobytes() == unsaid.weights[name].tobytes()
 
@@ -178,7 +178,7 @@ def test_training_the_head_leaves_every_other_bit(tiny, tmp_path, optimizer):
     events = list(Trainer(config).run())
     trained, before = read_model(Path(config.out)), read_model(tmp_path / "m.safetensors")
     assert next(e for e in events if isinstance(e, RunStarted)).model == "cnn"
-    assert any("only the head learns" in e.message for e in events if isinstance(e, Warned))
+    assert any("only the classifier is trained" in e.message for e in events if isinstance(e, Warned))
     assert trained.graph.photo_shape == (16, 16, 3)
     same = {n for n, a in trained.weights.items() if a.tobytes() == before.weights[n].tobytes()}
     assert set(trained.weights) - same == head_parameters(trained.graph)
@@ -203,7 +203,7 @@ def test_what_was_learned_helps_with_new_classes(tiny, tmp_path):
 def test_files_that_cannot_be_started_from_are_told_in_a_sentence(tmp_path):
     for name, content, said in (
         ("gone.safetensors", None, "There is no file"),
-        ("text.safetensors", b"nonsense", "cut, altered or of another format"),
+        ("text.safetensors", b"nonsense", "incomplete, damaged or in another format"),
         ("text.onnx", b"nonsense", "ONNX"),
         ("gone.onnx", None, "cannot be read"),
     ):
@@ -213,9 +213,9 @@ def test_files_that_cannot_be_started_from_are_told_in_a_sentence(tmp_path):
             read_origin(RunConfig(start=str(tmp_path / name)))
         assert "\n" not in str(told.value)
     config = donor(tmp_path / "m.safetensors", "cnn", size=16)
-    with pytest.raises(ConfigError, match="start-colours: is for ONNX"):
+    with pytest.raises(ConfigError, match="input-normalization: is only for ONNX"):
         read_origin(replace(config, start_colours="caffe"))
     grey = build("mlp", 3, 28, channels=1)
     write_model(tmp_path / "grey.safetensors", ModelFile(grey, initial_weights(grey, 0), ("a", "b", "c"), 28))
-    with pytest.raises(ModelFileError, match="squares in colour"):
+    with pytest.raises(ModelFileError, match="square colour photos"):
         read_origin(RunConfig(start=str(tmp_path / "grey.safetensors")))
