@@ -68,7 +68,7 @@ def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypat
     monkeypatch.setattr(synthetic_digits, "COUNTS", {"train": 512, "t10k": 64})
     model = tmp_path / "digits.safetensors"
     assert lab.main(["conv", "--device", "cpu", "--batch", "16", "--examples", "32", "--algorithms", "plan"]) == 0
-    assert lab.main(["mnist", "learn", "--device", "cpu", "--recipe", "mlp", "--epochs", "6",
+    assert lab.main(["mnist", "train", "--device", "cpu", "--recipe", "mlp", "--epochs", "6",
                      "--model-file", str(model)]) == 0  # fmt: skip
     printed = capsys.readouterr().out
     assert printed.count("the digits are generated") == 2
