@@ -6,7 +6,7 @@ then the arena is laid out and allocated, and a second walk writes the launches 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, final
@@ -259,9 +259,9 @@ class Frame:
         at = next(i for i, other in enumerate(steps) if other is step)
         return steps[at + 1] if at + 1 < len(steps) else None
 
-    def readers(self, value: Value) -> list[Step]:
-        """The steps that read a value's buffer, other channels of it too."""
-        return [s for s in self.program.steps if any(v.buffer == value.buffer for v in s.inputs)]
+    def only_reader(self, value: Value) -> Step | None:
+        """The step that alone reads a value's buffer, other channels of it too."""
+        return only(s for s in self.program.steps if any(v.buffer == value.buffer for v in s.inputs))
 
     def wants(self, value: Value) -> bool:
         """Whether some trained parameter needs the gradient of a value."""
@@ -274,6 +274,12 @@ class Frame:
     def trains(self, step: Step, role: str) -> bool:
         wanted = any(p.role == role and p.trained for p in step.parameters)
         return wanted and f"{step.node}.{role}" not in self.frozen
+
+
+def only(steps: Iterable[Step]) -> Step | None:
+    """The step, if there is exactly one."""
+    found = list(steps)
+    return found[0] if len(found) == 1 else None
 
 
 def has_bias(step: Step) -> bool:

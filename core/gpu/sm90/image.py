@@ -111,7 +111,7 @@ def _refuse_pair(frame: Frame, step: Step, following: Step) -> str:
     if following.inputs != (step.output,) or shape != ((3, 3), (2, 2), (0, 0)):
         return "It computes a 3x3 max pool of stride 2 behind the convolution."
     buffers = frame.program.buffers
-    alone = frame.readers(step.output) == [following] and buffers[step.output.buffer] == step.output.shape
+    alone = frame.only_reader(step.output) is following and buffers[step.output.buffer] == step.output.shape
     if not alone or buffers[following.output.buffer] != following.output.shape:
         return "Another step uses what is between, or an output is part of a concatenation."
     x, window = frame.image(step.inputs[0]), window_of(frame, step)

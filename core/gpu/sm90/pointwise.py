@@ -135,7 +135,8 @@ def _gradients_tile(case: Case) -> Tile | None:
 
 def refuse_gradients(case: Case) -> str:
     frame, step, (x, dy) = case.frame, case.step, _gradient_sides(case)
-    if not frame.wants(step.inputs[0]) or not frame.trains(step, "weight") or frame.readers(step.inputs[0]) != [step]:
+    value = step.inputs[0]
+    if not frame.wants(value) or not frame.trains(step, "weight") or frame.only_reader(value) is not step:
         return "It computes both gradients of a convolution that alone reads its input."
     if reason := _refuse(case, x, dy):
         return reason

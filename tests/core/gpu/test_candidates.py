@@ -17,7 +17,7 @@ from core.gpu.lowering import choose_backward, choose_forward, write_backward, w
 from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.elementwise import combine, multiply
-from core.gpu.ops.pool import average_pool, max_pool
+from core.gpu.ops.pool import average_pool, global_average, max_pool
 from core.gpu.select import FORWARD, INPUT, Case, Choice
 from core.gpu.sm90 import (
     halo_resident,
@@ -42,8 +42,9 @@ KERNELS = (
     (max_pool.FORWARD, max_pool.make_positive_max_pool(SHAPE)),
     (max_pool.GRADIENT, max_pool.make_max_pool_gradient(4, SHAPE)),
     (max_pool.GRADIENT, max_pool.make_packed_max_pool_gradient(SHAPE)),
-    (average_pool.FORWARD, average_pool.make_average_pool(2, SHAPE, True)),
-    (average_pool.GRADIENT, average_pool.make_average_pool_gradient(2, SHAPE, True)),
+    (average_pool.SIGNATURE, average_pool.make_average_pool(2, SHAPE, True, True)),
+    (global_average.FORWARD, global_average.make_average(2)),
+    (global_average.GRADIENT, global_average.make_average_gradient(2)),
     (implicit_gemm.SIGNATURE, implicit_gemm.make_convolution("bf16", TILE, "window")),
     (halo.SIGNATURE, halo.make_halo_convolution("bf16", TILE, True)),
     (image.SIGNATURE, image.make_photo_convolution("bf16", 64, 3, 1, 6)),

@@ -16,7 +16,7 @@ SIDES = {(3, 3, 2, 2): (6, 3), (2, 3, 2, 1): (5, 3), (2, 2, 2, 2): (4, 2)}
 """Kernel and stride to (side of the photo, of the result); the last windows of the first may hang over."""
 
 
-def run(memory, factory, arguments, shape, grid, addresses, activation=0, accumulate=0):
+def run(memory, factory, arguments, shape, grid, addresses, **more):
     side, out = SIDES[shape]
     lanes = PHOTOS * grid * grid * LANES
     signature = max_pool.GRADIENT if "gradient" in factory else max_pool.FORWARD
@@ -24,7 +24,7 @@ def run(memory, factory, arguments, shape, grid, addresses, activation=0, accumu
     values = dict(zip(names[:3], addresses, strict=True)) | {
         "total": lanes, "lanes": LANES, "by_lanes": LANES, "by_area": grid * grid, "by_columns": grid,
         "area": grid * grid, "columns": grid, "height": side, "width": side, "ho": out, "wo": out, "ldx": CHANNELS,
-        "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, "activation": activation, "accumulate": accumulate,
+        "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, **more,
     }
     Machine(memory).run(
         make_launch(
@@ -49,7 +49,7 @@ def test_value_and_place_found_by_one_maximum_are_those_of_comparisons(shape, ac
     for factory, arguments in (("make_max_pool", (2, shape)), ("make_positive_max_pool", (shape,))):
         count = PHOTOS * out * out * CHANNELS
         y, places = memory.reserve(2 * count), memory.reserve(count)
-        run(memory, factory, arguments, shape, out, (x, y, places), RELU[activation])
+        run(memory, factory, arguments, shape, out, (x, y, places), activation=RELU[activation])
         found.append((memory.get(y, count, np.uint16), memory.get(places, count, np.uint8)))
     (wanted, marks), (got, same) = found
     assert np.array_equal(got, wanted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from core.gpu.frame import Frame
+from core.gpu.frame import Frame, only
 from core.gpu.gradients import shared_activation
 from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, shape_to_narrow, shape_to_wide
 from core.graph import PHOTO
@@ -46,15 +46,15 @@ def between_norms(frame: Frame, step: Step) -> Between | None:
 
 def norm_before(frame: Frame, step: Step) -> Step | None:
     """The learning batch norm that makes a step's input for nobody else."""
-    maker = _only(s for s in frame.program.steps if s.output.buffer == step.inputs[0].buffer)
-    if maker is None or _only(frame.readers(maker.output)) is not step:
+    maker = only(s for s in frame.program.steps if s.output.buffer == step.inputs[0].buffer)
+    if maker is None or frame.only_reader(maker.output) is not step:
         return None
     return maker if _is_moving(frame, maker) and _is_whole(frame, maker.output) else None
 
 
 def norm_behind(frame: Frame, step: Step) -> Step | None:
     """The learning batch norm that alone reads a step's output."""
-    reader = _only(frame.readers(step.output))
+    reader = frame.only_reader(step.output)
     return reader if reader is not None and _is_moving(frame, reader) and _is_whole(frame, step.output) else None
 
 
@@ -77,13 +77,13 @@ def projects(frame: Frame, step: Step) -> bool:
 
 def is_read_raw(frame: Frame, norm: Step) -> bool:
     """Whether the only reader of a batch norm's output computes it itself."""
-    reader = _only(frame.readers(norm.output))
+    reader = frame.only_reader(norm.output)
     return reader is not None and (between_norms(frame, reader) is not None or projects(frame, reader))
 
 
 def is_undone_behind(frame: Frame, norm: Step) -> bool:
     """Whether the gradient of a batch norm's input is computed by the convolution that made that input."""
-    maker = _only(s for s in frame.program.steps if s.output == norm.inputs[0])
+    maker = only(s for s in frame.program.steps if s.output == norm.inputs[0])
     return maker is not None and (between_norms(frame, maker) is not None or expands(frame, maker))
 
 
@@ -112,8 +112,3 @@ def _suits(frame: Frame, wide: Value, narrow: Value) -> bool:
     one, other = shape_to_wide(*channels), shape_to_narrow(*channels)
     known = one is not None and other is not None
     return known and channels[0] * channels[1] <= MAX_FILTERS and len(narrow.shape) == 3
-
-
-def _only(steps: object) -> Step | None:
-    found = list(steps)  # type: ignore[call-overload]
-    return found[0] if len(found) == 1 else None

@@ -1,7 +1,14 @@
 """Global average pooling: the mean over an image's pixels, and its gradient spread evenly over them.
 
-Forward: a block of 32 x 8 threads takes 32 vectors (of 16 bytes) of one image; the 8 rows share out the pixels and meet
-in shared memory. Backward: a block an image. Bytes: the activations once.
+Forward: a block of 32 x 8 threads takes 32 vectors (of 16 bytes) of one image; each of its 8 rows adds every eighth
+pixel, and the first row adds their sums in order. Backward: a block of 128 threads writes an image.
+
+    image, pixels x vectors      block: 32 vectors x 8 rows of threads
+    +---------+---------+        row 0: pixels 0, 8, 16 ...
+    | block 0 | block 1 |        row 1: pixels 1, 9, 17 ...      sums[8, 32 vectors] -> row 0 adds and stores
+    +---------+---------+
+
+Shared memory: the sums of 8 rows (8 KiB in bf16). Bytes: the activations once.
 """
 
 from __future__ import annotations
@@ -23,16 +30,12 @@ _REST: Final = (
     Argument("lanes", INTEGER, "vectors (of 16 bytes) a pixel"),
     Argument("ldx", INTEGER, "elements from a pixel of x to the next"),
     Argument("ldo", INTEGER, "elements from a pixel of out to the next"),
-    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
-    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
-    Argument("accumulate", INTEGER, "1 adds to out"),
     Argument("factor", "float32", "1 / hw"),
 )  # fmt: skip
 
 FORWARD: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, hw, C)"),
     Argument("out", POINTER, "means (N, C)"),
-    Argument("mask", POINTER, "not read"),
     *_REST,
 ))  # fmt: skip
 
@@ -41,14 +44,14 @@ GRADIENT: Final = KernelSignature((
     Argument("out", POINTER, "gradient of the activations (N, hw, C)"),
     Argument("mask", POINTER, "the activations, where the gradient of their activation is applied; 0 for none"),
     *_REST,
+    Argument("ldm", INTEGER, "elements from a pixel of `mask` to the next"),
+    Argument("masking", INTEGER, "activation that `mask` is the output of (`core.gpu.launch.RELU`)"),
+    Argument("accumulate", INTEGER, "1 adds to out"),
 ))  # fmt: skip
 
 
 def make_average(element: int) -> Any:
-    """Mean over the pixels of a photo: a block of 32 x 8 a photo and 32 lanes, pixels shared out to the 8.
-
-    Each asks for four pixels before it adds the first: one at a time leaves 40 % of the memory's speed unused.
-    """
+    """Mean over the pixels of an image. A thread loads four pixels before it adds the first, to hide the latency."""
     unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
     WIDE = 32 * VEC
 
@@ -58,7 +61,7 @@ def make_average(element: int) -> Any:
         for i in range(VEC):
             total[i] = f32(total[i] + (value[i] if real else f32(0.0)))
 
-    def average(x, out, mask, hw, lanes, ldx, ldo, ldm, masking, accumulate, factor):
+    def average(x, out, hw, lanes, ldx, ldo, factor):
         sums = cuda.shared.array((8, WIDE), dtype=types.float32)
         tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
         n, part = i32(cuda.blockIdx.y), i32(i32(cuda.blockIdx.x) * 32 + tx)
@@ -94,10 +97,10 @@ def make_average(element: int) -> Any:
 
 
 def make_average_gradient(element: int) -> Any:
-    """A photo's gradient spread evenly over its pixels: a block a photo, masked by x's producer."""
+    """An image's gradient spread evenly over its pixels, masked by x's producer."""
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
 
-    def average_gradient(x, out, mask, hw, lanes, ldx, ldo, ldm, masking, accumulate, factor):
+    def average_gradient(x, out, mask, hw, lanes, ldx, ldo, factor, ldm, masking, accumulate):
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.x)
         value = cuda.local.array(VEC, dtype=types.float32)
         for i in range(t, hw * lanes, 128):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from core.gpu.compilation.compiler import Argument
 from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
 from core.gpu.kernels.parts.winners import Shape
-from core.gpu.launch import RELU, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import RELU, THREADS, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.pool import average_pool, global_average, max_pool
 from core.gpu.select import Case
 from core.ops.window import Window, read_window
@@ -24,7 +22,7 @@ def max_forward(case: Case) -> None:
     values = {
         "x": x.address, "out": out.address, "places": places, **_where(frame, out, (out.height, out.width)),
         **_sides(x, out), "ldp": out.padded, "top": window.padding[0], "left": window.padding[1],
-        "activation": RELU[activation], "accumulate": 0,
+        "activation": RELU[activation],
     }  # fmt: skip
     made: tuple[str, tuple[Argument, ...]] = ("make_max_pool", (frame.element, _shape(window)))
     if frame.element == 2 and activation in ("relu", "relu6"):
@@ -47,7 +45,7 @@ def max_backward(case: Case) -> None:
     values = {
         "dy": dy.address, "dx": dx.address, "places": places_of(frame, step, dy),
         **_where(frame, dy, (blocks_of(dx.height + top, sy), blocks_of(dx.width + left, sx))),
-        **_sides(dx, dy), "ldp": dy.padded, "top": top, "left": left, "activation": 0, "accumulate": int(accumulate),
+        **_sides(dx, dy), "ldp": dy.padded, "top": top, "left": left, "accumulate": int(accumulate),
     }  # fmt: skip
     made: tuple[str, tuple[Argument, ...]] = ("make_max_pool_gradient", (frame.element, _shape(window)))
     if frame.element == 2:
@@ -67,28 +65,37 @@ def _max_bytes(frame: Frame, x: Tensor, out: Tensor) -> int:
 
 
 def average_forward(case: Case) -> None:
-    """A thread an output pixel."""
     frame, step = case.frame, case.step
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    values = {
-        "x": x.address, "out": out.address, "mask": 0, **_where(frame, out, (out.height, out.width)), **_sides(x, out),
-        "ldm": 0, **_padding(step), "masking": 0, "accumulate": 0,
-    }  # fmt: skip
-    frame.add(_average(frame, step, "forward", "make_average_pool", values, _bytes(frame, x, out)))
+    _average(case, "forward", frame.image(step.inputs[0]), frame.image(step.output))
 
 
 def average_backward(case: Case) -> None:
-    """A thread an input pixel, masked by the output of its producer."""
+    """Masked by the output of its producer."""
     frame, step, value = case.frame, case.step, case.step.inputs[0]
-    mask, masking, accumulate = case.backward.target(value)
-    dy, dx = frame.image(step.output, True), frame.image(value, True)
+    _average(case, "backward_input", frame.image(step.output, True), frame.image(value, True),
+             *case.backward.target(value))  # fmt: skip
+
+
+def _average(
+    case: Case, direction: str, x: Tensor, out: Tensor, mask: Tensor | None = None, masking: str = "",
+    accumulate: bool = False,
+) -> None:  # fmt: skip
+    """A thread for each vector of `out`, which reads windows of `x`."""
+    frame, step = case.frame, case.step
     values = {
-        "dy": dy.address, "dx": dx.address, "mask": mask.address if mask else 0,
-        **_where(frame, dx, (dx.height, dx.width)), **_sides(dx, dy), "ldm": mask.pitch if mask else 0,
+        "x": x.address, "out": out.address, "mask": mask.address if mask else 0,
+        **_where(frame, out, (out.height, out.width)), **_sides(x, out), "ldm": mask.pitch if mask else 0,
         **_padding(step), "masking": RELU[masking] if mask else 0, "accumulate": int(accumulate),
     }  # fmt: skip
-    moved = _bytes(frame, dx, dy) + (int(accumulate) + bool(mask)) * _bytes(frame, dx, None)
-    frame.add(_average(frame, step, "backward_input", "make_average_pool_gradient", values, moved))
+    shape, include = _shape(read_window(step.attributes)), bool(step.attributes["count_include_pad"])
+    made = ("ops.pool.average_pool", "make_average_pool", (frame.element, shape, include, direction != "forward"))
+    frame.add(
+        make_launch(
+            step.node, direction, "fused", made, average_pool.SIGNATURE, values,
+            (blocks_of(values["total"], THREADS), 1, 1),
+            moved=_bytes(frame, x, out) + (int(accumulate) + bool(mask)) * _bytes(frame, out, None),
+        )
+    )  # fmt: skip
 
 
 def global_forward(case: Case) -> None:
@@ -97,8 +104,8 @@ def global_forward(case: Case) -> None:
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
     lanes, hw = lanes_of(x), x.height * x.width
     values = {
-        "x": x.address, "out": out.address, "mask": 0, "hw": hw, "lanes": lanes, "ldx": x.pitch, "ldo": out.pitch,
-        "ldm": 0, "masking": 0, "accumulate": 0, "factor": 1 / hw,
+        "x": x.address, "out": out.address, "hw": hw, "lanes": lanes, "ldx": x.pitch, "ldo": out.pitch,
+        "factor": 1 / hw,
     }  # fmt: skip
     made = ("ops.pool.global_average", "make_average", (frame.element,))
     frame.add(
@@ -126,15 +133,6 @@ def global_backward(case: Case) -> None:
             step.node, "backward_input", "fused", made, global_average.GRADIENT, values, (frame.batch, 1, 1),
             (global_average.THREADS, 1, 1),
         )
-    )  # fmt: skip
-
-
-def _average(frame: Frame, step: Step, direction: str, factory: str, values: dict[str, Any], moved: int) -> Launch:
-    constants = (frame.element, _shape(read_window(step.attributes)), bool(step.attributes["count_include_pad"]))
-    signature = average_pool.FORWARD if direction == "forward" else average_pool.GRADIENT
-    return make_launch(
-        step.node, direction, "fused", ("ops.pool.average_pool", factory, constants), signature, values,
-        (blocks_of(values["total"], THREADS), 1, 1), moved=moved,
     )  # fmt: skip
 
 

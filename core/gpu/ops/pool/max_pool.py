@@ -1,6 +1,14 @@
-"""Max pooling, 16 bytes of channels a lane: the winner's place is kept as a byte, so that the gradient gathers.
+"""Max pooling over windows, and its gradient: a thread takes one vector (16 bytes of channels) of a pixel.
 
-A place of 127 marks a window whose winner did not pass the producer's ReLU: its mask costs nothing more.
+Forward: a thread compares the pixels of its window; the place of the maximum in the window is kept as a byte. A place
+of 127 (`STOPPED`) marks a maximum that did not pass the producer's ReLU, so that x need not be kept as a mask.
+Gradient: a thread writes a block of stride x stride pixels of dx. It reads every window that meets the block once and
+adds its gradient to the pixel of its place, so that no two threads write one place.
+
+    grid: vectors / 256     block: 256 threads, neighbouring vectors of a pixel first, then neighbouring pixels
+
+Shared memory: none; neighbouring windows meet in the L1 cache. Bytes: x, out and (training) a byte of each channel of
+out; backward dy, the bytes and dx; each once.
 """
 
 from __future__ import annotations
@@ -40,26 +48,26 @@ WHERE: Final = (
 )  # fmt: skip
 """Which pixel a thread has: shared by all pools over windows."""
 
-_END: Final = (
+_PADDING: Final = (
     Argument("ldp", INTEGER, "bytes from a pixel of `places` to the next"),
     Argument("top", INTEGER, "padding above"),
     Argument("left", INTEGER, "padding on the left"),
-    Argument("activation", INTEGER, "activation of the step that wrote x (`core.gpu.launch.RELU`)"),
-    Argument("accumulate", INTEGER, "1 adds to dx"),
 )  # fmt: skip
 
 FORWARD: Final = KernelSignature((
     Argument("x", POINTER, "activations (N, height, width, C)"),
     Argument("out", POINTER, "activations (N, ho, wo, C)"),
-    Argument("places", POINTER, "uint8 (N, ho, wo, C): each winner's place in its window; 0 keeps none"),
-    *WHERE, *_END,
+    Argument("places", POINTER, "uint8 (N, ho, wo, C): each maximum's place in its window; 0 keeps none"),
+    *WHERE, *_PADDING,
+    Argument("activation", INTEGER, "activation of the step that wrote x (`core.gpu.launch.RELU`)"),
 ))  # fmt: skip
 
 GRADIENT: Final = KernelSignature((
     Argument("dy", POINTER, "gradient of out"),
     Argument("dx", POINTER, "gradient of x"),
     Argument("places", POINTER, "what the forward kernel kept"),
-    *WHERE, *_END,
+    *WHERE, *_PADDING,
+    Argument("accumulate", INTEGER, "1 adds to dx"),
 ))  # fmt: skip
 
 
@@ -92,7 +100,7 @@ def make_positive_max_pool(shape: Shape) -> Any:
     def max_pool(
         x, out, places, total, lanes, by_lanes_mul, by_lanes_shift, by_area_mul, by_area_shift,
         by_columns_mul, by_columns_shift, area, columns,
-        height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
+        height, width, ho, wo, ldx, ldo, ldp, top, left, activation,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
@@ -121,7 +129,7 @@ def make_positive_max_pool(shape: Shape) -> Any:
 
 
 def make_max_pool(element: int, shape: Shape) -> Any:
-    """Forward kernel, one lane an output pixel: out and places from x."""
+    """Forward kernel: out and places from x."""
     unpack, pack, VEC = UNPACK[element], PACK[element], 16 // element
     KH, KW, SY, SX = shape
     WIDE = VEC == 8
@@ -129,7 +137,7 @@ def make_max_pool(element: int, shape: Shape) -> Any:
     def max_pool(
         x, out, places, total, lanes, by_lanes_mul, by_lanes_shift, by_area_mul, by_area_shift,
         by_columns_mul, by_columns_shift, area, columns,
-        height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
+        height, width, ho, wo, ldx, ldo, ldp, top, left, activation,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
@@ -190,7 +198,7 @@ def make_packed_max_pool_gradient(shape: Shape) -> Any:
     def max_pool_gradient(
         dy, dx, places, total, lanes, by_lanes_mul, by_lanes_shift, by_area_mul, by_area_shift,
         by_columns_mul, by_columns_shift, area, columns,
-        height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
+        height, width, ho, wo, ldx, ldo, ldp, top, left, accumulate,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
@@ -221,7 +229,7 @@ def make_packed_max_pool_gradient(shape: Shape) -> Any:
 
 
 def make_max_pool_gradient(element: int, shape: Shape) -> Any:
-    """Gradient kernel, one lane a block of stride x stride pixels of dx: all its windows are read once."""
+    """Gradient kernel for every element and window."""
     unpack, pack, add, VEC = UNPACK[element], PACK[element], ADD[element], 16 // element
     KH, KW, SY, SX = shape
     DOWN, ACROSS, SUMS = (KH - 1) // SY + 1, (KW - 1) // SX + 1, SY * SX * VEC
@@ -230,7 +238,7 @@ def make_max_pool_gradient(element: int, shape: Shape) -> Any:
     def max_pool_gradient(
         dy, dx, places, total, lanes, by_lanes_mul, by_lanes_shift, by_area_mul, by_area_shift,
         by_columns_mul, by_columns_shift, area, columns,
-        height, width, ho, wo, ldx, ldo, ldp, top, left, activation, accumulate,
+        height, width, ho, wo, ldx, ldo, ldp, top, left, accumulate,
     ):
         at = i32(cuda.grid(1))
         if at >= total:
