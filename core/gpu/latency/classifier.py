@@ -63,7 +63,7 @@ def make_classify(vectors: int) -> Any:
         asked = cuda.local.array(ASKED, dtype=types.uint32)
         value = cuda.local.array(8, dtype=types.float32)
         sums = cuda.local.array(8, dtype=types.float32)
-        for k in range(TURNS):
+        for k in range(TURNS):  # weights do not depend on the previous kernel: they are loaded before it ends
             part = i32(lane + k * 32)
             ok = part < VECTORS and mine < classes
             at = u64(weight + u64((i64(mine) * i64(depth) + i64(part) * 8) * 2))
@@ -78,7 +78,7 @@ def make_classify(vectors: int) -> Any:
             for i in range(8):
                 sums[i] = f32(0.0)
             for first in range(group, area, GROUPS * 4):
-                for k in range(4):
+                for k in range(4):  # four loads in flight
                     p = i32(first + k * GROUPS)
                     at = u64(base + u64((i64(p) * i64(ldx) + i64(part) * 8) * 2))
                     v = load4_where(at if p < area else x, u32(1) if p < area else u32(0))
@@ -90,13 +90,13 @@ def make_classify(vectors: int) -> Any:
                         sums[i] = f32(sums[i] + value[i])
             for i in range(8):
                 means[i32((1 + group) * CHANNELS + part * 8 + i)] = sums[i]
-        cuda.syncthreads()
+        cuda.syncthreads()  # the partial sums of all groups of pixels are there
         for c in range(tid, CHANNELS, TH):
             total = f32(0.0)
             for g in range(GROUPS):
                 total = f32(total + means[i32((1 + g) * CHANNELS + c)])
             means[c] = f32(total * factor)
-        cuda.syncthreads()
+        cuda.syncthreads()  # the means are there
         total = f32(0.0)
         for k in range(TURNS):
             part = i32(lane + k * 32)

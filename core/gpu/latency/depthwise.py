@@ -4,6 +4,9 @@ The strips of `ops.depthwise` load every pixel once, but one row after another; 
 to hide that latency, and are in the L2 cache anyway. A thread has its window's taps and pixels in registers
 (2 x taps x 16 bytes) before the first product; nothing is in shared memory.
 
+    grid: vectors of out / 128     thread: |taps x 16 bytes of filters| before the previous kernel has ended,
+                                           |taps x 16 bytes of pixels | then all products, activation, one store
+
 Bytes: x and out once from memory, x taps times from the L2 cache. Floor: the latency of two loads.
 """
 

@@ -98,7 +98,7 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
         if thread == 0:
             open_barriers(full, empty)
         if thread < ONES // 4:
-            shared_store1(u32(ones + u32(thread * 4)), u32(0x3F803F80))
+            shared_store1(u32(ones + u32(thread * 4)), u32(0x3F803F80))  # a pair of bf16 ones
         fence_async_proxy()
         cuda.syncthreads()  # the barriers are initialised
         if warp == 4 * GROUPS:
@@ -115,7 +115,7 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
                 totals[i] = f32(0.0)
             slot, parity, at = u32(0), u32(0), i32(cuda.blockIdx.x)
             while at < tiles:
-                wait_for(u32(full + slot * u32(8)), parity)
+                wait_for(u32(full + slot * u32(8)), parity)  # the tiles of x and dy have arrived
                 a = low_word(u32(ring + slot * u32(SLOT) + u32(group * WIDE)), u32(16))
                 b = low_word(u32(ring + slot * u32(SLOT) + u32(GROUPS * WIDE)), u32(16))
                 filters_of(sums, a, u32(HIGH_DY), u32(0), b, u32(HIGH), u32(1))
@@ -123,7 +123,7 @@ def make_point_filters(numbers: tuple[int, ...]) -> Any:
                 finish(sums)
                 finish_biases(totals)
                 if lane == 0:
-                    arrive(u32(empty + slot * u32(8)))
+                    arrive(u32(empty + slot * u32(8)))  # this warp reads the stage no more
                 slot, parity = advance(slot, parity)
                 at = i32(at + i32(cuda.gridDim.x))
             out = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * i64(size) * 4))

@@ -129,7 +129,7 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
         for i in range(NACC):
             acc[i] = f32(0.0)
         filled, used = u32(0), u32(0)
-        for k in range(1 - ST, steps):
+        for k in range(1 - ST, steps):  # the first ST - 1 turns only fill the ring
             if k >= 0:
                 wait()
                 cuda.syncthreads()  # the stage has arrived; nobody reads the one that is filled next
@@ -137,7 +137,7 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
             if ahead < steps:
                 cb = i32(ahead // STEPS)
                 s = i32(ahead - cb * STEPS)
-                if s == 0:
+                if s == 0:  # a new block of channels: its pixels too
                     to = u32(base + u32(FILTERS) + u32(cb & 1) * span)
                     send_pixels(to, x, i32(-around), halo, pitch, i32(cb * CB), about, tid)
                     if SECOND:
@@ -153,14 +153,14 @@ def make_halo_convolution(arithmetic: str, numbers: tuple[int, ...], second: boo
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
                 pixels = u32(base + u32(FILTERS) + u32(cb & 1) * span)
                 begin = i32(halo) if SECOND and s == 3 else i32(s * (width + 1))
-                for tap in range(3):
+                for tap in range(3):  # the next row of pixels for each tap; the tenth is a stage of its own
                     if not SECOND or s < 3 or tap == 0:
                         mine = u32(pixels + u32((begin + tap + wm) * ROW))
                         multiply(mine, u32(stage + u32(wn * WROW + tap * KB)), lane, acc, bf)
         wait_all()
         cuda.syncthreads()  # the ring is free for the sums
         stage_out(acc, base, wm, wn, lane, bias, bn, columns, activation)
-        cuda.syncthreads()
+        cuda.syncthreads()  # all sums are in shared memory
         write_out(base, tid, bn, columns, out, ldo, mask, ldm, masking, accumulate, about)
 
     return convolution

@@ -1,4 +1,10 @@
-"""Sums of partial gradients, in a fixed order: the same bits every time."""
+"""Sums of partial gradients, in a fixed order: the same bits every time.
+
+    grid: parameters / 32      block: 32 parameters x 8 rows of threads; row r adds the splits r, r + 8, r + 16 ...
+
+Shared memory: the sums of 8 rows, (8, 32) float32; the first row adds them. A table says where in a partial result each
+parameter is, so one kernel serves every layout. Bytes: the partial results once, the gradient once.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +30,7 @@ SIGNATURE: Final = KernelSignature((
 
 
 def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
-    """Adds the partial results of each parameter in order; blocks of 32 parameters x 8 ranges of splits.
-
-    `table` says where in a partial result each weight, then each bias, lies.
-    """
+    """Add the partial results of each parameter in order."""
     sums = cuda.shared.array((8, 32), dtype=types.float32)
     tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
     i = i32(i32(cuda.blockIdx.x) * 32 + tx)
@@ -37,7 +40,7 @@ def reduction(partial, table, weights, biases, splits, size, first, count, accum
         for z in range(ty, splits, 8):
             total = f32(total + load_float(u64(at + u64(i64(z) * i64(size) * 4))))
     sums[ty, tx] = total
-    cuda.syncthreads()
+    cuda.syncthreads()  # the sums of all rows are there
     if ty == 0 and i < count:
         for other in range(1, 8):
             total = f32(total + sums[other, tx])

@@ -219,7 +219,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         wm, wn = i32((warp % WM) * (BF // WM)), i32((warp // WM) * (BN // WN))
         bf, bn = i32(i32(cuda.blockIdx.x) * BF), i32(i32(cuda.blockIdx.y) * BN)
         start = i32(i32(cuda.blockIdx.z) * split)
-        end = i32(min(i32(start + split), pixels))
+        end = i32(min(i32(start + split), pixels))  # this block's share of the pixels
         steps = i32((end - start + BP - 1) // BP)
         ky = cuda.local.array(BR, dtype=types.int32)
         kx = cuda.local.array(BR, dtype=types.int32)
@@ -233,11 +233,11 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         ones[0], ones[1] = u32(ONE), u32(ONE)
         for i in range(NS):
             sums[i] = f32(0.0)
-        biased = bn == 0 and wn == 0
+        biased = bn == 0 and wn == 0  # one column of blocks and warps computes the bias gradient
         about = (by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across)
         window = (stride_y, stride_x, top, left)
         filled, used = u32(0), u32(0)
-        for k in range(1 - ST, steps):
+        for k in range(1 - ST, steps):  # the first ST - 1 turns only fill the ring
             if k >= 0:
                 wait()
                 cuda.syncthreads()  # the stage has arrived; nobody reads the one that is filled next
@@ -256,7 +256,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                     b = cuda.local.array(NB, dtype=types.uint32)
                     load_b(u32(stage + u32(STB)), kk * KK, wn, lane, b)
                     for tm in range(TM):
-                        a = load_a(stage, kk * KK, wm + tm * 16, lane)
+                        a = load_a(stage, kk * KK, wm + tm * 16, lane)  # both factors lie across the pixels
                         mma(a, b, acc, tm * TN * 4, TN)
                         if biased:
                             mma(a, ones, sums, tm * 4, 1)

@@ -99,6 +99,7 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
         totals = cuda.local.array(4, dtype=types.float32)
         load_constants(weight, before, after, c, channels, taps, scale, shift, factors, weight_sums, totals)
         images, rows = read_photos(control), i32(height if S == 1 else (height + 1) // 2)
+        # An item is a strip of `tall` rows of a pair of columns; items are shared out to the rows of all blocks.
         for item in range(i32(i32(cuda.blockIdx.x) * across + ty), items, i32(i32(cuda.gridDim.x) * across)):
             strip = i32(divide(item, by_pairs_mul, by_pairs_shift))
             n = i32(divide(strip, by_strips_mul, by_strips_shift))
@@ -113,9 +114,9 @@ def make_depthwise_gradient(element: int, stride: int, norm: int) -> Any:
                     column, row0, last, height, width, ho, wo, i32(ldx * element), i32(ldy * element),
                     i32(ldg * element), i32(ldd * element), taps, scale, shift, factors, weight_sums, totals,
                 )
-        place = i64(i64(i32(cuda.blockIdx.y)) * wide * 2)
+        place = i64(i64(i32(cuda.blockIdx.y)) * wide * 2)  # the block's first channel
         for k in range(9):
-            for i in range(2):
+            for i in range(2):  # the inputs were a sixth of their value for ReLU6
                 weight_sums[k * 2 + i] = f32(weight_sums[k * 2 + i] * f32(SIX))
             at = i64((i64(i32(cuda.blockIdx.x)) * 9 + k) * channels + place)
             fold(shared, weight_sums, k * 2, t, wide, across, u64(partial + u64(at * 4)))

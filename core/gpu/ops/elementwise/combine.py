@@ -1,4 +1,11 @@
-"""Elementwise work on channel slices, 16 bytes a thread: sums, copies, activations and their gradients, dropout."""
+"""Elementwise work on channel slices: sums, copies, activations and their gradients, dropout.
+
+    grid: vectors / 256     block: 256 threads, one vector (16 bytes of channels of a pixel) each
+
+Pitches are arguments, so inputs and output may be channel slices of a concatenation. A gradient is masked by the
+activation of the value's producer and added to what is there, where asked. Shared memory: none. Bytes: every input and
+the output once: the floor.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,13 @@
 """From uint8 photos to the network's input in one pass: sampling, blur, background, mixing, colour, cut-out, scaling.
 
-A thread computes some output pixels; a block has pixels of one photo, whose augmentation parameters it keeps in shared
-memory. Output pixels have 4 or 8 channels (the last are zero), so that a convolution loads 16 bytes. Floor: the photos
-once (3 bytes a pixel) and the output once. Reference and meaning of the parameters: `core.ops.photo`.
+    grid: (blocks of pixels, images)     block: 256 threads; a thread has some output pixels, one after another
+    shared memory: the augmentation parameters of the image
+
+    output pixel --affine map--> place in the photo --bilinear, perhaps five samples of a blur--> colour
+      --background or other photo--> --3 x 4 colour matrix--> --cut-out box--> --mean, deviation--> store
+
+Output pixels have 4 or 8 channels (the last are zero), so that a convolution loads 16 bytes. Floor: the photos once
+(3 bytes a pixel) and the output once. Reference and meaning of the parameters: `core.ops.photo`.
 """
 
 from __future__ import annotations
@@ -189,7 +194,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
         t, n = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
         if t < AUGMENTATION_SIZE:
             row[t] = load_float(u64(rows + u64((i64(n) * AUGMENTATION_SIZE + t) * 4)))
-        cuda.syncthreads()
+        cuda.syncthreads()  # the parameters are in shared memory
         real = n < read_photos(control)
         address, h, w = _table(source)
         which = i32(load1(u64(index + u64(i64(n) * 4)))) if real else i32(0)
@@ -201,7 +206,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
             ox = i32(at - oy * width)
             for i in range(3):
                 rgb[i] = f32(0.0)
-            if real:
+            if real:  # images beyond those of the batch are zero
                 y0, x0, y1, x1 = i32(row[BOX]), i32(row[BOX + 1]), i32(row[BOX + 2]), i32(row[BOX + 3])
                 boxed = oy >= y0 and oy < y1 and ox >= x0 and ox < x1
                 _colour(source, mine, h, w, row, f32(ox), f32(oy), boxed, rgb)

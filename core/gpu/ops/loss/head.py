@@ -1,9 +1,15 @@
 """The end of a network in one kernel: global average, softmax, cross entropy, and the gradient of every pixel.
 
-A block of 128 threads an image. Its groups of threads share out the pixels, meet in shared memory (`classes` scores and
-behind them the groups' partial sums), and then each thread has every 128th class. The activations are read once
-forward and once more for the mask of the gradient; that is the floor. With targets of a teacher (`taught`) it is a
-kernel of its own: the other reads none. Source of the loss: `core.ops.softmax_cross_entropy`.
+    grid: images     block: 128 threads
+
+    1  mean      groups of threads share out the pixels; a thread has one vector (16 bytes) of classes
+    2  softmax   a thread has every 128th class: largest score, sum of exponentials, loss and hit by block sums
+    3  gradient  a thread has every 128th vector of the image
+
+    shared memory, float32: scores (classes) | partial sums (groups, classes) | scratch of the block sums (128)
+
+Bytes: the activations once, and once more for the mask of the gradient, which is written once: the floor. With targets
+of a teacher (`taught`) it is a kernel of its own: the other reads none. Source: `core.ops.softmax_cross_entropy`.
 """
 
 from __future__ import annotations
@@ -68,14 +74,14 @@ def make_mean(element: int) -> Any:
                     sums[i] = f32(sums[i] + value[i])
             for i in range(VEC):
                 scores[i32(classes + (group * lanes + part) * VEC + i)] = sums[i]
-        cuda.syncthreads()
+        cuda.syncthreads()  # the partial sums of all groups are there
         for c in range(t, classes, 128):
             total = f32(0.0)
             for g in range(groups):
                 total = f32(total + scores[i32(classes + g * lanes * VEC + c)])
             scores[c] = f32(total / f32(hw))
             store_float(u64(logits + u64(i64(c) * 4)), scores[c])
-        cuda.syncthreads()
+        cuda.syncthreads()  # the scores are there
 
     return mean
 
@@ -141,7 +147,7 @@ def make_head(element: int, taught: bool = False) -> Any:
         base = u64(x + u64(i64(n) * hw * ldx * element))
         mean(base, scores, u64(logits + u64(i64(n) * classes * 4)), hw, classes, ldx)
         if labels == u64(0):
-            return
+            return  # a prediction
         known = _known_weight(labels, weights, photos, scratch)
         mine = u64(targets + u64(i64(n) * classes * 4))
         label = i32(load1(u64(labels + u64(i64(n) * 4)))) if n < photos else i32(-1)
@@ -159,11 +165,11 @@ def make_head(element: int, taught: bool = False) -> Any:
             store1(u64(results + u64(i64(batch + n) * 4)), u32(1) if label >= 0 and i32(first) == label else u32(0))
         if dx == u64(0):
             return
-        for c in range(t, classes, 128):
+        for c in range(t, classes, 128):  # the scores become the gradient of the mean, for each pixel
             target = f32(wanted(c, label, classes, smoothing, weights, mine) * inverse)
             p = cuda.libdevice.expf(f32(scores[c] - top - log_total))
             scores[c] = f32(f32(p * mass - target) / f32(hw)) if inverse > f32(0.0) else f32(0.0)
-        cuda.syncthreads()
+        cuda.syncthreads()  # the gradients of all classes are there
         value, lanes = cuda.local.array(VEC, dtype=types.float32), i32((classes + VEC - 1) // VEC)
         for i in range(t, hw * lanes, 128):
             p, part = i32(i // lanes), i32(i % lanes)

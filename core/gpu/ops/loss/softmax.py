@@ -1,7 +1,10 @@
 """Softmax over the channels of each pixel, and its gradient: a warp a pixel, 16 bytes a lane, sums in float32.
 
+    block: warps, a pixel each; a lane has every 32nd vector (16 bytes) of its channels
+
 Forward reads x three times (largest, sum, result), backward dy and y twice; but for the first they come from the L1
-cache. The loss has its own (`ops.loss.head`), which never writes the probabilities.
+cache. Shared memory: none; the lanes of a warp exchange their sums. Bytes: x and out once (backward dy, y and dx). The
+loss has its own softmax (`ops.loss.head`), which never writes the probabilities.
 """
 
 from __future__ import annotations

@@ -3,7 +3,15 @@
 Forward (`make_projection`): the wide feature map is normalised and activated on its way to shared memory; the partial
 sums of the next batch norm are written too. Backward of an expanding convolution (`make_expansion_gradient`): the
 gradient of its output is the batch norm's ``a g + b x + c``, made on its way to shared memory, and serves there for the
-gradients of the input and of the filters. Bytes: the wide side once (backward x and g), the narrow side once.
+gradients of the input and of the filters.
+
+    wide side (pixels x C)          filters (P x C)          out, or the input's gradient (pixels x P)
+    +--------------------+                                   +------+
+    | BM pixels: a tile  |   x   resident in shared    =     | tile |    warps: HIGH rows of 16 pixels x ACROSS of P
+    +--------------------+       memory                      +------+
+      registers -> norm -> shared memory; the next tile's loads are in flight during the products
+
+Shared memory: `pointwise_tiles`. Bytes: the wide side once (backward x and g), the narrow side once: the floor.
 """
 
 from __future__ import annotations
@@ -178,7 +186,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
         while first < pixels:
             combine(raw_x, raw_g, i32(first + r0), real, one, two, three, to)
             wait_all()
-            cuda.syncthreads()
+            cuda.syncthreads()  # both tiles are in shared memory
             following = i32(first + step)
             fetch(mine_x, i32(following + r0), pixels, ldx, raw_x)
             fetch(mine_g, i32(following + r0), pixels, ldg, raw_g)
@@ -194,7 +202,7 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
                 u32(base + u32(TILE + lower * CT * 32)), u32(narrow_tile + u32(right * GN * 16)), lane, slopes
             )
             write(acc, u64(out + u64(i64(column * 2))), i32(first + high * 16 + (lane >> 2)), pixels, ldo, accumulate)
-            cuda.syncthreads()
+            cuda.syncthreads()  # nobody reads the wide tile any more
             used = i32(1 - used)
             first = following
         mine = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4)))
@@ -270,7 +278,7 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
         wait_all()
         while first < pixels:
             normalise(raw, scale, shift, u32(base + u32(TILE + r0 * WR + part * 16)))
-            cuda.syncthreads()
+            cuda.syncthreads()  # the tile is in shared memory
             following = i32(first + step)
             fetch(mine, i32(following + r0), pixels, ldx, raw)
             for i in range(SUMS):
@@ -278,16 +286,16 @@ def make_projection(wide: int, narrow: int, norm: int) -> Any:
             product(u32(base + u32(TILE + high * 16 * WR)), u32(base + u32(across * NT * 8 * WR)), lane, acc)
             row = i32(first + high * 16 + (lane >> 2))
             write(acc, u64(out + u64(i64(column * 2))), row, pixels, real, ldo, totals)
-            cuda.syncthreads()
+            cuda.syncthreads()  # nobody reads the tile any more
             first = following
-        for i in range(TOTALS):
+        for i in range(TOTALS):  # the eight lanes that have the same columns
             for bit in range(2, 5):
                 totals[i] = f32(totals[i] + shuffle_xor(totals[i], u32(1 << bit)))
         if lane < 4:
             for n in range(NT * 2):
                 at = u32(base + u32(PLACES + (high * P + column + n // 2 * 8 + n % 2) * 8))
                 shared_store2(at, float_to_bits(totals[n * 2]), float_to_bits(totals[n * 2 + 1]))
-        cuda.syncthreads()
+        cuda.syncthreads()  # the sums of all warps are there
         for i in range(tid, 2 * P, TH):
             total = f32(0.0)
             for h in range(HIGH):

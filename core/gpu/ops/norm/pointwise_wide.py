@@ -3,7 +3,15 @@
 Forward of an expanding convolution: the wide feature map is written once, with the partial sums of the next batch norm.
 Backward of a projecting convolution, whose input is wide: the gradient of the input is masked by its activation and
 written with the partial sums that its batch norm needs; the input is normalised again for the gradient of the filters.
-Bytes: the wide side once written (backward once read too), the narrow side once.
+
+    narrow side (pixels x P)     filters (C x P)           out (pixels x C)
+    +------+                                               +--------------------+
+    | tile |   x                 resident in shared   =    | BM pixels: a tile  |   a warp: all pixels x C / warps
+    +------+  two buffers        memory                    +--------------------+
+      products -> shared memory -> 16 bytes a thread to global memory, onto the sums of its eight channels
+
+Shared memory: filters | products of a tile | backward the normalised input | two narrow tiles (`pointwise_tiles`).
+Bytes: the wide side once written (backward once read too), the narrow side once: the floor.
 """
 
 from __future__ import annotations
@@ -190,7 +198,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             fetch(mine_x, i32(first + r0), pixels, ldx, raw)
         while first < pixels:
             wait_all()
-            cuda.syncthreads()
+            cuda.syncthreads()  # the narrow tile is here; nobody reads the other tiles any more
             following = i32(first + step)
             if following < pixels:
                 place = u64(source + u64(i64(following) * lds * 2))
@@ -200,7 +208,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             multiply(narrow_tile, u32(base + u32(warp * NT * 8 * NR)), u32(base + u32(OUT + warp * NT * 16)), lane)
             if gradient:
                 normalise(raw, scale, shift, u32(base + u32(INNER) + chunk))
-            cuda.syncthreads()
+            cuda.syncthreads()  # products and normalised input are in shared memory
             write(u32(base + u32(OUT) + chunk), raw, scale, shift, mine_out, i32(first + r0), pixels, real, ldo, totals)
             if gradient:
                 fetch(mine_x, i32(following + r0), pixels, ldx, raw)
