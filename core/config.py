@@ -113,12 +113,12 @@ class RunConfig:
                                      "none", low=0.0, high=0.99999
     )
     schedule: str = _row("one_cycle", "optimizer", "Schedule", "learning rate schedule",
-                         choices=("constant", "step", "inverse", "cosine", "one_cycle"))
+                         choices=("constant", "step", "inverse", "compounding", "cosine", "one_cycle"))
     warmup: float = _row(0.2, "optimizer", "Warm-up", "fraction of the steps in which the learning rate "
                                                       "rises", low=0.0, high=0.9)
     decay: float = _row(
-        0.1, "optimizer", "Decay", "factor of the step schedule, or decay per step of the inverse "
-                                   "schedule", low=0.0, high=1.0
+        0.1, "optimizer", "Decay", "factor of the step schedule, or decay per step of inverse and "
+                                   "compounding", low=0.0, high=1.0
     )
     decay_epochs: int = _row(
         10, "optimizer", "Decay epochs", "epochs between two drops of the step schedule", low=1, high=100000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from core.plan import compile_plan
 class Recipe:
     """How digits are learned. `turn` (degrees), `shift` (pixels), `zoom` bound the random variation of a digit.
 
-    `steps` 0 means whole epochs; `activation` is the perceptron's.
+    `steps` 0 means whole epochs; `activation` is the perceptron's; `shuffled`: every epoch has an order of its own.
     """
 
     model: str
@@ -48,14 +48,15 @@ class Recipe:
     turn: float = 0.0
     shift: float = 0.0
     zoom: float = 0.0
+    shuffled: bool = True
 
 
 RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
     "cnn": Recipe("cnn", dropout=0.4, turn=10, shift=1.5, zoom=0.1, epochs=20),
     "mlp": Recipe("mlp", turn=8, shift=1.0, zoom=0.08, epochs=25),
-    "classic": Recipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="inverse", decay=5e-5,
+    "classic": Recipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
                       weight_decay=0.0),
-    "classic-sigmoid": Recipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="inverse", decay=5e-5,
+    "classic-sigmoid": Recipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
                               weight_decay=0.0, activation="sigmoid"),
 })  # fmt: skip
 """The classic ones are the settings of the lesson, as they stand; what they reach is reported, not wished for."""
@@ -73,6 +74,11 @@ class Learned:
     seconds: float
 
 
+REPORT_STEPS: Final = 200
+Report: TypeAlias = Callable[[int, float, float], None]
+"""Called every REPORT_STEPS steps: steps done, loss of the last step, accuracy on the digits since the last call."""
+
+
 def digit_graph(recipe: Recipe) -> Graph:
     """The network, which sees one grey channel: 784 numbers a digit, as in the lesson."""
     options = Options(
@@ -81,21 +87,31 @@ def digit_graph(recipe: Recipe) -> Graph:
     return {"cnn": cnn, "mlp": mlp}[recipe.model](options)
 
 
-def learn(recipe: Recipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str, seed: int = 0) -> Learned:
-    """Train by the recipe and test once at the end. Photos uint8 ``(N, 28, 28, 1)``, labels int32."""
+def learn(
+    recipe: Recipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str, seed: int = 0,
+    start: Arrays | None = None, report: Report = lambda steps, loss, accuracy: None,
+) -> Learned:  # fmt: skip
+    """Train by the recipe, from the weights `start` if given, and test once at the end.
+
+    Photos uint8 ``(N, 28, 28, 1)``, labels int32.
+    """
     graph = digit_graph(recipe)
     optimizer = Optimizer("sgd", recipe.momentum, recipe.momentum > 0, recipe.weight_decay)
     plan = compile_plan(
         with_loss(graph, 0.0, ()), device=device, batch=recipe.batch, training=True, optimizer=optimizer, seed=seed
     )
-    plan.load(initial_weights(graph, seed))
+    plan.load(start or initial_weights(graph, seed))
     per_epoch = len(train[0]) // recipe.batch
     total = recipe.steps or recipe.epochs * per_epoch
     config = RunConfig(learning_rate=recipe.rate, schedule=recipe.schedule, decay=recipe.decay, warmup=(
         0.2 if recipe.schedule == "one_cycle" else 0.0))  # fmt: skip
-    begin = time.perf_counter()
+    begin, correct = time.perf_counter(), 0
     for step, batch in enumerate(_batches(recipe, *train, total, seed)):
-        plan.train_step(batch, learning_rate(config, step, total, per_epoch))
+        done = plan.train_step(batch, learning_rate(config, step, total, per_epoch))
+        correct += done.correct
+        if (step + 1) % REPORT_STEPS == 0:
+            report(step + 1, done.loss, correct / (REPORT_STEPS * recipe.batch))
+            correct = 0
     weights, seconds = plan.weights(), time.perf_counter() - begin
     plan.close()
     said = predict(graph, weights, test[0], device)
@@ -116,10 +132,10 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: in
 
 
 def _batches(recipe: Recipe, photos: Array, labels: Array, total: int, seed: int) -> Iterator[PhotoBatch]:
-    """`total` batches; every epoch in an order of its own."""
-    per_epoch = len(photos) // recipe.batch
+    """`total` batches."""
+    per_epoch, order = len(photos) // recipe.batch, np.arange(len(photos))
     for step in range(total):
-        if step % per_epoch == 0:
+        if step % per_epoch == 0 and recipe.shuffled:
             order = np.random.default_rng([seed, step]).permutation(len(photos))
         chosen = order[step % per_epoch * recipe.batch :][: recipe.batch]
         rows = vary(recipe, len(chosen), np.random.default_rng([seed, step, 1]))

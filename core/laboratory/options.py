@@ -12,6 +12,7 @@ from core.errors import EXIT_CODES
 from core.laboratory.kernel_comparison import CASES, UPDATES
 from core.laboratory.mnist import RECIPES
 from core.models.architectures import MODELS
+from core.models.cnn import PADDINGS
 from core.plan import DEVICES, PRECISIONS
 
 AddCommand: TypeAlias = Callable[..., argparse.ArgumentParser]
@@ -76,7 +77,7 @@ def add_convolutions(command: AddCommand) -> None:
     conv.add_argument("--examples", type=read_whole, nargs="+", default=[2048], metavar="N",
                       help="number of training digits; default: 2048")
     conv.add_argument("--learning-rate", type=read_rate, nargs="+", default=[0.05], metavar="R", help="default: 0.05")
-    conv.add_argument("--padding", choices=("same", "full"), default="same", help="padding of both convolutions; "
+    conv.add_argument("--padding", choices=tuple(PADDINGS), default="same", help="padding of both convolutions; "
                                                                                   "default: same")
     conv.add_argument("--algorithms", nargs="+", metavar="NAME", help="algorithms to compare: naive, vectorised, "
                       "vectorised_parallel, im2col, im2col_parallel, plan, PyTorch (GPU: naive, shared, im2col, plan, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.errors import ConfigError, Problem
 from core.graph import Graph
 from core.models.options import Options, start
 from core.ops.window import full_padding, same_padding
@@ -11,11 +12,15 @@ from core.ops.window import full_padding, same_padding
 FILTERS: Final = 8
 KERNEL: Final = (5, 5)
 UNITS: Final = 128
+PADDINGS: Final = {"same": same_padding(KERNEL), "full": full_padding(KERNEL), "valid": (0, 0, 0, 0)}
+"""Rows and columns added above, left, below and right: the output keeps its size, grows by 4, or shrinks by 4."""
 
 
 def cnn(options: Options) -> Graph:
-    """Convolution, convolution, pool, dense 128, dense classes; padding "same" or "full"."""
-    padding = full_padding(KERNEL) if options.padding == "full" else same_padding(KERNEL)
+    """Convolution, convolution, pool, dense 128, dense classes. Raises ConfigError for an unknown padding."""
+    if options.padding not in PADDINGS:
+        raise ConfigError([Problem("padding", f"{options.padding!r} is not one of {', '.join(PADDINGS)}.")])
+    padding = PADDINGS[options.padding]
     b = start("cnn", options)
     x = b.add("conv2d", "conv1", "photo", filters=FILTERS, kernel=KERNEL, padding=padding)
     x = b.add("relu", "relu1", x)

@@ -22,7 +22,7 @@ class Options:
     """Choices of an architecture; each reads those it has a use for.
 
     image_size: side of the photo, pixels; channels: 3 (RGB) or 1 (grey); padding of the small CNN:
-    "same" or "full"; activation of the MLP: "relu" or "sigmoid"; frozen: batch norms are constants;
+    "same", "full" or "valid"; activation of the MLP: "relu" or "sigmoid"; frozen: batch norms are constants;
     mean and std: per channel, of photos in 0..1; empty takes ImageNet's, or MNIST's for grey.
     """
 

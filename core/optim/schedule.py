@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import cos, pi
+from math import cos, exp, lgamma, log, pi
 from typing import Final
 
 from core.config import RunConfig
@@ -18,7 +18,8 @@ def learning_rate(config: RunConfig, step: int, total_steps: int, steps_per_epoc
 
     "one_cycle" rises and falls by a half cosine; the others rise in a straight line, then follow
     their own rule as if there had been no warm-up: "step" multiplies by `decay` every `decay_epochs`,
-    "inverse" is ``rate / (1 + decay step)``, "cosine" falls to 0 with the last step.
+    "inverse" is ``rate / (1 + decay step)``, "compounding" divides by ``1 + decay step`` in every step and so freezes
+    after about ``2 / sqrt(decay)`` of them, "cosine" falls to 0 with the last step.
     """
     rate, rising = config.learning_rate, round(config.warmup * total_steps)
     if config.schedule == "one_cycle":
@@ -29,6 +30,8 @@ def learning_rate(config: RunConfig, step: int, total_steps: int, steps_per_epoc
         return rate * float(config.decay ** (step // max(steps_per_epoch, 1) // config.decay_epochs))
     if config.schedule == "inverse":
         return rate / (1 + config.decay * step)
+    if config.schedule == "compounding":
+        return rate * _compounded(config.decay, step)
     if config.schedule == "cosine":
         return rate * _fall(1.0, 0.0, (step - rising) / max(total_steps - rising, 1))
     return rate
@@ -38,6 +41,14 @@ def _one_cycle(step: int, rising: int, total_steps: int) -> float:
     if step < rising:
         return _fall(START, 1.0, step / rising)
     return _fall(1.0, END, (step - rising) / max(total_steps - rising - 1, 1))
+
+
+def _compounded(decay: float, step: int) -> float:
+    """The product of ``1 / (1 + decay s)`` for s = 1 ... step: ``decay**-step gamma(1 + a) / gamma(1 + a + step)`` with
+    a = 1 / decay. Rounding stays below 1e-3 of it where decay is at least 1e-10 (below, nothing decays)."""
+    if decay < 1e-10:
+        return 1.0
+    return exp(lgamma(1 + 1 / decay) - lgamma(1 + 1 / decay + step) - step * log(decay))
 
 
 def _fall(first: float, last: float, share: float) -> float:

@@ -32,7 +32,7 @@ def bars(count):
 def test_the_presets_are_the_lessons_and_better_ones():
     classic = RECIPES["classic"]
     assert (classic.model, classic.batch, classic.steps, classic.rate, classic.schedule, classic.decay) == (
-        "mlp", 256, 1600, 0.02, "inverse", 5e-5)
+        "mlp", 256, 1600, 0.02, "compounding", 5e-5)
     assert RECIPES["classic-sigmoid"] == replace(classic, activation="sigmoid")
     graph = digit_graph(classic)
     assert [n.op for n in graph.nodes] == ["photo", "flatten", "dense", "relu", "dense"]
@@ -72,6 +72,18 @@ def test_patterns_are_learned_saved_and_read_again(name, tmp_path):
     digit, share = certainty(logits[7])
     assert digit == 7
     assert share == pytest.approx(np.exp(logits[7] - logits[7].max()).sum() ** -1, rel=1e-5)
+
+
+def test_training_reports_every_200_steps_and_continues_from_weights():
+    recipe = Recipe("mlp", batch=10, steps=400, rate=0.02)
+    reports = []
+    learned = learn(recipe, bars(100), bars(50), "cpu", report=lambda *row: reports.append(row))
+    assert [steps for steps, _, _ in reports] == [200, 400]
+    assert reports[1][1] < reports[0][1]
+    assert 0.5 < reports[0][2] < reports[1][2] == 1.0
+    frozen = learn(replace(recipe, steps=1, rate=1e-30), bars(100), bars(50), "cpu", start=learned.weights)
+    assert frozen.accuracy == learned.accuracy
+    assert all(np.allclose(frozen.weights[n], a) for n, a in learned.weights.items())
 
 
 @pytest.mark.slow

@@ -109,6 +109,16 @@ def test_batch_norm_stands_after_every_convolution_of_the_features_and_before_it
     assert [p.role for p in graph.node("classifier.1").parameters] == ["weight", "bias"]
 
 
+def test_the_small_network_with_valid_padding_has_the_weights_of_the_report():
+    graph = build("cnn", 10, image_size=28, channels=1, padding="valid")
+    assert [graph.node(name).shape for name in ("conv1", "conv2", "pool")] == [(24, 24, 8), (20, 20, 8), (10, 10, 8)]
+    assert graph.node("dense1").parameters[0].shape in ((128, 800), (800, 128))
+    biases = sum(p.size for name in ("dense1", "dense2") for p in graph.node(name).parameters if p.role == "bias")
+    assert trained(graph) - biases == 105_496  # the report counts no biases of dense layers
+    with pytest.raises(ConfigError, match="'none' is not one of same, full, valid"):
+        build("cnn", 10, image_size=28, channels=1, padding="none")
+
+
 def test_the_small_networks_take_grey_digits():
     graph = build("cnn", 10, image_size=28, channels=1, padding="full")
     assert graph.photo_shape == (28, 28, 1)

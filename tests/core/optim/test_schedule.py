@@ -30,6 +30,18 @@ def test_inverse_decay_is_the_lessons_formula():
     assert rates[99] == pytest.approx(0.1 / (1 + 0.00005 * 99))
 
 
+def test_compounding_divides_the_rate_again_in_every_step():
+    rate, wanted = 0.02, []
+    for step in range(1600):
+        rate *= 1 / (1 + 5e-5 * step)
+        wanted.append(rate)
+    config = RunConfig(learning_rate=0.02, schedule="compounding", warmup=0.0, decay=5e-5)
+    rates = [learning_rate(config, step, 1600, 234) for step in range(1600)]
+    assert rates == pytest.approx(wanted, rel=1e-8, abs=1e-40)
+    assert rates[600] < 1e-3 * rates[0]
+    assert course(schedule="compounding", warmup=0.0, decay=0.0) == [0.1] * 100
+
+
 def test_cosine_falls_from_the_whole_rate_to_nothing():
     rates = course(schedule="cosine", warmup=0.0)
     assert rates[0] == 0.1
@@ -56,7 +68,7 @@ def test_a_warm_up_rises_in_a_straight_line(schedule):
     assert rates[20] == pytest.approx(0.1, rel=0.005)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "step", "inverse", "cosine", "one_cycle"])
+@pytest.mark.parametrize("schedule", ["constant", "step", "inverse", "compounding", "cosine", "one_cycle"])
 @pytest.mark.parametrize("total", [1, 2, 7])
 def test_short_runs_and_steps_beyond_the_end_have_a_rate_too(schedule, total):
     for warmup in (0.0, 0.5, 0.9):
