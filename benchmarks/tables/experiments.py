@@ -1,0 +1,72 @@
+"""The tables of docs/experiments.md: what the five earlier works did and reported, beside our commands and figures."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.tables.results import figure, markdown_table, read
+from core.ops.registry import ALGORITHM_ORDER
+
+WORKS: Final[list[dict[str, Any]]] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text("utf-8")
+)["work"]  # fmt: skip
+PLACE: Final = re.compile(r"{([^{}|]+)\|([^{}|]+)\|([^{}|]+)}")
+TEACHING: Final = (*(f" {name}" for name in ALGORITHM_ORDER), ", constant")
+"""Ends of the names of rows that measure an implementation for comparison, not our best."""
+WANTED: Final = {"wanted", "border"}
+"""Peers that are goals, not measurements."""
+
+
+def find_row(file: str, name: str) -> dict[str, Any]:
+    """The row of a result file, with its implementations' figures as `rungs`. Raises KeyError."""
+    results = read(file)
+    for row in results["rows"]:
+        if row["name"] == name:
+            return {**row, "rungs": results.get("rungs", {}).get(name, {})}
+    raise KeyError(f"{file}.json has no row {name!r}")
+
+
+def look_up(file: str, name: str, column: str) -> str:
+    row = find_row(file, name)
+    return figure(row["ours"] if column == "ours" else {**row["rungs"], **row["peers"]}[column])
+
+
+def ours(experiment: dict[str, Any]) -> str:
+    """Our figures with their places filled, and the remark."""
+    filled = PLACE.sub(lambda place: look_up(place[1], place[2], place[3]), experiment.get("ours", ""))
+    return ". ".join(part[0].upper() + part[1:] for part in (filled, experiment.get("note", "")) if part)
+
+
+def work_table(work: dict[str, Any]) -> str:
+    rows = []
+    for experiment in work["experiment"]:
+        commands = ", ".join(f"`{command}`" for command in experiment["run"].split("; "))
+        rows.append([experiment["name"], experiment["was"], ours(experiment), commands])
+    table = markdown_table(["experiment", "the original", "here", "command"], rows)
+    return f"{work['about']}\n\n{table.replace('--:', '---')}"
+
+
+def measured_rows() -> Iterator[dict[str, Any]]:
+    """Every row that the tables refer to and that has a library beside it, once."""
+    places = (PLACE.findall(one.get("ours", "")) for work in WORKS for one in work["experiment"])
+    for file, name in dict.fromkeys((file, name) for found in places for file, name, _ in found):
+        row = find_row(file, name)
+        if row["peers"] and not WANTED & set(row["peers"]):
+            yield row
+
+
+def below_table() -> str:
+    """The rows in which a library is faster than our best kernel, the furthest behind first."""
+    known = (row for row in measured_rows() if not row["name"].endswith(TEACHING))
+    behind = sorted((row for row in known if row["ratio"] < 1), key=lambda row: row["ratio"])
+    return markdown_table(["measured", "of the library's speed"], [[r["name"], f"{r['ratio']:.2f}"] for r in behind])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "experiments below": below_table,
+    **{f"experiments {number}": lambda work=work: work_table(work) for number, work in enumerate(WORKS)},
+}
