@@ -34,10 +34,11 @@ from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
 from core.laboratory.explained import explain_plan
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
-from core.laboratory.mnist import RECIPES, certainty, learn, predict
+from core.laboratory.mnist import RECIPES, Recipe, certainty, digit_graph, learn, predict
 from core.laboratory.options import make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
+from core.ops.contract import Arrays
 from core.plan import cuda_problem
 from core.storage import write_file
 from core.text import printable
@@ -216,10 +217,7 @@ def run_mnist(arguments: argparse.Namespace) -> None:
     if arguments.what == "predict":
         if not arguments.photos:
             raise DataError("Give photos of digits with --photos.")
-        model = read_model(arguments.model_file)
-        if model.classes != CLASSES or model.size != (SIDE, SIDE):
-            raise ModelFileError(f"{arguments.model_file} is not a model of digits of {SIDE} pixels. Give a model "
-                                 "written by mnist train.")  # fmt: skip
+        model = _read_digit_model(arguments.model_file)
         for path in arguments.photos:
             logits = predict(model.graph, model.weights, read_digit(_read_photo(path))[None], device)
             digit, share = certainty(logits[0])
@@ -233,12 +231,33 @@ def run_mnist(arguments: argparse.Namespace) -> None:
     recipe = RECIPES[arguments.recipe]
     if arguments.epochs:
         recipe = replace(recipe, epochs=arguments.epochs, steps=0)
-    learned = learn(recipe, *_digits(arguments.data), device)
+    start = _start_weights(arguments.start, recipe) if arguments.start else None
+    learned = learn(recipe, *_digits(arguments.data), device, start=start, report=_print_accuracy)
     print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "
           f"{learned.seconds:.1f} s")
     figures = {"test_accuracy": learned.accuracy}
     write_model(arguments.model_file, ModelFile(learned.graph, learned.weights, CLASSES, SIDE, figures=figures))
     print(f"Saved to {arguments.model_file}")
+
+
+def _read_digit_model(path: Path) -> ModelFile:
+    model = read_model(path)
+    if model.classes != CLASSES or model.size != (SIDE, SIDE):
+        raise ModelFileError(f"{path} is not a model of digits of {SIDE} pixels. Give a model written by mnist train.")
+    return model
+
+
+def _start_weights(path: Path, recipe: Recipe) -> Arrays:
+    """The weights of a model file of the recipe's network. Raises ModelFileError."""
+    model = _read_digit_model(path)
+    if model.graph.parameters() != digit_graph(recipe).parameters():
+        raise ModelFileError(f"{path} is a {model.graph.name}, but the recipe trains a {recipe.model}. Give its recipe "
+                             "with --recipe.")  # fmt: skip
+    return model.weights
+
+
+def _print_accuracy(steps: int, loss: float, accuracy: float) -> None:
+    print(f"step {steps:6}  loss {loss:.3f}  accuracy {100 * accuracy:.2f} %", flush=True)
 
 
 def _digits(folder: Path | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,5 +69,5 @@ def below_table() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "experiments below": below_table,
-    **{f"experiments {number}": lambda work=work: work_table(work) for number, work in enumerate(WORKS)},
+    **{f"experiments {number}": partial(work_table, work) for number, work in enumerate(WORKS)},
 }

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from benchmarks.tables import pages, results
+from benchmarks.tables.experiments import WORKS
+from core.laboratory.options import make_parser
 
 
 def test_every_page_is_up_to_date():
@@ -30,6 +32,14 @@ def test_only_the_text_between_the_marks_changes():
     filled = pages.fill(text)
     assert filled.startswith("before 12 %\n<!-- test readings -->\n| date |")
     assert filled.endswith("|\n<!-- /test readings -->\nafter")
+
+
+def test_the_commands_of_the_experiments_are_understood():
+    every = (command for work in WORKS for one in work["experiment"] for command in one["run"].split("; "))
+    commands = {command for command in every if command.startswith("lab ")}
+    assert len(commands) > 20
+    for command in commands:
+        make_parser().parse_args(command.removeprefix("lab ").split())
 
 
 def test_an_unknown_table_is_an_error():

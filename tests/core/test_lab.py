@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import cv2
 import numpy as np
@@ -73,6 +74,20 @@ def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypat
     printed = capsys.readouterr().out
     assert printed.count("the digits are generated") == 2
     assert read_model(model).figures["test_accuracy"] > 0.5
+
+
+def test_digits_continue_from_a_model_file_of_the_same_network(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(synthetic_digits, "COUNTS", {"train": 2560, "t10k": 64})
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    train = ["mnist", "train", "--device", "cpu", "--recipe", "mlp", "--epochs", "10", "--model-file"]
+    assert lab.main([*train, str(first)]) == 0
+    assert lab.main([*train, str(second), "--from", str(first)]) == 0
+    printed = capsys.readouterr().out
+    losses = [float(loss) for loss in re.findall(r"step +200  loss ([\d.]+)  accuracy [\d.]+ %", printed)]
+    assert len(losses) == 2
+    assert losses[1] < 0.7 * losses[0]
+    assert lab.main(["mnist", "train", "--device", "cpu", "--recipe", "cnn", "--from", str(first)]) == 2
+    assert "is a mlp, but the recipe trains a cnn" in capsys.readouterr().err
 
 
 def test_generated_digits_are_like_mnist():
