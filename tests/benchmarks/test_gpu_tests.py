@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -42,8 +43,18 @@ def test_what_dies_or_does_not_end_counts_as_failed(names):
 
 def test_memchecks_last_line_counts_the_errors():
     said = "========= COMPUTE-SANITIZER\nsqueezenet1_0 224 b33\n========= ERROR SUMMARY: 0 errors\n"
-    found = gpu_tests.read_memcheck(said)
+    found = gpu_tests.read_sanitizer("memcheck", said)
     assert found["networks, sides and batches"] == ["squeezenet1_0 224 b33"]
     assert found["said"] == "ERROR SUMMARY: 0 errors"
-    assert gpu_tests.read_memcheck("")["said"] == "nothing"
+    assert gpu_tests.read_sanitizer("racecheck", "")["said"] == "nothing"
     assert sys.executable in gpu_tests.PYTEST
+
+
+def test_a_sanitizer_that_does_not_end_is_killed_with_what_it_started():
+    code = "import subprocess, sys; print('begun', flush=True); subprocess.run([sys.executable, '-c', 'input()'])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert gpu_tests.end_in(process, 1).endswith("did not end in time")
+    assert process.poll() is not None
