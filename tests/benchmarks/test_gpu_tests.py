@@ -51,10 +51,10 @@ def test_memchecks_last_line_counts_the_errors():
 
 
 def test_a_sanitizer_that_does_not_end_is_killed_with_what_it_started():
-    code = "import subprocess, sys; print('begun', flush=True); subprocess.run([sys.executable, '-c', 'input()'])"
+    inner = "import time; time.sleep(60)"
+    code = f"import subprocess, sys; print('begun', flush=True); subprocess.run([sys.executable, '-c', {inner!r}])"
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        start_new_session=True,
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
     )  # fmt: skip
-    assert gpu_tests.end_in(process, 1).endswith("did not end in time")
+    assert gpu_tests.end_in(process, 2).endswith("did not end in time")
     assert process.poll() is not None
