@@ -40,8 +40,8 @@ class Edits:
 
 @final
 @dataclass(slots=True, eq=False)
-class Table:
-    """The photos as they stand after all edits.
+class EditedDataset:
+    """A dataset with all edits applied.
 
     dataset: as opened; classes: names now (a class emptied by a rename stays, without photos); labels: int32
     ``(N,)`` into `classes`; excluded: bool ``(N,)``.
@@ -104,9 +104,9 @@ def dataset_name(data: str) -> str:
     return path.parent.name if path.suffix.lower() == ".csv" else path.name
 
 
-def apply_edits(dataset: Dataset, edits: Edits) -> Table:
+def apply_edits(dataset: Dataset, edits: Edits) -> EditedDataset:
     """The photos after the edits; edits of photos that have gone do nothing."""
-    table = Table(dataset, list(dataset.classes), dataset.labels.copy(), np.zeros(len(dataset), bool))
+    table = EditedDataset(dataset, list(dataset.classes), dataset.labels.copy(), np.zeros(len(dataset), bool))
     for old, new in edits.names.items():
         if old in dataset.classes and old != new:
             table.labels[dataset.labels == dataset.classes.index(old)] = table.code(new)
@@ -120,7 +120,7 @@ def apply_edits(dataset: Dataset, edits: Edits) -> Table:
     return table
 
 
-def collect_edits(table: Table, names: dict[str, str]) -> Edits:
+def collect_edits(table: EditedDataset, names: dict[str, str]) -> Edits:
     """The edits that make `table` out of its dataset, given the classes renamed as a whole."""
     dataset = table.dataset
     plain = apply_edits(dataset, Edits(names=names))
@@ -134,7 +134,7 @@ def collect_edits(table: Table, names: dict[str, str]) -> Edits:
     )
 
 
-def write_manifest(folder: Path, table: Table, rows: Sequence[int] | Array | None = None) -> Path:
+def write_manifest(folder: Path, table: EditedDataset, rows: Sequence[int] | Array | None = None) -> Path:
     """The photos in use as a CSV manifest that training reads; paths relative to the project's folder if they can be.
 
     Groups and splits that the source gave are handed on. Raises StorageError.

@@ -20,8 +20,8 @@ from app.task import Task
 from app.translation import tr
 from app.viewmodels.judging import Judging
 from app.viewmodels.result import Result, columns, judge, read_result
+from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.sorted_rows import SortedRows
-from app.viewmodels.table import RowsModel
 from core.data.file_extensions import NAMED
 from core.diagnosis.coverage import at_coverage
 from core.diagnosis.model_identity import ModelIdentity

@@ -17,8 +17,8 @@ from app import paths
 from app.cards import disease_name, find_class
 from app.crash import sentence
 from app.project import (
+    EditedDataset,
     Edits,
-    Table,
     apply_edits,
     collect_edits,
     project_folder,
@@ -60,7 +60,7 @@ class Document(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.source = ""
-        self.table: Table | None = None
+        self.table: EditedDataset | None = None
         self.undo = QUndoStack(self)
         self.search = Search(self)
         self.folder = Path()
@@ -233,7 +233,7 @@ class Document(QObject):
         self._task.failed.connect(self._on_failed)
         self._task.start()
 
-    def _on_edited(self, found: tuple[Table, Edits, str]) -> None:
+    def _on_edited(self, found: tuple[EditedDataset, Edits, str]) -> None:
         """What was open before is closed only now: what is changed meanwhile belongs to it."""
         if self._next is None or self.sender() is not self._task:
             return
@@ -279,7 +279,7 @@ def _scan(source: str, report: Report, cancelled: Callable[[], bool]) -> Dataset
     return open_photos(source, progress=report, cancelled=cancelled)
 
 
-def _edited(dataset: Dataset, folder: Path) -> tuple[Table, Edits, str]:
+def _edited(dataset: Dataset, folder: Path) -> tuple[EditedDataset, Edits, str]:
     """The photos as they were left, and what is wrong with the file that says so: a million names take a second."""
     try:
         edits = read_edits(folder)

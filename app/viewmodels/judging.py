@@ -9,7 +9,7 @@ from typing import Final, final
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.viewmodels.result import Result
-from app.viewmodels.table import RowsModel
+from app.viewmodels.rows_model import RowsModel
 from core.diagnosis.coverage import CoveragePoint, at_coverage
 
 PIECE: Final = 256

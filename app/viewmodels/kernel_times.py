@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from app.translation import tr
-from app.viewmodels.table import Column
+from app.viewmodels.rows_model import Column
 from core.device import KernelTime
 from core.percent import percent
 

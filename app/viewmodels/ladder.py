@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Signal
 from app.process_thread import ProcessThread
 from app.processes.entry import command
 from app.translation import sentence, tr
-from app.viewmodels.table import Column, RowsModel
+from app.viewmodels.rows_model import Column, RowsModel
 
 
 @final

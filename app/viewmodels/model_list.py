@@ -11,7 +11,7 @@ from typing import Final, final
 from app import paths, resources
 from app.settings import Settings
 from app.translation import tr
-from app.viewmodels.table import Column
+from app.viewmodels.rows_model import Column
 from core.diagnosis.model_identity import BEST, KIND, VERSION, ModelIdentity, read_identity
 from core.errors import ModelFileError
 from core.percent import percent

@@ -8,7 +8,7 @@ import numpy as np
 from PySide6.QtCore import QAbstractListModel, QModelIndex, Qt
 
 from app.cards import disease_name
-from app.project import Table
+from app.project import EditedDataset
 from core.ops.contract import Array
 
 PATH: Final = Qt.ItemDataRole.UserRole
@@ -23,11 +23,11 @@ class PhotoModel(QAbstractListModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table: Table | None = None
+        self.table: EditedDataset | None = None
         self.rows: Array = np.empty(0, np.int64)
         self._marks: dict[int, str] = {}
 
-    def show(self, table: Table | None, rows: Array, marks: dict[int, str] | None = None) -> None:
+    def show(self, table: EditedDataset | None, rows: Array, marks: dict[int, str] | None = None) -> None:
         same = table is self.table and len(rows) == len(self.rows) and bool(np.array_equal(rows, self.rows))
         if same and not marks and not self._marks:
             self.dataChanged.emit(self.index(0), self.index(max(len(rows) - 1, 0)))

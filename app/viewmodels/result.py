@@ -13,7 +13,7 @@ import numpy as np
 from app.cards import disease_name
 from app.mask import Mask, decode_mask
 from app.translation import sentence, tr
-from app.viewmodels.table import Column
+from app.viewmodels.rows_model import Column
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.verdict import Thresholds, decide_verdict, is_healthy
 from core.ops.contract import Array

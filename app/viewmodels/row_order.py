@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from app.viewmodels.table import Column
+from app.viewmodels.rows_model import Column
 from core.ops.contract import Array
 
 STRETCH: Final = 1024

@@ -11,7 +11,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt, QTimer, Signal
 
 from app.task import Task
 from app.viewmodels.row_order import Wish, arrange
-from app.viewmodels.table import RowsModel
+from app.viewmodels.rows_model import RowsModel
 from core.ops.contract import Array
 
 NOWHERE = QModelIndex()

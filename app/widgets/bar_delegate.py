@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QPainter
 from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem
 
 from app.theme import Theme
-from app.viewmodels.table import SORT
+from app.viewmodels.rows_model import SORT
 
 
 @final

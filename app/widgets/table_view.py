@@ -7,8 +7,8 @@ from typing import Any, Final, final
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QSizePolicy, QTableView
 
+from app.viewmodels.rows_model import ROW, RowsModel
 from app.viewmodels.sorted_rows import SortedRows
-from app.viewmodels.table import ROW, RowsModel
 
 WIDEST: Final = 300
 """Pixels of the widest column that follows its contents: a long file name may not push the others away."""

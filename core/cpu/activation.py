@@ -1,4 +1,4 @@
-"""Activations as vector code, one row of a table each: a value, and a gradient.
+"""Activations as vector code, one table entry each: a value and a gradient.
 
 Kernels know an activation by its number. Those up to `CLIP` are clips, which register tiles and vector passes apply
 themselves on the way out; any other is applied by `activate` to what such a kernel has just written, still in the
@@ -49,7 +49,7 @@ def _silu_gradient(v: Vectors, dy: Any, x: Any) -> Any:
 
 
 def _between(v: Vectors, dy: Any, y: Any, high: float) -> Any:
-    """dy where y lies strictly between 0 and a bound."""
+    """dy where y is strictly between 0 and a bound."""
     return v.where(v.b.and_(v.above(y, 0.0), v.below(y, high)), dy, v.constant(0.0))
 
 

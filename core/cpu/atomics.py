@@ -1,4 +1,4 @@
-"""What cooperating threads need from the processor: shared counters, a pause, and the floating-point mode.
+"""Processor instructions for cooperating threads: shared counters, a pause, and the floating-point mode.
 
 Numba has no atomics on the CPU; these are LLVM instructions, so that every processor gets its own.
 """
@@ -24,7 +24,7 @@ FLUSH: Final = 0x8040
 
 @intrinsic
 def add_shared(context, address, more):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Add to the int64 at an address and give what was there; what this thread wrote before is seen after."""
+    """Add to the int64 at an address and return the old value (release: earlier writes of this thread are visible)."""
 
     def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         return b.atomic_rmw("add", b.inttoptr(arguments[0], I64.as_pointer()), arguments[1], "acq_rel")
@@ -34,7 +34,7 @@ def add_shared(context, address, more):  # type: ignore[no-untyped-def]  # noqa:
 
 @intrinsic
 def read_shared(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """The int64 at an address; what others wrote before they added to it is seen after."""
+    """Return the int64 at an address (acquire: what others wrote before they added to it is visible)."""
 
     def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         return b.load_atomic(b.inttoptr(arguments[0], I64.as_pointer()), "acquire", 8)
@@ -44,7 +44,7 @@ def read_shared(context, address):  # type: ignore[no-untyped-def]  # noqa: ANN0
 
 @intrinsic
 def pause(context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Wait a moment awake, easy on the other half of the core."""
+    """Spin for a moment without slowing the other hardware thread of the core."""
 
     def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         if X86:
@@ -57,7 +57,7 @@ def pause(context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
 
 @intrinsic
 def give_way(context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Let another thread have the core, where the system has a call for it."""
+    """Yield the core to another thread, where the system supports it."""
 
     def emit(context: Any, b: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         if os.name == "posix":

@@ -1,6 +1,6 @@
-"""Batch normalisation: sums per photo, one merge per batch, then a scale and a shift per channel.
+"""Batch normalisation: sums per image, one merge per batch, then a scale and a shift per channel.
 
-Every photo leaves its own sums, and the merge adds them in the photos' order, all in float64: the
+Each image has sums of its own, and the merge adds them in the order of the images, all in float64: the
 same bits for any number of threads.
 """
 
@@ -15,7 +15,7 @@ from core.cpu.pixels import gradient_moments, moments
 X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
 DY, DY_ROW, DY_PIXEL = range(7, 10)
 SUMS: int = 10
-"""(photo, 2, C) float64: sums of x and of x squared, or of dy and of dy times the normalised x.
+"""(image, 2, C) float64: sums of x and of x squared, or of dy and of dy times the normalised x.
 
 In float32 the difference of squares loses a variance that is small beside the mean (seen: 3e-4)."""
 SAVED: int = 11
@@ -28,32 +28,32 @@ COEFFICIENTS: int = 18
 
 # Context.
 COUNT: int = 15
-"""Photos in the batch."""
+"""Images in the batch."""
 
 BLOCK: int = 16
 """Channels of one task of a merge."""
 
 
-def run_statistics(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Sums of x and of its square over one photo, in float64. One task."""
+def run_statistics(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Sums of x and of its square over one image, in float64. One task."""
     w = words(record)
     channels = w[CHANNELS]
-    sums = w[SUMS] + photo * channels * 16
+    sums = w[SUMS] + image * channels * 16
     moments(w[X], w[X_ROW], w[X_PIXEL], w[HEIGHT], w[WIDTH], channels, sums, sums + channels * 8)
 
 
-def run_merge(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_merge(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Statistics of the batch, the running ones, scale and shift. Tasks are blocks of channels."""
     w = words(record)
-    channels, photos = w[CHANNELS], words(context)[COUNT]
+    channels, images = w[CHANNELS], words(context)[COUNT]
     settings = floats(w[SETTINGS], 2)
-    sums, saved = doubles(w[SUMS], photos * 2 * channels), floats(w[SAVED], 4 * channels)
+    sums, saved = doubles(w[SUMS], images * 2 * channels), floats(w[SAVED], 4 * channels)
     weight, bias = floats(w[WEIGHT], channels), floats(w[BIAS], channels)
     running_mean, running_var = floats(w[MEAN], channels), floats(w[VARIANCE], channels)
-    total = w[HEIGHT] * w[WIDTH] * photos
+    total = w[HEIGHT] * w[WIDTH] * images
     for c in range(low * BLOCK, min(channels, high * BLOCK)):
         mean, square = 0.0, 0.0
-        for n in range(photos):
+        for n in range(images):
             mean += sums[2 * n * channels + c]
             square += sums[(2 * n + 1) * channels + c]
         mean /= total
@@ -68,7 +68,7 @@ def run_merge(record, context, photo, low, high):  # type: ignore[no-untyped-def
         running_var[c] = (1 - rate) * running_var[c] + rate * square / max(total - 1, 1)
 
 
-def run_fix(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_fix(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Scale and shift from the running statistics. Tasks are blocks of channels."""
     w = words(record)
     channels = w[CHANNELS]
@@ -84,11 +84,11 @@ def run_fix(record, context, photo, low, high):  # type: ignore[no-untyped-def] 
         saved[3 * channels + c] = bias[c] - mean[c] * weight[c] * inverse
 
 
-def run_gradient_sums(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Sums of dy and of dy times the normalised x of one photo. One task."""
+def run_gradient_sums(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Sums of dy and of dy times the normalised x of one image. One task."""
     w = words(record)
     channels = w[CHANNELS]
-    sums = w[SUMS] + photo * channels * 16
+    sums = w[SUMS] + image * channels * 16
     gradient_moments(
         w[X], w[X_ROW], w[X_PIXEL], w[DY], w[DY_ROW], w[DY_PIXEL], w[SAVED], w[HEIGHT], w[WIDTH], channels,
         sums, sums + channels * 8,
@@ -98,18 +98,18 @@ def run_gradient_sums(record, context, photo, low, high):  # type: ignore[no-unt
         normal[c] *= inverse[c]
 
 
-def run_gradient_merge(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_gradient_merge(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Gradients of weight and bias, and the coefficients of dx. Tasks are blocks of channels."""
     w = words(record)
-    channels, photos = w[CHANNELS], words(context)[COUNT]
-    sums, saved = doubles(w[SUMS], photos * 2 * channels), floats(w[SAVED], 4 * channels)
+    channels, images = w[CHANNELS], words(context)[COUNT]
+    sums, saved = doubles(w[SUMS], images * 2 * channels), floats(w[SAVED], 4 * channels)
     weight, bias = floats(w[WEIGHT], channels), floats(w[BIAS], channels)
     k = floats(w[COEFFICIENTS], 3 * channels)
     gamma = floats(w[GAMMA], channels)
-    total = w[HEIGHT] * w[WIDTH] * photos
+    total = w[HEIGHT] * w[WIDTH] * images
     for c in range(low * BLOCK, min(channels, high * BLOCK)):
         plain, normal = 0.0, 0.0
-        for n in range(photos):
+        for n in range(images):
             plain += sums[2 * n * channels + c]
             normal += sums[(2 * n + 1) * channels + c]
         if w[WEIGHT]:

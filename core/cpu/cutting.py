@@ -1,4 +1,4 @@
-"""How a product is cut into register tiles: widths of columns, heights of rows, and panels of a packed filter."""
+"""Tiling of a product into register tiles: widths of columns, heights of rows, and panels of a packed filter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN: Final = 24, 64
 @final
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A run of columns done in tiles of one width."""
+    """Consecutive columns that are computed in tiles of one width."""
 
     vectors: int
     blocks: int
@@ -29,7 +29,7 @@ class Columns:
 
 
 def split_columns(count: int, m: int = 0, depth: int = 1) -> tuple[Columns, ...]:
-    """Columns of a product in tiles of falling width; the last block may be partly empty.
+    """Tile the columns of a product with decreasing widths; the last block may be partly empty.
 
     With `m` rows of that depth given, the widest tiles are those that cost least: 14 pixels are one tile of 14 x 32,
     but three of up to 6 x 64. Without, they are the widest there are, unless mixed widths cost something.
@@ -40,7 +40,7 @@ def split_columns(count: int, m: int = 0, depth: int = 1) -> tuple[Columns, ...]
 
 
 def _columns_cost(parts: Sequence[Columns], m: int, depth: int) -> float:
-    """Cycles of `m` rows of all columns, for every step of their depth; every width goes through A once more."""
+    """Cycles of `m` rows of all columns, for every step of their depth; every width reads A once more."""
     again = (len(parts) - 1) * m * current_isa().again_cycles
     return again + sum(p.blocks * _rows_cost(m, p.vectors, depth) for p in parts)
 
@@ -77,7 +77,7 @@ def _rows_cost(count: int, vectors: int, depth: int) -> float:
 
 
 def _splits(count: int, heights: Sequence[int], parts: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Ways to write `count` as at most `parts` heights, falling, each nearly as often as it goes."""
+    """Decompositions of `count` into at most `parts` decreasing heights, each used nearly as often as possible."""
     if count == 0:
         yield ()
     elif parts:
@@ -97,7 +97,7 @@ def tile_fields(columns: Columns) -> dict[int, int | Address]:
 
 
 def cut(m: int, columns: Columns, depth: int) -> dict[int, int | Address]:
-    """Fields that say how `m` rows and the columns fall into tiles."""
+    """Fields that give the tiling of `m` rows and of the columns."""
     fields = tile_fields(columns)
     for part, (height, number) in enumerate(split_rows(m, columns.vectors, min(depth, 4096))):
         fields[tiled.PARTS + 2 * part] = height

@@ -1,4 +1,4 @@
-"""Records of dense layers that are computed for all photos at once (`core.cpu.tiled`)."""
+"""Records of dense layers that are computed for all images at once (`core.cpu.tiled`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.cpu.records import Address, Record
 from core.program import Program
 
 DENSE_SHARE: Final = 1 / 16
-"""Share of a network's multiply-adds from which on its dense layers are computed together: photo by photo their
+"""Share of a network's multiply-adds from which on its dense layers are computed together: image by image their
 weights are read again and again, but all other layers keep to the caches of their thread."""
 
 PHOTOS_AT_ONCE: Final = 24
@@ -24,14 +24,14 @@ UNITS_AT_ONCE: Final = 48
 
 
 def is_dense_dominated(program: Program) -> bool:
-    """True if the dense layers have a share of the work worth a memory of its own for every photo."""
+    """True if the dense layers have a share of the work that justifies separate memory for every image."""
     work = {step.node: step.cost.flops for step in program.steps}
     dense = sum(step.cost.flops for step in program.steps if step.op == "dense")
     return dense > DENSE_SHARE * sum(work.values())
 
 
 def for_all_photos(record: Record, slot_bytes: int, batch: int) -> Record:
-    """A product with one row, as one with a row for every photo."""
+    """A product with one row, as one with a row for every image."""
     lines = -(-batch // PHOTOS_AT_ONCE)
     fields = {
         **record.fields, mk.SAM: slot_bytes, mk.LDC: slot_bytes, mk.LDM: slot_bytes,
@@ -44,7 +44,7 @@ def for_all_photos(record: Record, slot_bytes: int, batch: int) -> Record:
 def dense_gradient(
     c: Convolution, x: View, dy: View, gradient: Address, slot_bytes: int, layer: str
 ) -> list[Record]:
-    """Records that add the weights' gradient, (units, inputs) as the parameter itself, over all photos."""
+    """Records that add the weights' gradient, (units, inputs) as the parameter itself, over all images."""
     (kh, kw), tap = c.kernel, c.depth * 4
     joined = x.pixel == tap  # a window row is one run of columns, and the rows are groups; else each row's pixels are
     groups, count = (kh, kw * c.depth) if joined else (kw, c.depth)
@@ -62,7 +62,7 @@ def dense_gradient(
 
 
 def dense_bias_gradient(dy: View, one: Address, gradient: Address, slot_bytes: int, layer: str) -> list[Record]:
-    """Records that add the sum of dy over all photos: a product with a row of ones."""
+    """Records that add the sum of dy over all images: a product with a row of ones."""
     records = []
     for part in split_columns(dy.channels):
         fields = _sum_over_photos(part, 1, slot_bytes) | {
@@ -73,7 +73,7 @@ def dense_bias_gradient(dy: View, one: Address, gradient: Address, slot_bytes: i
 
 
 def _sum_over_photos(part: Columns, height: int, slot_bytes: int) -> dict[int, int | Address]:
-    """Fields of a product that sums over photos: the outermost count of the tile's loop is theirs."""
+    """Fields of a product that sums over images: the outermost count of the tile's loop is theirs."""
     return {
         **tile_fields(part),
         tiled.SBJ: part.vectors * current_isa().vector_width * 4, mk.SBY: slot_bytes, mk.KW: 1, mk.KL: 1,

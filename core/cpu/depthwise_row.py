@@ -1,6 +1,6 @@
 """The 3 x 3 depthwise convolution a row at a time: nine taps of a vector of channels stay in registers.
 
-The register tile's calls cost more than the 72 multiply-adds of one: a photo of MobileNetV2 takes 0.81 instead of
+The register tile's calls cost more than the 72 multiply-adds of one: a image of MobileNetV2 takes 0.81 instead of
 1.22 ms for these layers (one core, Xeon). The order of the sum is the tile's, and so are the bits.
 """
 
@@ -19,7 +19,7 @@ CHANNELS, BLOCKS, AT_ONCE, BY_ROW = range(15, 19)
 """Blocks of `AT_ONCE` channels; BY_ROW as `core.cpu.tiled.BY_ROW`."""
 
 
-def run_depthwise(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_depthwise(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are (block, row), rows fastest, or (row, block)."""
     w = words(record)
     rows, blocks, activation = w[ROWS], w[BLOCKS], w[ACTIVATION]

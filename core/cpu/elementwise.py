@@ -1,4 +1,4 @@
-"""Everything that looks at one element: copy, add, multiply, scale and shift, dropout, activations, and gradients."""
+"""Elementwise kernels: copy, add, multiply, scale and shift, dropout, activations, and gradients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COPY, ADD, MULTIPLY, AFFINE, DROPOUT, NORM_GRADIENT = range(6)
 SEED, STEP, PHOTO0 = 8, 9, 10
 
 
-def run_copy(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_copy(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are rows, here and in the kernels below."""
     w = words(record)
     for y in range(low, high):
@@ -40,7 +40,7 @@ def run_copy(record, context, photo, low, high):  # type: ignore[no-untyped-def]
         _end(w, y)
 
 
-def run_add(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_add(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
@@ -52,7 +52,7 @@ def run_add(record, context, photo, low, high):  # type: ignore[no-untyped-def] 
         _end(w, y)
 
 
-def run_multiply(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_multiply(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
@@ -61,7 +61,7 @@ def run_multiply(record, context, photo, low, high):  # type: ignore[no-untyped-
             _multiply(a, floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS]), out)
 
 
-def run_affine(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_affine(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     w = words(record)
     for y in range(low, high):
         affine_row(
@@ -72,13 +72,13 @@ def run_affine(record, context, photo, low, high):  # type: ignore[no-untyped-de
             _end(w, y)
 
 
-def run_dropout(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_dropout(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     w = words(record)
     for y in range(low, high):
         for x in range(w[WIDTH]):
             out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
             a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
-            _drop(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], out, a)
+            _drop(w, context, image, (y * w[WIDTH] + x) * w[CHANNELS], out, a)
         _end(w, y)
 
 
@@ -86,7 +86,7 @@ MAPS: Final = {COPY: run_copy, ADD: run_add, MULTIPLY: run_multiply, AFFINE: run
 """Forward kernel of each mode: a network compiles only those that it uses."""
 
 
-def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_map_gradient(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are rows. `b` is the factor of a product, or what the activation's gradient needs."""
     w = words(record)
     if w[MODE] == NORM_GRADIENT:
@@ -102,7 +102,7 @@ def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-unty
             out = floats(w[OUT] + y * w[OUT_ROW] + x * w[OUT_PIXEL], w[CHANNELS])
             a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
             b = floats(w[B] + y * w[B_ROW] + x * w[B_PIXEL], w[CHANNELS])
-            _gradient(w, context, photo, (y * w[WIDTH] + x) * w[CHANNELS], line, a, b)
+            _gradient(w, context, image, (y * w[WIDTH] + x) * w[CHANNELS], line, a, b)
             if w[ACCUMULATE]:
                 for c in range(len(line)):
                     line[c] += out[c]
@@ -114,7 +114,7 @@ def run_map_gradient(record, context, photo, low, high):  # type: ignore[no-unty
             )  # fmt: skip
 
 
-def run_factor_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_factor_gradient(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Gradient of a product's factors: for each channel the sum of a times b over all pixels, row by row. One task."""
     w = words(record)
     out, row = floats(w[OUT], w[CHANNELS]), np.empty(w[CHANNELS], np.float32)
@@ -132,7 +132,7 @@ def run_factor_gradient(record, context, photo, low, high):  # type: ignore[no-u
 
 
 @njit(inline="always")
-def _gradient(w, context, photo, element, out, a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _gradient(w, context, image, element, out, a, b):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     mode = w[MODE]
     if mode == COPY:
         _copy(a, out)
@@ -143,7 +143,7 @@ def _gradient(w, context, photo, element, out, a, b):  # type: ignore[no-untyped
     elif mode == MULTIPLY:
         _multiply(a, b, out)
     else:
-        _drop(w, context, photo, element, out, a)
+        _drop(w, context, image, element, out, a)
 
 
 @njit(inline="always")
@@ -166,10 +166,10 @@ def _end(w, y):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @njit(inline="always")
-def _drop(w, context, photo, element, out, a):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _drop(w, context, image, element, out, a):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """Elements below the threshold become zero, the others are scaled; `element`: number of the first."""
     run = words(context)
-    first = _stream(run[SEED], run[STEP], w[KEY], run[PHOTO0] + photo)
+    first = _stream(run[SEED], run[STEP], w[KEY], run[PHOTO0] + image)
     second = _mix(uint32(first + uint32(0x9E3779B9)))
     scale, threshold = floats(w[SCALE], 1)[0], uint32(w[SHIFT])
     for c in range(len(out)):
@@ -188,16 +188,16 @@ def _mix(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
 
 
 @njit
-def _stream(seed, step, key, photo):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _stream(seed, step, key, image):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     """First word of `core.ops.random.stream`."""
     golden = uint32(0x9E3779B9)
     first = _mix(uint32(golden + uint32(seed)))
     first = _mix(uint32(first + golden + uint32(step)))
     first = _mix(uint32(first + golden + uint32(key)))
-    return _mix(uint32(first + golden + uint32(photo)))
+    return _mix(uint32(first + golden + uint32(image)))
 
 
-def run_border(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_border(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Zeros from each row's end to the next row's start. Tasks are rows; OUT_PIXEL is the bytes of a border."""
     w = words(record)
     for y in range(low, high):
@@ -206,13 +206,13 @@ def run_border(record, context, photo, low, high):  # type: ignore[no-untyped-de
             out[i] = 0
 
 
-def run_emit(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Copy a view to row `photo` of a shared array without borders at OUT. Tasks are rows."""
+def run_emit(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Copy a view to row `image` of a shared array without borders at OUT. Tasks are rows."""
     w = words(record)
     size = w[WIDTH] * w[CHANNELS] * 4
     for y in range(low, high):
         for x in range(w[WIDTH]):
-            start = w[OUT] + (photo * w[HEIGHT] + y) * size + x * w[CHANNELS] * 4
+            start = w[OUT] + (image * w[HEIGHT] + y) * size + x * w[CHANNELS] * 4
             out = floats(start, w[CHANNELS])
             a = floats(w[A] + y * w[A_ROW] + x * w[A_PIXEL], w[CHANNELS])
             for c in range(len(out)):

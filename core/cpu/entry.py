@@ -1,7 +1,7 @@
 """Kernels as machine addresses: each is compiled alone, when first needed, and called through its address.
 
-A kernel is ``run(record, context, photo, low, high)``: it does tasks `low` to `high` of the record
-for one photo. Through addresses the walkers compile in a second whatever kernels a plan uses, and
+A kernel is ``run(record, context, image, low, high)``: it does tasks `low` to `high` of the record
+for one image. Because kernels are called by address, the loops of `core.cpu.execution` compile in a second and
 a new kernel needs no change to them.
 
 Helpers that compute with floats are inlined (`njit(inline="always")`). Called, each would exist twice,
@@ -35,7 +35,7 @@ def entry(kernel: Callable[..., Any]) -> Any:
 
 
 @intrinsic
-def call(context, address, record, run, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def call(context, address, record, run, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Call a kernel by its address."""
     word = ir.IntType(64)
 

@@ -1,4 +1,4 @@
-"""Where a photo's buffers lie: channels last, with a zero border as wide as any window reaches.
+"""Layout of the buffers of an image: channels last, with a zero border as wide as any window reaches.
 
 With the border a window never needs a bounds check, and a row of its taps is contiguous.
 """
@@ -102,7 +102,7 @@ def gradient_border(step: Step, source: Shape, target: Shape) -> Border:
 
 @final
 class Buffers:
-    """Geometry of all buffers of a program and their places in one photo's memory."""
+    """Geometry of all buffers of a program and their places in one image's memory."""
 
     def __init__(self, program: Program) -> None:
         self.shapes = _image_shapes(program)
@@ -112,12 +112,12 @@ class Buffers:
         self._views: dict[str, View] = {}
 
     def image(self, value: Value) -> Shape:
-        """(height, width, channels) in which a value lies."""
+        """The (height, width, channels) of the array that a value is in."""
         height, width, _ = self.shapes[value.buffer]
         return height, width, volume(value.shape) // (height * width)
 
     def want(self, name: str, buffer: str, border: Border, first: int, last: int) -> None:
-        """Ask for an array as large as a buffer, that must hold its values from time `first` to `last`."""
+        """Request an array as large as a buffer, which must keep its values from time `first` to `last`."""
         height, width, channels = self.shapes[buffer]
         top, left, bottom, right = border
         pixel, row = channels * 4, (left + width + right) * channels * 4
@@ -126,18 +126,18 @@ class Buffers:
         self._views[name] = View(Address(Space.SLOT, top * row + left * pixel), height, width, channels, row, pixel)
 
     def want_bytes(self, name: str, size: int, first: int, last: int) -> None:
-        """Ask for plain memory."""
+        """Request plain memory."""
         self._lives[name] = Lifetime(size, first, last)
         self._views[name] = View(Address(Space.SLOT, 0), 1, 1, 1, size, size)
 
     def address(self, name: str) -> Address:
-        """Where plain memory lies."""
+        """The address of plain memory."""
         return self._views[name].address
 
     def settle(self) -> None:
-        """Give every array that was asked for its place; arrays that are never alive together share memory.
+        """Assign an address to every requested array; arrays that are never alive together share memory.
 
-        Everything for one photo then fits the caches better: SqueezeNet 1.1 takes 14 MB instead of 26.
+        Everything for one image then fits into the caches better.
         """
         arena = lay_out(self._lives)
         self.bytes = arena.bytes
@@ -157,7 +157,7 @@ class Buffers:
 
     @property
     def slot_bytes(self) -> int:
-        """Memory of one photo, slack included: an odd number of cache lines, so that photos do not share cache sets."""
+        """Memory of one image, slack included: an odd number of cache lines, so that images do not share cache sets."""
         lines = -(-(self.bytes + SLACK) // LINE)
         return (lines | 1) * LINE
 

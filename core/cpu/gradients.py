@@ -1,4 +1,4 @@
-"""Who writes which gradient: first a write, then additions, and a fused activation's mask with the last of them."""
+"""The order in which steps write a gradient: one write, then additions; the last applies a fused activation's mask."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Ledger:
         return slice(value.channel, value.channel + self.lowering.image(value)[2])
 
     def give(self, value: Value) -> None:
-        """The value's gradient is written by someone outside, into memory with a clean border."""
+        """Register that a value's gradient is written outside the records, with a border of zeros."""
         self._bordered.add(value.buffer)
         self._written[value.buffer][self._span(value)] = True
 
@@ -88,7 +88,7 @@ class Ledger:
         return Target(self.lowering.d(value), accumulate, fused, self.lowering.x(value), before)
 
     def targets(self, step: Step, masks: bool = True) -> list[Target | None]:
-        """`target` of every input of the step, None where nobody wants its gradient."""
+        """`target` of every input of the step, None where its gradient is not needed."""
         return [self.target(step, v, masks) if v.buffer in self.wanted else None for v in step.inputs]
 
     def _clean_border(self, name: str) -> tuple[Record, ...]:

@@ -1,7 +1,7 @@
 """Convolutions by unfolding: windows copied side by side as rows of a matrix, then one plain product.
 
 The product is the tiles' 1x1 convolution over an image of as many channels as a window has numbers. What it costs is
-the matrix: one of the largest layer's size, for every photo that is computed at a time.
+the matrix: one of the largest layer's size, for every image that is computed at a time.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from core.cpu.weight_gradient import bias_gradient, weight_gradient
 from core.graph import Shape
 from core.program import Step
 
-# Record. X is the input or its gradient; the matrix lies at MATRIX_AT without gaps.
+# Record. X is the input or its gradient; the matrix is at MATRIX_AT, contiguous.
 X, X_ROW, X_PIXEL, HEIGHT, WIDTH, CHANNELS = range(1, 7)
 MATRIX_AT, ROWS, COLUMNS, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT = range(7, 16)
 
 
-def run_unfold(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_unfold(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Copy windows into rows of the matrix, zeros where they reach over an edge. Tasks are rows of windows."""
     w = words(record)
     channels = w[CHANNELS]
@@ -47,8 +47,8 @@ def run_unfold(record, context, photo, low, high):  # type: ignore[no-untyped-de
                             out[c] = 0
 
 
-def run_fold(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """The way back: add every row of the matrix to the window it stands for. One task."""
+def run_fold(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """The adjoint of `run_unfold` (col2im): add each row of the matrix to its window. One task."""
     w = words(record)
     channels, place = w[CHANNELS], w[MATRIX_AT]
     for oy in range(w[ROWS]):
@@ -65,7 +65,7 @@ def run_fold(record, context, photo, low, high):  # type: ignore[no-untyped-def]
 
 
 def matrix_bytes(step: Step, source: Shape, target: Shape) -> int:
-    """Size of the matrix of one photo."""
+    """Size of the matrix of one image."""
     (kh, kw), _, _ = window_of(step, source)
     return 4 * target[0] * target[1] * kh * kw * source[2]
 

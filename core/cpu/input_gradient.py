@@ -1,4 +1,4 @@
-"""Records of a convolution's input gradient: plain convolutions of the output gradient with the turned filter."""
+"""Records of a convolution's input gradient: plain convolutions of the output gradient with the rotated filter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def input_gradient(
     c: Convolution, dy: View, dx: View, y_mask: View | None, flags: int,
     weight: Address, panel: Address, layer: str,
 ) -> tuple[list[Record], list[Record], list[tuple[int, int, int, int]]]:  # fmt: skip
-    """Records of ``dx = dy * turned filter``, records that pack it, and phases (y, x, rows, columns) no tap reaches.
+    """Records of ``dx = dy * rotated filter``, records that pack it, and phases (y, x, rows, columns) no tap reaches.
 
     One convolution for every phase of the stride; dy has a border as `gradient_border` says.
     """

@@ -16,20 +16,20 @@ SMOOTHING, WEIGHTS = 6, 7
 
 # Context.
 LABELS, LOSSES, CORRECT, INVERSE_WEIGHT = 11, 12, 13, 14
-"""int32 labels; float32 loss shares and int32 0 or 1 of every photo; one float: 1 / sum of the labels' weights."""
+"""int32 labels; float32 loss shares and int32 0 or 1 of every image; one float: 1 / sum of the labels' weights."""
 TARGETS: int = 23
-"""Address of every photo's C target floats, 0 where labels teach alone."""
+"""Address of every image's C target floats, 0 without targets."""
 
 
 def inverse_weight(class_weights: object, labels: Any) -> float:
-    """1 / sum of the class weights of the labelled photos, 1 if there are none."""
+    """1 / sum of the class weights of the labelled images, 1 if there are none."""
     known = labels[labels >= 0]
     weights = np.asarray(class_weights)
     total = float(weights[known].sum()) if weights.size else float(len(known))
     return 1 / total if total > 0 else 1.0
 
 
-def run_softmax(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_softmax(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """One task."""
     w = words(record)
     x, y = floats(w[X], w[CHANNELS]), floats(w[Y], w[CHANNELS])
@@ -41,7 +41,7 @@ def run_softmax(record, context, photo, low, high):  # type: ignore[no-untyped-d
         y[c] /= total
 
 
-def run_softmax_backward(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_softmax_backward(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """One task: ``dx = y (dy - sum of dy y)``; X is y, Y is dy."""
     w = words(record)
     y, dy, dx = floats(w[X], w[CHANNELS]), floats(w[Y], w[CHANNELS]), floats(w[DX], w[CHANNELS])
@@ -52,13 +52,13 @@ def run_softmax_backward(record, context, photo, low, high):  # type: ignore[no-
         dx[c] = y[c] * (dy[c] - total) + (dx[c] if w[ACCUMULATE] else 0.0)
 
 
-def run_cross_entropy(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """One task: the photo's share of the loss, whether it is right, and with DX the gradient of the logits."""
+def run_cross_entropy(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """One task: the image's share of the loss, whether it is right, and with DX the gradient of the logits."""
     w, run = words(record), words(context)
     x, weights = floats(w[X], w[CHANNELS]), floats(w[WEIGHTS], w[CHANNELS])
     smoothing, inverse = floats(w[SMOOTHING], 1)[0], floats(run[INVERSE_WEIGHT], 1)[0]
-    label = int32s(run[LABELS] + photo * 4, 1)[0]
-    taught = floats(run[TARGETS] + photo * w[CHANNELS] * 4, w[CHANNELS])
+    label = int32s(run[LABELS] + image * 4, 1)[0]
+    taught = floats(run[TARGETS] + image * w[CHANNELS] * 4, w[CHANNELS])
     best, total, finite = 0, 0.0, 0.0
     for c in range(len(x)):
         finite += x[c]
@@ -79,5 +79,5 @@ def run_cross_entropy(record, context, photo, low, high):  # type: ignore[no-unt
             q = taught[c] if run[TARGETS] else smoothing / len(x) + (1 - smoothing if c == label else 0.0)
             target = q * weights[c] * inverse if label >= 0 else 0.0
             dx[c] = exp(x[c] - offset) * mass - target + (dx[c] if w[ACCUMULATE] else 0.0)
-    floats(run[LOSSES] + photo * 4, 1)[0] = loss + (finite - finite)  # NaN and infinity must show
-    int32s(run[CORRECT] + photo * 4, 1)[0] = 1 if label == best else 0
+    floats(run[LOSSES] + image * 4, 1)[0] = loss + (finite - finite)  # NaN and infinity must show
+    int32s(run[CORRECT] + image * 4, 1)[0] = 1 if label == best else 0

@@ -17,7 +17,7 @@ from core.graph import Shape
 from core.program import ParameterLayout, Program, Step, Value
 
 MATRIX: Final = "unfolded windows"
-"""The array in a photo's memory that algorithms with `Writers.scratch` share."""
+"""The array in a image's memory that algorithms with `Writers.scratch` share."""
 
 
 @final
@@ -26,7 +26,7 @@ class Writers:
     """How one algorithm computes the steps of one op: functions that write the records of both directions.
 
     `backward` also takes the plan's `core.cpu.gradients.Ledger`. `scratch`: bytes that a step (of input and output
-    images) needs in a photo's memory, shared by all steps.
+    images) needs in a image's memory, shared by all steps.
     """
 
     forward: Callable[[Lowering, Step], list[Record]]
@@ -37,11 +37,11 @@ class Writers:
 @final
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """Everything the records of one plan point at.
+    """Everything that the records of a plan point to.
 
     `writers`: those chosen for each step, by its node; `weights`, `gradient`: flat arrays; `arrays` keeps constants,
     panels and sums alive; `packs` run whenever weights changed; `moments` hands a batch norm's statistics to its
-    backward; `together`: dense layers are computed for all photos at once.
+    backward; `together`: dense layers are computed for all images at once.
     """
 
     program: Program
@@ -58,11 +58,11 @@ class Lowering:
     together: bool = False
 
     def x(self, value: Value) -> View:
-        """Where a forward value lies."""
+        """The view of a forward value."""
         return self.buffers.view(value.buffer, value)
 
     def d(self, value: Value) -> View:
-        """Where a value's gradient lies."""
+        """The view of a value's gradient."""
         return self.buffers.view(f"d {value.buffer}", value)
 
     def parameter(self, step: Step, role: str) -> Address | None:
@@ -71,24 +71,24 @@ class Lowering:
         return Address(Space.SHARED, self.weights.ctypes.data + 4 * found[0]) if found else None
 
     def trains(self, step: Step, role: str) -> bool:
-        """True if the step has the parameter, and it learns."""
+        """True if the step has the parameter and it is trained."""
         known = any(p.role == role and p.trained for p in step.parameters)
         return known and f"{step.node}.{role}" not in self.frozen
 
     def is_together(self, step: Step) -> bool:
-        """True if the step is computed for all photos at once."""
+        """True if the step is computed for all images at once."""
         return self.together and step.op == "dense"
 
     def whole(self, step: Step, role: str) -> Address:
-        """Where a parameter's gradient over all photos lies."""
+        """The address of a parameter's gradient over all images."""
         return Address(Space.SHARED, self.gradient.ctypes.data + 4 * self.layout.offsets[f"{step.node}.{role}"][0])
 
     def private(self, step: Step, role: str) -> Address:
-        """Where a thread sums a parameter's gradient."""
+        """The address where a thread sums a parameter's gradient."""
         return Address(Space.PRIVATE, 4 * self.layout.offsets[f"{step.node}.{role}"][0])
 
     def constant(self, values: Sequence[float] | F32) -> Address:
-        """Floats that stay as they are."""
+        """Address of constant floats."""
         array = self.memory(len(values))
         array[:] = values
         return Address(Space.SHARED, array.ctypes.data)
@@ -105,7 +105,7 @@ class Lowering:
 
 
 def convolution_of(step: Step, source: Shape) -> Convolution:
-    """The numbers of a conv2d or dense step whose input lies as `source`."""
+    """The numbers of a conv2d or dense step whose input has the layout `source`."""
     kernel, stride, padding = window_of(step, source)
     if step.op == "dense":
         return Convolution(step.output.shape[0], source[2], kernel, stride, padding, 1)

@@ -25,7 +25,7 @@ GROUP_STEP, FILTER_STEP, TAP_STEP = 22, 23, 24
 ACTIVATION = 25
 
 
-def run_forward(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_forward(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are output rows."""
     w = words(record)
     depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
@@ -46,7 +46,7 @@ def run_forward(record, context, photo, low, high):  # type: ignore[no-untyped-d
             activate(w[ACTIVATION], w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[Y_PIXEL], 1, w[FILTERS])
 
 
-def run_input_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_input_gradient(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Adds to what is there. One task."""
     w = words(record)
     depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
@@ -65,7 +65,7 @@ def run_input_gradient(record, context, photo, low, high):  # type: ignore[no-un
                                 dx[c] += dy[o] * weight[(i * w[KERNEL_X] + j) * depth + c]
 
 
-def run_weight_gradient(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_weight_gradient(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Adds to what is there. One task."""
     w = words(record)
     depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
@@ -131,7 +131,7 @@ def count_groups(step: Step) -> int:
 
 
 def _gradient_steps(step: Step) -> dict[int, int | Address]:
-    """How a thread's gradient of the filters lies: (group, tap, filter); of depthwise ones (tap, filter)."""
+    """Order of a thread's gradient of the filters: (group, tap, filter); of depthwise ones (tap, filter)."""
     shape = next(p.shape for p in step.parameters if p.role == "weight")
     if step.op == "depthwise_conv2d":
         return {GROUP_STEP: 4, FILTER_STEP: 0, TAP_STEP: 4 * shape[0]}

@@ -20,7 +20,7 @@ RULES: Final = {"sgd": kernel.SGD, "adam": kernel.ADAM, "adamw": kernel.ADAMW}
 
 @final
 class CpuOptimizer:
-    """Moments and running average, each as long as the trained weights."""
+    """Moments and running average, each with as many floats as the trained weights."""
 
     def __init__(self, optimizer: Optimizer, lowering: Lowering) -> None:
         self.optimizer, self.step = optimizer, 0

@@ -26,7 +26,7 @@ ROWS: Final = max(current_isa().tile_heights[VECTORS])
 """The fastest tile of each isa, or as fast as any (`docs/cpu-engine.md`)."""
 WIDTH: Final = VECTORS * current_isa().vector_width
 DEPTH: Final = 192
-"""Factors of a sum; both factors of the product lie in the nearest cache (35 KB with AVX-512, 17 with AVX2)."""
+"""Factors of a sum; both factors of the product are in the L1 cache (35 KB with AVX-512, 17 with AVX2)."""
 FLOPS: Final = 2 * ROWS * WIDTH * DEPTH
 CALLS: Final = 10**9 // FLOPS
 """Tiles of a round: 5 ms and more, next to which the start of a thread is nothing."""
@@ -57,7 +57,7 @@ class Peak:
 
 
 def run_tiles(record, a, b, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
-    """Compute one tile again and again; C lies behind B."""
+    """Compute one tile repeatedly; C follows B in memory."""
     for _ in range(low, high):
         tile(words(record)[TILES], _SHAPE, record, a, b, b + 4 * WIDTH * DEPTH, 0, 0, 1, _VECTOR_WIDTH)
 

@@ -1,4 +1,4 @@
-"""The photo transform of `core.ops.photo` for one photo: uint8 pixels to the network's input buffer."""
+"""The image transform of `core.ops.photo` for one image: uint8 pixels to the network's input buffer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from core.ops.photo import (
     MASK,
 )
 
-# Record: where the input buffer lies; 6 floats: the mean (3, or 1 if grey) and from the fourth on 1 / std.
+# Record: address of the input buffer; 6 floats: the mean (3, or 1 if grey) and from the fourth on 1 / std.
 OUT, OUT_ROW, HEIGHT, WIDTH, CHANNELS, NORMAL = range(1, 7)
 
 # Context, set by the plan for each call.
@@ -37,12 +37,12 @@ MASKS, MASK_HEIGHT, MASK_WIDTH, BACKGROUNDS, BACKGROUND_HEIGHT, BACKGROUND_WIDTH
 _TO_BACKGROUND = BACKGROUND_AFFINE.start
 
 
-def run_plain_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_plain_photo(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Whole pixels of three channels, moved and normalised (`is_plain`). Tasks are rows of the output."""
     w, run = words(record), words(context)
     width = run[SOURCE_WIDTH]
-    row = floats(run[ROWS] + photo * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
-    which = words(run[INDEX] + photo * 8)[0] if run[INDEX] else photo
+    row = floats(run[ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
+    which = words(run[INDEX] + image * 8)[0] if run[INDEX] else image
     pixels = run[PHOTOS] + which * run[PHOTO_BYTES] + int(row[2]) * 3
     n = floats(w[NORMAL], 6)
     red, green, blue = n[3] / np.float32(255), n[4] / np.float32(255), n[5] / np.float32(255)
@@ -56,12 +56,12 @@ def run_plain_photo(record, context, photo, low, high):  # type: ignore[no-untyp
             out[3 * x + 2] = np.float32(line[3 * x + 2]) * blue + b0
 
 
-def run_photo(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_photo(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are rows of the output."""
     w, run = words(record), words(context)
     height, width = run[SOURCE_HEIGHT], run[SOURCE_WIDTH]
-    row = floats(run[ROWS] + photo * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
-    which = words(run[INDEX] + photo * 8)[0] if run[INDEX] else photo
+    row = floats(run[ROWS] + image * AUGMENTATION_SIZE * 4, AUGMENTATION_SIZE)
+    which = words(run[INDEX] + image * 8)[0] if run[INDEX] else image
     pixels = run[PHOTOS] + which * run[PHOTO_BYTES]
     normal = floats(w[NORMAL], 6)
     channels, columns = w[CHANNELS], w[WIDTH]

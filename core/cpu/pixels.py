@@ -1,6 +1,6 @@
 """Batch norm's passes over pixels as vector code: channels in lanes, coefficients and sums in registers.
 
-As loops over channels for each pixel the compiler asked anew at every pixel whether arrays overlap, and took
+Written as loops over channels, the compiler checks at every pixel whether arrays overlap, which takes
 0.6 to 0.7 ns a float (Zen 5); sums in memory cost as much.
 """
 
@@ -98,7 +98,7 @@ def _norm_gradient(isa: InstructionSet, function: ir.Function) -> None:
 
 
 def _depthwise(isa: InstructionSet, function: ir.Function) -> None:
-    """Row: out = clip(bias + the sum of nine taps times what lies under them)."""
+    """Row: out = clip(bias + the sum of nine taps times the pixels under them)."""
     p = Pixels(function, isa)
     out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip = p.a
     four, v, b = ir.Constant(I64, 4), p.v, p.b

@@ -1,7 +1,7 @@
-"""Borders and lifetimes of all arrays of a program, and from them their places in a photo's memory.
+"""Borders and lifetimes of all arrays of a program, and from them their places in a image's memory.
 
 Time runs over the forward steps and back: step i of S works at its group's number plus one (`group_steps`)
-and, in backward, at ``2 S + 1 - i``. Time 0 is the photo.
+and, in backward, at ``2 S + 1 - i``. Time 0 is the input image.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def place_arrays(lowering: Lowering, wanted: frozenset[str], kept: frozenset[str
 def group_steps(program: Program) -> list[int]:
     """Number of each step's group: at inference steps that follow each other without reading each other's results.
 
-    One photo's threads meet after a group only, and so arrays of one group never share memory. A max pool and
+    One image's threads synchronize only after a group, so arrays of one group never share memory. A max pool and
     the steps before it that write what it reads are a group too, because they run alternately (`core.cpu.pool_fusion`).
     """
     groups, written, read, pool = [-1], set[str](), set[str](), -1

@@ -231,24 +231,24 @@ class CpuPlan(Plan):
         for name in [name for name in self.__dict__ if name not in kept]:
             del self.__dict__[name]
 
-    def _execute(self, photos: int) -> None:
-        """Run all records for the photos that the context points to."""
-        if not self.training and (photos == 1 or (self.threads == 1 and not self._by_image)):
-            for n in range(photos):
-                self._run_groups(self._rows, self._groups, photo=n)
+    def _execute(self, images: int) -> None:
+        """Run all records for the images that the context points to."""
+        if not self.training and (images == 1 or (self.threads == 1 and not self._by_image)):
+            for n in range(images):
+                self._run_groups(self._rows, self._groups, image=n)
             return
         backwards = False
         for stage in self._stages:
             if stage.once:
                 self._run_groups(self._rows, self._ungrouped, stage.first, stage.last)
             else:  # alternate the order: the last images of a stage are still in the caches
-                self._run_photos(self._calls, stage.first, stage.last, photos, backwards)
+                self._run_images(self._calls, stage.first, stage.last, images, backwards)
                 backwards = not backwards
 
     def _run_groups(
-        self, table: RecordTable, schedule: Schedule, first: int = 0, last: int = -1, photo: int = 0
+        self, table: RecordTable, schedule: Schedule, first: int = 0, last: int = -1, image: int = 0
     ) -> None:
-        execute_schedule(table, schedule, self._context.ctypes.data, first, last, photo)
+        execute_schedule(table, schedule, self._context.ctypes.data, first, last, image)
 
     def _check_forward(self, count: int) -> dict[str, Array]:
         """Compare every forward step with the reference and return the reference's gradients of a training step."""
@@ -256,7 +256,7 @@ class CpuPlan(Plan):
         address, stride = self._slot_space
         photos, photo_part = [], (0, self._record_list.parts[0][1])
         for n in [0] if self._by_image else range(count):
-            run = partial(self._run, photos=count) if self._by_image else partial(self._run_one, photo=n)
+            run = partial(self._run, images=count) if self._by_image else partial(self._run_one, image=n)
             for index in range(*photo_part):
                 run(index)
             memory = Slots(address, stride, count if self._by_image else 1)
@@ -271,27 +271,27 @@ class CpuPlan(Plan):
         _, _, labels, _, targets = self._alive
         return dict(loss_and_gradients(self.program.graph, weights, x, labels, mode, targets).gradients)
 
-    def _run_one(self, index: int, photo: int) -> None:
+    def _run_one(self, index: int, image: int) -> None:
         """Run one record for one image in the first slot."""
-        self._run_groups(self._rows, self._ungrouped, index, index + 1, photo)
+        self._run_groups(self._rows, self._ungrouped, index, index + 1, image)
 
-    def _run(self, index: int, photos: int) -> None:
+    def _run(self, index: int, images: int) -> None:
         """Run one record for all images."""
-        if self.records[index].once or (photos == 1 and not self.training):
+        if self.records[index].once or (images == 1 and not self.training):
             self._run_groups(self._rows, self._ungrouped, index, index + 1)
         else:
-            self._run_photos(self._whole, index, index + 1, photos)
+            self._run_images(self._whole, index, index + 1, images)
 
-    def _run_photos(self, calls: Words, first: int, last: int, photos: int, backwards: bool = False) -> None:
+    def _run_images(self, calls: Words, first: int, last: int, images: int, backwards: bool = False) -> None:
         context, rows, by_thread = self._context.ctypes.data, self._rows, int(not self._by_image)
-        threads = min(self.threads, photos)  # there are no more slots than photos
+        threads = min(self.threads, images)  # there are no more slots than images
         image_runner()(
-            rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, photos, int(backwards), by_thread,
+            rows.table, rows.slot_shift, rows.thread_shift, calls, first, last, images, int(backwards), by_thread,
             threads, context,
         )  # fmt: skip
 
     def _point_at(self, batch: PhotoBatch) -> int:
-        """Fill the context for a batch and return its number of photos."""
+        """Fill the context for a batch and return its number of images."""
         photos = self._kept if batch.photos is None else np.ascontiguousarray(batch.photos, np.uint8)
         rows = np.ascontiguousarray(batch.augmentation, np.float32)
         labels = np.ascontiguousarray(batch.labels, np.int32)

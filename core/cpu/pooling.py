@@ -21,7 +21,7 @@ VECTOR_WIDTH = current_isa().vector_width
 maximum, gather = make_maximum(current_isa()), make_gather(current_isa())
 
 
-def run_max_pool(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_max_pool(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are output rows. Ties go to the first pixel in reading order, NaN wins."""
     w = words(record)
     channels = w[CHANNELS]
@@ -46,7 +46,7 @@ def run_max_pool(record, context, photo, low, high):  # type: ignore[no-untyped-
                 c += wide * VECTOR_WIDTH
 
 
-def run_max_pool_backward(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_max_pool_backward(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are input rows."""
     w = words(record)
     channels = w[CHANNELS]
@@ -72,7 +72,7 @@ def run_max_pool_backward(record, context, photo, low, high):  # type: ignore[no
                 c += wide * VECTOR_WIDTH
 
 
-def run_avg_pool(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_avg_pool(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are output rows; global pooling is one window over everything."""
     w = words(record)
     channels = w[CHANNELS]
@@ -93,7 +93,7 @@ def run_avg_pool(record, context, photo, low, high):  # type: ignore[no-untyped-
                 out[c] *= share
 
 
-def run_avg_pool_backward(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_avg_pool_backward(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Tasks are input rows."""
     w = words(record)
     channels = w[CHANNELS]

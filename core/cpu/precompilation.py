@@ -55,13 +55,13 @@ OF_OP: Final = {
 
 
 def all_kernels() -> tuple[str, ...]:
-    """Names of everything that a training may run."""
+    """Names of all kernels that a training may run."""
     named = (f"{m}.{name}" for m in MODULES for name in vars(import_module(f"core.cpu.{m}")) if name[:4] == "run_")
     return (*RUNNERS, tile_code.NAME, *named)
 
 
 def prediction_kernels(graph: Graph) -> tuple[str, ...]:
-    """Names of what predictions of one photo on one thread run."""
+    """Names of the kernels that predict one image on one thread."""
     of_ops = (name for node in graph.nodes for name in OF_OP.get(node.op, ()))
     return tuple(dict.fromkeys((*OF_EVERY_PREDICTION, *of_ops)))
 
@@ -144,7 +144,7 @@ def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> 
 
 def main() -> int:
     """Run as the second process: compile the kernels named on standard input, one reply a line, until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the affair of who started it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     for line in sys.stdin:
         compile_kernel(line.strip())
         sys.stdout.write("done\n")

@@ -1,4 +1,4 @@
-"""What a CPU plan does not do: precisions, algorithms, and batches that its kernels must not see."""
+"""Checks of what a CPU plan does not support: precisions, algorithms, and batches."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def find_problem(photos: Array | None, rows: Array, labels: Array, index: Array 
     if index is None:
         return "" if len(photos) >= count else f"there are {len(photos)} photos for {count} transforms"
     if index.shape != (count,) or index.min() < 0 or index.max() >= len(photos):
-        return f"their numbers do not lie in 0 to {len(photos) - 1}"
+        return f"their indices are not within 0 to {len(photos) - 1}"
     return ""

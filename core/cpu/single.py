@@ -63,7 +63,7 @@ def prepare_single(
 
 @final
 class Single:
-    """A program of one step, every photo with memory of its own; backward only where a direction asks for it."""
+    """A program of one step, every image with memory of its own; backward only where a direction asks for it."""
 
     def __init__(self, case: Case, writers: Writers, threads: int, training: bool = True, direction: str = "") -> None:
         self.case, self.threads = case, threads
@@ -149,18 +149,18 @@ class Single:
                 arrays[f"d{name.removeprefix('node.')}"][...] = flat.reshape(shape)
 
     def _images(self, view: View) -> Iterator[Array]:
-        """The view of every photo as an array (height, width, channels)."""
+        """The view of every image as an array (height, width, channels)."""
         for n in range(self.case.batch):
             address = self.arena.ctypes.data + n * self.lowering.buffers.slot_bytes + view.address.bytes
             yield view_at(address, (view.height, view.width, view.channels), (view.row, view.pixel, 4))
 
     def _copy_in(self, view: View, array: Array) -> None:
-        for image, photo in zip(self._images(view), array, strict=True):
-            image[...] = photo.reshape(image.shape)
+        for target, image in zip(self._images(view), array, strict=True):
+            target[...] = image.reshape(target.shape)
 
     def _copy_out(self, view: View, array: Array) -> None:
-        for image, photo in zip(self._images(view), array, strict=True):
-            photo[...] = image.reshape(photo.shape)
+        for source, image in zip(self._images(view), array, strict=True):
+            image[...] = source.reshape(image.shape)
 
 
 def _program(case: Case, names: list[str], training: bool) -> Program:

@@ -1,12 +1,12 @@
 """Everything that is a sum of products, as one loop nest around the register tile.
 
-A record says for groups g, blocks of columns j, rows r and taps (t1, t2) where A, B and C lie; the
+A record says for groups g, blocks of columns j, rows r and taps (t1, t2) the addresses of A, B and C; the
 rows of a tile run along M. Convolution: rows are output rows, M runs along a row's pixels.
 Weight gradient: rows are blocks of output rows that are summed over, M runs along the input's
 channels and the taps move through the filter. Builders of such records:
 `core.cpu.convolution`, `input_gradient`, `weight_gradient`.
 
-Dense layers of a whole batch (`core.cpu.dense`): photos are the rows along M, or what is summed over, and
+Dense layers of a whole batch (`core.cpu.dense`): images are the rows along M, or what is summed over, and
 their number is known only when the batch is there.
 """
 

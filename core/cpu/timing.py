@@ -16,11 +16,11 @@ REPEATS: Final = 3
 """Each kernel runs so often; the fastest counts, because other programs only ever slow it down."""
 
 WORKERS: Final = ("tiled", "naive", "im2col", "fused")
-"""The kernel that does a layer's arithmetic is the first of these that the pass has."""
+"""Kernels that do the arithmetic of a layer, the first one present counts."""
 
 
 def time_records(
-    program: Program, records: Sequence[Record], run: Callable[[int], None], photos: int, threads: int
+    program: Program, records: Sequence[Record], run: Callable[[int], None], images: int, threads: int
 ) -> list[KernelTime]:
     """`run(i)` runs record i for all the batch; records of one layer, direction and kernel are added up."""
     spent: dict[tuple[str, str, str], float] = {}
@@ -30,9 +30,9 @@ def time_records(
         spent[key] = spent.get(key, 0.0) + best
     cost = {step.node: step.cost for step in program.steps}
     work = {key: cost[key[0]] for key in spent if key[0] in cost and does_the_work(key, spent)}
-    reached = max((cost.flops * photos / spent[key] / 1e9 for key, cost in work.items()), default=0.0)
+    reached = max((cost.flops * images / spent[key] / 1e9 for key, cost in work.items()), default=0.0)
     peak = measure_peak(threads).at_least(reached)
-    return [_kernel_time(key, seconds, work.get(key), photos, peak) for key, seconds in spent.items()]
+    return [_kernel_time(key, seconds, work.get(key), images, peak) for key, seconds in spent.items()]
 
 
 def does_the_work(key: tuple[str, str, str], kernels: Container[tuple[str, str, str]]) -> bool:
@@ -48,7 +48,7 @@ def _seconds(run: Callable[[int], None], index: int) -> float:
 
 
 def _kernel_time(
-    key: tuple[str, str, str], seconds: float, work: Cost | None, photos: int, peak: Peak
+    key: tuple[str, str, str], seconds: float, work: Cost | None, images: int, peak: Peak
 ) -> KernelTime:
-    flops, size = (work.flops * photos, work.bytes * photos) if work is not None else (0, 0)
+    flops, size = (work.flops * images, work.bytes * images) if work is not None else (0, 0)
     return KernelTime(*key, 1e3 * seconds, flops, size, peak.floor_ms(flops, size))

@@ -10,7 +10,7 @@ from core.cpu.memory import bytes_at, doubles, floats, words
 CHUNK: int = 4096
 """Floats of one task; the norm's partial sums are of chunks, so that threads do not change them."""
 
-# Record. Addresses of flat arrays of COUNT floats; ROLE bytes say what learns; SUMS one float64 a chunk.
+# Record. Addresses of flat arrays of COUNT floats; ROLE bytes say what is trained; SUMS one float64 a chunk.
 COUNT, WEIGHTS, GRADIENT, FIRST, SECOND, AVERAGE, ROLE, SETTINGS, RULE, SUMS = range(1, 11)
 """AVERAGE 0 keeps none; FIRST is the momentum of sgd."""
 
@@ -27,7 +27,7 @@ SGD, ADAM, ADAMW = range(3)
 SETTING_COUNT: int = 14
 
 
-def run_norm(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_norm(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Sum of squares of every chunk of the gradient, in float64. Tasks are chunks."""
     w = words(record)
     gradient = floats(w[GRADIENT], w[COUNT])
@@ -38,7 +38,7 @@ def run_norm(record, context, photo, low, high):  # type: ignore[no-untyped-def]
         doubles(w[SUMS], task + 1)[task] = total
 
 
-def run_update(record, context, photo, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def run_update(record, context, image, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """One optimizer step. Tasks are chunks."""
     w = words(record)
     s = floats(w[SETTINGS], SETTING_COUNT)

@@ -1,4 +1,4 @@
-"""Vector code of one isa as LLVM IR: loads and stores at any alignment, masks for the last lanes, small functions."""
+"""Vector code of an instruction set as LLVM IR: loads and stores at any alignment, masks, small functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small_function(
 
 @final
 class Vectors:
-    """Writes vectors of a isa's floats with a builder. Addresses are int64; a mask says which lanes count."""
+    """Emits code for vectors of floats of an instruction set. Addresses are int64; a mask says which lanes count."""
 
     def __init__(self, builder: ir.IRBuilder, isa: InstructionSet) -> None:
         self.b, self.vector_width = builder, isa.vector_width
@@ -55,7 +55,7 @@ class Vectors:
         return self.b.icmp_signed("<", iota, self.splat(count))
 
     def slot(self, value: Any) -> Any:
-        """A place for what changes in a loop; LLVM turns it into a register."""
+        """A variable that changes in a loop; LLVM turns it into a register."""
         place = cgutils.alloca_once(self.b, value.type)
         self.b.store(value, place)
         return place

@@ -26,7 +26,7 @@ GRADIENT_TOLERANCE: Final = 2e-2
 @final
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Where the photos of one check lie: first slot, bytes from slot to slot, and how many."""
+    """Memory of the images of one check: first slot, bytes from slot to slot, and how many."""
 
     address: int
     stride: int
@@ -57,7 +57,7 @@ def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> No
 
 
 def read_value(lowering: Lowering, value: Value, memory: Slots) -> Array:
-    """A copy of a forward value of every photo, ``(N, *shape)``."""
+    """A copy of a forward value of every image, ``(N, *shape)``."""
     images = list(_images(lowering.x(value), memory))
     return np.stack(images).reshape(memory.count, *value.shape)
 

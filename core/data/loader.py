@@ -54,7 +54,7 @@ class Loader:
     ) -> None:
         self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
         if len(self.slots) and not 0 <= self.slots.min() <= self.slots.max() < len(photos):
-            raise ValueError("a slot lies outside the photos: rows without a photo must be left out")
+            raise ValueError("a slot is outside the photos: parameters without a photo must be removed")
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
         self.replacement, self.mixing = replacement, mixing

@@ -27,7 +27,7 @@ def to_array(tensor: Any) -> Array:
     """A TensorProto as an array of its own kind. Raises ModelFileError."""
     name = tensor.name or "a constant"
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
-        raise ModelFileError(f"The numbers of {name} lie in another file; only ONNX files of one piece are read.")
+        raise ModelFileError(f"The numbers of {name} are in another file; only files that hold their data are read.")
     if tensor.data_type not in READ:
         raise ModelFileError(f"The numbers of {name} are of a kind ({tensor.data_type}) that is not read.")
     dims = list(tensor.dims)

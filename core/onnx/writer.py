@@ -177,4 +177,4 @@ WRITERS: Final[Mapping[str, Writer]] = MappingProxyType(
         "flatten": _plain("Flatten", axis=1),
     }
 )
-"""How each op is written; the loss is left out."""
+"""How each op is written; the loss is not exported."""

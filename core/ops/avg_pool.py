@@ -1,7 +1,7 @@
 """Mean of each window.
 
 As PyTorch: with `count_include_pad` (the default there and here) the sum is divided by the part of
-the window that lies on the photo or its padding, else by the part on the photo; what hangs over
+the window inside the image or its padding, else by the part inside the image; what reaches beyond
 the padding in ceil mode never counts.
 """
 

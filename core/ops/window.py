@@ -50,7 +50,7 @@ def read_window(attributes: Attributes) -> Window:
 
 
 def read_pool_window(attributes: Attributes) -> Window:
-    """As `read_window`, but no window may lie in the padding alone: it would have no largest value and no mean."""
+    """As `read_window`, but no window may be entirely in the padding: it would have no maximum and no mean."""
     window = read_window(attributes)
     (top, left, bottom, right), (kh, kw) = window.padding, window.kernel
     if max(top, bottom) >= kh or max(left, right) >= kw:
@@ -65,13 +65,13 @@ def same_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:
 
 
 def full_padding(kernel: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Padding at which the kernel touches the photo with at least one row and column."""
+    """Padding at which the kernel overlaps the image with at least one row and column."""
     kh, kw = kernel
     return (kh - 1, kw - 1, kh - 1, kw - 1)
 
 
 def _positions(side: str, size: int, kernel: int, stride: int, before: int, after: int, ceil_mode: bool) -> int:
-    """PyTorch's rule: in ceil mode a last window may hang over, but must not start after the photo's end."""
+    """PyTorch's rule: in ceil mode a last window may hang over, but must not start after the end of the image."""
     room = size + before + after - kernel
     if room < 0:
         raise ValueError(f"the kernel of {kernel} is larger than the padded {side} of {size + before + after}.")
@@ -91,7 +91,7 @@ def pad(x: Array, window: Window, value: float) -> Array:
 
 
 def windows(padded: Array, window: Window, height: int, width: int) -> Array:
-    """View ``(N, rows, columns, C, kh, kw)`` of every window of the padded input of a ``height x width`` photo."""
+    """View ``(N, rows, columns, C, kh, kw)`` of every window of the padded input of a ``height x width`` image."""
     rows, columns = window.output(height, width)
     view = sliding_window_view(padded, window.kernel, axis=(1, 2))
     return view[:, :: window.stride[0], :: window.stride[1]][:, :rows, :columns]
@@ -114,7 +114,7 @@ def add_windows(parts: Array, window: Window, height: int, width: int) -> Array:
 
 
 def _overhang(window: Window, height: int, width: int) -> tuple[int, int]:
-    """Rows and columns by which the last window reaches past the photo's end; negative if it ends before."""
+    """Rows and columns by which the last window reaches past the end of the image; negative if it ends before."""
     rows, columns = window.output(height, width)
     return (
         (rows - 1) * window.stride[0] + window.kernel[0] - window.padding[0] - height,

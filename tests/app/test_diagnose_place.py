@@ -14,7 +14,7 @@ from app.panels.diagnose.brush import BrushDialog
 from app.results_file import write_csv, write_html
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result, judge, read_result
-from app.viewmodels.table import ROW
+from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog
 from core.diagnosis.coverage import CoveragePoint

@@ -7,8 +7,8 @@ import pytest
 from PySide6.QtCore import QPersistentModelIndex, Qt, QTimer
 
 from app.viewmodels.row_order import Wish, arrange
+from app.viewmodels.rows_model import Column, RowsModel
 from app.viewmodels.sorted_rows import MANY, SortedRows
-from app.viewmodels.table import Column, RowsModel
 from app.widgets.table_view import sorted_view
 
 pytestmark = pytest.mark.gui

@@ -1,4 +1,4 @@
-"""A plan that walks the NumPy references: slow, without device, and the judge of trainers and plans."""
+"""A plan that executes the NumPy references: slow, without a device; trainers and plans are compared with it."""
 
 from __future__ import annotations
 

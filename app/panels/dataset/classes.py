@@ -9,10 +9,10 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QVBoxLayout, QWidget
 
 from app.cards import disease_name
-from app.project import Table
+from app.project import EditedDataset
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.table import ROW, Column, RowsModel
+from app.viewmodels.rows_model import ROW, Column, RowsModel
 from app.widgets.bar_delegate import BarDelegate
 from app.widgets.parts import button, label, row
 from app.widgets.table_view import sorted_view
@@ -52,7 +52,7 @@ class ClassesPane(QWidget):
         layout.addWidget(self.table, 1)
         layout.addLayout(row(self._rename, None, self._all))
 
-    def show_table(self, table: Table) -> None:
+    def show_table(self, table: EditedDataset) -> None:
         """Counts of the photos in use; classes that an edit emptied are gone."""
         before = self.selected()
         counts = table.counts()

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 from app.theme import Theme
 from app.translation import count, sentence, tr
 from app.viewmodels.examination import Examination
-from app.viewmodels.table import ROW, Column, RowsModel
+from app.viewmodels.rows_model import ROW, Column, RowsModel
 from app.widgets.parts import button, label, row
 from app.widgets.table_view import sorted_view
 from app.wording import stage_text

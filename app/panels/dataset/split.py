@@ -12,7 +12,7 @@ from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.examination import Examination
-from app.viewmodels.table import Column, RowsModel
+from app.viewmodels.rows_model import Column, RowsModel
 from app.widgets.parts import label
 from app.widgets.table_view import sorted_view
 from core.percent import percent

@@ -13,8 +13,8 @@ from app.settings import Settings
 from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.model_list import IMPORTED, SHIPPED, KnownModel, columns, forget_import, keep_import, list_models
+from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.sorted_rows import SortedRows
-from app.viewmodels.table import RowsModel
 from app.widgets.notice import Notice
 from app.widgets.parts import button, fit, label, row
 from app.widgets.table_view import selected, sorted_view

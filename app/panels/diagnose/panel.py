@@ -29,7 +29,7 @@ from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result, verdict_text
-from app.viewmodels.table import ROW
+from app.viewmodels.rows_model import ROW
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField

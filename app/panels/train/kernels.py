@@ -14,7 +14,7 @@ from app.theme import Theme
 from app.translation import tr
 from app.viewmodels import kernel_times
 from app.viewmodels.kernel_times import TimedKernel
-from app.viewmodels.table import RowsModel
+from app.viewmodels.rows_model import RowsModel
 from app.widgets.chart import make_chart, paint_chart
 from app.widgets.parts import EmptyPlace, card, label, row, switch
 from app.widgets.step_roofline import StepRoofline

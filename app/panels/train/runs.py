@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QMessageBox, QSta
 
 from app.theme import Theme
 from app.translation import count, tr
+from app.viewmodels.rows_model import ROW, Column, RowsModel
 from app.viewmodels.run_list import RunSummary, delete_run, list_runs, rename_run
-from app.viewmodels.table import ROW, Column, RowsModel
 from app.widgets.flow import Flow
 from app.widgets.parts import EmptyPlace, button
 from app.widgets.table_view import sorted_view

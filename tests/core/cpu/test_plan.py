@@ -277,7 +277,7 @@ def test_what_cannot_be_done_is_refused_with_a_sentence():
         (PhotoBatch(good.photos[:1], good.augmentation, good.labels), "1 photos for 2 transforms"),
         (PhotoBatch(good.photos, good.augmentation * np.nan, good.labels), "finite"),
         (PhotoBatch(good.photos, good.augmentation, good.labels[:1]), "1 labels for 2 photos"),
-        (PhotoBatch(good.photos, good.augmentation, good.labels, np.array([0, 2])), "do not lie in 0 to 1"),
+        (PhotoBatch(good.photos, good.augmentation, good.labels, np.array([0, 2])), "are not within 0 to 1"),
         (PhotoBatch(None, good.augmentation, good.labels), r"not \(photos"),
     ):
         with pytest.raises(InputError, match=sentence):

@@ -1,4 +1,4 @@
-"""Draws of other grounds: pure functions of seed, epoch and photo, as often as asked, only where a leaf was found."""
+"""Draws of other backgrounds depend on seed, epoch and photo alone, and only on photos with a leaf."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ def draw(photos, key=(1, 2), times=None, **options):
     return rows
 
 
-def test_as_many_photos_as_asked_get_a_ground_and_none_without_a_leaf():
+def test_as_many_photos_as_asked_get_a_background_and_none_without_a_leaf():
     photos = np.arange(COUNT)
     rows = draw(photos)
     can = (COUNT - 1 - photos) % 4 != 0
@@ -36,7 +36,7 @@ def test_as_many_photos_as_asked_get_a_ground_and_none_without_a_leaf():
     assert np.array_equal(rows[:, AFFINE], evaluation_rows(COUNT, SIDE, SIDE)[:, AFFINE])
 
 
-def test_grounds_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else():
+def test_backgrounds_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else():
     photos = np.array([5, 9, 7, 14])
     base = draw(photos, chance=1.0)
     assert np.array_equal(base, draw(photos, chance=1.0))
@@ -49,7 +49,7 @@ def test_grounds_depend_on_seed_epoch_photo_and_occurrence_and_on_nothing_else()
         assert (np.abs(other - base)[chosen][:, BACKGROUND_AFFINE].max(1) > 1e-3).all()
 
 
-def test_a_ground_is_seen_within_its_photo():
+def test_a_background_is_seen_within_its_photo():
     rows = draw(np.arange(COUNT), chance=1.0)
     rows = rows[rows[:, BACKGROUND] > 0]
     a = rows[:, BACKGROUND_AFFINE].astype(float)
@@ -57,7 +57,7 @@ def test_a_ground_is_seen_within_its_photo():
     assert 0.2 < area.min() < area.max() <= 1.001
 
 
-def test_the_loader_sets_training_leaves_on_grounds_and_no_others():
+def test_the_loader_sets_training_leaves_on_backgrounds_and_no_others():
     photos = np.zeros((40, SIDE, SIDE, 3), np.uint8)
     for training in (True, False):
         loader = Loader(

@@ -1,4 +1,4 @@
-"""Walking through a mapped file leaves the process small."""
+"""Reading through a mapped file leaves the process small."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from core.data.mapped_pages import PageReleaser
 
-WALK = """
+READ = """
 import re, sys
 import numpy as np
 from core.data import mapped_pages
@@ -37,7 +37,7 @@ def test_an_epoch_leaves_no_mapped_pages_behind(tmp_path):
     np.random.default_rng(0).integers(0, 255, 2000 * 128 * 128 * 3, np.uint8).tofile(file)
     sizes, sums = [], []
     for limit in (1, 1 << 40):
-        done = subprocess.run([sys.executable, "-c", WALK, str(file), str(limit)], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", READ, str(file), str(limit)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         sizes.append(float(done.stdout.split()[0]))
         sums.append(done.stdout.split()[1])
