@@ -26,8 +26,8 @@ def walk(frame: Frame, training: bool, accumulate: bool) -> None:
         write_logits(frame)
 
 
-def choose_forward(frame: Frame) -> list[Segment]:
-    """The candidates of every step's forward pass, before anything is written."""
+def chosen_steps(frame: Frame) -> list[Step]:
+    """The steps that candidates compute. Raises KernelUnavailable, which names a step that the GPU does not know."""
     steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
     for step in steps:
         if step.op not in READS_IMAGE and any(value.buffer == PHOTO for value in step.inputs):
@@ -41,15 +41,19 @@ def choose_forward(frame: Frame) -> list[Segment]:
             raise KernelUnavailable(
                 f"The GPU has no kernel for {missing} ({step.node}). Run this network with --device cpu."
             )
+    return steps
+
+
+def choose_forward(frame: Frame) -> list[Segment]:
+    """The candidates of every step's forward pass, before anything is written."""
     with frame.comparing():
-        return cheapest(CANDIDATES, frame, steps, forward_segment)
+        return cheapest(CANDIDATES, frame, chosen_steps(frame), forward_segment)
 
 
 def choose_backward(frame: Frame) -> list[Segment]:
     """The candidates of every step's gradients, in the program's order."""
-    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
     with frame.comparing():
-        return cheapest(CANDIDATES, frame, steps, backward_segment)
+        return cheapest(CANDIDATES, frame, chosen_steps(frame), backward_segment)
 
 
 def write_forward(frame: Frame) -> None:

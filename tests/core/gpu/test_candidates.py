@@ -99,12 +99,13 @@ def test_arguments_are_packed_by_name_and_wrong_names_raise():
         signature.pack(x=1, by_n=2, m=3)
 
 
+@pytest.mark.parametrize("change", [{"op": "spline"}, {"activation": "spline"}], ids=str)
 @pytest.mark.parametrize("direction", [FORWARD, "backward"])
-def test_an_unknown_op_raises_forward_and_backward_and_names_the_step(direction):
+def test_an_unknown_op_or_activation_raises_forward_and_backward_and_names_the_step(direction, change):
     frame = frame_of("squeezenet1_1", training=True)
     steps = frame.program.steps
     at = next(i for i, step in enumerate(steps) if step.op == "max_pool")
-    unknown = replace(steps[at], op="spline")
+    unknown = replace(steps[at], **change)
     frame.program = replace(frame.program, steps=(*steps[:at], unknown, *steps[at + 1 :]))
     with pytest.raises(KernelUnavailable, match=rf"no kernel for spline .*\({unknown.node}\)"):
         write_forward(frame) if direction == FORWARD else write_backward(frame, False)
