@@ -25,11 +25,11 @@ from app.settings import Settings
 from app.synthetic_tour import SyntheticTour
 from app.theme import Theme
 from app.training.session import TrainingSession
-from app.viewmodels import ladder, result
+from app.viewmodels import kernel_benchmark, result
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.examination import Examination
-from app.viewmodels.ladder import LadderModel
+from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
@@ -110,7 +110,7 @@ class Program:
         self.examination = Examination(self.document, application)
         self.training = TrainingModel(TrainingSession(command("training"), application), application)
         self.diagnosis = DiagnosisModel(application)
-        self.ladder = LadderModel(application)
+        self.benchmark = KernelBenchmark(application)
         self.memory = MemoryEstimate(application)
         self.exports, self.prints = Writing(application), Writing(application)
         self.first = FirstInstance(application)
@@ -132,7 +132,7 @@ class Program:
         )  # fmt: skip
         self.window.set_places(makers(Parts(
             self.window, self.settings, self.theme, self.document, self.examination, self.thumbnails, self.photos,
-            self.training, self.diagnosis, self.ladder, self.memory, self.exports, self.prints, self.photo_commands,
+            self.training, self.diagnosis, self.benchmark, self.memory, self.exports, self.prints, self.photo_commands,
             self.run_commands, self.tour,
         )))  # fmt: skip
         window = self.window
@@ -147,7 +147,7 @@ class Program:
         self.language = translation.install(self.application, language)
         self.diagnosis.rows.set_columns(result.columns())
         self.diagnosis.shown.set_filter("")
-        self.ladder.rows.set_columns(ladder.columns())
+        self.benchmark.rows.set_columns(kernel_benchmark.columns())
         self.commands.close()
         old.status.stop()
         self._make_window()
@@ -178,7 +178,7 @@ class Program:
         self.prints.close()
         self.examination.close()
         self.diagnosis.close()
-        self.ladder.close()
+        self.benchmark.close()
         self.memory.close()
         self.document.close()
         self.thumbnails.close()

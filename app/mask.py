@@ -18,7 +18,7 @@ from core.tensor_file import read_tensor_file, write_tensor_file
 if TYPE_CHECKING:
     from core.diagnosis.severity import Severity
 
-GROUND, LEAF, DISEASED = 0, 1, 2
+BACKGROUND, LEAF, DISEASED = 0, 1, 2
 KIND: Final = "mask"
 VERSION: Final = 1
 
@@ -28,7 +28,7 @@ Box: TypeAlias = tuple[float, float, float, float]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """labels: uint8 ``(side, side)`` of GROUND, LEAF or DISEASED; box: y0, x0, y1, x1 of its place in the photo's
+    """labels: uint8 ``(side, side)`` of BACKGROUND, LEAF or DISEASED; box: y0, x0, y1, x1 of its place in the photo's
     square, shares 0..1; corrected: touched by a person."""
 
     labels: Array
@@ -39,7 +39,7 @@ class Mask:
     def severity(self) -> Severity:
         from core.diagnosis.severity import Severity  # brings OpenCV, which the window's start does without
 
-        return Severity(self.labels > GROUND, self.labels == DISEASED)
+        return Severity(self.labels > BACKGROUND, self.labels == DISEASED)
 
     def paint(self, y: float, x: float, radius: float, label: int) -> Mask:
         """The mask with a disc of `label`; place and radius as shares of the photo's square."""

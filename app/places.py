@@ -20,7 +20,7 @@ from app.theme import Theme
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.examination import Examination
-from app.viewmodels.ladder import LadderModel
+from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
@@ -43,7 +43,7 @@ class Parts:
     photos: Thumbnails
     training: TrainingModel
     diagnosis: DiagnosisModel
-    ladder: LadderModel
+    benchmark: KernelBenchmark
     memory: MemoryEstimate
     exports: Writing
     prints: Writing
@@ -123,4 +123,4 @@ def _diagnose(parts: Parts) -> QWidget:
 def _kernels(parts: Parts) -> QWidget:
     from app.panels.kernels.panel import KernelsPanel
 
-    return KernelsPanel(parts.ladder, parts.theme)
+    return KernelsPanel(parts.benchmark, parts.theme)

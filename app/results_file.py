@@ -12,7 +12,7 @@ import numpy as np
 
 from app.cards import disease_name
 from app.document_pdf import write_pdf
-from app.mask import DISEASED, GROUND, Mask
+from app.mask import BACKGROUND, DISEASED, Mask
 from app.translation import sentence, tr
 from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
 from core.cores import usable_cores
@@ -110,4 +110,4 @@ def _picture(result: Result, side: int) -> bytes:
         return b""
     area = result.area() or Mask(np.zeros((1, 1), np.uint8))
     lesions = None if result.shown_percent is None else area.labels == DISEASED
-    return draw_picture(photo, area.labels > GROUND, lesions, side, area.box)
+    return draw_picture(photo, area.labels > BACKGROUND, lesions, side, area.box)

@@ -15,7 +15,7 @@ from app import resources
 @final
 @dataclass(frozen=True, slots=True)
 class Colours:
-    """Names say the use. Text on its ground has a contrast of 4.5 : 1 or better."""
+    """Names say the use. Text on its background has a contrast of 4.5 : 1 or better."""
 
     window: str
     surface: str
@@ -97,10 +97,12 @@ def palette(colours: Colours) -> QPalette:
     return made
 
 
-def mixed(colour: str, ground: str, share: float) -> QColor:
-    """A colour on its ground as if it let the ground through. Qt gives what is really half transparent in pieces to
-    threads of its own: 330 to 600 wakeups a second while the cores train."""
-    above, below = ((c.red(), c.green(), c.blue()) for c in (QColor(colour), QColor(ground)))
+def mixed(colour: str, background: str, share: float) -> QColor:
+    """A colour blended with its background, opaque.
+
+    Qt paints translucent items in threads of its own: 330 to 600 wakeups a second while the cores train.
+    """
+    above, below = ((c.red(), c.green(), c.blue()) for c in (QColor(colour), QColor(background)))
     return QColor(*(round(share * a + (1 - share) * b) for a, b in zip(above, below, strict=True)))
 
 

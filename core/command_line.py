@@ -65,6 +65,7 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
         group = made[row.group]
         default = entry.default
         said = WITHOUT_TRAINING.get(name, row.help) if only else row.help
+        said = "; ".join((said, *(f"{choice}: {meaning}" for choice, meaning in row.meanings.items())))
         help_text = said.replace("%", "%%") + _default_text(default)
         flag = option_name(name)
         metavar = METAVARS.get(name) or _metavar(row.choices, default)

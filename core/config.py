@@ -1,5 +1,7 @@
-"""All settings of a run, one row per field: the command line, the form in the window, the file in
-the run folder and the list of problems all come from these rows."""
+"""All settings of a run, one row per field.
+
+The command line, the form in the window, the file in the run folder and the list of problems come from these rows.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,23 @@ MODELS: Final = (
 )
 
 
+AUGMENTATIONS: Final = {
+    "none": "photos are used as they are",
+    "light": "mirrored, turned by quarters, slightly cropped, rotated and recoloured",
+    "standard": "mirrored, turned by quarters, cropped, rotated and recoloured; some are blurred",
+    "soft": "as standard, but every second photo is blurred",
+    "strong": "strongly cropped, rotated and recoloured; some are blurred, every second one has a hidden square",
+}
+"""Levels of augmentation and what each does; `core.data.augment` has their ranges."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a form needs to know about one field. `low` and `high` are inclusive bounds; `zero`: what 0 means."""
+    """What a form needs to know about one field.
+
+    `low`, `high`: inclusive bounds; `zero`: what 0 means; `meanings`: of choices that need one.
+    """
 
     group: str
     label: str
@@ -36,6 +51,7 @@ class Setting:
     low: float | None = None
     high: float | None = None
     choices: tuple[str, ...] = ()
+    meanings: Mapping[str, str] = make_field(default_factory=dict)
     expert: bool = True
     zero: str = ""
 
@@ -53,48 +69,46 @@ class RunConfig:
     where: tuple[str, ...] = _row((), "data", "Only rows", "use only manifest rows with column=value")
     label: str = _row("", "data", "Label column", "manifest column that names the class (default crop/condition)")
     split: str = _row("", "data", "Split file", "split.csv of an earlier run to reuse")
-    validation: float = _row(0.15, "data", "Validation share", "fraction of the photo groups for "
-                                                               "validation", low=0.01, high=0.5)
+    validation: float = _row(0.15, "data", "Validation share",
+                             "fraction of the photo groups for validation", low=0.01, high=0.5)
     test: float = _row(0.15, "data", "Test share", "fraction of the photo groups for the test", low=0.0, high=0.5)
-    field: str = _row("", "data", "Field photos", "folder or manifest of your own field photos, evaluated as a "
-                                                  "separate test")
+    field: str = _row("", "data", "Field photos",
+                      "folder or manifest of your own field photos, evaluated as a separate test")
     cache: str = _row("", "data", "Cache folder", "folder for decoded photos (default: the user's cache folder)")
 
     preset: str = _row("", "network", "Preset", "named set of settings; single settings override it", expert=False)
-    model: str = _row("squeezenet1_1", "network", "Network", "network architecture", choices=MODELS, expert=False)
+    model: str = _row("squeezenet1_1", "network", "Network",
+                      "architecture of the network: small ones are fast, large ones usually more accurate",
+                      choices=MODELS, expert=False)
     image_size: int = _row(224, "network", "Photo size", "side of the network input in pixels", low=16, high=1024)
-    use_size: int = _row(0, "network", "Evaluation size", "side of the network input in validation and diagnosis, in "
-                                                            "pixels; 0: as in training",
+    use_size: int = _row(0, "network", "Evaluation size",
+                         "side of the network input in validation and diagnosis, in pixels; 0: as in training",
                          low=0, high=1024, zero="as in training")
     start: str = _row("", "network", "Start from", "model file or ONNX file with the initial weights")
-    start_colours: str = _row("auto", "network", "Input normalization "
-                                                 "(pretrained)", "input normalization of the ONNX file that "
-                                                                         "training starts from",
+    start_colours: str = _row("auto", "network", "Input normalization (pretrained)",
+                              "input normalization of the ONNX file that training starts from",
                               choices=("auto", "imagenet", "tensorflow", "caffe"))
-    train_layers: str = _row("all", "network", "Layers to train", "layers to train when starting from a pretrained "
-                                                                  "model",
-                             choices=("all", "last", "head"))
-    dropout: float = _row(0.5, "network", "Dropout", "fraction of the classifier inputs that are "
-                                                     "dropped", low=0.0, high=0.95)
+    train_layers: str = _row("all", "network", "Layers to train",
+                             "layers to train when starting from a pretrained model", choices=("all", "last", "head"))
+    dropout: float = _row(0.5, "network", "Dropout", "fraction of the classifier inputs that are dropped",
+                          low=0.0, high=0.95)
 
-    epochs: int = _row(30, "training", "Epochs", "passes over the training photos", low=1, high=100000, expert=False)
-    minutes: float = _row(0.0, "training", "Time limit", "train for this many minutes; the learning rate schedule is "
-                                                      "fitted to the time; 0: no limit",
+    epochs: int = _row(30, "training", "Epochs", "passes over the training photos: each uses every photo once",
+                       low=1, high=100000, expert=False)
+    minutes: float = _row(0.0, "training", "Time limit",
+                          "train for this many minutes; the learning rate schedule is fitted to the time; 0: no limit",
                           low=0.0, high=1e6, expert=False, zero="no limit")
-    batch_size: int = _row(32, "training", "Batch size", "photos per optimizer step; 0 or auto: as many as fit into "
-                                                         "memory", low=0, high=8192,
-                           zero="as many as fit")
-    accumulate: int = _row(
-        1, "training", "Gradient "
-                       "accumulation", "number of parts that a batch is split into to save memory; the result is the "
-                                     "same", low=1, high=1024
-    )
+    batch_size: int = _row(32, "training", "Batch size",
+                           "photos per optimizer step; 0 or auto: as many as fit into memory",
+                           low=0, high=8192, zero="as many as fit")
+    accumulate: int = _row(1, "training", "Gradient accumulation",
+                           "number of parts that a batch is split into to save memory; the result is the same",
+                           low=1, high=1024)
     seed: int = _row(0, "training", "Random seed", "seed of all random numbers", low=0, high=2**31 - 1)
-    validate_every: int = _row(1, "training", "Validate every", "validate after every this many epochs, and after the "
-                               "last", low=1, high=100000)
-    patience: int = _row(0, "training", "Early "
-                                        "stopping", "stop after this many epochs without a better validation accuracy; "
-                                                    "0: never",
+    validate_every: int = _row(1, "training", "Validate every",
+                               "validate after every this many epochs, and after the last", low=1, high=100000)
+    patience: int = _row(0, "training", "Early stopping",
+                         "stop after this many epochs without a better validation accuracy; 0: never",
                          low=0, high=100000)
 
     optimizer: str = _row("adamw", "optimizer", "Optimizer", "optimizer", choices=("sgd", "adam", "adamw"))
@@ -105,73 +119,64 @@ class RunConfig:
     beta2: float = _row(0.999, "optimizer", "Beta 2", "decay rate of the second moment (Adam)", low=0.0, high=0.999999)
     epsilon: float = _row(1e-8, "optimizer", "Epsilon", "term added to the denominator (Adam)", low=1e-16, high=1.0)
     weight_decay: float = _row(1e-4, "optimizer", "Weight decay", "strength of weight decay", low=0.0, high=1.0)
-    clip_norm: float = _row(
-        0.0, "optimizer", "Gradient clipping", "largest norm of the gradient; 0: no limit", low=0.0, high=1e6
-    )
-    average: float = _row(
-        0.0, "optimizer", "Weight averaging (EMA)", "decay of the exponential moving average of the weights; 0: "
-                                     "none", low=0.0, high=0.99999
-    )
+    clip_norm: float = _row(0.0, "optimizer", "Gradient clipping", "largest norm of the gradient; 0: no limit",
+                            low=0.0, high=1e6)
+    average: float = _row(0.0, "optimizer", "Weight averaging (EMA)",
+                          "decay of the exponential moving average of the weights; 0: none", low=0.0, high=0.99999)
     schedule: str = _row("one_cycle", "optimizer", "Schedule", "learning rate schedule",
                          choices=("constant", "step", "inverse", "compounding", "cosine", "one_cycle"))
-    warmup: float = _row(0.2, "optimizer", "Warm-up", "fraction of the steps in which the learning rate "
-                                                      "rises", low=0.0, high=0.9)
-    decay: float = _row(
-        0.1, "optimizer", "Decay", "factor of the step schedule, or decay per step of inverse and "
-                                   "compounding", low=0.0, high=1.0
-    )
-    decay_epochs: int = _row(
-        10, "optimizer", "Decay epochs", "epochs between two drops of the step schedule", low=1, high=100000
-    )
+    warmup: float = _row(0.2, "optimizer", "Warm-up", "fraction of the steps in which the learning rate rises",
+                         low=0.0, high=0.9)
+    decay: float = _row(0.1, "optimizer", "Decay",
+                        "factor of the step schedule, or decay per step of inverse and compounding", low=0.0, high=1.0)
+    decay_epochs: int = _row(10, "optimizer", "Decay epochs", "epochs between two drops of the step schedule",
+                             low=1, high=100000)
 
-    label_smoothing: float = _row(
-        0.0, "loss", "Label smoothing", "target probability given to the other classes", low=0.0, high=0.5
-    )
+    label_smoothing: float = _row(0.0, "loss", "Label smoothing", "target probability given to the other classes",
+                                  low=0.0, high=0.5)
     class_weights: str = _row("none", "loss", "Class weights", "weight of rare classes in the loss",
                               choices=("none", "balanced", "sqrt"))
     sampling: str = _row("natural", "loss", "Sampling", "how often photos of rare classes are drawn",
                          choices=("natural", "sqrt", "balanced"))
+    teacher: tuple[str, ...] = _row(
+        (), "loss", "Teachers", "model files or runs whose predictions are training targets (knowledge distillation)")
+    teacher_share: float = _row(0.9, "loss", "Teacher weight",
+                                "weight of the teachers' mean prediction in the training target; the rest is the label",
+                                low=0.01, high=1.0)
 
-    teacher: tuple[str, ...] = _row((), "loss", "Teachers", "model files or runs whose predictions are training "
-                                                            "targets (knowledge distillation)")
-    teacher_share: float = _row(0.9, "loss", "Teacher weight", "weight of the teachers' mean prediction in the "
-                                "training target; the rest is the label", low=0.01, high=1.0)
+    augment: str = _row("standard", "augmentation", "Augmentation",
+                        "random changes of the training photos, new in every epoch",
+                        choices=tuple(AUGMENTATIONS), meanings=AUGMENTATIONS, expert=False)
+    augment_background: float = _row(
+        0.0, "augmentation", "Other backgrounds",
+        "fraction of the training photos whose leaf is placed on the background of another photo", low=0.0, high=1.0)
+    mix: float = _row(
+        0.0, "augmentation", "Mixup and CutMix",
+        "fraction of the training photos that are mixed with another photo, as a whole (mixup) or in a box (CutMix)",
+        low=0.0, high=1.0)
 
-    augment: str = _row("standard", "augmentation", "Augmentation", "how strongly training photos are changed at "
-                                                                    "random",
-                        choices=("none", "light", "standard", "soft", "strong"), expert=False)
-
-    augment_background: float = _row(0.0, "augmentation", "Other backgrounds", "fraction of the training photos whose "
-                                     "leaf is placed on the background of another photo", low=0.0, high=1.0)
-    mix: float = _row(0.0, "augmentation", "Mixup and CutMix", "fraction of the training photos that are mixed with "
-                      "another photo, as a whole (mixup) or in a box (CutMix)", low=0.0, high=1.0)
-
-    device: str = _row("auto", "device", "Device", "device to train on", choices=("auto", "cpu", "cuda"), expert=False)
-    precision: str = _row(
-        "float32", "device", "Precision", "number format of the convolutions", choices=("float32", "tf32", "mixed")
-    )
+    device: str = _row("auto", "device", "Device", "device to train on; auto: the GPU, if there is one",
+                       choices=("auto", "cpu", "cuda"), expert=False)
+    precision: str = _row("float32", "device", "Precision", "number format of the convolutions",
+                          choices=("float32", "tf32", "mixed"))
     algorithm: str = _row("auto", "device", "Algorithm", "kernel family by name, or auto")
     threads: int = _row(0, "device", "Threads", "number of CPU threads; 0: all cores", low=0, high=1024)
-    stream_photos: bool = _row(
-        False, "device", "Stream photos", "send photos to the GPU batch by batch, even if they fit there at once"
-    )
-    verify: bool = _row(False, "device", "Verify "
-                                         "kernels", "compare every kernel with its reference implementation (slow)")
+    stream_photos: bool = _row(False, "device", "Stream photos",
+                               "send photos to the GPU batch by batch, even if they fit there at once")
+    verify: bool = _row(False, "device", "Verify kernels",
+                        "compare every kernel with its reference implementation (slow)")
 
-    name: str = _row("", "run", "Model name", "name of the model (default: name of the photo folder and the date)",
-                     expert=False)
+    name: str = _row("", "run", "Model name",
+                     "name of the model (default: name of the photo folder and the date)", expert=False)
     out: str = _row("", "run", "Run folder", "folder of the run (default: runs/<time>-<model>)")
     leaf_tests: bool = _row(
         True, "run", "Background tests", "test after training how much predictions depend on the background (border "
-                                      "baseline, swapped backgrounds, class maps)"
-    )
-    checkpoint_seconds: float = _row(
-        60.0, "run", "Checkpoint every", "seconds between two checkpoints within an epoch", low=0.1, high=1e6
-    )
+                                         "baseline, swapped backgrounds, class maps)")
+    checkpoint_seconds: float = _row(60.0, "run", "Checkpoint every",
+                                     "seconds between two checkpoints within an epoch", low=0.1, high=1e6)
     time_every: int = _row(
-        0, "run", "Profile every", "steps between two timings of the kernels; 0: as often as costs under 1 % of the "
-                                  "time", low=0, high=10**9
-    )
+        0, "run", "Profile every",
+        "steps between two timings of the kernels; 0: as often as costs under 1 % of the time", low=0, high=10**9)
 
 
 def settings() -> dict[str, tuple[Field[Any], Setting]]:

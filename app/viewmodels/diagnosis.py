@@ -18,10 +18,10 @@ from app.process_thread import ProcessThread
 from app.processes.entry import command
 from app.task import Task
 from app.translation import tr
-from app.viewmodels.judging import Judging
-from app.viewmodels.result import Result, columns, judge, read_result
+from app.viewmodels.result import Result, columns, decide, read_result
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.sorted_rows import SortedRows
+from app.viewmodels.verdict_update import VerdictUpdate
 from core.data.file_extensions import NAMED
 from core.diagnosis.coverage import at_coverage
 from core.diagnosis.model_identity import ModelIdentity
@@ -33,15 +33,18 @@ IN_FLIGHT: Final = 24
 
 @final
 class DiagnosisModel(QObject):
-    """Signals: `model_ready(name)`, `failed(sentence, details)`, `result(Result)`, `busy(waiting, total)`, `judged()`
-    when all results follow another coverage, `brought(row, known)` when photos were added: the row of the first of
-    them, and how many were answered before and stay as they are. Before a model is ready: `loading()` when it is asked
-    for and when its classes are known, `preparing(done, total)` where kernels are compiled."""
+    """The photos to diagnose and their results, computed by a process.
+
+    Signals: `model_ready(name)`; `failed(sentence, details)`; `result(Result)`; `busy(waiting, total)`;
+    `verdicts_changed()` after the coverage changed; `brought(row, known)` when photos were added: the row of the first
+    one, and how many already had results. Before a model is ready: `loading()` when it is requested and when its
+    classes are known, `preparing(done, total)` while kernels are compiled.
+    """
 
     model_ready = Signal(str)
     loading = Signal()
     preparing = Signal(int, int)
-    judged = Signal()
+    verdicts_changed = Signal()
     failed = Signal(str, str)
     result = Signal(object)
     busy = Signal(int, int)
@@ -51,8 +54,8 @@ class DiagnosisModel(QObject):
         super().__init__(parent)
         self.rows = RowsModel(columns(), self)
         self.shown = SortedRows(self.rows)
-        self.judging = Judging(self.rows, self._judge, self)
-        self.judging.ended.connect(self.judged)
+        self.verdict_update = VerdictUpdate(self.rows, self._decide, self)
+        self.verdict_update.ended.connect(self.verdicts_changed)
         self.model_path = ""
         self.ready: dict[str, Any] = {}
         self.known: Sequence[str] = ()
@@ -179,14 +182,14 @@ class DiagnosisModel(QObject):
         cleared, self._cleared = self._cleared, []
         first = len(self.rows.rows)
         self.rows.append([
-            self._judge(replace(row, id=first + at, given_up=not row.done)) for at, row in enumerate(cleared)
+            self._decide(replace(row, id=first + at, given_up=not row.done)) for at, row in enumerate(cleared)
         ])
         self.busy.emit(*self.progress)
 
     def close(self) -> None:
         """Leave no process and no thread behind."""
         self._end()
-        self.judging.stop()
+        self.verdict_update.stop()
         self.shown.close()
 
     def _end(self) -> None:
@@ -202,10 +205,10 @@ class DiagnosisModel(QObject):
             self._flying.clear()
 
     def set_coverage(self, coverage: float) -> None:
-        """Judge everything anew: answer this share of photos, 0..1. Nothing is computed again."""
+        """Update all verdicts for the given coverage, 0..1. Nothing is computed again."""
         before, self.coverage = self.coverage, coverage
         if self.thresholds is not None:
-            self.judging.start(self.thresholds.curve, before, coverage)
+            self.verdict_update.start(self.thresholds.curve, before, coverage)
 
     def set_crop(self, crop: bool) -> None:
         """Whether small leaves are cut out first; all photos are looked at again."""
@@ -230,8 +233,8 @@ class DiagnosisModel(QObject):
             if row.hash == result.hash:  # the same photo may have been dropped twice
                 self._show(replace(row, mask=mask))
 
-    def _judge(self, row: Result) -> Result:
-        return judge(row, self.thresholds, self.ready.get("classes", ()), self.coverage)
+    def _decide(self, row: Result) -> Result:
+        return decide(row, self.thresholds, self.ready.get("classes", ()), self.coverage)
 
     def _show(self, row: Result) -> None:
         self.rows.replace(row.id, row)
@@ -263,7 +266,7 @@ class DiagnosisModel(QObject):
                 self._flying.discard(answer["id"])
                 found = read_result(self.rows.rows[answer["id"]], {**answer, "model": self.ready.get("model", {})})
                 mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if found.hash else None
-                self._show(self._judge(replace(found, mask=mask)))
+                self._show(self._decide(replace(found, mask=mask)))
         self._feed()
 
     def _on_ended(self, code: int, errors: str) -> None:

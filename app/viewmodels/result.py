@@ -1,4 +1,4 @@
-"""One diagnosed photo as the window knows it, judged anew when the slider moves, and the columns that show it."""
+"""One diagnosed photo in the window, its verdict at a given coverage, and the table columns that show it."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def read_map(raw: Mapping[str, Any]) -> Array:
     return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
 
 
-def judge(result: Result, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> Result:
-    """The same photo with the verdict that follows at another coverage; nothing is computed again."""
+def decide(result: Result, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> Result:
+    """The result with its verdict at another coverage; nothing is computed again."""
     if not result.top or len(result.probabilities) != len(classes):
         return result
     verdict = decide_verdict(np.array(result.probabilities), result.familiarity, thresholds, classes, coverage)
@@ -156,8 +156,10 @@ def columns() -> list[Column]:
     return [
         Column(tr("Photo"), lambda r: os.path.basename(r.path), tip=lambda r: r.path, searched=True),
         Column(tr("Diagnosis"), verdict_text, tip=lambda r: r.error or doubts(r), searched=True),
-        Column(tr("Probability"), lambda r: stated(r.probability) if r.top else "", lambda r: r.probability, True),
-        Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True),
+        Column(tr("Probability"), lambda r: stated(r.probability) if r.top else "", lambda r: r.probability, True,
+               help=tr("How often diagnoses like this one are correct, measured on validation photos")),
+        Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True,
+               help=tr("Diseased share of the leaf area")),
         Column(tr("Model"), lambda r: r.model.name, tip=lambda r: f"{r.model.date} {r.model.short_hash}"),
         Column(tr("Time"), lambda r: f"{r.milliseconds:.0f} ms" if r.top else "", lambda r: r.milliseconds, True),
     ]

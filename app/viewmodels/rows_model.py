@@ -1,4 +1,4 @@
-"""Rows of plain data as a Qt table: each column says how to show and how to sort a row."""
+"""Rows of plain data as a Qt table; columns state how a row is shown and sorted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ NOWHERE = QModelIndex()
 @final
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its title, the text of a row, the number to sort by (the text when None); numbers stand right, and a
-    search looks into those that are `searched`."""
+    """A column of a table.
+
+    title, help: of the header; text: of a row; sort: the number to sort by (the text if None); right: right-aligned;
+    tip: tooltip of a row; searched: a search looks into this column.
+    """
 
     title: str
     text: Callable[[Any], str]
@@ -25,6 +28,7 @@ class Column:
     right: bool = False
     tip: Callable[[Any], str | None] | None = None
     searched: bool = False
+    help: str | None = None
 
 
 @final
@@ -73,7 +77,8 @@ class RowsModel(QAbstractTableModel):
             return None
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _side(self.columns[section])
-        return self.columns[section].title if role == Qt.ItemDataRole.DisplayRole else None
+        column = self.columns[section]
+        return {Qt.ItemDataRole.DisplayRole: column.title, Qt.ItemDataRole.ToolTipRole: column.help}.get(role)  # type: ignore[call-overload]
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         return self.value(index.row(), index.column(), role)

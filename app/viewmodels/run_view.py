@@ -47,7 +47,7 @@ class RunView:
     def __init__(self) -> None:
         self.started: RunStarted | None = None
         self.finished: RunFinished | None = None
-        self.judged: RunEvaluated | None = None
+        self.evaluated: RunEvaluated | None = None
         self.progress: Progress | None = None
         self.epoch: EpochDone | None = None
         self.best_epoch: EpochDone | None = None
@@ -86,14 +86,14 @@ class RunView:
             case Progress():
                 self.progress = event
             case RunStarted():
-                self.started, self.progress, self.finished, self.judged = event, None, None, None
+                self.started, self.progress, self.finished, self.evaluated = event, None, None, None
                 self.urgent = ""
                 self._steps.cut(STEP, event.step)
                 self._epochs.cut(EPOCH_STEP, event.step)
             case CheckpointSaved():
                 self.checkpoint = event.path
             case RunEvaluated():
-                self.judged = event
+                self.evaluated = event
             case RunFinished():
                 self.finished, self.progress = event, None
             case Warned():

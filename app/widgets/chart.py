@@ -28,7 +28,7 @@ def make_chart(name: str) -> pg.PlotWidget:
 
 
 def paint_chart(chart: pg.PlotWidget, colours: Colours) -> None:
-    """Ground, axes and figures in the theme's colours; an axis has no ticks but its figures."""
+    """Background, axes and figures in the theme's colours; an axis has no ticks but its figures."""
     chart.setBackground(colours.surface)
     for side in SIDES:
         axis = chart.getAxis(side)

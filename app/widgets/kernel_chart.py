@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.ladder import Rung
+from app.viewmodels.kernel_benchmark import KernelResult
 from app.widgets.chart import make_chart, paint_chart, power_ticks
 from app.widgets.names import Name, place_names
 from app.widgets.parts import label, row, switch
@@ -32,7 +32,7 @@ class KernelChart(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self._rungs: list[Rung] = []
+        self._results: list[KernelResult] = []
         self._intensity = 0.0
         self._roofs: Mapping[str, Sequence[float]] = {}
         self._height = 0
@@ -51,11 +51,13 @@ class KernelChart(QWidget):
         layout.addWidget(self.plot, 1)
         layout.addWidget(self.said)
         theme.changed.connect(self.draw)
-        self.draw()  # pyqtgraph's own ground is black
+        self.draw()  # pyqtgraph's own background is black
 
-    def show_rungs(self, rungs: Sequence[Rung], intensity: float, roofs: Mapping[str, Sequence[float]]) -> None:
+    def show_results(
+        self, results: Sequence[KernelResult], intensity: float, roofs: Mapping[str, Sequence[float]]
+    ) -> None:
         """`intensity`: FLOP per byte of the operation; `roofs`: device to GFLOP/s and GB/s."""
-        self._rungs = [rung for rung in rungs if rung.milliseconds]
+        self._results = [result for result in results if result.milliseconds]
         self._intensity, self._roofs = intensity, roofs
         self.draw()
 
@@ -63,13 +65,13 @@ class KernelChart(QWidget):
         self.plot.clear()
         paint_chart(self.plot, self._theme.colours)
         for side in ("left", "bottom"):
-            self.plot.getAxis(side).setTicks(None if self._rungs else [[]])
-        self.said.setText("" if self._rungs else tr("Press “Run benchmark” to fill this table."))
+            self.plot.getAxis(side).setTicks(None if self._results else [[]])
+        self.said.setText("" if self._results else tr("Press “Run benchmark” to fill this table."))
         self.said.setVisible(bool(self.said.text()))
         roofline = self.switch.checkedId() == 1
         self.plot.invertY(not roofline)
         self._height = self.plot.height()
-        if self._rungs and roofline and self._intensity > 0 and self._roofs:
+        if self._results and roofline and self._intensity > 0 and self._roofs:
             self._draw_roofline()
         elif not roofline:
             self._draw_bars()
@@ -79,30 +81,31 @@ class KernelChart(QWidget):
         if self.switch.checkedId() == 1 and self.plot.height() != self._height:
             self.draw()
 
-    def _shade(self, rung: Rung) -> QColor:
+    def _shade(self, result: KernelResult) -> QColor:
         colours = self._theme.colours
-        return QColor(colours.danger if not rung.right else colours.curves[0 if rung.device == "cpu" else 1])
+        return QColor(colours.danger if not result.right else colours.curves[0 if result.device == "cpu" else 1])
 
     def _draw_bars(self) -> None:
-        rungs = self._rungs
-        self.plot.getAxis("left").setTicks([list(enumerate(map(self._named, rungs)))])
-        if rungs:
+        results = self._results
+        self.plot.getAxis("left").setTicks([list(enumerate(map(self._named, results)))])
+        if results:
             self.plot.addItem(pg.BarGraphItem(
-                x0=0, width=[r.gflops for r in rungs], y=list(range(len(rungs))), height=0.6,
-                brushes=[self._shade(rung) for rung in rungs], pen=pg.mkPen(None),
+                x0=0, width=[r.gflops for r in results], y=list(range(len(results))), height=0.6,
+                brushes=[self._shade(result) for result in results], pen=pg.mkPen(None),
             ))  # fmt: skip
-            self.plot.setXRange(0, 1.05 * max(r.gflops for r in rungs), padding=0)
-            self.plot.setYRange(-0.6, max(len(rungs), 4) - 0.4, padding=0)
+            self.plot.setXRange(0, 1.05 * max(r.gflops for r in results), padding=0)
+            self.plot.setYRange(-0.6, max(len(results), 4) - 0.4, padding=0)
 
     def _draw_roofline(self) -> None:
         """Both axes are powers of ten; the points of one operation stand above each other."""
         middle = math.log10(self._intensity)
         x = np.linspace(middle - DECADES[0], middle + DECADES[1], 200)
-        heights = [math.log10(max(rung.gflops, 1e-6)) for rung in self._rungs]
+        heights = [math.log10(max(result.gflops, 1e-6)) for result in self._results]
         highest = max([*heights, *(self._draw_roof(device, x) for device in self._roofs)])
         self.plot.addItem(pg.ScatterPlotItem(
             x=[middle] * len(heights), y=heights, size=9, antialias=True,
-            brush=[pg.mkBrush(self._shade(rung)) for rung in self._rungs], pen=pg.mkPen(self._theme.colours.surface),
+            brush=[pg.mkBrush(self._shade(result)) for result in self._results],
+            pen=pg.mkPen(self._theme.colours.surface),
         ))  # fmt: skip
         low, high = min(heights) - 0.3, highest + 0.3
         for side, first, last, room in (("bottom", x[0], x[-1], math.inf), ("left", low, high, self._room())):
@@ -131,7 +134,7 @@ class KernelChart(QWidget):
         colours = self._theme.colours
         per_pixel = (high - low) / self._room()
         self.names = place_names(
-            [((y - low) / per_pixel, self._named(rung)) for y, rung in zip(heights, self._rungs, strict=True)],
+            [((y - low) / per_pixel, self._named(result)) for y, result in zip(heights, self._results, strict=True)],
             self._room(), NAME_HEIGHT,
         )  # fmt: skip
         for name in self.names:
@@ -143,7 +146,7 @@ class KernelChart(QWidget):
         """Pixels of the height in which points and names stand."""
         return max(float(self.plot.getViewBox().height()), 2.0 * NAME_HEIGHT)
 
-    def _named(self, rung: Rung) -> str:
+    def _named(self, result: KernelResult) -> str:
         """The device is named where there is more than one."""
-        name = tr(rung.algorithm.replace("_", " "))
-        return f"{name} ({rung.device})" if len({r.device for r in self._rungs}) > 1 else name
+        name = tr(result.algorithm.replace("_", " "))
+        return f"{name} ({result.device})" if len({r.device for r in self._results}) > 1 else name

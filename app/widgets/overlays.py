@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from PySide6.QtGui import QImage
 
-from app.mask import DISEASED, GROUND
+from app.mask import BACKGROUND, DISEASED
 from core.ops.contract import Array
 
 SICK: Final = (214, 46, 30)
@@ -31,7 +31,7 @@ def outlined(labels: Array, lesions: bool) -> QImage:
     """The leaf's edge in white and, with `lesions`, that of the diseased area in red; mask uint8 ``(h, w)``."""
     fine = labels.repeat(FINER, axis=0).repeat(FINER, axis=1)
     drawn = np.zeros((*fine.shape, 4), np.uint8)
-    drawn[edge(fine > GROUND, 3)] = (*RIM, 200)
+    drawn[edge(fine > BACKGROUND, 3)] = (*RIM, 200)
     if lesions:
         drawn[edge(fine != DISEASED, 2)] = (*RIM, 220)
         drawn[edge(fine == DISEASED, 3)] = (*SICK, 255)
@@ -52,7 +52,7 @@ def painted(labels: Array) -> QImage:
     """Leaf and diseased area, uint8 ``(h, w)``, for the brush: disease in red, a pale veil off the leaf, white rims."""
     drawn = np.zeros((*labels.shape, 4), np.uint8)
     drawn[labels == DISEASED] = (*SICK, 150)
-    drawn[labels == GROUND] = (*RIM, 90)
+    drawn[labels == BACKGROUND] = (*RIM, 90)
     drawn[edge(labels != DISEASED, 1)] = (*RIM, 220)
     return picture(drawn)
 

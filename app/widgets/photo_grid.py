@@ -178,9 +178,9 @@ class PhotoGrid(QAbstractItemView):
         colours, mark = self._theme.colours, index.data(MARK)
         if mark:
             tag = QRect(place.left(), place.bottom() - 19, PHOTO, 20)
-            ground = QColor(colours.surface)
-            ground.setAlpha(225)
-            painter.fillRect(tag, ground)
+            background = QColor(colours.surface)
+            background.setAlpha(225)
+            painter.fillRect(tag, background)
             painter.setPen(QColor(colours.text))
             painter.drawText(tag.adjusted(5, 0, -3, 0), Qt.AlignmentFlag.AlignVCenter, mark)
         under = QRect(area.left() + 5, place.bottom() + 2, PHOTO, area.bottom() - place.bottom() - 2)

@@ -1,7 +1,8 @@
-"""The form of a run, made from the rows of RunConfig; problems stand at the field they belong to."""
+"""The form of a run, made from the rows of RunConfig; problems are shown below their fields."""
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
@@ -31,7 +32,7 @@ GIVEN: Final = ("data", "out")
 
 
 HIDDEN: Final = ("preset",)
-"""Not shown to newcomers, though no expert's matter on the command line: a switch above the form stands for it."""
+"""Hidden in Simple mode, although not an expert setting on the command line: a switch above the form sets it."""
 RECIPE: Final = ("network", "training", "optimizer", "loss", "augmentation", "device")
 """Groups of settings that a preset decides."""
 
@@ -48,11 +49,11 @@ class Field:
         self.editor.setObjectName(f"field_{name}")
         named(self.editor, tr(row.label))
         self.editor.setAccessibleDescription(tr(row.help))
-        self.editor.setToolTip(tr(row.help))
+        self.editor.setToolTip(tip_text(row))
         self.caption = QLabel(tr(row.label))
         self.caption.setBuddy(self.editor)
         self.caption.setMinimumHeight(self.editor.sizeHint().height())  # both stand at one height
-        self.caption.setToolTip(tr(row.help))
+        self.caption.setToolTip(tip_text(row))
         self.problem = label("", "problem", wrap=True)
         self.problem.hide()
         self.place = QWidget()
@@ -184,6 +185,12 @@ class RunForm(QWidget):
         self.changed.emit()
 
 
+def tip_text(row: Setting) -> str:
+    """The help of a field and what each choice means, as rich text: Qt wraps no other tooltip."""
+    choices = (f"<br><b>{tr(choice)}</b>: {tr(meaning)}" for choice, meaning in row.meanings.items())
+    return f"<p>{html.escape(tr(row.help))}{''.join(choices)}</p>"
+
+
 def split_values(text: str) -> tuple[str, ...]:
     """The values of a list, between blanks; one that holds blanks itself stands in quotes."""
     return tuple(quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|(\S+)', text))
@@ -208,8 +215,8 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         combo.setMinimumContentsLength(5)
         for choice in choices:
             combo.addItem(tr(choice) if choice else tr("(none)"), choice)
-            if choice in PRESETS:
-                combo.setItemData(combo.count() - 1, tr(PRESETS[choice].idea), Qt.ItemDataRole.ToolTipRole)
+            meaning = PRESETS[choice].idea if choice in PRESETS else row.meanings.get(choice, "")
+            combo.setItemData(combo.count() - 1, tr(meaning), Qt.ItemDataRole.ToolTipRole)
         return (
             combo,
             combo.currentData,

@@ -117,10 +117,10 @@ def diagnose(program: Program, model: str, out: Path) -> None:
 def climb(program: Program, out: Path) -> None:
     """The Kernels place after a ladder, under its roof."""
     panel = program.window.go("kernels")
-    until(lambda: bool(program.ladder.kernels))
+    until(lambda: bool(program.benchmark.kernels))
     panel.run.click()
-    until(lambda: not program.ladder.running)
-    panel.table.selectRow(len(program.ladder.rows.rows) // 2)
+    until(lambda: not program.benchmark.running)
+    panel.table.selectRow(len(program.benchmark.rows.rows) // 2)
     panel.chart.switch.button(1).click()
     shoot(program, out, "kernels")
 

@@ -13,7 +13,7 @@ from app.mask import LEAF, Mask, encode_mask
 from app.panels.diagnose.brush import BrushDialog
 from app.results_file import write_csv, write_html
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.result import Result, judge, read_result
+from app.viewmodels.result import Result, decide, read_result
 from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog
@@ -85,7 +85,7 @@ def test_a_model_without_thresholds_leaves_the_slider_still(place):
     panel.coverage._on_model()
     assert not panel.coverage.slider.isEnabled()
     assert "no confidence thresholds" in panel.coverage.said.text()
-    assert judge(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
+    assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 
 def test_outlines_are_shown_first_and_class_maps_with_a_legend_when_asked_for(place):
@@ -339,9 +339,11 @@ def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(pla
     assert "Not certain" not in panel.detail.card.toPlainText()
 
 
-def test_photos_that_cannot_be_read_are_counted(place):
+def test_done_and_unreadable_photos_are_counted(place):
     panel, model = place
     model.rows.replace(2, replace(model.rows.rows[2], error="The file is empty."))
+    panel._on_busy(1, 3)
+    assert panel.state.text() == "2 of 3 done"
     panel._on_busy(0, 3)
     assert "1 unreadable" in panel.state.text()
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.mask import DISEASED, GROUND, LEAF, Mask, decode_mask, encode_mask, mask_path, read_mask, write_mask
+from app.mask import BACKGROUND, DISEASED, LEAF, Mask, decode_mask, encode_mask, mask_path, read_mask, write_mask
 from core.diagnosis.severity import Severity
 
 
@@ -26,8 +26,8 @@ def test_painted_disease_is_counted_as_a_share_of_the_leaf(half):
 def test_disease_painted_beside_the_leaf_belongs_to_it_and_can_be_taken_away(half):
     beside = half.paint(0.5, 0.8, 0.1, DISEASED)
     assert beside.severity.leaf.sum() > half.severity.leaf.sum()
-    assert np.array_equal(beside.paint(0.5, 0.8, 0.12, GROUND).labels, half.labels)
-    assert half.paint(0.5, 0.25, 0.1, GROUND).severity.leaf.sum() < half.severity.leaf.sum()
+    assert np.array_equal(beside.paint(0.5, 0.8, 0.12, BACKGROUND).labels, half.labels)
+    assert half.paint(0.5, 0.25, 0.1, BACKGROUND).severity.leaf.sum() < half.severity.leaf.sum()
 
 
 def test_a_brush_on_a_cut_out_leaf_lands_where_the_hand_is():

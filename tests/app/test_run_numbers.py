@@ -99,6 +99,6 @@ def test_the_photos_of_another_folder_are_not_taken_for_the_running_ones(train):
     model.dataset = "tomatoes"
     model.session._set(State.RUNNING)
     assert "Current training data: tomatoes" in panel.setup.data.text()
-    assert "next one: apples" in panel.setup.data.text()
+    assert "next training: apples" in panel.setup.data.text()
     model.session._set(State.IDLE)
     assert panel.setup.data.text() == "Photos: apples"

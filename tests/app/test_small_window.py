@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QWidget
 from app import translation
 from app.main_window import PLACES, first_size
 from app.theme import Theme
-from app.viewmodels.ladder import Rung
+from app.viewmodels.kernel_benchmark import KernelResult
 from app.viewmodels.result import Result, read_result
 from app.widgets.chart import TICK_HEIGHT, power_ticks
 from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
@@ -87,17 +87,17 @@ def test_names_are_read_in_the_narrowest_tables(start, qtbot):
     assert split.table.columnWidth(0) >= 110
 
 
-def rung(name, gflops, device="cpu"):
-    return Rung("conv2d", "forward", device, name, "", milliseconds=1.0, gflops=gflops, right=True)
+def result(name, gflops, device="cpu"):
+    return KernelResult("conv2d", "forward", device, name, "", milliseconds=1.0, gflops=gflops, right=True)
 
 
 @pytest.mark.parametrize("height", [150, 200, 280, 500])
 def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     chart = KernelChart(Theme(qapp))
     qtbot.addWidget(chart)
-    rungs = [rung(f"kernel {n}", gflops) for n, gflops in
+    results = [result(f"kernel {n}", gflops) for n, gflops in
              enumerate((0.5, 0.6, 0.61, 0.7, 1.2, 1.3, 4.0, 12.0, 13.0, 14.0, 28.0))]  # fmt: skip
-    chart.show_rungs(rungs, 115.0, {"cpu": (90.0, 11.0)})
+    chart.show_results(results, 115.0, {"cpu": (90.0, 11.0)})
     chart.switch.button(1).click()
     chart.resize(330, height)
     chart.show()
@@ -109,7 +109,7 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     assert places[0] >= NAME_HEIGHT / 2 - 1
     assert places[-1] <= room - NAME_HEIGHT / 2 + 1
     said = ", ".join(name.text for name in chart.names)
-    assert all(f"kernel {n}" in said for n in range(len(rungs)))
+    assert all(f"kernel {n}" in said for n in range(len(results)))
     assert "cpu" not in said, "one device need not be named at each"
     ticks = chart.plot.getAxis("left")._tickLevels[0]
     assert len(ticks) * TICK_HEIGHT <= room + TICK_HEIGHT

@@ -96,7 +96,7 @@ def test_every_stage_is_told_in_words():
 def test_what_a_resumed_run_warns_of_again_is_said_once(start):
     outcome = start().window.go("train").outcome
     view = RunView()
-    view.finished, view.judged = END, JUDGED
+    view.finished, view.evaluated = END, JUDGED
     view.warnings += ["Training on the CPU.", "1 photo is excluded.", "Training on the CPU."]
     outcome.show_run(view)
     assert outcome.words.text().count("Training on the CPU.") == 1

@@ -47,7 +47,7 @@ def ask_for_memory(program):
 
 def run_a_ladder(program):
     program.window.go("kernels")
-    program.ladder.run("relu", "forward", "56 x 56 x 64, batch 8")
+    program.benchmark.run("relu", "forward", "56 x 56 x 64, batch 8")
 
 
 def diagnose(program):

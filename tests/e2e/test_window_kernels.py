@@ -13,12 +13,12 @@ def test_a_ladder_is_run_and_read(start, qtbot):
     qtbot.waitUntil(program.window.isActiveWindow)
     qtbot.keyClick(program.window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
     panel = program.window.stack.currentWidget()
-    qtbot.waitUntil(lambda: bool(program.ladder.kernels), timeout=PATIENCE)
+    qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
     panel.op.setCurrentIndex(panel.op.findData("relu"))
-    assert {r.op for r in program.ladder.rows.rows} == {"relu"}
+    assert {r.op for r in program.benchmark.rows.rows} == {"relu"}
     qtbot.mouseClick(panel.run, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: not program.ladder.running, timeout=PATIENCE)
-    rows = program.ladder.rows.rows
+    qtbot.waitUntil(lambda: not program.benchmark.running, timeout=PATIENCE)
+    rows = program.benchmark.rows.rows
     cpu = [r for r in rows if r.device == "cpu"]
     assert len(cpu) >= 2
     assert all(r.right and r.milliseconds > 0 for r in cpu)
@@ -35,9 +35,9 @@ def test_a_ladder_is_run_and_read(start, qtbot):
 def test_a_ladder_can_be_cancelled(start, qtbot):
     program = start()
     panel = program.window.go("kernels")
-    qtbot.waitUntil(lambda: bool(program.ladder.kernels), timeout=PATIENCE)
+    qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
     qtbot.mouseClick(panel.run, Qt.MouseButton.LeftButton)
     assert panel.stop.isVisible()
     qtbot.mouseClick(panel.stop, Qt.MouseButton.LeftButton)
-    assert not program.ladder.running
+    assert not program.benchmark.running
     assert not panel.notice.isVisible()

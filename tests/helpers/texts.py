@@ -78,7 +78,8 @@ def code_texts() -> set[str]:
 
 
 def help_texts() -> set[str]:
-    """The help of every setting."""
+    """The help of every setting and the meanings of its choices."""
     from core.config import settings
 
-    return {row.help for _, row in settings().values()}
+    rows = [row for _, row in settings().values()]
+    return {text for row in rows for text in (row.help, *row.meanings.values())}

@@ -69,9 +69,12 @@ class SplitPane(QWidget):
         self.meter = LeakMeter(theme)
         self.model = RowsModel([
             Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
-            Column(tr("train"), lambda c: f"{c[1]:,}", lambda c: c[1], right=True),
-            Column(tr("valid."), lambda c: f"{c[2]:,}", lambda c: c[2], right=True),
-            Column(tr("test"), lambda c: f"{c[3]:,}", lambda c: c[3], right=True),
+            Column(tr("train"), lambda c: f"{c[1]:,}", lambda c: c[1], right=True,
+                   help=tr("Photos that the network is trained on")),
+            Column(tr("valid."), lambda c: f"{c[2]:,}", lambda c: c[2], right=True,
+                   help=tr("Validation photos: they choose the best epoch")),
+            Column(tr("test"), lambda c: f"{c[3]:,}", lambda c: c[3], right=True,
+                   help=tr("Test photos: used once, for the final accuracy")),
         ], self)  # fmt: skip
         self.table = sorted_view(self.model, tr("Split"), stretch=0)
         self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # classes of one crop differ at either end

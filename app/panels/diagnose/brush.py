@@ -11,7 +11,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QButtonGroup, QDialog, QPushButton, QVBoxLayout, QWidget
 
-from app.mask import DISEASED, GROUND, LEAF, Mask
+from app.mask import BACKGROUND, DISEASED, LEAF, Mask
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import Slider
@@ -76,7 +76,7 @@ class BrushDialog(QDialog):
         for value, text, tip in (
             (DISEASED, tr("&Diseased"), tr("Paint diseased areas")),
             (LEAF, tr("&Healthy leaf"), tr("Paint areas that are healthy")),
-            (GROUND, tr("&Not leaf"), tr("Paint areas that are not part of the leaf")),
+            (BACKGROUND, tr("&Not leaf"), tr("Paint areas that are not part of the leaf")),
         ):
             made = QPushButton(text)
             made.setCheckable(True)

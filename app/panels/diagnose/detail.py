@@ -108,6 +108,7 @@ class DetailPane(QWidget):
         self.evidence.setToolTip(tr("The class map is coarse, so about half is normal. Above {share} the diagnosis is "
                                     "doubtful.", share=percent(0.7, 0)))  # fmt: skip
         self.notes = label("", "muted", wrap=True)
+        self.notes.setToolTip(tr("Horsfall-Barratt grades: steps of the diseased leaf area, finer near 0 and 100 %"))
         self.correct = button(tr("Edit diseased area…"), self.correct_asked.emit, "",
                               tr("Edit the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
         self.correct.setShortcut("Ctrl+B")

@@ -144,7 +144,7 @@ class DiagnosePanel(QWidget):
         model.failed.connect(self._on_failed)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
-        model.judged.connect(self._on_judged)
+        model.verdicts_changed.connect(self._on_verdicts)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.large_asked.connect(self._on_large)
         self.table.activated.connect(lambda _: self._on_large())
@@ -218,7 +218,7 @@ class DiagnosePanel(QWidget):
         if self.detail.shown is not None and self.detail.shown.id == result.id:
             self.detail.show_result(result, self._model.threshold)
 
-    def _on_judged(self) -> None:
+    def _on_verdicts(self) -> None:
         self._show_selected()
         self._on_busy(*self._model.progress)
 
@@ -251,8 +251,8 @@ class DiagnosePanel(QWidget):
         self.rest.hide()
         self.bar.setMaximum(max(total, 1))
         self.bar.setValue(total - waiting)
-        if waiting:  # told with every photo: the rows are counted once, at the end
-            self.state.setText(tr("{waiting} of {total} done", waiting=waiting, total=total))
+        if waiting:  # reported for every photo; the rows are counted once, at the end
+            self.state.setText(tr("{done} of {total} done", done=total - waiting, total=total))
             return
         rows = self._model.rows.rows
         kinds = Counter("failed" if row.error else "given up" if row.given_up else "unsure" if row.done and not row.sure

@@ -1,4 +1,4 @@
-"""The Kernels place: the ladder of an op as bars and table, each rung proved, its source beside."""
+"""The Kernels place: the ladder of an op as bars and table, each result proved, its source beside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.ladder import LadderModel, Rung
+from app.viewmodels.kernel_benchmark import KernelBenchmark, KernelResult
 from app.widgets.fields import ComboBox
 from app.widgets.kernel_chart import KernelChart
 from app.widgets.naming import named
@@ -32,7 +32,7 @@ VERDICT: Final = 4
 class KernelsPanel(QWidget):
     """Choose op, direction and shape; run; read."""
 
-    def __init__(self, model: LadderModel, theme: Theme) -> None:
+    def __init__(self, model: KernelBenchmark, theme: Theme) -> None:
         super().__init__()
         self._model = model
         self.notice = Notice(theme)
@@ -107,7 +107,7 @@ class KernelsPanel(QWidget):
         chosen = self.op.currentData()
         self.op.blockSignals(True)
         self.op.clear()
-        for name in dict.fromkeys(rung.op for rung in self._model.kernels):
+        for name in dict.fromkeys(result.op for result in self._model.kernels):
             self.op.addItem(name.replace("_", " "), name)
         self.op.setCurrentIndex(max(self.op.findData(chosen or "conv2d"), 0))
         self.op.blockSignals(False)
@@ -119,7 +119,7 @@ class KernelsPanel(QWidget):
         op, chosen = self.op.currentData(), self.direction.currentData()
         self.direction.blockSignals(True)
         self.direction.clear()
-        for name in dict.fromkeys(rung.direction for rung in self._model.kernels if rung.op == op):
+        for name in dict.fromkeys(result.direction for result in self._model.kernels if result.op == op):
             self.direction.addItem(tr(name.replace("_", " ")), name)
         self.direction.setCurrentIndex(max(self.direction.findData(chosen), 0))
         self.direction.blockSignals(False)
@@ -141,10 +141,10 @@ class KernelsPanel(QWidget):
         self.stop.setVisible(self._model.running)
 
     def _on_selected(self) -> None:
-        rung: Rung | None = selected(self.table)
-        if rung is not None:
-            self.place.setText(rung.place)
-            self.source.setPlainText(rung.source)
+        result: KernelResult | None = selected(self.table)
+        if result is not None:
+            self.place.setText(result.place)
+            self.source.setPlainText(result.source)
 
     def _draw(self) -> None:
-        self.chart.show_rungs(self._model.rows.rows, self._model.intensity, self._model.roofs)
+        self.chart.show_results(self._model.rows.rows, self._model.intensity, self._model.roofs)

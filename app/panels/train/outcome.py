@@ -63,7 +63,7 @@ class OutcomePane(QWidget):
 
     def show_run(self, view: RunView) -> None:
         """The run's end, or that there is none yet."""
-        end, judged = view.finished, view.judged
+        end, evaluated = view.finished, view.evaluated
         self.report = end.report_path if end is not None and Path(end.report_path).is_file() else ""
         for action in (self._actions.run_report, self._actions.run_pdf):
             action.setEnabled(bool(self.report))
@@ -73,37 +73,37 @@ class OutcomePane(QWidget):
         self._stack.setCurrentIndex(1)
         self._model = end.model_path
         self.use.setEnabled(bool(end.model_path))
-        self.headline.setText(headline(end, judged))
+        self.headline.setText(headline(end, evaluated))
         for tile in self.tiles:
             self._places.removeWidget(tile)
             tile.deleteLater()
-        self.tiles = [_tile(name, value) for name, value in figures(end, judged)[:TILES]]
+        self.tiles = [_tile(name, value) for name, value in figures(end, evaluated)[:TILES]]
         for tile in self.tiles:
             self._places.addWidget(tile)
         chosen = choice_text(view)
         warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run says them again
-        said = [sentence(text) for text in (judged.words if judged else ())]
+        said = [sentence(text) for text in (evaluated.words if evaluated else ())]
         self.words.setText("\n\n".join([*said, *chosen, *warned]))
 
 
 def choice_text(view: RunView) -> list[str]:
     """Why the test figure is another one than that of the best epoch; nothing where there is no test."""
-    if view.judged is None or view.judged.judged_on != "test" or view.best_epoch is None:
+    if view.evaluated is None or view.evaluated.judged_on != "test" or view.best_epoch is None:
         return []
     return [tr("Validation accuracy after epoch {epoch}, the best one: {share}. These photos were used to choose the "
                "epoch, so this accuracy is slightly too high. The test photos were not used for any choice.",
                share=percent(view.best), epoch=view.best_epoch.epoch + 1)]  # fmt: skip
 
 
-def headline(end: RunFinished, judged: RunEvaluated | None) -> str:
+def headline(end: RunFinished, evaluated: RunEvaluated | None) -> str:
     """What the run reached, in a sentence; never the kinder figure alone."""
     if end.reason == "stopped" and not end.step:
         return tr("Stopped before the first step. Nothing was changed.")
     if end.reason == "stopped":
         return tr("Stopped and saved. You can resume it under “Runs”.")
-    if judged is not None and judged.parts:
-        _, photos, right = judged.parts[0]
-        kind = tr("test") if judged.judged_on == "test" else tr("validation")
+    if evaluated is not None and evaluated.parts:
+        _, photos, right = evaluated.parts[0]
+        kind = tr("test") if evaluated.judged_on == "test" else tr("validation")
         share = percent(right / max(photos, 1))
         said = tr("Accuracy {share}: {right} of {photos} {kind} photos "
                   "correct.", right=f"{right:,}", photos=f"{photos:,}",
@@ -111,31 +111,36 @@ def headline(end: RunFinished, judged: RunEvaluated | None) -> str:
     else:
         said = tr("Finished. Validation accuracy {best} after epoch {epoch}.",
                   best=percent(end.best_accuracy), epoch=end.best_epoch + 1)  # fmt: skip
-    if judged is not None and judged.border is not None:
+    if evaluated is not None and evaluated.border is not None:
         said += " " + tr("Border baseline: {border} accuracy from the photo borders "
-                         "alone.", border=percent(judged.border))
+                         "alone.", border=percent(evaluated.border))
     return said
 
 
-def figures(end: RunFinished, judged: RunEvaluated | None) -> list[tuple[str, str]]:
-    """(name, figure) side by side: lab and field where known, with the number of photos and the 95 % interval that
-    so many allow; the border; the changed background."""
-    if judged is None or not judged.parts:
+def figures(end: RunFinished, evaluated: RunEvaluated | None) -> list[tuple[str, str]]:
+    """Name and value of the figures: accuracy in lab and field with photos and 95 % interval; background tests."""
+    if evaluated is None or not evaluated.parts:
         return [(tr("best validation"), percent(end.best_accuracy))]
-    places = judged.parts[1:] or judged.parts[:1]
+    places = evaluated.parts[1:] or evaluated.parts[:1]
     found = [(f"{tr(name)} ({photos:,}): {percents(*wilson_interval(right, photos))}", percent(right / max(photos, 1)))
              for name, photos, right in places[:2]]  # fmt: skip
-    for share, name in (
-        (judged.border, tr("from the border only")), (judged.swapped, tr("on other backgrounds")),
-        (judged.off_leaf, tr("of the evidence is outside the leaf")),
-    ):  # fmt: skip
-        if share is not None:
-            found.append((name, percent(share)))
-    return found
+    shares = (evaluated.border, evaluated.swapped, evaluated.off_leaf)
+    return found + [(name, percent(share)) for name, share in zip(meanings(), shares, strict=True) if share is not None]
+
+
+def meanings() -> dict[str, str]:
+    """Names of the figures on the background, and what they mean."""
+    return {
+        tr("from the border only"): tr("Accuracy of a classifier that sees only the borders of the photos. If it is "
+                                       "high, the background reveals the class."),
+        tr("on other backgrounds"): tr("Accuracy when the leaf is placed on the background of another photo"),
+        tr("of the evidence is outside the leaf"): tr("Share of the class map that is outside the leaf. The map is "
+                                                      "coarse, so about half is normal."),
+    }  # fmt: skip
 
 
 def _tile(name: str, value: str) -> Figure:
-    made = Figure(name, tr("Ranges are {share} confidence intervals (Wilson).",
-                           share=percent(0.95, 0)) if "–" in name else "")  # fmt: skip
+    interval = tr("Ranges are {share} confidence intervals (Wilson).", share=percent(0.95, 0)) if "–" in name else ""
+    made = Figure(name, meanings().get(name, interval))
     made.show_value(value)
     return made

@@ -1,4 +1,4 @@
-"""All results judged anew when the slider moves: in pieces, so that 100,000 of them do not stop the window."""
+"""Updates the verdicts of all results when the confidence slider moves, in pieces that do not block the window."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ from core.diagnosis.coverage import CoveragePoint, at_coverage
 
 PIECE: Final = 256
 SLICE_S: Final = 0.008
-"""Seconds of judging between two looks at what else the window has to do."""
+"""Seconds of work between two returns to the event loop."""
 
 
 @final
-class Judging(QObject):
-    """Only photos whose likeliest class lies between the old and the new threshold are judged: the others' verdicts
-    do not follow from the slider. Signal: `ended()`."""
+class VerdictUpdate(QObject):
+    """Updates the photos whose highest probability is between the old and the new threshold; others do not change.
+
+    Signal: `ended()`.
+    """
 
     ended = Signal()
 
-    def __init__(self, rows: RowsModel, judge: Callable[[Result], Result], parent: QObject) -> None:
+    def __init__(self, rows: RowsModel, decide: Callable[[Result], Result], parent: QObject) -> None:
         super().__init__(parent)
-        self._rows, self._judge = rows, judge
+        self._rows, self._decide = rows, decide
         self._low, self._high = 1.0, 0.0
         self._at = 0
         self._timer = QTimer(self, singleShot=True)
-        self._timer.timeout.connect(self._go_on)
+        self._timer.timeout.connect(self._run_slice)
 
     @property
     def active(self) -> bool:
         return self._timer.isActive()
 
     def start(self, curve: tuple[CoveragePoint, ...], before: float, after: float) -> None:
-        """Coverages before and after, 0..1; what an earlier start has left to do is done too."""
+        """Start for a change of coverage, 0..1; unfinished work of an earlier start is included."""
         thresholds = [at_coverage(curve, coverage).threshold for coverage in (before, after)]
         if not self.active:
             self._low, self._high = 1.0, 0.0
         self._low, self._high, self._at = min(self._low, *thresholds), max(self._high, *thresholds), 0
-        self._go_on()
+        self._run_slice()
 
     def stop(self) -> None:
         self._timer.stop()
 
-    def _go_on(self) -> None:
+    def _run_slice(self) -> None:
         rows, end = self._rows.rows, time.perf_counter() + SLICE_S
         while self._at < len(rows) and time.perf_counter() < end:
             for at in range(self._at, min(self._at + PIECE, len(rows))):
                 row = rows[at]
                 if row.probabilities and self._low <= max(row.probabilities) < self._high:
-                    rows[at] = self._judge(row)
+                    rows[at] = self._decide(row)
             self._at += PIECE
         if self._at < len(rows):
             self._timer.start(0)

@@ -17,7 +17,7 @@ from app.viewmodels.rows_model import Column, RowsModel
 
 @final
 @dataclass(frozen=True, slots=True)
-class Rung:
+class KernelResult:
     """One kernel for the chosen op, direction and shape; `milliseconds` 0 before it ran, `reason` why it cannot."""
 
     op: str
@@ -36,7 +36,7 @@ class Rung:
 
 
 @final
-class LadderModel(QObject):
+class KernelBenchmark(QObject):
     """Signals: `listed()` ops, shapes and devices are known; `changed()`; `ended()`; `failed(text, details)`."""
 
     listed = Signal()
@@ -47,7 +47,7 @@ class LadderModel(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.rows = RowsModel(columns(), self)
-        self.kernels: list[Rung] = []
+        self.kernels: list[KernelResult] = []
         self.shapes: dict[str, list[str]] = {}
         self.devices: dict[str, str] = {}
         self.roofs: dict[str, list[float]] = {}
@@ -100,7 +100,7 @@ class LadderModel(QObject):
             return  # from a process that was given up
         for answer in bundle:
             if "kernels" in answer:
-                self.kernels = [Rung(**raw) for raw in answer["kernels"]]
+                self.kernels = [KernelResult(**raw) for raw in answer["kernels"]]
                 self.shapes, self.devices = answer["shapes"], answer["devices"]
                 self.listed.emit()
             elif "roofs" in answer:
@@ -114,10 +114,10 @@ class LadderModel(QObject):
                 self.failed.emit(answer["failed"], "")
         self.changed.emit()
 
-    def _fill(self, result: dict[str, Any]) -> None:
-        for at, rung in enumerate(self.rows.rows):
-            if (rung.device, rung.algorithm) == (result["device"], result["algorithm"]):
-                self.rows.replace(at, replace(rung, **result))
+    def _fill(self, measured: dict[str, Any]) -> None:
+        for at, result in enumerate(self.rows.rows):
+            if (result.device, result.algorithm) == (measured["device"], measured["algorithm"]):
+                self.rows.replace(at, replace(result, **measured))
 
     def _on_ended(self, code: int, errors: str) -> None:
         if self._thread is None or self.sender() is not self._thread:
@@ -139,11 +139,11 @@ def columns() -> list[Column]:
     ]
 
 
-def _verdict(rung: Rung) -> str:
-    if rung.reason:
-        return tr("not available: {reason}", reason=sentence(rung.reason))
-    if not rung.milliseconds:
+def _verdict(result: KernelResult) -> str:
+    if result.reason:
+        return tr("not available: {reason}", reason=sentence(result.reason))
+    if not result.milliseconds:
         return ""
-    if rung.right:
-        return tr("passed (max error {error})", error=f"{rung.error:.0e}")
-    return tr("failed (max error {error})", error=f"{rung.error:.0e}")
+    if result.right:
+        return tr("passed (max error {error})", error=f"{result.error:.0e}")
+    return tr("failed (max error {error})", error=f"{result.error:.0e}")
