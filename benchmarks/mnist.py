@@ -1,8 +1,5 @@
 """Digits: what each preset reaches on MNIST's 10,000 test digits, how long it takes, and photographed digits.
 
-The rows "classic, ..." separate what could part training from test accuracy: the course of the learning rate, the order
-of the digits, and how training accuracy is counted (over the last 200 steps, or by the trained network on all digits).
-
     LEAFCLINIC_DATA=... python -m benchmarks.mnist [--device cuda] [--recipes cnn,mlp,classic,classic-sigmoid]
 """
 
@@ -12,9 +9,6 @@ import argparse
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from benchmarks.record import Row, print_table, write_results
 from core.data.idx import read_digits
@@ -24,30 +18,6 @@ from tests.core.laboratory.digits_on_paper import draw_digits
 
 WANTED = {"cnn": 99.0, "mlp": 98.0}
 """Per cent that the presets must reach."""
-
-
-VARIANTS: dict[str, dict[str, Any]] = {
-    "classic": {}, "classic, inverse": {"schedule": "inverse"}, "classic, constant rate": {"schedule": "constant"},
-    "classic, fixed order": {"shuffled": False},
-}  # fmt: skip
-
-
-def count_accuracy(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], device: str) -> list[Row]:
-    """Loss and accuracies of the classic recipe and of variants that change one thing each."""
-    rows = []
-    for name, changed in VARIANTS.items():
-        reports: list[tuple[int, float, float]] = []
-        recipe = replace(RECIPES["classic"], **changed)
-        learned = learn(recipe, train, test, device, report=lambda *row, told=reports: told.append(row))
-        rows += [
-            Row(f"{name}: accuracy of steps {steps - 199} to {steps}", 100 * accuracy, {}, "%", float("nan"))
-            for steps, _, accuracy in reports
-        ]
-        right = predict(learned.graph, learned.weights, train[0], device).argmax(-1) == train[1]
-        rows += [Row(f"{name}: loss of the last step", reports[-1][1], {}, "", float("nan")),
-                 Row(f"{name}: all training digits", 100 * float(right.mean()), {}, "%", float("nan")),
-                 Row(f"{name}: test digits", 100 * learned.accuracy, {}, "%", float("nan"))]
-    return rows
 
 
 def main() -> None:
@@ -74,7 +44,6 @@ def main() -> None:
             )
             rows.append(Row("photographed digits right of 20", right, {"wanted": 18}, "photos", right / 18))
         print_table(rows)
-    rows += count_accuracy(train, test, options.device)
     write_results("mnist", rows, options.machine, epochs=options.epochs or "as the presets say")
 
 
