@@ -8,7 +8,7 @@ import numpy as np
 
 from core.errors import KernelUnavailable
 from core.gpu.frame import Frame
-from core.gpu.launch import Tensor
+from core.gpu.launch import Target
 from core.program import Step, Value
 
 
@@ -33,8 +33,8 @@ class Backward:
             return slice(None)
         return slice(value.channel, value.channel + value.shape[-1])
 
-    def target(self, value: Value, reads: bool = True) -> tuple[Tensor | None, str, bool]:
-        """(mask, its activation, whether to add) for a contribution to a value's gradient.
+    def target(self, value: Value, reads: bool = True) -> Target:
+        """How a contribution to a value's gradient is written.
 
         No mask where the kernel does not read it (`reads`): the value's memory is free then.
         """
@@ -46,8 +46,8 @@ class Backward:
         activation = shared_activation(self.frame, value)
         if activation is None:
             self._unmasked.add(value.buffer)
-            return None, "", accumulate
-        return (self.frame.image(value) if activation and reads else None), activation, accumulate
+            return Target(accumulate=accumulate)
+        return Target(self.frame.image(value) if activation and reads else None, activation, accumulate)
 
     def claim(self, value: Value) -> None:
         """Note that a kernel writes the whole gradient of a value, mask and all."""

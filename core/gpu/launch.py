@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from core.gpu.compilation.compiler import Argument as Constant
 from core.gpu.compilation.compiler import Recipe
@@ -46,6 +46,31 @@ class Tensor:
         """Channels up to the next multiple of 16 bytes."""
         return -(-self.channels // self.vector) * self.vector
 
+
+class Target(NamedTuple):
+    """What happens to a gradient when it is written: the activation that masks it, and whether it is added."""
+
+    mask: Tensor | None = None
+    masking: str = ""
+    accumulate: bool = False
+
+    @property
+    def values(self) -> dict[str, int]:
+        """As kernels' arguments; without a mask the kernel reads none."""
+        mask = self.mask
+        return {
+            "mask": mask.address if mask else 0, "ldm": mask.pitch if mask else 0,
+            "masking": RELU[self.masking] if mask else 0, "accumulate": int(self.accumulate),
+        }  # fmt: skip
+
+    @property
+    def passes(self) -> int:
+        """How often an element is moved: written, read to add, its mask read."""
+        return 1 + int(self.accumulate) + (self.mask is not None)
+
+
+PLAIN: Final = Target()
+"""A result that is neither masked nor added: forward."""
 
 POINTER: Final = "uint64"
 INTEGER: Final = "int32"

@@ -10,7 +10,19 @@ import numpy as np
 from core.gpu.frame import Frame, bias_of, has_bias
 from core.gpu.gradients import Backward
 from core.gpu.kernels.parts.thread_rows import lanes_a_row
-from core.gpu.launch import RELU, RESIDENT, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import (
+    PLAIN,
+    RELU,
+    RESIDENT,
+    SUM_BLOCKS,
+    THREADS,
+    Launch,
+    Target,
+    Tensor,
+    blocks_of,
+    lanes_of,
+    make_launch,
+)
 from core.gpu.ops.conv.partial_sums import sum_launch
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import saved_of
@@ -167,33 +179,32 @@ def forward_direct(case: Case) -> None:
     frame, step = case.frame, case.step
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
     values = {"bias": bias_of(frame, step), "activation": RELU[step.activation]}
-    frame.add(_direct(frame, step, False, x, out, values, None))
+    frame.add(_direct(frame, step, False, x, out, values, PLAIN))
 
 
 def input_direct(case: Case) -> None:
     frame, step, value = case.frame, case.step, case.step.inputs[0]
-    mask, masking, accumulate = case.backward.target(value)
+    target = case.backward.target(value)
     dy, dx = frame.image(step.output, True), frame.image(value, True)
-    values = {"masking": RELU[masking] if mask else 0, "accumulate": int(accumulate)}
-    frame.add(_direct(frame, step, True, dy, dx, values, mask))
+    frame.add(_direct(frame, step, True, dy, dx, {}, target))
 
 
 def _direct(
-    frame: Frame, step: Step, gradient: bool, read: Tensor, written: Tensor, more: dict[str, Any], mask: Tensor | None
+    frame: Frame, step: Step, gradient: bool, read: Tensor, written: Tensor, more: dict[str, Any], target: Target
 ) -> Launch:
     """Forward, or the input's gradient; `more`: values of arguments that only one of them has."""
     window, vectors = read_window(step.attributes), lanes_of(written)
     total = frame.batch * written.height * written.width * vectors
     values = {
         "x": read.address, "weight": _packed(frame, step, written.padded), "bias": 0,
-        "mask": mask.address if mask else 0, "out": written.address, "total": total, "vectors": vectors,
-        "by_vectors": vectors, "by_area": written.height * written.width, "by_columns": written.width,
+        "out": written.address, "total": total, "vectors": vectors, **target.values, "by_vectors": vectors,
+        "by_area": written.height * written.width, "by_columns": written.width,
         "height": read.height, "width": read.width, "ho": written.height, "wo": written.width,
-        "ldx": read.pitch, "ldo": written.pitch, "ldm": mask.pitch if mask else 0,
-        "top": window.padding[0], "left": window.padding[1], "activation": 0, "masking": 0, "accumulate": 0, **more,
+        "ldx": read.pitch, "ldo": written.pitch,
+        "top": window.padding[0], "left": window.padding[1], "activation": 0, **more,
     }  # fmt: skip
     constants = (frame.element, gradient, (*window.kernel, *window.stride))
-    moved = 16 * (total * (1 + bool(mask) + values["accumulate"]) + frame.batch * read.height * read.width * vectors)
+    moved = 16 * (total * target.passes + frame.batch * read.height * read.width * vectors)
     return make_launch(
         step.node, "backward_input" if gradient else "forward", "fused",
         ("ops.depthwise.direct", "make_depthwise", constants), direct.SIGNATURE, values,

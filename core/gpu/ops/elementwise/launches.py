@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.gpu.frame import Frame
-from core.gpu.launch import RELU, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import PLAIN, RELU, THREADS, Launch, Target, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.elementwise import combine
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import Case
@@ -16,20 +16,19 @@ MODULE = "ops.elementwise.combine"
 
 def combine_launch(
     frame: Frame, layer: str, direction: str, kind: str, a: Tensor, b: Tensor | None, out: Tensor,
-    activation: str = "", mask: Tensor | None = None, masking: str = "", accumulate: bool = False,
+    activation: str = "", target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
     """``out = activation(a + b)``, masked."""
     lanes = lanes_of(a)
     total = frame.batch * a.height * a.width * lanes
     values = {
-        "a": a.address, "b": b.address if b else 0, "mask": mask.address if mask else 0, "out": out.address,
-        "total": total, "lanes": lanes, "by_lanes": lanes, "lda": a.pitch, "ldb": b.pitch if b else 0,
-        "ldm": mask.pitch if mask else 0, "ldo": out.pitch, "activation": RELU[activation],
-        "masking": RELU[masking] if mask else 0, "accumulate": int(accumulate),
+        "a": a.address, "b": b.address if b else 0, "out": out.address, "total": total, "lanes": lanes,
+        "by_lanes": lanes, "lda": a.pitch, "ldb": b.pitch if b else 0, "ldo": out.pitch,
+        "activation": RELU[activation], **target.values,
     }  # fmt: skip
     return make_launch(
         layer, direction, "fused", (MODULE, "make_combine", (frame.element, kind)), combine.COMBINE, values,
-        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (2 + bool(b) + bool(mask) + int(accumulate)),
+        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (1 + bool(b) + target.passes),
     )  # fmt: skip
 
 
@@ -71,47 +70,43 @@ def concat_backward(case: Case) -> None:
 
 def _input_gradient(case: Case, value: Value, source: Value) -> Launch:
     frame, step = case.frame, case.step
-    mask, activation, add = case.backward.target(value)
+    target = case.backward.target(value)
     dy, dx = frame.image(source, True), frame.image(value, True)
     kind, seen = "sum", None
     if step.op in ACTIVATIONS:
         kind = f"{step.op}_gradient"
         seen = frame.image(value if REFERENCES[step.op].needs_input else step.output)
-    return combine_launch(frame, step.node, "backward_input", kind, dy, seen, dx, "", mask, activation, add)
+    return combine_launch(frame, step.node, "backward_input", kind, dy, seen, dx, "", target)
 
 
 def apply_mask(frame: Frame, step: Step) -> None:
     """Apply the gradient of a step's own activation to the gradient of its output, in place."""
     dy, y = frame.image(step.output, True), frame.image(step.output)
-    frame.add(combine_launch(frame, step.node, "backward_input", "sum", dy, None, dy, "", y, step.activation))
+    frame.add(combine_launch(frame, step.node, "backward_input", "sum", dy, None, dy, "", Target(y, step.activation)))
 
 
 def dropout_forward(case: Case) -> None:
     frame, step = case.frame, case.step
-    frame.add(_dropout(case, "forward", frame.image(step.inputs[0]), frame.image(step.output), None, "", False))
+    frame.add(_dropout(case, "forward", frame.image(step.inputs[0]), frame.image(step.output), PLAIN))
 
 
 def dropout_backward(case: Case) -> None:
     """The same draw as forward."""
     frame, step = case.frame, case.step
-    mask, activation, add = case.backward.target(step.inputs[0])
+    target = case.backward.target(step.inputs[0])
     dy, dx = frame.image(step.output, True), frame.image(step.inputs[0], True)
-    frame.add(_dropout(case, "backward_input", dy, dx, mask, activation, add))
+    frame.add(_dropout(case, "backward_input", dy, dx, target))
 
 
-def _dropout(
-    case: Case, direction: str, a: Tensor, out: Tensor, mask: Tensor | None, masking: str, accumulate: bool
-) -> Launch:
+def _dropout(case: Case, direction: str, a: Tensor, out: Tensor, target: Target) -> Launch:
     frame, step, lanes, area = case.frame, case.step, lanes_of(a), a.height * a.width
     total, rate = frame.batch * area * lanes, float(step.attributes["rate"])  # type: ignore[arg-type]
     values = {
-        "a": a.address, "mask": mask.address if mask else 0, "out": out.address, "control": frame.places.control,
-        "total": total, "lanes": lanes, "channels": a.channels, "by_lanes": lanes, "by_area": area, "area": area,
-        "lda": a.pitch, "ldm": mask.pitch if mask else 0, "ldo": out.pitch, "masking": RELU[masking] if mask else 0,
-        "accumulate": int(accumulate), "key": step.attributes["key"], "threshold": threshold(rate),
-        "scale": 1 / (1 - rate),
+        "a": a.address, "out": out.address, "control": frame.places.control, "total": total, "lanes": lanes,
+        "channels": a.channels, "by_lanes": lanes, "by_area": area, "area": area, "lda": a.pitch, "ldo": out.pitch,
+        **target.values, "key": step.attributes["key"], "threshold": threshold(rate), "scale": 1 / (1 - rate),
     }  # fmt: skip
     return make_launch(
         step.node, direction, "fused", (MODULE, "make_dropout", (frame.element,)), combine.DROPOUT, values,
-        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (2 + bool(mask) + int(accumulate)),
+        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (1 + target.passes),
     )  # fmt: skip

@@ -24,11 +24,12 @@ from core.gpu.kernels.parts.lanes import PACK, UNPACK, find_lane, make_deliver
 from core.gpu.launch import (
     DIVISOR,
     INTEGER,
+    PLAIN,
     POINTER,
-    RELU,
     THREADS,
     Argument,
     KernelSignature,
+    Target,
     Tensor,
     blocks_of,
     lanes_of,
@@ -132,27 +133,23 @@ def make_factor_gradient(element: int) -> Any:
     return factor_gradient
 
 
-def _pitches(a: Tensor, b: Tensor, out: Tensor, mask: Tensor | None, masking: str, accumulate: bool) -> dict[str, int]:
+def _sides(a: Tensor, b: Tensor, out: Tensor, target: Target) -> dict[str, int]:
     return {
-        "a": a.address, "b": b.address, "mask": mask.address if mask else 0, "out": out.address,
-        "lda": a.pitch, "ldb": b.pitch, "ldm": mask.pitch if mask else 0, "ldo": out.pitch,
-        "masking": RELU[masking] if mask else 0, "accumulate": int(accumulate),
+        "a": a.address, "b": b.address, "out": out.address, "lda": a.pitch, "ldb": b.pitch, "ldo": out.pitch,
+        **target.values,
     }  # fmt: skip
 
 
-def _scale(
-    case: Case, direction: str, a: Tensor, out: Tensor, mask: Tensor | None = None, masking: str = "",
-    accumulate: bool = False,
-) -> None:  # fmt: skip
+def _scale(case: Case, direction: str, a: Tensor, out: Tensor, target: Target = PLAIN) -> None:
     frame, step, lanes, area = case.frame, case.step, lanes_of(a), a.height * a.width
     total = frame.batch * area * lanes
     values = {
-        **_pitches(a, frame.image(step.inputs[1]), out, mask, masking, accumulate),
-        "total": total, "lanes": lanes, "by_lanes": lanes, "by_area": area,
+        **_sides(a, frame.image(step.inputs[1]), out, target), "total": total, "lanes": lanes, "by_lanes": lanes,
+        "by_area": area,
     }  # fmt: skip
     frame.add(make_launch(
         step.node, direction, "fused", (MODULE, "make_scale", (frame.element,)), SCALE, values,
-        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (2 + bool(mask) + int(accumulate)),
+        (blocks_of(total, THREADS), 1, 1), moved=total * 16 * (1 + target.passes),
     ))  # fmt: skip
 
 
@@ -166,11 +163,11 @@ def backward(case: Case) -> None:
     frame, step, walk = case.frame, case.step, case.backward
     dy, (value, factors) = frame.image(step.output, True), step.inputs
     if walk.wants(value):
-        _scale(case, "backward_input", dy, frame.image(value, True), *walk.target(value))
+        _scale(case, "backward_input", dy, frame.image(value, True), walk.target(value))
     if walk.wants(factors):
         lanes, area = lanes_of(dy), dy.height * dy.width
         values = {
-            **_pitches(dy, frame.image(value), frame.image(factors, True), *walk.target(factors)),
+            **_sides(dy, frame.image(value), frame.image(factors, True), walk.target(factors)),
             "hw": area, "lanes": lanes,
         }  # fmt: skip
         frame.add(make_launch(

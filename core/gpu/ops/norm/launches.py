@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from core.gpu.frame import Frame
 from core.gpu.kernels.parts.thread_rows import lanes_a_row
-from core.gpu.launch import RELU, SUM_BLOCKS, THREADS, Launch, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import PLAIN, RELU, SUM_BLOCKS, THREADS, Launch, Target, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.norm import batch_norm
 from core.gpu.ops.norm.pairs import is_read_raw, is_undone_behind
 from core.gpu.select import Case
@@ -26,7 +26,7 @@ def forward(case: Case) -> None:
     statistics(frame, step)
     if frame.whole or not is_read_raw(frame, step):
         x, out = frame.image(step.inputs[0]), frame.image(step.output)
-        frame.add(_apply(frame, step, "forward", x, None, None, "", out, saved_of(frame, step), False, False))
+        frame.add(_apply(frame, step, "forward", x, None, out, saved_of(frame, step), False))
 
 
 def statistics(frame: Frame, step: Step) -> None:
@@ -55,11 +55,11 @@ def backward(case: Case) -> None:
         dy = frame.image(step.output, True)
         _finish(frame, step, "backward_weight", f"dsums:{step.node}", dy, more)
     if walk.wants(value):
-        mask, masking, add = walk.target(value)
+        target = walk.target(value)
         if frame.whole or not is_undone_behind(frame, step):
             x, dy, dx = frame.image(value), frame.image(step.output, True), frame.image(value, True)
             saved = saved_of(frame, step)
-            frame.add(_apply(frame, step, "backward_input", x, dy, mask, masking, dx, saved, moving, add))
+            frame.add(_apply(frame, step, "backward_input", x, dy, dx, saved, moving, target))
 
 
 def _finish(
@@ -100,23 +100,21 @@ def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Te
 
 
 def _apply(
-    frame: Frame, step: Step, direction: str, x: Tensor, dy: Tensor | None, mask: Tensor | None, masking: str,
-    out: Tensor, saved: int, centred: bool, accumulate: bool,
+    frame: Frame, step: Step, direction: str, x: Tensor, dy: Tensor | None, out: Tensor, saved: int, centred: bool,
+    target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
     """The pass over the activations, forward or backward."""
     pixels, lanes = frame.batch * x.height * x.width, lanes_of(x)
     wide = lanes_a_row(lanes, batch_norm.THREADS)
     split = batch_norm.THREADS // wide * batch_norm.APPLIED
     values = {
-        **_share(frame, x, dy, split, wide), "mask": mask.address if mask else 0, "out": out.address, "saved": saved,
-        "ldm": mask.pitch if mask else 0, "ldo": out.pitch,
-        "activation": RELU[step.activation] if dy is None else 0, "masking": RELU[masking] if mask else 0,
-        "accumulate": int(accumulate),
+        **_share(frame, x, dy, split, wide), **target.values, "out": out.address, "saved": saved, "ldo": out.pitch,
+        "activation": RELU[step.activation] if dy is None else 0,
     }  # fmt: skip
     made = (MODULE, "make_apply", (frame.element, dy is not None, centred))
     return make_launch(
         step.node, direction, "fused", made, batch_norm.APPLY, values, (blocks_of(pixels, split), lanes // wide, 1),
-        moved=pixels * lanes * 16 * (2 + bool(dy) + bool(mask) + int(accumulate)),
+        moved=pixels * lanes * 16 * (1 + bool(dy) + target.passes),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from core.gpu.compilation.compiler import Argument
 from core.gpu.frame import Frame
 from core.gpu.gradients import shared_activation
 from core.gpu.kernels.parts.winners import Shape
-from core.gpu.launch import RELU, THREADS, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import PLAIN, RELU, THREADS, Target, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.pool import average_pool, global_average, max_pool
 from core.gpu.select import Case
 from core.ops.window import Window, read_window
@@ -38,14 +38,14 @@ def max_forward(case: Case) -> None:
 def max_backward(case: Case) -> None:
     """A thread a block of stride x stride pixels of dx; the places know the producer's activation."""
     frame, step, value = case.frame, case.step, case.step.inputs[0]
-    _, _, accumulate = case.backward.target(value, reads=False)
+    target = case.backward.target(value, reads=False)
     dy, dx = frame.image(step.output, True), frame.image(value, True)
     window = read_window(step.attributes)
     (top, left), (sy, sx) = window.padding[:2], window.stride
     values = {
         "dy": dy.address, "dx": dx.address, "places": places_of(frame, step, dy),
         **_where(frame, dy, (blocks_of(dx.height + top, sy), blocks_of(dx.width + left, sx))),
-        **_sides(dx, dy), "ldp": dy.padded, "top": top, "left": left, "accumulate": int(accumulate),
+        **_sides(dx, dy), "ldp": dy.padded, "top": top, "left": left, "accumulate": int(target.accumulate),
     }  # fmt: skip
     made: tuple[str, tuple[Argument, ...]] = ("make_max_pool_gradient", (frame.element, _shape(window)))
     if frame.element == 2:
@@ -71,21 +71,17 @@ def average_forward(case: Case) -> None:
 
 def average_backward(case: Case) -> None:
     """Masked by the output of its producer."""
-    frame, step, value = case.frame, case.step, case.step.inputs[0]
-    _average(case, "backward_input", frame.image(step.output, True), frame.image(value, True),
-             *case.backward.target(value))  # fmt: skip
+    frame, value = case.frame, case.step.inputs[0]
+    dy, dx = frame.image(case.step.output, True), frame.image(value, True)
+    _average(case, "backward_input", dy, dx, case.backward.target(value))
 
 
-def _average(
-    case: Case, direction: str, x: Tensor, out: Tensor, mask: Tensor | None = None, masking: str = "",
-    accumulate: bool = False,
-) -> None:  # fmt: skip
+def _average(case: Case, direction: str, x: Tensor, out: Tensor, target: Target = PLAIN) -> None:
     """A thread for each vector of `out`, which reads windows of `x`."""
     frame, step = case.frame, case.step
     values = {
-        "x": x.address, "out": out.address, "mask": mask.address if mask else 0,
-        **_where(frame, out, (out.height, out.width)), **_sides(x, out), "ldm": mask.pitch if mask else 0,
-        **_padding(step), "masking": RELU[masking] if mask else 0, "accumulate": int(accumulate),
+        "x": x.address, "out": out.address, **_where(frame, out, (out.height, out.width)), **_sides(x, out),
+        **_padding(step), **target.values,
     }  # fmt: skip
     shape, include = _shape(read_window(step.attributes)), bool(step.attributes["count_include_pad"])
     made = ("ops.pool.average_pool", "make_average_pool", (frame.element, shape, include, direction != "forward"))
@@ -93,7 +89,7 @@ def _average(
         make_launch(
             step.node, direction, "fused", made, average_pool.SIGNATURE, values,
             (blocks_of(values["total"], THREADS), 1, 1),
-            moved=_bytes(frame, x, out) + (int(accumulate) + bool(mask)) * _bytes(frame, out, None),
+            moved=_bytes(frame, x, None) + target.passes * _bytes(frame, out, None),
         )
     )  # fmt: skip
 
@@ -119,13 +115,11 @@ def global_forward(case: Case) -> None:
 def global_backward(case: Case) -> None:
     """A block an image."""
     frame, step, value = case.frame, case.step, case.step.inputs[0]
-    mask, masking, accumulate = case.backward.target(value)
     dy, dx = frame.image(step.output, True), frame.image(value, True)
     hw = dx.height * dx.width
     values = {
-        "x": dy.address, "out": dx.address, "mask": mask.address if mask else 0, "hw": hw, "lanes": lanes_of(dx),
-        "ldx": dy.pitch, "ldo": dx.pitch, "ldm": mask.pitch if mask else 0, "masking": RELU[masking] if mask else 0,
-        "accumulate": int(accumulate), "factor": 1 / hw,
+        "x": dy.address, "out": dx.address, "hw": hw, "lanes": lanes_of(dx), "ldx": dy.pitch, "ldo": dx.pitch,
+        **case.backward.target(value).values, "factor": 1 / hw,
     }  # fmt: skip
     made = ("ops.pool.global_average", "make_average_gradient", (frame.element,))
     frame.add(
