@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,10 @@ STEPS = {
 
 Racecheck, which finds unordered accesses to shared memory, takes some ten times as long: small shapes of every family.
 """
+
+
+FOUND = re.compile("Invalid|Error: |Race reported|hazard at")
+"""Lines of a tool's findings."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ def end_in(process: subprocess.Popen[str], seconds: float) -> str:
 def read_sanitizer(tool: str, said: str) -> dict[str, object]:
     """Its last line, which counts the errors, the first errors, and which steps it saw to their end."""
     lines = said.strip().splitlines()
-    errors = [line.strip("= ") for line in lines if line.startswith("========= Error")][:9]
+    errors = [line.strip("= ") for line in lines if line.startswith("=") and FOUND.search(line)][:9]
     seen = [line for line in lines if line.partition(" ")[0] in MODELS]
     last = lines[-1].strip("= ") if lines else "nothing"
     return {"networks, sides and batches": seen, "of": len(STEPS[tool]), "said": last, "errors": errors}

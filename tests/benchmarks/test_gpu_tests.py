@@ -46,6 +46,9 @@ def test_memchecks_last_line_counts_the_errors():
     found = gpu_tests.read_sanitizer("memcheck", said)
     assert found["networks, sides and batches"] == ["squeezenet1_0 224 b33"]
     assert found["said"] == "ERROR SUMMARY: 0 errors"
+    assert not found["errors"]
+    invalid = "========= Invalid __global__ read of size 4 bytes\n========= ERROR SUMMARY: 1 error\n"
+    assert gpu_tests.read_sanitizer("memcheck", invalid)["errors"] == ["Invalid __global__ read of size 4 bytes"]
     assert gpu_tests.read_sanitizer("racecheck", "")["said"] == "nothing"
     assert sys.executable in gpu_tests.PYTEST
 
