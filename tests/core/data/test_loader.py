@@ -149,7 +149,7 @@ def test_an_error_while_gathering_is_raised_where_batches_are_taken():
 
 
 def test_rows_without_a_photo_are_refused_at_the_start():
-    with pytest.raises(ValueError, match="rows without a photo"):
+    with pytest.raises(ValueError, match="parameters without a photo"):
         Loader(np.zeros((2, 4, 4, 3), np.uint8), [0, -1], [0, 1], batch=1, size=4, training=True)
 
 
