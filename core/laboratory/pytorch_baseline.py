@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.laboratory.digits import Lesson, Outcome, Report, batches, keep_quiet, lesson_graph, normalised
+from core.models.cnn import PADDINGS
 from core.models.init import initial_weights
 from core.models.weights import to_torch
 from core.ops.contract import Array
@@ -51,8 +52,8 @@ def run_torch(
 
 
 def _network(torch: Any, lesson: Lesson) -> Any:
-    nn, padding = torch.nn, 2 if lesson.padding == "same" else 4
-    side = 28 if lesson.padding == "same" else 36
+    nn, padding = torch.nn, PADDINGS[lesson.padding][0]
+    side = 28 + 2 * (2 * padding - 4)
     net = nn.Sequential(OrderedDict(
         conv1=nn.Conv2d(1, 8, 5, padding=padding), relu1=nn.ReLU(), conv2=nn.Conv2d(8, 8, 5, padding=padding),
         relu2=nn.ReLU(), pool=nn.MaxPool2d(2), flatten=nn.Flatten(), dense1=nn.Linear(8 * (side // 2) ** 2, 128),

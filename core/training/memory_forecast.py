@@ -24,6 +24,8 @@ from core.training.validation import compile_inference
 
 CHECKPOINT_COPIES: Final = 2
 """Copies of weights and optimizer state while a checkpoint is written: the arrays and the bytes of the file."""
+TRAINING: Final = ("training: ", "teachers", "prefetched photos")
+"""Rows, by how their names begin, of what is given back before the tests of the final model."""
 
 
 @final
@@ -66,12 +68,14 @@ def forecast_memory(
         rows["other backgrounds"] = swap
     working = sum(rows.values())
     copies = CHECKPOINT_COPIES * (training.memory.parameters + training.memory.optimizer)
+    copies += training.memory.parameters  # the weights that were validated
     tests = count_final_tests(config, used, device, splits, len(classes), photo_bytes)
+    given_back = sum(size for name, size in rows.items() if name.startswith(TRAINING))
     phases = {"finding leaves": working - rows["prefetched photos"] + finding} if swap else {}
     return Forecast(training, batch, rows, phases | {
         "training and validation": working,
         "saving a checkpoint": working + copies,
-        "tests of the final model": working - rows["prefetched photos"] + tests,
+        "tests of the final model": working - given_back + tests,
     })  # fmt: skip
 
 

@@ -52,7 +52,8 @@ class Setup:
 
     `graph` ends with the logits; the plan's own has the loss too. `graph_in_use` is the same network for the
     photos of validation and use, which may be larger than those of training. `learned` is what the weights will have
-    learned from, `origin_words`: sentences about evaluated photos among them.
+    learned from, `origin_words`: sentences about evaluated photos among them. `only_training`: what the tests of the
+    final model do not need, in the order in which it was opened.
     """
 
     config: RunConfig
@@ -64,6 +65,7 @@ class Setup:
     device: str
     plan: Plan
     teachers: Teachers | None
+    only_training: list[Plan | Teachers]
     validator: Validator
     learned: LearnedPhotos
     origin_words: tuple[str, ...]
@@ -81,10 +83,13 @@ class Setup:
     def conditions(self) -> Conditions:
         return present_conditions(self.config, self.device)
 
+    def close_training(self) -> None:
+        """Give back the memory that only training needs."""
+        while self.only_training:
+            self.only_training.pop().close()
+
     def close(self) -> None:
-        if self.teachers is not None:
-            self.teachers.close()
-        self.plan.close()
+        self.close_training()
         self.validator.plan.close()
 
 
@@ -119,7 +124,8 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     told, origin_words = told + describe_prevented_leakage(photos), describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
-        graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers, validator=validator,
+        graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers,
+        only_training=[plan] if teachers is None else [plan, teachers], validator=validator,
         learned=learned_from(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
         origin_words=origin_words,
         train=_loader(config, photos, TRAIN, batch, resident, replacement),

@@ -142,6 +142,7 @@ class _Run:
             best = str(self.folder.path / BEST) if self.state.best_epoch >= 0 else ""
             yield self._finished(reason, best)
             return
+        self.setup.close_training()
         ended = yield from finish_run(self.setup, self.folder, self.state)
         yield self._finished(reason, str(ended.model), str(ended.report), ended.judgement)
 
