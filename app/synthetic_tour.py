@@ -28,7 +28,7 @@ class SyntheticTour(QObject):
         self._window, self._document, self._training, self._photos = window, document, training, photos
         self._step = 0
         document.opened.connect(self._on_opened)
-        document.given_up.connect(self._leave)
+        document.given_up.connect(self._on_given_up)
         document.failed.connect(self._leave)
         training.session.state_changed.connect(self._on_state)
         training.session.failed.connect(self._leave)
@@ -41,11 +41,16 @@ class SyntheticTour(QObject):
             return
         self._step = 1
         panel = self._window.go("dataset")
-        panel.notice.tell(tr("Step 1 of 3: generating synthetic leaves."))
         self._window.actions_.open_demo.trigger()
+        panel.notice.tell(tr("Step 1 of 3: generating synthetic leaves."))
 
     def _leave(self, *_: object) -> None:
         self._step = 0
+
+    def _on_given_up(self) -> None:
+        if self._step == 1:
+            self._window.place("dataset").notice.hide()
+        self._leave()
 
     def _on_opened(self) -> None:
         if self._step == 1:

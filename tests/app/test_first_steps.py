@@ -85,12 +85,15 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
     monkeypatch.setattr(commands, "DEMO", {"photos_per_class": 400, "side": 160})
     program = start()
     panel = program.window.place("dataset")
-    program.window.actions_.open_demo.trigger()
+    program.window.go("diagnose").start.synthetic.click()
     assert panel.busy.text() == "Generating synthetic leaves…"
     qtbot.waitUntil(lambda: "of 1,600" in panel.busy.text(), timeout=60_000)
+    assert panel.notice.isVisible()
+    assert "Step 1 of 3" in panel.notice.text.text()
     qtbot.mouseClick(panel.cancel, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: program.commands._demo is None, timeout=20_000)
     assert panel.stack.currentIndex() == 0
+    assert panel.notice.isHidden()
     assert program.document.table is None
 
 

@@ -258,7 +258,8 @@ class DatasetPanel(QWidget):
         self.busy.setText(count(done, "{n} photo found…", "{n} photos found…"))
 
     def _on_drawing(self, done: int, total: int) -> None:
-        self.notice.hide()
+        if not total:  # the beginning
+            self.notice.hide()
         self.bar.setRange(0, total)
         self.bar.setValue(done)
         text = tr("Generating synthetic leaves: {done} of {total}", done=f"{done:,}", total=f"{total:,}")

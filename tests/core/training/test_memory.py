@@ -113,4 +113,4 @@ def test_every_phase_of_a_run_to_its_end_takes_what_was_foretold(tmp_path, trace
     assert seen.keys() == said.keys()
     for phase, size in said.items():
         assert 0.95 * size <= seen[phase] <= 1.05 * size, (phase, seen, said)
-    assert seen["tests of the final model"] < seen["training and validation"]  # the training plan is closed
+    assert max(said, key=lambda phase: said[phase]) == "saving a checkpoint"  # the tests run without the training plan
