@@ -124,10 +124,9 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     told, origin_words = told + describe_prevented_leakage(photos), describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
-        graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers,
+        graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers, origin_words=origin_words,
         only_training=[plan] if teachers is None else [plan, teachers], validator=validator,
         learned=learned_from(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
-        origin_words=origin_words,
         train=_loader(config, photos, TRAIN, batch, resident, replacement),
         validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
         test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
