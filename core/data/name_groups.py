@@ -52,9 +52,9 @@ def group_by_name(dataset: Dataset) -> Array:
         changed[row] = name != os.path.splitext(path.rpartition("/")[2])[0]
         builder.append(f"{dataset.labels[row]}/{name}")
     codes, _ = encode(builder.finish())
-    told = np.zeros(int(codes.max(initial=-1)) + 1, bool)
-    told[codes[changed]] = True
-    told &= np.bincount(codes, minlength=len(told)) <= MOST
-    alone = np.flatnonzero(~told[codes])
-    codes[alone] = len(told) + np.arange(len(alone), dtype=np.int32)
+    grouped = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    grouped[codes[changed]] = True
+    grouped &= np.bincount(codes, minlength=len(grouped)) <= MOST
+    alone = np.flatnonzero(~grouped[codes])
+    codes[alone] = len(grouped) + np.arange(len(alone), dtype=np.int32)
     return np.unique(codes, return_inverse=True)[1].astype(np.int32)

@@ -98,10 +98,10 @@ def prepare_photos(
     _require_photos(dataset, cache)
     groups, copies = dataset.groups, None
     if groups is None:
-        told = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
-        told = join_groups(told, group_by_leaf_map(dataset))
+        by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
+        by_source = join_groups(by_source, group_by_leaf_map(dataset))
         copies = find_near_duplicates(cache, _stage(report, "copies"), cancelled)
-        groups = join_pairs(len(dataset), copies, told)
+        groups = join_pairs(len(dataset), copies, by_source)
     conflicts = describe_conflicts(dataset, find_conflicts(dataset, cache, copies))
     splits = _split(config, dataset, cache, groups)
     used = cache.kept
