@@ -16,7 +16,7 @@ from core.gpu.launch import DIVISOR, INTEGER, POINTER, RELU, Argument, KernelSig
 from core.gpu.lowering import choose_backward, choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
-from core.gpu.ops.elementwise import combine, multiply
+from core.gpu.ops.elementwise import combine, factor_gradient
 from core.gpu.ops.pool import average_pool, global_average, max_pool
 from core.gpu.select import FORWARD, INPUT, Case, Choice
 from core.gpu.sm90 import (
@@ -52,8 +52,8 @@ KERNELS = (
     (partial_sums.SIGNATURE, partial_sums.reduction),
     (combine.COMBINE, combine.make_combine(2, "sum")),
     (combine.DROPOUT, combine.make_dropout(2)),
-    (multiply.SCALE, multiply.make_scale(2)),
-    (multiply.FACTOR_GRADIENT, multiply.make_factor_gradient(2)),
+    (combine.COMBINE, combine.make_combine(2, "product")),
+    (factor_gradient.SIGNATURE, factor_gradient.make_factor_gradient(2)),
     (conv.SIGNATURE, conv.make_few_pixels(BLOCK, 1, 3, True)),
     (fire_halo.SIGNATURE, fire_halo.make_few_halo(BLOCK, 1)),
     (direct.SIGNATURE, direct.make_depthwise(2, False, SHAPE)),

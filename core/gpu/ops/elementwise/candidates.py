@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.elementwise import launches, multiply
+from core.gpu.ops.elementwise import launches
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import FORWARD, INPUT, Candidate
 
@@ -17,8 +17,8 @@ CANDIDATES: Final = (
             (INPUT, launches.backward, "16 bytes a thread, and the gradient of the activation before it"),
         )
     ),
-    Candidate("vector", ("multiply",), FORWARD, multiply.forward, "16 bytes a thread, the image's factors from cache"),
-    Candidate("vector", ("multiply",), INPUT, multiply.backward,
+    Candidate("vector", ("multiply",), FORWARD, launches.forward, "16 bytes a thread, the image's factors from cache"),
+    Candidate("vector", ("multiply",), INPUT, launches.multiply_backward,
               "16 bytes a thread; the factors' gradient by a block for 32 vectors of an image"),
     Candidate("vector", ("concat",), FORWARD, launches.concat_forward, "one copy per input, 16 bytes a thread"),
     Candidate("vector", ("concat",), INPUT, launches.concat_backward, "one copy per input, 16 bytes a thread"),

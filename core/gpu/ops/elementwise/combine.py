@@ -1,4 +1,4 @@
-"""Elementwise work on channel slices: sums, copies, activations and their gradients, dropout.
+"""Elementwise work on channel slices: sums, products, copies, activations and their gradients, dropout.
 
     grid: vectors / 256     block: 256 threads, one vector (16 bytes of channels of a pixel) each
 
@@ -38,11 +38,13 @@ _MASKING: Final = (
 
 COMBINE: Final = KernelSignature((
     Argument("a", POINTER, "activations (pixels, C)"),
-    Argument("b", POINTER, "activations (pixels, C); 0 for none"),
+    Argument("b", POINTER, "activations (pixels, C), or factors of a product (N, C); 0 for none"),
     Argument("mask", POINTER, "output of the activation whose gradient is applied; 0 for none"),
     Argument("out", POINTER, "activations (pixels, C)"),
-    *_WHERE, _BY_LANES, _LDA,
-    Argument("ldb", INTEGER, "elements from a pixel of b to the next"),
+    *_WHERE, _BY_LANES,
+    Argument("by_area", DIVISOR, "division by the pixels of an image"),
+    _LDA,
+    Argument("ldb", INTEGER, "elements from a pixel of b to the next; of a product from an image to the next"),
     *_PITCHES,
     Argument("activation", INTEGER, "applied to the sum (`core.gpu.launch.RELU`)"),
     *_MASKING,
@@ -54,10 +56,15 @@ def _add(a, b, activation):
     return activate(f32(a + b), activation)
 
 
+@device_function
+def _multiply(a, b, activation):
+    return f32(a * b)
+
+
 def make_apply(kind: str) -> Any:
     """Device function of elements of a and b, and the number of a fused activation."""
-    if kind == "sum":
-        return _add
+    if kind in ("sum", "product"):
+        return _add if kind == "sum" else _multiply
     value, gradient = ACTIVATIONS[kind.removesuffix("_gradient")]
     if kind.endswith("_gradient"):
 
@@ -75,13 +82,16 @@ def make_apply(kind: str) -> Any:
 
 
 def make_combine(element: int, kind: str) -> Any:
-    """``out = activation(a + b)``, kept where the mask lets the gradient pass. Other kinds than "sum": "NAME" is the
-    activation of a, and "NAME_gradient" its gradient from that of its output, a, and what it needs to see, b."""
+    """The kernel of a kind; what it computes is kept where the mask lets the gradient pass.
+
+    "sum": ``activation(a + b)``. "product": a times b, the factor of its image and channel. "NAME": activation of a.
+    "NAME_gradient": its gradient, from that of its output, a, and what it needs to see, b.
+    """
     unpack, pack, deliver, VEC = UNPACK[element], PACK[element], make_deliver(element), 16 // element
-    apply = make_apply(kind)
+    apply, PRODUCT = make_apply(kind), kind == "product"
 
     def combine(
-        a, b, mask, out, total, lanes, by_lanes_mul, by_lanes_shift, lda, ldb, ldm, ldo,
+        a, b, mask, out, total, lanes, by_lanes_mul, by_lanes_shift, by_area_mul, by_area_shift, lda, ldb, ldm, ldo,
         activation, masking, accumulate,
     ):
         at = i32(cuda.grid(1))
@@ -93,7 +103,8 @@ def make_combine(element: int, kind: str) -> Any:
         y = cuda.local.array(VEC, dtype=types.float32)
         unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
         if b != u64(0):
-            unpack(load4_ordered(u64(b + u64((row * ldb + part * VEC) * element))), y)
+            other = i64(divide(pixel, by_area_mul, by_area_shift)) if PRODUCT else row
+            unpack(load4_ordered(u64(b + u64((other * ldb + part * VEC) * element))), y)
         else:
             for i in range(VEC):
                 y[i] = f32(0.0)

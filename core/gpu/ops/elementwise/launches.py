@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.gpu.frame import Frame
 from core.gpu.launch import PLAIN, RELU, THREADS, Launch, Target, Tensor, blocks_of, lanes_of, make_launch
-from core.gpu.ops.elementwise import combine
+from core.gpu.ops.elementwise import combine, factor_gradient
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import Case
 from core.ops.activation import ACTIVATIONS as REFERENCES
@@ -18,12 +18,12 @@ def combine_launch(
     frame: Frame, layer: str, direction: str, kind: str, a: Tensor, b: Tensor | None, out: Tensor,
     activation: str = "", target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
-    """``out = activation(a + b)``, masked."""
-    lanes = lanes_of(a)
-    total = frame.batch * a.height * a.width * lanes
+    """The launch of a kind of `combine.make_combine`."""
+    lanes, area = lanes_of(a), a.height * a.width
+    total = frame.batch * area * lanes
     values = {
         "a": a.address, "b": b.address if b else 0, "out": out.address, "total": total, "lanes": lanes,
-        "by_lanes": lanes, "lda": a.pitch, "ldb": b.pitch if b else 0, "ldo": out.pitch,
+        "by_lanes": lanes, "by_area": area, "lda": a.pitch, "ldb": b.pitch if b else 0, "ldo": out.pitch,
         "activation": RELU[activation], **target.values,
     }  # fmt: skip
     return make_launch(
@@ -33,9 +33,9 @@ def combine_launch(
 
 
 def forward(case: Case) -> None:
-    """A sum, or an activation that is an op of its own."""
+    """A sum, a product, or an activation that is an op of its own."""
     frame, step = case.frame, case.step
-    kind = step.op if step.op in ACTIVATIONS else "sum"
+    kind = step.op if step.op in ACTIVATIONS else {"multiply": "product"}.get(step.op, "sum")
     a = frame.image(step.inputs[0])
     b = frame.image(step.inputs[1]) if len(step.inputs) > 1 else None
     frame.add(combine_launch(frame, step.node, "forward", kind, a, b, frame.image(step.output), step.activation))
@@ -66,6 +66,27 @@ def concat_backward(case: Case) -> None:
         channel += value.shape[-1]
         if case.backward.wants(value):
             case.frame.add(_input_gradient(case, value, source))
+
+
+def multiply_backward(case: Case) -> None:
+    """The gradient of the activations and that of the factors, where they are wanted."""
+    frame, step, walk = case.frame, case.step, case.backward
+    dy, (value, factors) = frame.image(step.output, True), step.inputs
+    if walk.wants(value):
+        sides = dy, frame.image(factors), frame.image(value, True)
+        frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", walk.target(value)))
+    if walk.wants(factors):
+        x, out, lanes, area = frame.image(value), frame.image(factors, True), lanes_of(dy), dy.height * dy.width
+        values = {
+            "a": dy.address, "b": x.address, "out": out.address, "hw": area, "lanes": lanes, "lda": dy.pitch,
+            "ldb": x.pitch, "ldo": out.pitch, **walk.target(factors).values,
+        }  # fmt: skip
+        made = ("ops.elementwise.factor_gradient", "make_factor_gradient", (frame.element,))
+        block = (factor_gradient.WIDE, factor_gradient.ROWS, 1)
+        frame.add(make_launch(
+            step.node, "backward_input", "fused", made, factor_gradient.SIGNATURE, values,
+            (blocks_of(lanes, block[0]), frame.batch, 1), block, moved=frame.batch * area * lanes * 32,
+        ))  # fmt: skip
 
 
 def _input_gradient(case: Case, value: Value, source: Value) -> Launch:
