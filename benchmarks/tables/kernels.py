@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.tables.results import figure, markdown_table, newest, provenance
+from benchmarks.tables.results import figure, markdown_table, newest
 from core.ops.registry import ALGORITHM_ORDER
 
 LAYERS = ("conv1 7x7 224px 3->96", "1x1 54px 16->64", "3x3 54px 16->64", "3x3 27px 64->256", "1x1 13px 512->64")
@@ -95,11 +95,6 @@ def plain_table(prefix: str, unit: str) -> Callable[[dict[str, Any]], str]:
     return make
 
 
-def separable_table(results: dict[str, Any]) -> str:
-    chosen = {**results, "rows": [row for row in results["rows"] if row["name"].endswith(" 1x32x122x122")]}
-    return plain_table("conv2d", "ms")(chosen)
-
-
 def tiles_table(results: dict[str, Any]) -> str:
     """A column for every tile that is the fastest somewhere, as shares of cuBLAS."""
     best = {row["name"].split()[2]: row["name"].split()[3] for row in results["rows"]}
@@ -148,27 +143,6 @@ def bias_table(results: dict[str, Any]) -> str:
     return markdown_table(["(ms)", "constant memory", "global memory", "constant over global"], rows)
 
 
-def handles_table(results: dict[str, Any]) -> str:
-    rows = [[row["name"].removeprefix("create "), figure(row["ours"])] for row in results["rows"]
-            if row["name"].startswith("create ")]
-    return markdown_table(["creating one (ms)", "median of ten"], rows)
-
-
-def sweep_table(device: str) -> str:
-    """Ours, PyTorch's and the ratio over batch and photo sizes."""
-    results = newest(f"sweep_{device}-*")
-    if results is None:
-        return f"No figures are recorded yet: `python -m benchmarks.sweep --device {device}` makes them."
-    head = ["(photos a second)", "ours", "PyTorch", "ours over PyTorch"]
-    rows = [[row["name"], figure(row["ours"], 4), figure(row["peers"]["pytorch"], 4), f"{row['ratio']:.2f}"]
-            for row in results["rows"]]
-    if any("commit" in row for row in results["rows"]):  # rows of several runs
-        head.append("commit")
-        rows = [[*cells, row.get("commit", results["commit"])[:10]]
-                for cells, row in zip(rows, results["rows"], strict=True)]
-    return markdown_table(head, rows) + "\n\n" + provenance(results)
-
-
 def digits_table(results: dict[str, Any]) -> str:
     rows = [[row["name"], f"{row['ours']:.4g} {row['unit']}", ", ".join(f"{v:g}" for v in row["peers"].values())]
             for row in results["rows"]]
@@ -192,20 +166,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "conv": of(GPU, conv_table),
     "matmul": of(GPU, matmul_table),
     "bf16": of(GPU, bf16_table),
-    "dense": of(GPU, plain_table("dense", "ms")),
     "depthwise": of(GPU, plain_table("depthwise", "ms")),
-    "separable": of(GPU, separable_table),
     "tiles": of("product_tiles-h200", tiles_table),
     "small": of(GPU, small_table),
     "lesson": of(GPU, plain_table("lesson", "ms")),
     "digits": of("mnist-h200", digits_table),
-    "gpu": of(GPU, provenance),
     "bias": of("bias_memory-*", bias_table),
-    "handles": of(GPU, handles_table),
-    "sweep cpu": lambda: sweep_table("cpu"),
-    "sweep cuda": lambda: sweep_table("cuda"),
     "ways": of("convolutions-*", ways_table),
-    "cpu": of("convolutions-*", provenance),
     "single": of("single_convolutions-*", single_table),
-    "single made": of("single_convolutions-*", provenance),
 }

@@ -40,15 +40,6 @@ def percent(share: float, places: int = 1) -> str:
     return f"{100 * share:.{places}f} %"
 
 
-def provenance(result: dict[str, Any]) -> str:
-    """Machine, versions, commit and date in one line."""
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    again = "".join(
-        f"\n\nMeasured again at {part['commit'][:10]}: {', '.join(part['rows'])}." for part in result.get("amended", ())
-    )
-    return f"{machine(result)}; {versions}; commit {result['commit'][:10]}; {result['date'][:10]}.{again}"
-
-
 def machine(result: dict[str, Any]) -> str:
     """The GPU's name if one was measured, otherwise the processor's with its cores."""
     gpu = result.get("gpu")

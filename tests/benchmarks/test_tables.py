@@ -27,6 +27,11 @@ def test_a_changed_result_makes_its_pages_outdated(monkeypatch, tmp_path):
     assert pages.outdated() == ["docs/diagnosis.md"]
 
 
+def test_every_table_is_on_a_page():
+    shown = {block["name"] for page in pages.pages() for block in pages.BLOCK.finditer(page.read_text("utf-8"))}
+    assert shown == set(pages.TABLES)
+
+
 def test_only_the_text_between_the_marks_changes():
     text = "before 12 %\n<!-- test readings -->\nold\n<!-- /test readings -->\nafter"
     filled = pages.fill(text)
