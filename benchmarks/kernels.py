@@ -9,7 +9,6 @@ where they are between repeats: small ones sit in the L2 cache, for ours and the
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -24,39 +23,32 @@ from benchmarks.gpu_lesson import time_lesson
 from benchmarks.library_handles import time_handles
 from benchmarks.record import Row, make_row, print_table, write_results
 from core.gpu.compilation.cuda import cuda
-from core.gpu.kernels.ladder import matmul_tensor_core
-from core.gpu.sm90 import matmul_tma, matmul_wgmma
-from core.gpu.table import BF16, TABLE
-from core.laboratory.network import UnfusedNetwork, cuda_backend
+from core.gpu.kernel_entries import ROUNDED, TABLE
+from core.laboratory.algorithms import algorithm_study
 from core.models.architectures import build
-from core.models.init import initial_weights
-from core.ops.builder import with_loss
 from core.ops.registry import Case
 
 BATCH = 32
 
 SIZES = [(512,) * 3, (1024,) * 3, (2048,) * 3, (4096,) * 3, (8192,) * 3, (32, 27, 14884)]
-TILES = ((128, 256, 32, 4, 2, 4), (128, 128, 32, 4, 2, 4), (128, 256, 64, 3, 2, 4), (128, 128, 64, 3, 2, 2))
-"""Tile shapes of the tensor_core rung that are tried."""
-
 PARTS = "matmul,dense,depthwise,separable,small,lesson,handles,step,conv,check"
 
 CHECKED = (
     "conv2d", "dense", "max_pool", "avg_pool", "global_avg_pool", "depthwise_conv2d", "batch_norm", "relu", "relu6",
-    "sigmoid", "softmax", "softmax_cross_entropy", "add", "concat", "dropout", "sgd", "adam", "adamw", "matmul",
+    "sigmoid", "softmax", "softmax_cross_entropy", "add", "concat", "dropout", "matmul",
 )  # fmt: skip
 
 
 def check_all() -> int:
     """Hold every row against the reference on all shared cases. Raises where one is wrong; the number held."""
-    from tests.helpers.ladder import check
+    from tests.helpers.single_kernels import check, run_on_gpu
 
     held, wrong = 0, []
     for op in CHECKED:
-        for row, text, error in check(op, 10**9):
+        for row, direction, text, error, tolerance in check(op, 10**9, run_on_gpu):
             held += 1
-            if not error <= row.tolerance.relative:
-                wrong.append(f"{row.key} on {text}: relative error {error:.2e}")
+            if not error <= tolerance:
+                wrong.append(f"{op} {direction} {row.name} on {text}: relative error {error:.2e}")
     assert not wrong, "\n".join(wrong)
     return held
 
@@ -115,7 +107,7 @@ def time_convolution(
         wanted = next(w for w in wanted if w is not None) if isinstance(wanted, tuple) else wanted
         ways: dict[str, Callable[[], Any]] = {}
         for row in TABLE.of(case.op, direction):
-            if row.refuses(case) is not None:
+            if row.tolerance is ROUNDED or row.refuses(case) is not None:
                 continue
             row.run(case, arrays)
             got = torch_view(arrays[results_of(direction)]).permute(0, 3, 1, 2)
@@ -176,7 +168,7 @@ def time_products(clock: Clock, rows: list[Row], sizes: list[tuple[int, int, int
         wanted = a.double() @ b.double() if max(m, k, n) <= 4096 else a @ b
         ways: dict[str, Callable[[], Any]] = {}
         for row in TABLE.of("matmul", "forward"):
-            if row.tolerance is BF16 or row.refuses(case) is not None:
+            if row.tolerance is ROUNDED or row.refuses(case) is not None:
                 continue
             out.fill_(float("nan"))
             torch.cuda.synchronize()
@@ -196,9 +188,12 @@ def time_tensor_cores(clock: Clock, name: str, a: torch.Tensor, b: torch.Tensor,
     out = torch.full((a.shape[0], b.shape[1]), float("nan"), device="cuda", dtype=torch.bfloat16)
     bits = [cuda.as_cuda_array(t.view(torch.int16)).view(np.uint16) for t in (a, b, out)]
     wanted = torch.mm(a, b).float()
-    ways = {f"tensor_core {'x'.join(map(str, t))}": partial(matmul_tensor_core.multiply, *bits, t) for t in TILES}
-    ways |= {"wgmma": partial(matmul_wgmma.multiply, *bits)}
-    ways |= {"copy_engine": partial(matmul_tma.multiply, *bits)}
+    (m, k), n = a.shape, b.shape[1]
+    case, arrays = Case("matmul", {}, ((m, k), (k, n)), (m, n), 1), dict(zip(("x", "x2", "out"), bits, strict=True))
+    ways = {
+        row.algorithm: partial(row.run, case, arrays)
+        for row in TABLE.of("matmul", "forward") if row.tolerance is ROUNDED and row.refuses(case) is None
+    }  # fmt: skip
     for way, run in ways.items():
         out.fill_(float("nan"))
         torch.cuda.synchronize()
@@ -282,32 +277,13 @@ def time_small(clock: Clock, rows: list[Row]) -> None:
 
 
 def time_steps(clock: Clock, rows: list[Row]) -> None:
-    """One whole training iteration of SqueezeNet 1.0, batch 32, rung by rung, kernels launched one by one."""
-    graph = with_loss(build("squeezenet1_0", 10), 0.0, ())
-    weights = initial_weights(graph, 0)
-    times, losses = {}, {}
-    for rung in ("naive", "shared", "im2col"):
-        walk = UnfusedNetwork(graph, weights, BATCH, TABLE, rung, cuda_backend())
-        rng = np.random.default_rng(0)
-        walk.photos.copy_to_device(rng.standard_normal((BATCH, *graph.photo_shape), np.float32))
-        walk.step()
-        cuda.synchronize()
-        begin = time.perf_counter()
-        walk.step()
-        cuda.synchronize()
-        times[rung] = (time.perf_counter() - begin) * 1e3
-        losses[rung] = walk.loss()
-        by_direction: dict[str, float] = {}
-        for launch in (*walk.forward, *walk.backward):
-            begin = time.perf_counter()
-            launch.run()
-            cuda.synchronize()
-            key = launch.kernel.direction
-            by_direction[key] = by_direction.get(key, 0.0) + (time.perf_counter() - begin) * 1e3
-        sys.stdout.write(f"step {rung} {times[rung]:.1f} ms, loss {losses[rung]:.5f}, {by_direction}\n")
-        del walk
-    rows.append(line("squeezenet1_0 step by the ladder b32", {"naive": times["naive"]}, "ms", times))
-    assert max(losses.values()) - min(losses.values()) < 1e-3, losses
+    """One training iteration of SqueezeNet 1.0, batch 32, by every algorithm."""
+    found = [one for one in algorithm_study("squeezenet1_0", BATCH, 224, ("cuda",)) if not one.reason]
+    losses = [one.loss for one in found if one.precision == "float32"]
+    assert max(losses) - min(losses) < 1e-3, losses
+    times = {f"{one.algorithm} {one.precision}": one.milliseconds for one in found}
+    peers = {name: times.pop(name) for name in list(times) if name.startswith("PyTorch")}
+    rows.append(line("squeezenet1_0 iteration b32", peers, "ms", times))
 
 
 def add_lesson(rows: list[Row]) -> None:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.product_tiles [--sizes 768 1536 3072] [--machine h200]
 
-About 25 s, most of it the compilation of fifteen kernels. Shares of cuBLAS are printed as a table; the costs
-in `matmul_tma.py` are made from them. A tile "*2" has two blocks on every multiprocessor.
+About 25 s, most of it the compilation of ten kernels. Shares of cuBLAS are printed as a table; the costs
+in `matmul_tma.py` are made from them.
 """
 
 from __future__ import annotations
@@ -18,30 +18,17 @@ import torch
 
 from benchmarks.clock import Clock
 from benchmarks.record import make_row, write_results
+from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import blocks, stream_address
-from core.gpu.sm90.matmul_tma import TILES, Tile, load
-from core.gpu.sm90.tma import encode_map
-from core.gpu.sm90.wgmma import DEPTH
+from core.gpu.single import runner
+from core.gpu.sm90.matmul_tma import TILES, Tile
+from core.ops.registry import Case
 
 SIZES = (512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096)
 TRIED = (
-    *((tile, 1) for tile in TILES),
-    (Tile(2, 64, 8), 1), (Tile(3, 128, 4), 1), (Tile(1, 256, 4), 1), (Tile(1, 192, 4), 1), (Tile(1, 128, 4), 2),
-    (Tile(2, 64, 4), 2), (Tile(1, 64, 4), 2), (Tile(1, 192, 2), 2), (Tile(2, 128, 2), 2),
+    *TILES, Tile(2, 64, 8), Tile(3, 128, 4), Tile(1, 256, 4), Tile(1, 192, 4),
 )  # fmt: skip
-"""Tiles, and blocks of each on a multiprocessor: those of `choose`, then those that were the fastest nowhere."""
-
-
-def multiply(tile: Tile, resident: int, a: Any, b: Any, c: Any) -> None:
-    """`matmul_tma.multiply` with a tile and so many blocks on a multiprocessor."""
-    (m, k), n = a.shape, b.shape[1]
-    at = [int(x.__cuda_array_interface__["data"][0]) for x in (a, b, c)]
-    maps = encode_map(at[0], m, k, tile.rows), encode_map(at[1], k, n, DEPTH)
-    down, across = blocks(m, tile.rows), blocks(n, tile.columns)
-    grid = min(down * across, resident * cuda.get_current_device().MULTIPROCESSOR_COUNT)
-    values = (*maps, at[2], m, n, k, down, across)
-    load(tile).launch((grid, 1, 1), (tile.threads, 1, 1), tile.shared, stream_address(), values)
+"""Tiles: those of `choose`, then those that were the fastest nowhere."""
 
 
 def rates(clock: Clock, side: int) -> tuple[dict[str, float], float]:
@@ -51,9 +38,12 @@ def rates(clock: Clock, side: int) -> tuple[dict[str, float], float]:
     bits = [cuda.as_cuda_array(t.view(torch.int16)).view(np.uint16) for t in (a, b, out)]
     wanted = torch.mm(a, b).float()
     ways: dict[str, Callable[[], Any]] = {}
-    for tile, resident in TRIED:
-        name = f"{tile.rows}x{tile.columns}/{tile.stages}" + (f"*{resident}" if resident > 1 else "")
-        ways[name] = partial(multiply, tile, resident, *bits)
+    candidate = next(row for row in CANDIDATES.of(("matmul",), "forward") if row.name == "tma")
+    case = Case("matmul", {}, ((side, side), (side, side)), (side, side), 1)
+    for tile in TRIED:
+        name = f"{tile.rows}x{tile.columns}/{tile.stages}"
+        arrays = dict(zip(("x", "x2", "out"), bits, strict=True))
+        ways[name] = partial(runner(candidate, "forward", tile), case, arrays)
         out.fill_(float("nan"))
         torch.cuda.synchronize()
         ways[name]()

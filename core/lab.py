@@ -5,6 +5,7 @@
     leafclinic lab depthwise                            depthwise separable against standard convolution
     leafclinic lab kernels [--ops batch_norm adam]      every kernel of an op, verified against float64 and timed
     leafclinic lab roofline --model squeezenet1_1       where the time of a training step goes
+    leafclinic lab algorithms                           a training iteration by every algorithm, CPU, GPU and PyTorch
     leafclinic lab sweep                                photos per second over batch and photo sizes
     leafclinic lab explain --model squeezenet1_1        which kernel each step runs on a GPU, and why
     leafclinic lab mnist train | predict | unpack       digits by presets, photographed ones, and as photo folders
@@ -29,6 +30,8 @@ from core.data.synthetic_digits import generate_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputError, ModelFileError, Problem
 from core.laboratory import pytorch_baseline, studies
+from core.laboratory.algorithms import algorithm_study
+from core.laboratory.convolutions import LABORATORY
 from core.laboratory.digit_folder import unpack
 from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
@@ -68,7 +71,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_conv(arguments: argparse.Namespace) -> None:
     device = _device(arguments.device)
-    table, place = studies.table_and_place(device)
     train, test = _digits(arguments.data)
     known = (*(HOST_RUNGS if device == "cpu" else DEVICE_RUNGS), "plan", pytorch_baseline.NAME)
     ways = arguments.algorithms or known
@@ -88,10 +90,12 @@ def run_conv(arguments: argparse.Namespace) -> None:
             if way == pytorch_baseline.NAME and (missing := pytorch_baseline.problem(device)) is not None:
                 print(f"  {missing}")
                 continue
-            if way in ("plan", pytorch_baseline.NAME):
-                done = (run_plan if way == "plan" else pytorch_baseline.run_torch)(lesson, device, train, test, report)
+            if way == pytorch_baseline.NAME:
+                done = pytorch_baseline.run_torch(lesson, device, train, test, report)
+            elif way == "plan" or device == "cuda":
+                done = run_plan(lesson, device, train, test, report, "auto" if way == "plan" else way)
             else:
-                done = run_lesson(lesson, table, way, place, train, test, report)
+                done = run_lesson(lesson, LABORATORY, way, train, test, report)
             report("", 0, 0)
             first = first or done.seconds
             print(f"  {TITLES.get(way, way):36} {1e3 * done.seconds:15.2f} {first / done.seconds:9.1f}x "
@@ -199,6 +203,22 @@ def run_roofline(arguments: argparse.Namespace) -> None:
           lambda: draw_roofline(title, studies.points(times), gflops, gigabytes))
 
 
+def run_algorithms(arguments: argparse.Namespace) -> None:
+    devices = ("cpu", "cuda") if arguments.device == "auto" and cuda_problem() is None else (_device(arguments.device),)
+    batch, size = arguments.batch[0], arguments.image_size[0]
+    print(f"{arguments.model}, forward and backward pass of {batch} photos of {size} pixels\n"
+          f"{'device':7} {'algorithm':12} {'precision':10} {'ms':>10} {'faster by':>10} {'loss':>8}")
+    results, first = [], 0.0
+    for found in algorithm_study(arguments.model, batch, size, devices):
+        first = first or found.milliseconds
+        told = (f"{found.milliseconds:10.2f} {first / found.milliseconds:9.1f}x {found.loss:8.4f}"
+                if not found.reason else found.reason)
+        print(f"{found.device:7} {found.algorithm:12} {found.precision:10} {told}", flush=True)
+        results.append({"model": arguments.model, "batch": batch, "image_size": size, **asdict(found)})
+    bars = [(f"{r['device']} {r['algorithm']} {r['precision']}", r["milliseconds"]) for r in results if not r["reason"]]
+    _save(arguments, results, lambda: draw_bars("forward and backward pass", "milliseconds", bars))
+
+
 def run_sweep(arguments: argparse.Namespace) -> None:
     device, results = _device(arguments.device), []
     sizes = arguments.image_size
@@ -304,6 +324,7 @@ COMMANDS: Final = {
     "matmul": run_matmul,
     "depthwise": run_depthwise,
     "kernels": run_ladder,
+    "algorithms": run_algorithms,
     "roofline": run_roofline,
     "sweep": run_sweep,
     "explain": run_explain,

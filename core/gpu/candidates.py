@@ -12,11 +12,12 @@ from core.gpu.ops.dense import candidates as dense
 from core.gpu.ops.depthwise import candidates as depthwise
 from core.gpu.ops.elementwise import candidates as elementwise
 from core.gpu.ops.loss import candidates as loss
+from core.gpu.ops.matmul import candidates as matmul
 from core.gpu.ops.norm import candidates as norm
 from core.gpu.ops.pool import candidates as pool
 from core.gpu.select import Candidate, Candidates
 
-FAMILIES: Final = (conv, depthwise, dense, pool, norm, loss, elementwise)
+FAMILIES: Final = (conv, depthwise, dense, pool, norm, loss, elementwise, matmul)
 
 OPTIONAL: Final = ("latency", "sm90")
 """Packages of `core.gpu` whose candidates are added if the package is there; every step has others."""

@@ -186,7 +186,7 @@ class Frame:
         return joined
 
     def image(self, value: Value, gradient: bool = False) -> Tensor:
-        """A value, or its gradient, as pixels of channels; a flat value is one pixel, unless its buffer is an image."""
+        """A value, or its gradient, as pixels of channels; a flat value is one pixel, a matrix a row of them."""
         shape = self.program.buffers[value.buffer]
         if value.buffer == PHOTO:
             return self._photo()
@@ -195,11 +195,11 @@ class Frame:
                 f"On the GPU the parts of a concatenation start at multiples of {self.vector} channels, "
                 f"not at {value.channel} ({value.buffer})."
             )
-        height, width, channels = shape if len(shape) == 3 else (1, 1, shape[0])
+        height, width, channels = (1, 1, *shape)[-3:]
         pitch = -(-channels // self.vector) * self.vector
         name = f"d:{value.buffer}" if gradient else value.buffer
         address = self.use(name, self.batch * height * width * pitch * self.element)
-        mine = value.shape[2] if len(value.shape) == 3 else channels if len(shape) == 3 else value.shape[0]
+        mine = value.shape[-1] if len(value.shape) == len(shape) else channels
         return Tensor(address + value.channel * self.element, height, width, mine, pitch, self.element)
 
     def flat(self, value: Value, gradient: bool = False) -> tuple[Tensor, Array]:

@@ -68,7 +68,7 @@ class CudaPlan(Plan):
     def _build(self) -> None:
         self._device = gpu.open_device()
         self._frame = frame = self._new_frame(self.batch)
-        walk(frame, self.training, False)
+        walk(frame, self.training, self.training)
         arena = lay_out(frame.lifetimes(keep_all(frame) if self._verify else self._kept_buffers()))
         self.memory = count_memory(frame, self._moments, arena.bytes)
         require_room(self.batch, self.memory.total, self._device.memory()[0], self._bytes_of)
@@ -115,7 +115,7 @@ class CudaPlan(Plan):
     def _bytes_of(self, batch: int) -> int:
         """What this plan would need with another batch."""
         frame = self._new_frame(batch)
-        walk(frame, self.training, False)
+        walk(frame, self.training, self.training)
         return count_memory(frame, self._moments, lay_out(frame.lifetimes(self._kept_buffers())).bytes).total
 
     def load(self, weights: Mapping[str, Array]) -> None:

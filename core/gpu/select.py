@@ -23,9 +23,12 @@ BACKWARD: Final = "backward"
 INPUT: Final = "backward_input"
 WEIGHT: Final = "backward_weight"
 
-LEVELS: Final = ("naive", "vectorised", "shared", "im2col", "tensor_core", "auto")
+LEVELS: Final = ("naive", "shared", "im2col", "tensor_core", "auto")
 """Implementation levels, simplest first. ``--algorithm NAME`` gives each step its highest level up to NAME; "auto"
 takes the cheapest candidate of all, and it alone replaces several steps by one launch or uses what one GPU has."""
+
+FAST: Final = ("tensor_core", "auto")
+"""Levels whose kernels work on a plan's own layout and are fused with their neighbours; the others are for teaching."""
 
 EVERY: Final = frozenset(("bf16", "tf32", "float32", "fma"))
 """All arithmetics of `Frame.arithmetic`."""
@@ -89,11 +92,14 @@ class Candidate:
         """Why it cannot compute the case, or nothing."""
         frame = case.frame
         if frame.arithmetic not in self.arithmetics:
-            return f"It does not compute in {frame.arithmetic}."
+            remedy = " Use --precision float32." if "float32" in self.arithmetics else ""
+            return f"It does not compute in {frame.arithmetic}.{remedy}"
         if frame.capability < self.capability:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
         if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):
             return f"--algorithm {frame.algorithm} excludes it."
+        if self.level not in FAST and frame.algorithm in FAST:
+            return f"It is for teaching: --algorithm {self.level} runs it."
         try:
             return self.refuses(case)
         except KernelUnavailable as error:

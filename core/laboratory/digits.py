@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
 from core.laboratory.mnist import predict
-from core.laboratory.network import HOST, ArrayBackend, UnfusedNetwork
+from core.laboratory.network import UnfusedNetwork
 from core.models.cnn import cnn
 from core.models.init import initial_weights
 from core.models.options import DIGIT_MEAN, DIGIT_STD, Options
@@ -27,7 +27,7 @@ Report: TypeAlias = Callable[[str, int, int], None]
 """Told what is done with the digits ("training", "testing"), how many of them are, and of how many."""
 
 HOST_RUNGS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel")
-DEVICE_RUNGS: Final = ("naive", "shared", "im2col")
+DEVICE_RUNGS: Final = ("naive", "shared", "im2col", "tensor_core")
 
 TITLES: Final[Mapping[str, str]] = MappingProxyType({
     "naive": "plain loops",
@@ -36,6 +36,7 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType({
     "im2col": "unfolded, matrix product",
     "im2col_parallel": "unfolded, batch in parallel",
     "plan": "LeafClinic plan",
+    "tensor_core": "tensor cores",
     "shared": "tiles in shared memory",
 })  # fmt: skip
 
@@ -79,34 +80,35 @@ def keep_quiet(stage: str, done: int, total: int) -> None:
 
 
 def run_lesson(
-    lesson: Lesson, table: Registry, rung: str, place: ArrayBackend, train: tuple[Array, Array],
-    test: tuple[Array, Array] | None, report: Report = keep_quiet,
+    lesson: Lesson, table: Registry, rung: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
+    report: Report = keep_quiet,
 ) -> Outcome:  # fmt: skip
-    """Train once over the examples with one rung and time every iteration (the first is not counted)."""
+    """Train once over the examples on the CPU with one algorithm and time every iteration but the first."""
     graph = lesson_graph(lesson)
-    network = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung, place)
+    network = UnfusedNetwork(graph, initial_weights(graph, lesson.seed), lesson.batch, table, rung)
     seconds = []
     for photos, labels in batches(lesson, *train):
-        _fill(network, place, photos, labels)
+        _fill(network, photos, labels)
         begin = time.perf_counter()
         network.step()
-        _descend(network, place, lesson.learning_rate)
-        loss = network.loss()  # waits for the device
+        _descend(network, lesson.learning_rate)
+        loss = network.loss()
         seconds.append(time.perf_counter() - begin)
         report("training", len(seconds) * lesson.batch, min(lesson.examples, len(train[0])))
-    accuracy = None if test is None else _accuracy(network, place, *test, report)
+    accuracy = None if test is None else _accuracy(network, *test, report)
     return Outcome(rung, float(np.median(seconds[1:] or seconds)), loss, accuracy)
 
 
 def run_plan(
     lesson: Lesson, device: str, train: tuple[Array, Array], test: tuple[Array, Array] | None,
-    report: Report = keep_quiet,
+    report: Report = keep_quiet, algorithm: str = "auto",
 ) -> Outcome:  # fmt: skip
     """The same lesson with the engine's plan: fused kernels, on the GPU one captured graph."""
     network = cnn(Options(classes=10, image_size=28, channels=1, dropout=0.0, padding=lesson.padding))
     optimizer = Optimizer("sgd", 0.0, False)
     plan = compile_plan(
-        with_loss(network, 0.0, ()), device=device, batch=lesson.batch, training=True, optimizer=optimizer
+        with_loss(network, 0.0, ()), device=device, batch=lesson.batch, training=True, optimizer=optimizer,
+        algorithm=algorithm,
     )
     plan.load(initial_weights(network, lesson.seed))
     rows, seconds, loss = identity_augmentation(lesson.batch, (28, 28), (28, 28)), [], 0.0
@@ -120,7 +122,8 @@ def run_plan(
     plan.close()
     if test is not None:
         accuracy = float((predict(network, weights, test[0], device).argmax(-1) == test[1]).mean())
-    return Outcome("plan", float(np.median(seconds[1:] or seconds)), loss, accuracy)
+    way = "plan" if algorithm == "auto" else algorithm
+    return Outcome(way, float(np.median(seconds[1:] or seconds)), loss, accuracy)
 
 
 def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Array, Array]]:
@@ -132,41 +135,26 @@ def batches(lesson: Lesson, photos: Array, labels: Array) -> Iterator[tuple[Arra
         yield photos[rows], labels[rows]
 
 
-def _fill(network: UnfusedNetwork, place: ArrayBackend, photos: Array, labels: Array) -> None:
-    for target, source in ((network.photos, normalised(photos)), (network.labels, labels)):
-        if place is HOST:
-            target[...] = source
-        else:
-            target.copy_to_device(np.ascontiguousarray(source))
+def _fill(network: UnfusedNetwork, photos: Array, labels: Array) -> None:
+    network.photos[...], network.labels[...] = normalised(photos), labels
 
 
-def _descend(network: UnfusedNetwork, place: ArrayBackend, rate: float) -> None:
-    """``weight -= rate gradient`` for every parameter, where the arrays live."""
+def _descend(network: UnfusedNetwork, rate: float) -> None:
+    """``weight -= rate gradient`` for every parameter."""
     for name, gradient in network.gradients.items():
-        weight = network.parameters[name]
-        if place is HOST:
-            weight -= np.float32(rate) * gradient
-        else:
-            _descend_on_device(weight, gradient, rate)
+        network.parameters[name] -= np.float32(rate) * gradient
 
 
-def _descend_on_device(weight: Any, gradient: Any, rate: float) -> None:
-    from core.gpu.driver.hosted import flat, over
-    from core.gpu.ops.update.naive import naive_descent
-
-    naive_descent[over(weight.size)](flat(weight), flat(gradient), rate)
-
-
-def _accuracy(network: UnfusedNetwork, place: ArrayBackend, photos: Array, labels: Array, report: Report) -> float:
+def _accuracy(network: UnfusedNetwork, photos: Array, labels: Array, report: Report) -> float:
     """Return the accuracy of the network (no dropout in this lesson) over whole batches."""
     right = seen = 0
     network.mode = Mode()
     for first in range(0, len(photos) - network.batch + 1, network.batch):
         rows = slice(first, first + network.batch)
-        _fill(network, place, photos[rows], labels[rows])
+        _fill(network, photos[rows], labels[rows])
         for launch in network.forward:
             launch.run()
-        logits = place.get(network.values[network.graph.output])
+        logits = network.values[network.graph.output]
         right += int((logits.argmax(-1) == labels[rows]).sum())
         seen += network.batch
         report("testing", seen, len(photos))

@@ -26,7 +26,7 @@ from core.ops.activation import ACTIVATIONS
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.op_table import OPS
-from core.ops.registry import ALGORITHM_ORDER, VENDOR_LIBRARIES, Case, Kernel
+from core.ops.registry import Case, Kernel, rank
 from core.optim.optimizer import OPTIMIZERS, Optimizer, initial_state, update
 from core.plan import cuda_problem
 
@@ -113,15 +113,10 @@ def list_kernels(ops: Collection[str] = CASES) -> list[Kernel]:
     """Return all kernels of these ops, on every device whose packages are installed, simplest first."""
     rows = [*LABORATORY.kernels]
     with contextlib.suppress(ImportError):  # `cuda_problem` says which packages are missing
-        from core.gpu.table import TABLE
+        from core.gpu.kernel_entries import TABLE
 
         rows += TABLE.kernels
-    order = (*ALGORITHM_ORDER, *VENDOR_LIBRARIES)
-
-    def place(row: Kernel) -> tuple[str, int]:
-        return row.device, next((i for i, name in enumerate(order) if row.algorithm.startswith(name)), len(order))
-
-    return sorted((row for row in rows if row.op in ops), key=place)
+    return sorted((row for row in rows if row.op in ops), key=lambda row: (row.device, rank(row.algorithm)))
 
 
 def compare_kernels(case: Case, direction: str, device: str = "") -> Iterator[KernelResult]:
@@ -206,6 +201,11 @@ def source(row: Kernel) -> tuple[str, str]:
         place = f"core/ops/{'activation' if row.op in ACTIVATIONS else row.op}.py"
     if place is not None:
         return place, (ROOT / place).read_text("utf-8")
+    if row.device == "cuda":
+        from core.gpu.kernel_entries import source_file
+
+        file = source_file(row)
+        return str(file.relative_to(ROOT)).replace("\\", "/"), file.read_text("utf-8")
     function = row.run
     while True:
         if isinstance(function, partial):
@@ -217,8 +217,7 @@ def source(row: Kernel) -> tuple[str, str]:
         function = inside[0]
     function = inspect.unwrap(getattr(function, "py_func", function))
     file = Path(inspect.getsourcefile(function) or __file__)
-    text = file.read_text("utf-8") if row.device == "cuda" else inspect.getsource(function)
-    return str(file.relative_to(ROOT)).replace("\\", "/"), text
+    return str(file.relative_to(ROOT)).replace("\\", "/"), inspect.getsource(function)
 
 
 _KERNEL_FILES: Final = {

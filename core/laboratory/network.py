@@ -1,12 +1,12 @@
 """A whole network run kernel by kernel, without fusion, arena or captured graph: what each algorithm costs.
 
 Every op runs the fastest algorithm, up to the one asked for, that does not refuse the case; `UnfusedNetwork.chosen`
-lists them. Arrays are NumPy's for CPU kernels and Numba's for CUDA kernels.
+lists them. On the CPU; on a GPU a plan runs whole networks by `--algorithm` itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, final
@@ -20,26 +20,6 @@ from core.ops.registry import ALGORITHM_ORDER, Case, Kernel, Registry
 
 VIEWS: Final = ("flatten",)
 """Ops that only reshape an array."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ArrayBackend:
-    """How to allocate an array on a device, and how to copy one from and to the host."""
-
-    empty: Callable[[tuple[int, ...]], Any]
-    put: Callable[[Array], Any]
-    get: Callable[[Any], Array]
-
-
-HOST: Final = ArrayBackend(lambda shape: np.empty(shape, np.float32), np.ascontiguousarray, np.asarray)
-
-
-def cuda_backend() -> ArrayBackend:
-    """Return the functions for device arrays of the first GPU."""
-    from core.gpu.compilation.cuda import cuda
-
-    return ArrayBackend(lambda shape: cuda.device_array(shape, np.float32), cuda.to_device, lambda a: a.copy_to_host())
 
 
 @final
@@ -65,14 +45,14 @@ class UnfusedNetwork:
 
     def __init__(
         self, graph: Graph, weights: Mapping[str, Array], batch: int, table: Registry, rung: str,
-        place: ArrayBackend, mode: Mode | None = None,
+        mode: Mode | None = None,
     ) -> None:
-        self.graph, self.batch, self.table, self.rung, self.place = graph, batch, table, rung, place
+        self.graph, self.batch, self.table, self.rung = graph, batch, table, rung
         self.mode = mode or Mode(training=True)
-        self.parameters = {name: place.put(np.asarray(array, np.float32)) for name, array in weights.items()}
+        self.parameters = {name: np.array(array, np.float32) for name, array in weights.items()}
         self.gradients: dict[str, Any] = {}
-        self.photos = place.empty((batch, *graph.photo_shape))
-        self.labels = place.put(np.zeros(batch, np.int32))
+        self.photos = np.empty((batch, *graph.photo_shape), np.float32)
+        self.labels = np.zeros(batch, np.int32)
         self.values: dict[str, Any] = {PHOTO: self.photos}
         self.forward: list[KernelCall] = []
         self.backward: list[KernelCall] = []
@@ -93,7 +73,7 @@ class UnfusedNetwork:
 
     def loss(self) -> float:
         """Return the mean loss of the last step."""
-        return float(self.place.get(self.values[self.graph.nodes[-1].name]).sum())
+        return float(self.values[self.graph.nodes[-1].name].sum())
 
     def _add_forward(self, node: Node) -> None:
         shape = (self.batch, *node.shape)
@@ -101,7 +81,7 @@ class UnfusedNetwork:
         if node.op in VIEWS:
             self.values[node.name] = inputs[0].reshape(shape)
             return
-        out = self.values[node.name] = self.place.empty(shape)
+        out = self.values[node.name] = np.empty(shape, np.float32)
         arrays = {_numbered("x", i): value for i, value in enumerate(inputs)} | {"out": out, "mode": self.mode}
         arrays |= {p.role: self.parameters[f"{node.name}.{p.role}"] for p in node.parameters}
         if LABEL in node.inputs:
@@ -111,7 +91,7 @@ class UnfusedNetwork:
 
     def _add_backward(self) -> None:
         last = self.graph.nodes[-1]
-        arriving: dict[str, list[Any]] = {last.name: [self.place.put(np.ones((self.batch, *last.shape), np.float32))]}
+        arriving: dict[str, list[Any]] = {last.name: [np.ones((self.batch, *last.shape), np.float32)]}
         for node in reversed(self.graph.nodes[1:]):
             if node.name not in arriving:
                 continue
@@ -127,14 +107,14 @@ class UnfusedNetwork:
             if not wanted:
                 continue
             for i, name in enumerate(n for n in node.inputs if n != LABEL):
-                dx = arrays[_numbered("dx", i)] = self.place.empty((self.batch, *self.graph.node(name).shape))
+                dx = arrays[_numbered("dx", i)] = np.empty((self.batch, *self.graph.node(name).shape), np.float32)
                 arriving.setdefault(name, []).append(dx)
             self.backward.append(self._call(node, "backward_input"))
 
     def _add_weight_gradients(self, node: Node, arrays: dict[str, Any]) -> None:
         trained = [p for p in node.parameters if p.trained]
         for p in trained:
-            made = self.place.empty(p.shape)
+            made = np.empty(p.shape, np.float32)
             arrays[f"d{p.role}"] = self.gradients[f"{node.name}.{p.role}"] = made
         if trained:
             self.backward.append(self._call(node, "backward_weight"))
@@ -144,7 +124,7 @@ class UnfusedNetwork:
         total = parts[0]
         for part in parts[1:]:
             case = Case("add", MappingProxyType({}), (node.shape, node.shape), node.shape, self.batch)
-            out = self.place.empty((self.batch, *node.shape))
+            out = np.empty((self.batch, *node.shape), np.float32)
             arrays = {"x": total, "x2": part, "out": out}
             self.backward.append(KernelCall(node.name, self._row(case, "forward"), case, arrays))
             total = out

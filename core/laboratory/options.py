@@ -24,6 +24,7 @@ EXAMPLES: Final = """examples:
   leafclinic lab conv --data MNIST --algorithms plan --learning-rate 0.01 0.05 0.2 --examples 2048 8192
   leafclinic lab matmul --sizes 1024 4096          GFLOP/s of every implementation, with cuBLAS and the peak
   leafclinic lab kernels --ops conv2d dense        every kernel verified, then timed
+  leafclinic lab algorithms --json table.json      a training iteration, from naive kernels to the fastest
   leafclinic lab roofline --png roof.png           roofline of a training step
   leafclinic lab mnist train --data MNIST          then: mnist predict --photos PHOTO
 """
@@ -80,8 +81,8 @@ def add_convolutions(command: AddCommand) -> None:
     conv.add_argument("--padding", choices=tuple(PADDINGS), default="same", help="padding of both convolutions; "
                                                                                   "default: same")
     conv.add_argument("--algorithms", nargs="+", metavar="NAME", help="algorithms to compare: naive, vectorised, "
-                      "vectorised_parallel, im2col, im2col_parallel, plan, PyTorch (GPU: naive, shared, im2col, plan, "
-                      "PyTorch)")
+                      "vectorised_parallel, im2col, im2col_parallel, plan, PyTorch (GPU: naive, shared, im2col, "
+                      "tensor_core, plan, PyTorch)")
 
 
 def add_kernels(command: AddCommand) -> None:
@@ -103,9 +104,14 @@ def add_networks(command: AddCommand) -> None:
                        "Prints the 25 slowest kernels; the plot shows all.")
     sweep = command("sweep", "photos per second by batch size and image size",
                     "Measures LeafClinic only; benchmarks.sweep compares with PyTorch.")
-    for made, batches in ((roofline, [32]), (sweep, [1, 8, 32])):
+    algorithms = command("algorithms", "time of a training iteration by every algorithm",
+                         "Forward and backward pass on the CPU and the GPU, photos on the device; PyTorch, if "
+                         "installed, is the baseline. The levels below tensor_core are for teaching.")
+    for made, batches in ((algorithms, [32]), (roofline, [32]), (sweep, [1, 8, 32])):
         several: dict[str, Any] = {"nargs": "+"} if made is sweep else {"nargs": 1}
-        made.add_argument("--model", default="squeezenet1_1", help=f"one of {', '.join(MODELS)}")
+        default = "squeezenet1_0" if made is algorithms else "squeezenet1_1"
+        made.add_argument("--model", default=default, choices=sorted(MODELS), metavar="NAME",
+                          help=f"one of {', '.join(MODELS)}")
         made.add_argument("--batch", type=read_whole, default=batches, metavar="N",
                           help=f"batch size; default: {' '.join(map(str, batches))}", **several)
         made.add_argument("--image-size", type=read_whole, default=[224], metavar="PX", help="default: 224", **several)

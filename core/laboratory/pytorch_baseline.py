@@ -1,20 +1,24 @@
-"""PyTorch as the baseline of the convolution algorithms: the same network, weights, digits and steps."""
+"""PyTorch as the baseline of the laboratory: the same networks, weights, images and steps."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
 
+from core.errors import DeviceError
+from core.graph import Attributes, Graph
 from core.laboratory.digits import Lesson, Outcome, Report, batches, keep_quiet, lesson_graph, normalised
 from core.models.cnn import PADDINGS
 from core.models.init import initial_weights
 from core.models.weights import to_torch
 from core.ops.contract import Array
+from core.ops.window import read_window
 
 NAME: Final = "PyTorch"
 NO_GPU: Final = "The installed PyTorch, the baseline, cannot use the GPU. Install its build for CUDA."
@@ -73,3 +77,53 @@ def _accuracy(torch: Any, net: Any, device: str, photos: Array, labels: Array) -
     with torch.no_grad():
         parts = [net(_photos(torch, photos[i : i + 1000], device)).argmax(-1) for i in range(0, len(photos), 1000)]
     return float((torch.cat(parts).cpu().numpy() == labels).mean())
+
+
+def parameters_of(graph: Graph, weights: Mapping[str, Array], device: str) -> dict[str, Any]:
+    """Weights of a graph as PyTorch's, on the device, with gradients."""
+    torch: Any = import_module("torch")
+    named = to_torch(graph, weights)
+    return {name: torch.tensor(np.array(array), device=device, requires_grad=True) for name, array in named.items()}
+
+
+def run_graph(graph: Graph, weights: Mapping[str, Any], photos: Any) -> Any:
+    """Logits of a graph of convolutions in PyTorch, without dropout. Raises DeviceError for an op it does not know."""
+    values = {graph.nodes[0].name: photos}
+    for node in graph.nodes[1:]:
+        known = _OPS.get(node.op)
+        if known is None:
+            raise DeviceError(f"The baseline in PyTorch has no {node.op} ({node.name}).")
+        owned = [weights.get(f"{node.name}.{role}") for role in ("weight", "bias", "running_mean", "running_var")]
+        functional: Any = import_module("torch.nn.functional")
+        values[node.name] = known(functional, node.attributes, [values[name] for name in node.inputs], *owned)
+    return values[graph.output]
+
+
+def _conv(f: Any, attributes: Attributes, x: list[Any], weight: Any, bias: Any, *_: Any) -> Any:
+    window = read_window(attributes)
+    top, left, bottom, right = window.padding
+    groups = int(str(attributes.get("groups", x[0].shape[1])))  # a depthwise convolution has no such attribute
+    return f.conv2d(f.pad(x[0], (left, right, top, bottom)), weight, bias, window.stride, 0, 1, groups)
+
+
+def _max_pool(f: Any, attributes: Attributes, x: list[Any], *_: Any) -> Any:
+    window = read_window(attributes)
+    return f.max_pool2d(x[0], window.kernel, window.stride, window.padding[:2], 1, bool(attributes["ceil_mode"]))
+
+
+def _batch_norm(f: Any, attributes: Attributes, x: list[Any], weight: Any, bias: Any, mean: Any, variance: Any) -> Any:
+    moving = mean.detach(), variance.detach()
+    return f.batch_norm(x[0], *moving, weight, bias, True, attributes["momentum"], attributes["epsilon"])
+
+
+_OPS: Final[Mapping[str, Callable[..., Any]]] = {
+    "conv2d": _conv, "depthwise_conv2d": _conv, "max_pool": _max_pool, "batch_norm": _batch_norm,
+    "relu": lambda f, attributes, x, *_: f.relu(x[0]),
+    "relu6": lambda f, attributes, x, *_: f.relu6(x[0]),
+    "add": lambda f, attributes, x, *_: x[0] + x[1],
+    "concat": lambda f, attributes, x, *_: import_module("torch").cat(x, 1),
+    "dropout": lambda f, attributes, x, *_: x[0],
+    "flatten": lambda f, attributes, x, *_: x[0].flatten(1),
+    "dense": lambda f, attributes, x, weight, bias, *_: f.linear(x[0], weight, bias),
+    "global_avg_pool": lambda f, attributes, x, *_: x[0].mean((2, 3)),
+}  # fmt: skip

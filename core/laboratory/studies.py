@@ -16,9 +16,8 @@ from core.cores import usable_cores
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, OutOfMemory
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.network import HOST, ArrayBackend, cuda_backend
 from core.laboratory.plot import Point
-from core.laboratory.timing import Timing, time_on_device, time_rows
+from core.laboratory.timing import HOST, ArrayBackend, Timing, cuda_backend, time_on_device, time_rows
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
@@ -28,6 +27,8 @@ from core.plan import compile_plan, cuda_problem
 
 DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
 """(batch, channels, side) of the depthwise study."""
+BLOCK: Final = 256
+"""Threads of a block of the bias study."""
 IN_A_GRAPH: Final = 20
 """Launches of a small kernel in one graph, whose own start takes longer than it."""
 
@@ -50,7 +51,7 @@ def table_and_place(device: str) -> tuple[Registry, ArrayBackend]:
     problem = cuda_problem()
     if problem is not None:
         raise DeviceError(problem)
-    from core.gpu.table import TABLE
+    from core.gpu.kernel_entries import TABLE
 
     return TABLE, cuda_backend()
 
@@ -99,7 +100,7 @@ def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list
     """A bias from global and from constant memory, channels last and first, on the GPU."""
     table_and_place("cuda")
     from core.gpu.compilation.cuda import cuda
-    from core.gpu.kernels.ladder.bias import from_global, make_from_constant
+    from core.gpu.ops.elementwise.constant_bias import from_global, make_from_constant
 
     rng = np.random.default_rng(0)
     values = rng.standard_normal(channels, np.float32)
@@ -121,10 +122,10 @@ def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list
 
 
 def _repeat(kernel: Any, count: int, arguments: tuple[Any, ...]) -> None:
-    from core.gpu.driver.hosted import over
+    from core.gpu.driver.hosted import current_stream
 
     for _ in range(IN_A_GRAPH):
-        kernel[over(count)](*arguments)
+        kernel[-(-count // BLOCK), BLOCK, current_stream()](*arguments)
 
 
 def roofline_study(model: str, device: str, batch: int, image_size: int) -> list[KernelTime]:

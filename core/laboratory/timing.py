@@ -13,10 +13,28 @@ import numpy as np
 
 from core.cores import usable_cores
 from core.cpu.single import prepare_single, run_single
-from core.laboratory.network import HOST, ArrayBackend
 from core.ops.contract import Array
 from core.ops.op_table import OPS
 from core.ops.registry import Case, Kernel, Registry
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArrayBackend:
+    """How to copy an array to a device."""
+
+    put: Callable[[Array], Any]
+
+
+HOST: Final = ArrayBackend(np.ascontiguousarray)
+
+
+def cuda_backend() -> ArrayBackend:
+    """Return the function for device arrays of the first GPU."""
+    from core.gpu.compilation.cuda import cuda
+
+    return ArrayBackend(cuda.to_device)
+
 
 REPEATS: Final = 7
 ENOUGH_SECONDS: Final = 0.5

@@ -31,15 +31,22 @@ ALGORITHM_ORDER: Final = (
     "warp_tiled",
     "narrow",
     "tensor_core",
-    "halo",
     "wgmma",
-    "copy_engine",
+    "tma",
     "fused",
 )
 """Algorithms from the simplest to the fastest."""
 
 VENDOR_LIBRARIES: Final = ("cublas", "cudnn")
 """Baselines for comparison, which "auto" never chooses."""
+
+
+def rank(algorithm: str) -> int:
+    """Its place in `ALGORITHM_ORDER`; other names follow as they are listed, then the libraries."""
+    if algorithm in ALGORITHM_ORDER:
+        return ALGORITHM_ORDER.index(algorithm)
+    return len(ALGORITHM_ORDER) + (algorithm in VENDOR_LIBRARIES)
+
 
 
 @final
@@ -106,10 +113,9 @@ class Registry:
             raise ValueError(f"kernels listed twice: {twice}")
 
     def of(self, op: str, direction: str) -> tuple[Kernel, ...]:
-        """Return the kernels of one op and direction in `ALGORITHM_ORDER`."""
+        """Return the kernels of one op and direction, simplest first."""
         found = [r for r in self.kernels if (r.op, r.direction) == (op, direction)]
-        order = (*ALGORITHM_ORDER, *VENDOR_LIBRARIES)
-        return tuple(sorted(found, key=lambda row: order.index(row.algorithm)))
+        return tuple(sorted(found, key=lambda row: rank(row.algorithm)))
 
     def choose(self, case: Case, direction: str, algorithm: str = "auto") -> Kernel:
         """Return the kernel by name, or the fastest that does not refuse. Raises KernelUnavailable."""

@@ -31,7 +31,7 @@ def test_the_window_starts_without_the_engine_and_its_heavy_libraries(tmp_path):
     code = (
         "import sys, os; from PySide6.QtWidgets import QApplication; from app.application import start; "
         "a = QApplication([]); p = start(a, []); a.processEvents(); assert p.window.isVisible(); "
-        "print([m for m in ('numba', 'cv2', 'pyqtgraph', 'core.cpu', 'core.gpu.table', 'onnx') if m in sys.modules]); "
+        "print([m for m in ('numba', 'cv2', 'pyqtgraph', 'core.cpu', 'core.gpu', 'onnx') if m in sys.modules]); "
         "p.close()"
     )
 

@@ -12,6 +12,8 @@ import numpy as np
 from greenlet import getcurrent
 from numba.core import types as numba_types
 
+from core.gpu.compilation.arrays import KINDS, words
+from core.gpu.teaching.kernel import TeachingKernel
 from tests.helpers.turns import Barrier, Gate, Turns
 
 GAP = 64
@@ -77,20 +79,33 @@ def permute(a, b, chosen):
     return np.uint32(word)
 
 
+def _load_from(array, index):
+    """`core.gpu.teaching.vector.load4`."""
+    assert index % 4 == 0, "misaligned"
+    return tuple(array.reshape(-1)[int(index) + k] for k in range(4))
+
+
+def _store_to(array, index, *values):
+    """`core.gpu.teaching.vector.store4`."""
+    assert index % 4 == 0, "misaligned"
+    for k, value in enumerate(values):
+        array.reshape(-1)[int(index) + k] = value
+
+
 def instructions(memory):
     """What `core.gpu.compilation.ptx` offers, by name."""
     return {
         "load1": lambda at: memory.load(at, 1)[0],
         "load_byte": lambda at: np.uint32(memory.bytes[int(at)]),
         "load2": lambda at: memory.load(at, 2),
-        "load4": lambda at: memory.load(at, 4),
+        "load4": lambda at, *index: _load_from(at, *index) if index else memory.load(at, 4),
         "load4_ordered": lambda at: memory.load(at, 4),
         "load4_constant_where": lambda at, real: memory.load(at, 4) if real else (np.uint32(0),) * 4,
         "load_float": lambda at: number(memory.load(at, 1)[0]),
         "prefetch": lambda at: None,
         "store1": memory.store,
         "store2": memory.store,
-        "store4": memory.store,
+        "store4": lambda at, *values: _store_to(at, *values) if len(values) == 5 else memory.store(at, *values),
         "store_float": lambda at, value: memory.store(at, bits(value)),
         "low_bf16": lambda word: number((int(word) & 0xFFFF) << 16),
         "high_bf16": lambda word: number(int(word) & 0xFFFF0000),
@@ -170,16 +185,21 @@ def _multiply(registers):
     return a @ np.concatenate([corners[:, 4], corners[:, 5]], -1).T
 
 
-def _caster(kind):
+class Cast:
     """A numba type as a conversion that wraps around like the GPU's."""
-    dtype = np.dtype(str(kind))
-    if dtype.kind == "f":
-        return dtype.type
-    made, ones = dtype.type, (1 << 8 * dtype.itemsize) - 1
-    if dtype.kind == "u":
-        return lambda value: made(int(value) & ones)
-    beyond = ones // 2 + 1  # the first number that wraps around
-    return lambda value: made((int(value) + beyond & ones) - beyond)
+
+    def __init__(self, kind):
+        self.dtype = np.dtype(str(kind))
+        self._ones = (1 << 8 * self.dtype.itemsize) - 1
+        self._below = 0 if self.dtype.kind == "u" else self._ones // 2 + 1  # the first number that wraps around
+
+    def __call__(self, value):
+        if self.dtype.kind == "f":
+            return self.dtype.type(value)
+        return self.dtype.type((int(value) + self._below & self._ones) - self._below)
+
+    def __str__(self):
+        return str(self.dtype)
 
 
 class Machine:
@@ -200,11 +220,24 @@ class Machine:
     def run(self, launch):
         """Everything of one `core.gpu.launch.Launch`."""
         kernel = self._adapt(launch.recipe.function())
-        kinds = [_caster(getattr(numba_types, k)) for k in launch.recipe.kinds]
-        values = [cast(v) for cast, v in zip(kinds, launch.values, strict=True)]
+        given = iter(launch.values)
+        values = [self._argument(kind, [next(given) for _ in words(kind)]) for kind in launch.recipe.kinds]
+        assert next(given, None) is None, "more values than arguments"
         self.block, self.grid, self.dynamic = launch.block, launch.grid, launch.shared
         for z, y, x in np.ndindex(*launch.grid[::-1]):
             self._run_block(kernel, values, (x, y, z))
+
+    def _argument(self, kind, given):
+        """An argument of a kernel from its words (`core.gpu.compilation.arrays`)."""
+        dimensions = getattr(KINDS.get(kind), "ndim", 0)
+        if kind not in KINDS:
+            return Cast(getattr(numba_types, kind))(*given)
+        if not dimensions:
+            return given[0] if len(given) == 1 else tuple(given)
+        count, size, address, *sides = given[2:]
+        assert self.memory.allowed[address : address + count * size].all(), "an array leaves its memory"
+        raw = self.memory.bytes[address : address + count * size]
+        return raw.view(str(KINDS[kind].dtype)).reshape(sides[:dimensions])
 
     @property
     def here(self):
@@ -277,7 +310,7 @@ class Machine:
         """A function, dispatcher, instruction or type of a kernel as something Python runs."""
         function = getattr(thing, "py_func", thing)
         if isinstance(thing, numba_types.Type):
-            return _caster(thing)
+            return Cast(thing)
         if isinstance(thing, ModuleType) and thing.__name__ == "numba.cuda":
             return _Cuda(self)
         if getattr(thing, "_name", None) in self.known:
@@ -285,7 +318,7 @@ class Machine:
         if not isinstance(function, FunctionType) or not function.__module__.startswith("core.gpu"):
             return thing
         names = {name: self._adapt(value) for name, value in function.__globals__.items()
-                 if name in _names(function.__code__)}  # fmt: skip
+                 if name in _names(function.__code__) and not isinstance(value, TeachingKernel)}  # fmt: skip
         cells = tuple(CellType(self._adapt(c.cell_contents)) for c in function.__closure__ or ())
         return FunctionType(function.__code__, {**names, "__builtins__": __builtins__}, closure=cells)
 

@@ -1,6 +1,6 @@
 """What a kernel needs of a GPU that need not be there: its PTX, registers, stack and spills.
 
-Numba compiles to PTX from the types in the kernel's annotations (`core.gpu.kernels.ladder.arrays`);
+Numba compiles to PTX from the types in the kernel's annotations (`core.gpu.compilation.arrays`);
 nvJitLink, which comes with the CUDA wheels, holds the same assembler as the driver and reports.
 """
 
@@ -35,8 +35,7 @@ def kernel_ptx(kernel: Any, capability: Capability) -> str:
     hints = get_type_hints(kernel.py_func)
     code = kernel.py_func.__code__
     types = tuple(hints[name] for name in code.co_varnames[: code.co_argcount])
-    ptx, _ = compile_to_ptx(kernel.py_func, types, capability, kernel.targetoptions.get("launch_bounds"))
-    return ptx
+    return compile_to_ptx(kernel.py_func, types, capability, kernel.targetoptions.get("launch_bounds"))[0]
 
 
 def assemble(ptx: str, capability: Capability) -> Resources:

@@ -31,7 +31,7 @@ ALONE: Final = 3
 """So few kernels are compiled in this process: starting another costs a second."""
 
 
-FAMILIES: Final = ("ops", "sm90", "latency", "ptx")
+FAMILIES: Final = ("ops", "sm90", "latency", "ptx", "teaching")
 """Folders of `core.gpu` with device code, beside `kernels`."""
 
 
@@ -73,13 +73,16 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
 def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     """(PTX, entry name) of a recipe, made now."""
     from core.gpu.compilation import hopper, pdl  # numba.cuda costs a second: only where something is compiled
+    from core.gpu.compilation.arrays import KINDS
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
     if hopper.MAP in recipe.kinds:
         ptx, entry = hopper.ptx_for_hopper(recipe.function(), recipe.kinds, recipe.threads, recipe.blocks)
         return (pdl.with_wait(ptx) if recipe.early else ptx), entry
-    signature = tuple(getattr(types, kind) for kind in recipe.kinds)
-    ptx, entry = compile_to_ptx(recipe.function(), signature, capability, (recipe.threads, recipe.blocks))
+    signature = tuple(KINDS.get(kind) or getattr(types, kind) for kind in recipe.kinds)
+    made, bounds = recipe.function(), (recipe.threads, recipe.blocks)
+    plain = getattr(made, "py_func", made)  # of a teaching kernel
+    ptx, entry = compile_to_ptx(plain, signature, capability, bounds, fast=plain is made)
     if capability < turing.FIRST_AFTER:
         ptx = turing.without_async_copies(ptx)
     if capability < pdl.CAPABILITY:

@@ -5,7 +5,6 @@ numba-cuda is in maintenance mode; when its successor is taken, this module and 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,34 +18,28 @@ from numba import cuda
 from numba.core import config, types
 from numba.cuda.extending import intrinsic
 
-__all__ = ["SIMULATED", "compile_to_ptx", "cuda", "device_function", "driver", "intrinsic", "ir", "types"]
+__all__ = ["compile_to_ptx", "cuda", "device_function", "driver", "intrinsic", "ir", "types"]
 
 
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 """A laboratory kernel on a small array is meant to be small: no warning that the GPU is not full."""
 
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-"""Kernels run as plain Python, one thread each (Numba's CUDA simulator)."""
-
-
 def device_function(function: Callable[..., Any]) -> Any:
     """Decorator of functions that kernels call; they are inlined."""
-    if SIMULATED:  # the simulator does not know the option
-        return cuda.jit(device=True)(function)
     return cuda.jit(device=True, forceinline=True)(function)
 
 
 def compile_to_ptx(
     function: Callable[..., Any], signature: tuple[Any, ...], capability: tuple[int, int],
-    bounds: tuple[int, int] | None,
+    bounds: tuple[int, int] | None, fast: bool = True,
 ) -> tuple[str, str]:  # fmt: skip
     """(PTX, entry name) of a kernel for a compute capability; needs no GPU.
 
-    bounds: threads a block, blocks a multiprocessor.
+    bounds: threads a block, blocks a multiprocessor. `fast` arithmetic takes every number for finite.
     """
     with _pretend_device(capability):
         ptx, _ = cuda.compile(
-            function, signature, cc=capability, output="ptx", abi="numba", device=False, fastmath=True,
+            function, signature, cc=capability, output="ptx", abi="numba", device=False, fastmath=fast,
             launch_bounds=bounds,
         )
     # The compiler stamps its own, newest version; older drivers read the same text under the older stamp.

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, final
 
 from core.errors import DeviceError, OutOfMemory
 from core.gpu.compilation import turing
+from core.gpu.compilation.arrays import words
 from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
@@ -22,7 +23,8 @@ OLDEST: Final = turing.CAPABILITY
 """Turing: the oldest that the kernels are compiled for and tested with."""
 
 _C_TYPES: Final = {
-    "uint64": ctypes.c_uint64, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32, "float32": ctypes.c_float,
+    "uint64": ctypes.c_uint64, "int64": ctypes.c_int64, "int32": ctypes.c_int32, "uint32": ctypes.c_uint32,
+    "float32": ctypes.c_float, "float64": ctypes.c_double,
     "tensor_map": None,  # the driver's own 128 bytes
 }
 
@@ -94,7 +96,7 @@ class Function:
 
     def __init__(self, handle: Any, kinds: Sequence[str]) -> None:
         self._handle = handle
-        self._kinds = tuple(_C_TYPES[k] for k in kinds)
+        self._kinds = tuple(_C_TYPES[word] for kind in kinds for word in words(kind))
         self._shared = 48 << 10
 
     def launch(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from core.gpu.ops.matmul.tensor_core import refuse as refuse_product
 from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
-from core.gpu.sm90 import halo, image, pointwise
+from core.gpu.sm90 import halo, image, matmul_tma, matmul_wgmma, pointwise
 
 ONE, FIRE, POOLED = ("conv2d",), ("conv2d", "conv2d"), ("conv2d", "max_pool")
 
@@ -19,6 +20,10 @@ def _row(
 
 
 CANDIDATES: Final = (
+    _row("wgmma", ("matmul",), FORWARD, 0.5, refuse_product, matmul_wgmma.write,
+         "two warpgroups multiply from swizzled shared memory"),
+    _row("tma", ("matmul",), FORWARD, 0.6, refuse_product, matmul_tma.write,
+         "one thread copies by TMA, warpgroups only multiply"),
     _row("resident_wgmma", ONE, FORWARD, 0.4, halo.refuse_resident, halo.write_resident,
          "3x3 by wgmma, filters stay in shared memory"),
     _row("pointwise_tma", ONE, FORWARD, 0.4, pointwise.refuse_forward, pointwise.write_forward,

@@ -15,15 +15,13 @@ Bytes: A once for each tile across, B once for each tile down, C once. Layouts a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final, final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.hopper import ptx_for_hopper
 from core.gpu.compilation.ptx import pack_bf16, shared_address, shared_load4, shared_store1, store4
-from core.gpu.driver.device import Function
-from core.gpu.driver.hosted import Arrays, blocks, load_for_hopper, stream_address
-from core.gpu.kernels.ladder.matmul_tensor_core import GROUP, run_in_bf16
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, blocks_of, make_launch
+from core.gpu.ops.matmul.tensor_core import GROUP, product_of
+from core.gpu.select import Case
 from core.gpu.sm90.matmul_wgmma import HIGH, make_slice_product
 from core.gpu.sm90.pipeline import make_barriers
 from core.gpu.sm90.swizzle import aligned
@@ -39,12 +37,15 @@ from core.gpu.sm90.tma import (
     wait_for,
 )
 from core.gpu.sm90.wgmma import DEPTH, low_word, make_wait
-from core.ops.registry import Case
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
-KINDS: Final = (TENSOR_MAP, TENSOR_MAP, "uint64", *("int32",) * 5)
-"""Maps of A and B, address of C; rows, columns, depth; tiles down and across."""
+SIGNATURE: Final = KernelSignature((
+    Argument("map_a", TENSOR_MAP, "bf16 (m, k)"), Argument("map_b", TENSOR_MAP, "bf16 (k, n)"),
+    Argument("c", POINTER, "bf16 (m, n)"), Argument("m", INTEGER, "rows of c"),
+    Argument("n", INTEGER, "columns of c, a multiple of 8"), Argument("k", INTEGER, "depth, a multiple of 8"),
+    Argument("down", INTEGER, "tiles down"), Argument("across", INTEGER, "tiles across"),
+))  # fmt: skip
 PART: Final = DEPTH * TILE_COLUMNS * 2
 """Bytes of a TMA tile of B: 64 columns."""
 C_ROW: Final = TILE_COLUMNS * 2 + 16
@@ -60,6 +61,11 @@ class Tile:
     groups: int
     columns: int
     stages: int
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """As a recipe's constants."""
+        return self.groups, self.columns, self.stages
 
     @property
     def rows(self) -> int:
@@ -204,9 +210,10 @@ def make_multiplier(tile: Tile) -> Any:
     return multiply_tiles
 
 
-def make_kernel(tile: Tile) -> Any:
-    """``C = A B``; A (M, K), B (K, N), C (M, N) in bf16, K and N multiples of 8."""
-    stages, stage, warps = tile.stages, tile.stage, tile.warps
+def make_product(groups: int, columns: int, stages: int) -> Any:
+    """``C = A B`` by a tile of these numbers."""
+    tile = Tile(groups, columns, stages)
+    stage, warps = tile.stage, tile.warps
     send_tiles, multiply_tiles, open_barriers = make_sender(tile), make_multiplier(tile), make_barriers(stages, warps)
 
     def product(map_a, map_b, c, m, n, k, down, across):
@@ -233,17 +240,6 @@ def make_kernel(tile: Tile) -> Any:
     return product
 
 
-def ptx(tile: Tile) -> tuple[str, str]:
-    """(PTX, entry name), for the tests."""
-    return ptx_for_hopper(make_kernel(tile), KINDS, tile.threads)
-
-
-@cache
-def load(tile: Tile) -> Function:
-    """The kernel on the current GPU, which must be a Hopper."""
-    return load_for_hopper(make_kernel(tile), KINDS, tile.threads)
-
-
 def choose(m: int, n: int, processors: int = PROCESSORS) -> Tile:
     """The tile for a product of m rows and n columns that takes a processor the least time: its turns times their cost.
 
@@ -252,23 +248,24 @@ def choose(m: int, n: int, processors: int = PROCESSORS) -> Tile:
     """
 
     def turns(tile: Tile) -> int:
-        return blocks(blocks(m, tile.rows) * blocks(n, tile.columns), processors)
+        return blocks_of(blocks_of(m, tile.rows) * blocks_of(n, tile.columns), processors)
 
     return LARGE if turns(LARGE) >= TURNS else min(TILES, key=lambda tile: turns(tile) * TILES[tile])
 
 
-def multiply(a: Any, b: Any, c: Any, tile: Tile | None = None) -> None:
-    """``c = a b`` on device matrices of bf16 bits (uint16), by the tile that fits its size or the one given."""
-    (m, k), n, processors = a.shape, b.shape[1], cuda.get_current_device().MULTIPROCESSOR_COUNT
-    tile = tile or choose(m, n, processors)
-    at = [int(x.__cuda_array_interface__["data"][0]) for x in (a, b, c)]
-    maps = encode_map(at[0], m, k, tile.rows), encode_map(at[1], k, n, DEPTH)
-    down, across = blocks(m, tile.rows), blocks(n, tile.columns)
-    grid = min(down * across, processors)
-    values = (*maps, at[2], m, n, k, down, across)
-    load(tile).launch((grid, 1, 1), (tile.threads, 1, 1), tile.shared, stream_address(), values)
-
-
-def launch(case: Case, arrays: Arrays) -> None:
-    """float32 matrices are rounded to bf16 first; matrices of bf16 bits are taken as they are."""
-    run_in_bf16(multiply, arrays)
+def write(case: Case) -> None:
+    """As many blocks as processors, each with tiles one after another."""
+    x, x2, out = product_of(case)
+    m, n, k, processors = out.width, out.channels, x.channels, case.frame.processors
+    tile: Tile = case.configuration or choose(m, n, processors)
+    down, across = blocks_of(m, tile.rows), blocks_of(n, tile.columns)
+    values = {
+        "map_a": encode_map(x.address, m, k, tile.rows), "map_b": encode_map(x2.address, k, n, DEPTH),
+        "c": out.address, "m": m, "n": n, "k": k, "down": down, "across": across,
+    }  # fmt: skip
+    case.frame.add(
+        make_launch(
+            case.step.node, case.direction, "tma", ("sm90.matmul_tma", "make_product", tile.numbers), SIGNATURE,
+            values, (min(down * across, processors), 1, 1), (tile.threads, 1, 1), tile.shared, resident=1,
+        )
+    )  # fmt: skip

@@ -18,11 +18,9 @@ Source of the layouts: PTX ISA 8.x, section 9.7.15.5.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.hopper import CAPABILITY, ptx_for_hopper
 from core.gpu.compilation.ptx import (
     WAIT_COPIES,
     commit_copies,
@@ -33,13 +31,11 @@ from core.gpu.compilation.ptx import (
     shared_store1,
     store4,
 )
-from core.gpu.driver.device import Function
-from core.gpu.driver.hosted import Arrays, blocks, load_for_hopper, stream_address
-from core.gpu.kernels.ladder.matmul_tensor_core import GROUP, run_in_bf16
-from core.gpu.kernels.ladder.matmul_tensor_core import refuse as refuse_unaligned
+from core.gpu.launch import blocks_of, make_launch
+from core.gpu.ops.matmul.tensor_core import GROUP, SIGNATURE, product_of, product_values
+from core.gpu.select import Case
 from core.gpu.sm90.swizzle import aligned, swizzled_high_word
 from core.gpu.sm90.wgmma import DEPTH, fence_async_proxy, low_word, make_products, make_wait
-from core.ops.registry import Case
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
@@ -56,8 +52,6 @@ STAGE: Final = A_BYTES + B_BYTES
 SHARED: Final = STAGES * STAGE + 1024
 """The ring, and room to begin it at a multiple of 1024."""
 C_ROW: Final = COLUMNS * 2 + 16
-KINDS: Final = ("uint64",) * 3 + ("int32",) * 3
-"""Addresses of A, B and C; rows, columns, depth."""
 
 
 
@@ -143,32 +137,13 @@ def product(a, b, c, m, n, k):
     write_tile(acc, base, c, row0, column0, m, n, thread)
 
 
-def ptx() -> tuple[str, str]:
-    """(PTX, entry name), for the tests."""
-    return ptx_for_hopper(product, KINDS, THREADS)
-
-
-@cache
-def load() -> Function:
-    """The kernel on the current GPU, which must be a Hopper."""
-    return load_for_hopper(product, KINDS, THREADS)
-
-
-def multiply(a: Any, b: Any, c: Any) -> None:
-    """``c = a b`` on device matrices of bf16 bits (uint16)."""
-    (m, k), n = a.shape, b.shape[1]
-    grid = (GROUP, blocks(n, COLUMNS), blocks(m, GROUP * ROWS))
-    addresses = [int(x.__cuda_array_interface__["data"][0]) for x in (a, b, c)]
-    load().launch(grid, (THREADS, 1, 1), SHARED, stream_address(), (*addresses, m, n, k))
-
-
-def refuse(case: Case) -> str | None:
-    capability = tuple(cuda.get_current_device().compute_capability)
-    if capability != CAPABILITY:
-        return f"wgmma is Hopper's own (compute capability 9.0, this GPU has {capability[0]}.{capability[1]})."
-    return refuse_unaligned(case)
-
-
-def launch(case: Case, arrays: Arrays) -> None:
-    """float32 matrices are rounded to bf16 first; matrices of bf16 bits are taken as they are."""
-    run_in_bf16(multiply, arrays)
+def write(case: Case) -> None:
+    """Blocks of a tile each, in groups of rows."""
+    x, x2, out = product_of(case)
+    grid = (GROUP, blocks_of(out.channels, COLUMNS), blocks_of(out.width, GROUP * ROWS))
+    case.frame.add(
+        make_launch(
+            case.step.node, case.direction, "wgmma", ("sm90.matmul_wgmma", "product", ()), SIGNATURE,
+            product_values(x, x2, out), grid, (THREADS, 1, 1), SHARED, resident=1,
+        )
+    )  # fmt: skip

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from core.gpu.kernels.ladder.bias import from_global, make_from_constant
+from core.gpu.ops.elementwise.constant_bias import from_global, make_from_constant
 from tests.helpers.resources import kernel_ptx
 
 ROOT = Path(__file__).parents[3]
 SIMULATED = """
 import numpy as np
-from core.gpu.kernels.ladder.bias import from_global, make_from_constant
+from core.gpu.ops.elementwise.constant_bias import from_global, make_from_constant
 x, bias = np.arange(12, dtype=np.float32), np.float32([100, 200, 300])
 for pixels in (1, 4):
     wanted = x + bias[np.arange(12) // pixels % 3]

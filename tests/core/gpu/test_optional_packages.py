@@ -12,14 +12,14 @@ import pytest
 ROOT = Path(__file__).parents[3]
 LOWER = """
 from itertools import product
-from core.gpu import table
+from core.gpu import kernel_entries
 from core.gpu.explain import frame_for
 from core.gpu.lowering import walk
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import fold_batch_norm, lower
 
-assert table.TABLE
+assert kernel_entries.TABLE
 for name, training in product(("squeezenet1_0", "mobilenetv2"), (False, True)):
     network = build(name, 5, 224)
     graph = with_loss(network, 0.0, ()) if training else fold_batch_norm(network)

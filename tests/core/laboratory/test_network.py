@@ -7,7 +7,7 @@ import pytest
 
 from core.errors import KernelUnavailable
 from core.laboratory.convolutions import LABORATORY
-from core.laboratory.network import HOST, UnfusedNetwork
+from core.laboratory.network import UnfusedNetwork
 from core.models.init import initial_weights
 from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
@@ -36,7 +36,7 @@ def network_and_truth(rung):
     photos, labels = rng.normal(size=(3, 7, 6, 3)).astype(np.float32), np.array([0, 2, 1], np.int32)
     exact = {name: value.astype(np.float64) for name, value in weights.items()}
     truth = loss_and_gradients(graph, exact, photos.astype(np.float64), labels, MODE)
-    network = UnfusedNetwork(graph, weights, 3, LABORATORY, rung, HOST, MODE)
+    network = UnfusedNetwork(graph, weights, 3, LABORATORY, rung, MODE)
     network.photos[...], network.labels[...] = photos, labels
     return network, truth
 
@@ -57,4 +57,4 @@ def test_a_rung_below_every_kernel_is_refused_with_a_sentence():
 
     fast_only = Registry(row for row in LABORATORY.kernels if row.algorithm == "tiled" and row.op == "conv2d")
     with pytest.raises(KernelUnavailable, match="No kernel up to naive takes conv2d forward"):
-        UnfusedNetwork(fire_graph(), initial_weights(fire_graph(), 0), 1, fast_only, "naive", HOST)
+        UnfusedNetwork(fire_graph(), initial_weights(fire_graph(), 0), 1, fast_only, "naive")

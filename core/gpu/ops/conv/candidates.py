@@ -8,11 +8,32 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.conv import backward_input, backward_weight, forward, image_launches
+from core.gpu.ops.conv import backward_input, backward_weight, forward, im2col, image_launches, naive, shared
 from core.gpu.ops.conv.configurations import halo_tiles, product_tiles, weight_tiles
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Candidate
+from core.gpu.teaching.candidates import teach
 
 ONE, FIRE = ("conv2d",), ("conv2d", "conv2d")
+
+TEACHING: Final = (
+    teach("naive", "conv2d", FORWARD, naive.launch_naive_forward, "one thread per output, straight from global memory"),
+    teach("shared", "conv2d", FORWARD, shared.launch_shared_forward,
+          "8 x 8 pixels of 32 filters a block; input tile and filters in shared memory", shared.refuse),
+    teach("im2col", "conv2d", FORWARD, im2col.launch_im2col_forward,
+          "windows unfolded into a matrix, then a tiled product", im2col.refuse),
+    teach("naive", "conv2d", INPUT, naive.launch_naive_backward_input,
+          "one thread per input gathers from every window that saw it"),
+    teach("shared", "conv2d", INPUT, shared.launch_shared_backward_input,
+          "the forward loop over dy with the filters rotated", shared.refuse),
+    teach("im2col", "conv2d", INPUT, im2col.launch_im2col_backward_input,
+          "tiled product, then windows folded back", im2col.refuse),
+    teach("naive", "conv2d", WEIGHT, naive.launch_naive_backward_weight,
+          "one thread per weight loops over all pixels of all images"),
+    teach("shared", "conv2d", WEIGHT, shared.launch_shared_backward_weight,
+          "16 x 16 tiles of pixels by channels, slices of the pixels added in order", shared.refuse),
+    teach("im2col", "conv2d", WEIGHT, im2col.launch_im2col_backward_weight,
+          "dy transposed times the unfolded windows", im2col.refuse),
+)  # fmt: skip
 
 PRODUCTS: Final = (
     Candidate("implicit_gemm", ONE, FORWARD, forward.implicit_gemm,
@@ -42,4 +63,4 @@ PRODUCTS: Final = (
               efficiency=0.3, configurations=weight_tiles),
 )  # fmt: skip
 
-CANDIDATES: Final = PRODUCTS
+CANDIDATES: Final = (*TEACHING, *PRODUCTS)

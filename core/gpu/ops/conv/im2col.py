@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import Arrays, as_matrix, over, scratch
-from core.gpu.kernels.ladder.arrays import Batch, Int, Matrix, Pair, float32
-from core.gpu.kernels.ladder.cases import geometry, groups, refuse_fused
-from core.gpu.kernels.ladder.reduction import launch_sum_columns
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
+from core.gpu.teaching.candidates import StepArrays, geometry, groups
+from core.gpu.teaching.column_sums import launch_sum_columns
+from core.gpu.teaching.kernel import as_matrix, kernel, over
 from core.ops.registry import Case
 from core.ops.window import read_window
 
 
-@cuda.jit
+@kernel
 def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride: Pair, pad: Pair) -> None:
     """One thread per float of `columns` (N rows across, kh width C): neighbours copy neighbouring channels."""
     i = cuda.grid(1)
@@ -34,7 +34,7 @@ def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride
     columns[pixel, inner] = x[pixel // (rows * across), y, z, c] if inside else float32(0)
 
 
-@cuda.jit
+@kernel
 def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width: Int, stride: Pair, pad: Pair) -> None:
     """The transpose of `unfold`: one thread per input element gathers from every window that saw it."""
     i = cuda.grid(1)
@@ -56,10 +56,10 @@ def fold(columns: Matrix, dx: Batch, rows: Int, across: Int, height: Int, width:
     dx[n, y, z, c] = total
 
 
-def refuse(case: Case) -> str | None:
+def refuse(case: Case) -> str:
     if groups(case) > 1:
         return "The im2col level convolves all channels at once; it has no groups."
-    return refuse_fused(case)
+    return ""
 
 
 def _is_pointwise(case: Case) -> bool:
@@ -73,11 +73,11 @@ def _filters_as_matrix(weight: Any) -> Any:
     return weight.reshape(weight.shape[0], weight.size // weight.shape[0])
 
 
-def _columns(case: Case, arrays: Arrays, pixels: int, inner: int) -> Any:
-    return scratch(arrays, "columns", (pixels, inner))
+def _columns(case: Case, arrays: StepArrays, pixels: int, inner: int) -> Any:
+    return arrays.scratch("columns", (pixels, inner))
 
 
-def _unfolded(case: Case, arrays: Arrays) -> Any:
+def _unfolded(case: Case, arrays: StepArrays) -> Any:
     """The columns of x for this case, ``(N rows across, kh kw C)``."""
     x = arrays["x"]
     if _is_pointwise(case):
@@ -89,27 +89,27 @@ def _unfolded(case: Case, arrays: Arrays) -> Any:
     return columns
 
 
-def launch_im2col_forward(case: Case, arrays: Arrays) -> None:
+def launch_im2col_forward(case: Case, arrays: StepArrays) -> None:
     out = as_matrix(arrays["out"])
-    launch_product(product_nt, arrays, _unfolded(case, arrays), _filters_as_matrix(arrays["weight"]), out)
+    launch_product(product_nt, _unfolded(case, arrays), _filters_as_matrix(arrays["weight"]), out)
     if "bias" in arrays:
         add_bias[over(out.size)](out, arrays["bias"])
 
 
-def launch_im2col_backward_input(case: Case, arrays: Arrays) -> None:
+def launch_im2col_backward_input(case: Case, arrays: StepArrays) -> None:
     dy, dx, weight = as_matrix(arrays["dy"]), arrays["dx"], _filters_as_matrix(arrays["weight"])
     if _is_pointwise(case):
-        launch_product(product_nn, arrays, dy, weight, as_matrix(dx))
+        launch_product(product_nn, dy, weight, as_matrix(dx))
         return
     rows, across, _ = case.output
     columns = _columns(case, arrays, dy.shape[0], weight.shape[1])
-    launch_product(product_nn, arrays, dy, weight, columns)
+    launch_product(product_nn, dy, weight, columns)
     height, width = read_window(case.attributes).kernel
     fold[over(dx.size)](columns, dx, rows, across, height, width, *geometry(case))
 
 
-def launch_im2col_backward_weight(case: Case, arrays: Arrays) -> None:
+def launch_im2col_backward_weight(case: Case, arrays: StepArrays) -> None:
     dy = as_matrix(arrays["dy"])
-    launch_product(product_tn, arrays, dy, _unfolded(case, arrays), _filters_as_matrix(arrays["dweight"]))
+    launch_product(product_tn, dy, _unfolded(case, arrays), _filters_as_matrix(arrays["dweight"]))
     if "dbias" in arrays:
-        launch_sum_columns(arrays, dy, arrays["dbias"])
+        launch_sum_columns(dy, arrays["dbias"])

@@ -11,15 +11,15 @@ Each level has three kernels: forward, the gradient of the input, the gradient o
 
 from __future__ import annotations
 
+from core.gpu.compilation.arrays import Batch, Filters, Int, Pair, Vector, float32
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import Arrays, as_matrix, over, zeros
-from core.gpu.kernels.ladder.arrays import Batch, Filters, Int, Pair, Vector, float32
-from core.gpu.kernels.ladder.cases import geometry, groups
-from core.gpu.kernels.ladder.reduction import sum_columns_naive
+from core.gpu.teaching.candidates import StepArrays, geometry, groups
+from core.gpu.teaching.column_sums import sum_columns_naive
+from core.gpu.teaching.kernel import as_matrix, kernel, over
 from core.ops.registry import Case
 
 
-@cuda.jit
+@kernel
 def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, groups: Int) -> None:
     """One thread per output. Neighbouring threads have neighbouring filters: x is broadcast, weight is not."""
     i = cuda.grid(1)
@@ -43,7 +43,7 @@ def naive_forward(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: P
     out[n, row, column, o] = total
 
 
-@cuda.jit
+@kernel
 def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pad: Pair, groups: Int) -> None:
     """One thread per input element gathers from every output whose window saw it (no atomics)."""
     i = cuda.grid(1)
@@ -67,7 +67,7 @@ def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pa
     dx[n, y, z, c] = total
 
 
-@cuda.jit
+@kernel
 def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair, groups: Int) -> None:
     """One thread per weight walks all pixels of all photos: few threads with a very long way."""
     i = cuda.grid(1)
@@ -91,18 +91,18 @@ def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, p
     dweight[o, ky, kx, c] = total
 
 
-def launch_naive_forward(case: Case, arrays: Arrays) -> None:
+def launch_naive_forward(case: Case, arrays: StepArrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
-    bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
+    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
     naive_forward[over(out.size)](x, weight, bias, out, *geometry(case), groups(case))
 
 
-def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:
+def launch_naive_backward_input(case: Case, arrays: StepArrays) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
     naive_backward_input[over(dx.size)](dy, weight, dx, *geometry(case), groups(case))
 
 
-def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
+def launch_naive_backward_weight(case: Case, arrays: StepArrays) -> None:
     x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
     naive_backward_weight[over(dweight.size)](x, dy, dweight, *geometry(case), groups(case))
     if "dbias" in arrays:

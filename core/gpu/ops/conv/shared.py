@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import SHARED_BYTES, Arrays, as_matrix, at, blocks, flat, over, scratch, zeros
-from core.gpu.kernels.ladder.arrays import Batch, Filters, Int, Matrix, Pair, Vector, float32, index
-from core.gpu.kernels.ladder.cases import geometry, groups, refuse_fused
-from core.gpu.kernels.ladder.reduction import launch_sum_columns, sum_slices
+from core.gpu.teaching.candidates import StepArrays, geometry, groups
+from core.gpu.teaching.column_sums import launch_sum_columns, sum_slices
+from core.gpu.teaching.kernel import SHARED_BYTES, as_matrix, at, blocks, flat, kernel, over
 from core.ops.registry import Case
 from core.ops.window import read_window
 
@@ -34,7 +34,7 @@ def make_shared(forward: bool) -> Any:
     Grid: (patches of `out`, groups of 32 of its channels, images); `chunk` channels of x at a time.
     """
 
-    @cuda.jit
+    @kernel
     def shared(x: Batch, weight: Filters, bias: Vector, out: Batch, stride: Pair, pad: Pair, chunk: Int) -> None:
         memory = cuda.shared.array(0, float32)
         lane, line = cuda.threadIdx.x, cuda.threadIdx.y
@@ -92,7 +92,7 @@ shared_forward: Final = make_shared(True)
 shared_backward_input: Final = make_shared(False)
 
 
-@cuda.jit
+@kernel
 def shared_backward_weight(
     x: Batch, dy: Batch, parts: Matrix, weight: Filters, stride: Pair, pad: Pair, pixels: Int
 ) -> None:
@@ -139,37 +139,37 @@ def _chunk(case: Case, forward: bool) -> tuple[int, int]:
     return chunk, chunk * each
 
 
-def refuse(case: Case) -> str | None:
+def refuse(case: Case) -> str:
     if groups(case) > 1:
         return "The shared level convolves all channels at once; it has no groups."
     if not min(_chunk(case, True)[0], _chunk(case, False)[0]):
         return f"A kernel of {case.attributes['kernel']} does not fit into {SHARED_BYTES // 1024} KB of shared memory."
-    return refuse_fused(case)
+    return ""
 
 
-def launch_shared_forward(case: Case, arrays: Arrays) -> None:
+def launch_shared_forward(case: Case, arrays: StepArrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
-    bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
+    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
     chunk, size = _chunk(case, True)
     grid = (blocks(out.shape[1], PATCH) * blocks(out.shape[2], PATCH), blocks(out.shape[3], LANES), out.shape[0])
     shared_forward[at(grid, (LANES, PATCH), size)](x, weight, bias, out, *geometry(case), chunk)
 
 
-def launch_shared_backward_input(case: Case, arrays: Arrays) -> None:
+def launch_shared_backward_input(case: Case, arrays: StepArrays) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
     chunk, size = _chunk(case, False)
     grid = (blocks(dx.shape[1], PATCH) * blocks(dx.shape[2], PATCH), blocks(dx.shape[3], LANES), dx.shape[0])
-    none = zeros(arrays, "no bias", 1)
+    none = arrays.zeros(1)
     shared_backward_input[at(grid, (LANES, PATCH), size)](dy, weight, none, dx, *geometry(case), chunk)
 
 
-def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
+def launch_shared_backward_weight(case: Case, arrays: StepArrays) -> None:
     x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
     filters, height, width, depth = dweight.shape
     slices = blocks(dy.size // filters, SLICE_PIXELS)
-    parts = scratch(arrays, "weight slices", (slices, dweight.size))
+    parts = arrays.scratch("weight slices", (slices, dweight.size))
     grid = (blocks(filters, SIDE) * blocks(depth, SIDE), height * width, slices)
     shared_backward_weight[at(grid, (SIDE, SIDE))](x, dy, parts, dweight, *geometry(case), SLICE_PIXELS)
     sum_slices[over(dweight.size)](parts, flat(dweight))
     if "dbias" in arrays:
-        launch_sum_columns(arrays, as_matrix(dy), arrays["dbias"])
+        launch_sum_columns(as_matrix(dy), arrays["dbias"])

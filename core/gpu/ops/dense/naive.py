@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
+from core.gpu.compilation.arrays import Matrix, Vector
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import Arrays, over, zeros
-from core.gpu.kernels.ladder.arrays import Matrix, Vector
-from core.gpu.kernels.ladder.reduction import launch_sum_columns, sum_columns_naive
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
+from core.gpu.teaching.candidates import StepArrays
+from core.gpu.teaching.column_sums import launch_sum_columns, sum_columns_naive
+from core.gpu.teaching.kernel import kernel, over
 from core.ops.registry import Case
 
 
-@cuda.jit
+@kernel
 def naive_forward(x: Matrix, weight: Matrix, bias: Vector, out: Matrix) -> None:
     """One thread per output: row n of x against row o of weight."""
     i = cuda.grid(1)
@@ -26,7 +27,7 @@ def naive_forward(x: Matrix, weight: Matrix, bias: Vector, out: Matrix) -> None:
         out[n, o] = total
 
 
-@cuda.jit
+@kernel
 def naive_backward_input(dy: Matrix, weight: Matrix, dx: Matrix) -> None:
     """One thread per input: what each unit passes back, times its weight."""
     i = cuda.grid(1)
@@ -38,7 +39,7 @@ def naive_backward_input(dy: Matrix, weight: Matrix, dx: Matrix) -> None:
         dx[n, k] = total
 
 
-@cuda.jit
+@kernel
 def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
     """One thread per weight: the sum over the batch."""
     i = cuda.grid(1)
@@ -50,35 +51,35 @@ def naive_backward_weight(x: Matrix, dy: Matrix, dweight: Matrix) -> None:
         dweight[o, k] = total
 
 
-def launch_naive_forward(case: Case, arrays: Arrays) -> None:
+def launch_naive_forward(case: Case, arrays: StepArrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
-    bias = arrays["bias"] if "bias" in arrays else zeros(arrays, "bias", weight.shape[0])
+    bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
     naive_forward[over(out.size)](x, weight, bias, out)
 
 
-def launch_naive_backward_input(case: Case, arrays: Arrays) -> None:
+def launch_naive_backward_input(case: Case, arrays: StepArrays) -> None:
     dx = arrays["dx"]
     naive_backward_input[over(dx.size)](arrays["dy"], arrays["weight"], dx)
 
 
-def launch_naive_backward_weight(case: Case, arrays: Arrays) -> None:
+def launch_naive_backward_weight(case: Case, arrays: StepArrays) -> None:
     dy, dweight = arrays["dy"], arrays["dweight"]
     naive_backward_weight[over(dweight.size)](arrays["x"], dy, dweight)
     if "dbias" in arrays:
         sum_columns_naive[over(dy.shape[1])](dy, arrays["dbias"])
 
 
-def launch_shared_forward(case: Case, arrays: Arrays) -> None:
-    launch_product(product_nt, arrays, arrays["x"], arrays["weight"], arrays["out"])
+def launch_shared_forward(case: Case, arrays: StepArrays) -> None:
+    launch_product(product_nt, arrays["x"], arrays["weight"], arrays["out"])
     if "bias" in arrays:
         add_bias[over(arrays["out"].size)](arrays["out"], arrays["bias"])
 
 
-def launch_shared_backward_input(case: Case, arrays: Arrays) -> None:
-    launch_product(product_nn, arrays, arrays["dy"], arrays["weight"], arrays["dx"])
+def launch_shared_backward_input(case: Case, arrays: StepArrays) -> None:
+    launch_product(product_nn, arrays["dy"], arrays["weight"], arrays["dx"])
 
 
-def launch_shared_backward_weight(case: Case, arrays: Arrays) -> None:
-    launch_product(product_tn, arrays, arrays["dy"], arrays["x"], arrays["dweight"])
+def launch_shared_backward_weight(case: Case, arrays: StepArrays) -> None:
+    launch_product(product_tn, arrays["dy"], arrays["x"], arrays["dweight"])
     if "dbias" in arrays:
-        launch_sum_columns(arrays, arrays["dy"], arrays["dbias"])
+        launch_sum_columns(arrays["dy"], arrays["dbias"])

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.driver.hosted import Arrays, at, blocks, flat, over, scratch
-from core.gpu.kernels.ladder.arrays import Cube, Int, Matrix, Vector, float32, index
-from core.gpu.kernels.ladder.reduction import sum_slices
+from core.gpu.teaching.column_sums import sum_slices
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat, kernel, over
 
 SIDE: Final = 16
 EACH: Final = 4
@@ -40,7 +40,7 @@ def multiply_column(a_tile, b_tile, k, tx, ty, total, left, top):
 def make_product(a_transposed: bool, b_transposed: bool) -> Any:
     """Kernel for ``c[s] = A B`` over slice s of the depth; a is (K, M) if transposed, b is (N, K)."""
 
-    @cuda.jit
+    @kernel
     def product(a: Matrix, b: Matrix, c: Cube, depth_each: Int) -> None:
         a_tile = cuda.shared.array((DEPTH, PITCH), float32)
         b_tile = cuda.shared.array((DEPTH, PITCH), float32)
@@ -94,7 +94,7 @@ product_nt: Final = make_product(False, True)  # (M, K) (N, K)
 product_tn: Final = make_product(True, False)  # (K, M) (K, N)
 
 
-@cuda.jit
+@kernel
 def add_bias(matrix: Matrix, bias: Vector) -> None:
     """matrix (rows, columns) += bias (columns,), in place."""
     i = cuda.grid(1)
@@ -103,7 +103,7 @@ def add_bias(matrix: Matrix, bias: Vector) -> None:
         matrix[row, column] += bias[column]
 
 
-def launch_product(kernel: Any, arrays: Arrays, a: Any, b: Any, c: Any) -> None:
+def launch_product(kernel: TeachingKernel, a: DeviceArray, b: DeviceArray, c: DeviceArray) -> None:
     """``c = A B`` on device matrices with one of the three kernels above."""
     rows, columns = c.shape
     depth = a.shape[0] if kernel is product_tn else a.shape[1]
@@ -113,7 +113,7 @@ def launch_product(kernel: Any, arrays: Arrays, a: Any, b: Any, c: Any) -> None:
     slices = blocks(depth, each)
     parts = c.reshape(1, rows, columns)
     if slices > 1:
-        parts = scratch(arrays, f"slices {rows} {columns}", (slices, rows, columns))
+        parts = a.notes.scratch(f"slices {rows} {columns}", (slices, rows, columns))
     grid = (blocks(rows, TILE), blocks(columns, TILE), slices)
     kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
     if slices > 1:

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.elementwise import launches
+from core.gpu.ops.elementwise import launches, naive, naive_dropout
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.select import FORWARD, INPUT, Candidate
+from core.gpu.teaching.candidates import teach
 
 CANDIDATES: Final = (
+    *(
+        teach("naive", op, direction, launch, "one thread per element")
+        for op in ACTIVATIONS
+        for direction, launch in ((FORWARD, naive.launch_activation), (INPUT, naive.launch_gradient))
+    ),
+    teach("naive", "multiply", FORWARD, naive.launch_multiply, "one thread per element"),
+    teach("naive", "multiply", INPUT, naive.launch_multiply_backward, "one thread per element, and one per factor"),
+    teach("naive", "add", FORWARD, naive.launch_add, "one thread per element"),
+    teach("naive", "add", INPUT, naive.launch_add_backward, "two copies"),
+    teach("naive", "concat", FORWARD, naive.launch_concat, "one copy per input"),
+    teach("naive", "concat", INPUT, naive.launch_concat_backward, "one copy per input"),
+    teach("naive", "dropout", FORWARD, naive_dropout.launch_naive("x", "out"),
+          "one thread per element computes its own random bits"),
+    teach("naive", "dropout", INPUT, naive_dropout.launch_naive("dy", "dx"),
+          "the same bits again: no mask is stored"),
     *(
         Candidate("vector", (op,), direction, write, idea)
         for op in ("add", *ACTIVATIONS)

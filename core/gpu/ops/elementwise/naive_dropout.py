@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
+from core.gpu.compilation.arrays import Float, Int, Integers, Vector, float32, int64
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.driver.hosted import Arrays, Launcher, flat, over
-from core.gpu.kernels.ladder.arrays import Float, Int, Vector, float32
-from core.ops.contract import Mode
+from core.gpu.teaching.candidates import Launcher, StepArrays
+from core.gpu.teaching.kernel import flat, kernel, over
 from core.ops.random import GOLDEN, MASK, threshold
 from core.ops.registry import Case
-
-INFERENCE: Final = Mode()
 
 
 @device_function
@@ -38,27 +34,26 @@ def element_bits(seed, step, key, photo, element):
     return mix((mix(element ^ first) + second) & MASK)
 
 
-@cuda.jit
+@kernel
 def naive(
-    x: Vector, out: Vector, volume: Int, seed: Int, step: Int, key: Int, photo0: Int, limit: Int, scale: Float
-) -> None:
-    """``out = x scale`` where the element's bits reach `limit`, else 0; `volume` elements a photo."""
+    x: Vector, out: Vector, seed: Integers, step: Integers, photo0: Integers, volume: Int, key: Int, limit: Int,
+    scale: Float,
+) -> None:  # fmt: skip
+    """``out = x scale`` where the element's bits reach `limit`, else 0; `volume` elements an image."""
     i = cuda.grid(1)
     if i < out.size:
-        kept = element_bits(seed, step, key, photo0 + i // volume, i % volume) >= limit
+        word, now, image = int64(seed[0]) & MASK, int64(step[0]), int64(photo0[0]) + i // volume
+        kept = element_bits(word, now, key, image, i % volume) >= limit
         out[i] = x[i] * float32(scale) if kept else float32(0)
-
-
-def _launch(case: Case, arrays: Arrays, source: Any, target: Any) -> None:
-    mode = arrays.get("mode", INFERENCE)
-    rate = float(str(case.attributes["rate"])) if mode.training else 0.0
-    key = int(str(case.attributes["key"]))
-    volume = target.size // target.shape[0]
-    limit, scale = threshold(rate), 1 / (1 - rate)
-    words = volume, mode.seed, mode.step, key, mode.photo0
-    naive[over(target.size)](flat(source), flat(target), *words, limit, scale)
 
 
 def launch_naive(source: str, target: str) -> Launcher:
     """Launcher from x to out, or from dy to dx."""
-    return lambda case, arrays: _launch(case, arrays, arrays[source], arrays[target])
+
+    def launch(case: Case, arrays: StepArrays) -> None:
+        x, out = arrays[source], arrays[target]
+        rate, key = float(str(case.attributes["rate"])), int(str(case.attributes["key"]))
+        draw = arrays.settings("seed"), arrays.settings("step"), arrays.settings("photo0")
+        naive[over(out.size)](flat(x), flat(out), *draw, out.size // out.shape[0], key, threshold(rate), 1 / (1 - rate))
+
+    return launch

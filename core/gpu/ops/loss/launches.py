@@ -9,20 +9,22 @@ from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.launch import RELU, KernelSignature, Launch, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.loss import head, softmax
-from core.gpu.select import Case
+from core.gpu.select import FAST, Case
 from core.program import Step, Value
 
 
 def ends_in_head(frame: Frame, step: Step) -> bool:
-    """Whether a global average's output is the logits: the head computes it with the loss."""
-    return step.output == frame.program.output
+    """Whether a global average's output is the logits: the head computes it with the loss, but not for teaching."""
+    return step.output == frame.program.output and frame.algorithm in FAST
 
 
 def _source(frame: Frame) -> Value:
     """What the head reads: the input of the global average that makes the logits, or the logits themselves."""
     output = frame.program.output
     producer = next((s for s in frame.program.steps if s.output == output), None)
-    return producer.inputs[0] if producer is not None and producer.op == "global_avg_pool" else output
+    if producer is None or producer.op != "global_avg_pool" or not ends_in_head(frame, producer):
+        return output
+    return producer.inputs[0]
 
 
 def loss(walk: Backward) -> None:
@@ -61,6 +63,16 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
         "loss" if program.training else "logits", "forward", "fused", made, head.HEAD, values,
         (frame.batch, 1, 1), (head.THREADS, 1, 1), head.shared_bytes(classes, frame.element),
     )  # fmt: skip
+
+
+def loss_forward(case: Case) -> None:
+    """The loss by itself."""
+    case.frame.add(head_launch(case.frame, None, ""))
+
+
+def loss_backward(case: Case) -> None:
+    """The loss and its gradient by themselves."""
+    case.frame.add(head_launch(case.frame, case.frame.image(case.step.inputs[0], True), ""))
 
 
 def refuse_flat(case: Case) -> str:

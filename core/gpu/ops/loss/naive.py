@@ -7,13 +7,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
+from core.gpu.compilation.arrays import Float, Integers, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.driver.hosted import Arrays, as_matrix, at, over
-from core.gpu.kernels.ladder.arrays import Float, Labels, Matrix, Vector, float32
+from core.gpu.teaching.candidates import StepArrays
+from core.gpu.teaching.kernel import DeviceArray, as_matrix, at, kernel, over
 from core.ops.registry import Case
 
 LANES: Final = 32
@@ -31,7 +30,7 @@ def log_sum(x: Matrix, n: int):
     return top, float32(math.log(total))
 
 
-@cuda.jit
+@kernel
 def naive_forward(x: Matrix, out: Matrix) -> None:
     n = cuda.grid(1)
     if n < x.shape[0]:
@@ -40,7 +39,7 @@ def naive_forward(x: Matrix, out: Matrix) -> None:
             out[n, c] = math.exp(x[n, c] - top - rest)
 
 
-@cuda.jit
+@kernel
 def naive_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
     """``dx = out (dy - sum(dy out))``."""
     n = cuda.grid(1)
@@ -65,7 +64,7 @@ def meet(values, value, largest):
     return result
 
 
-@cuda.jit
+@kernel
 def shared_forward(x: Matrix, out: Matrix) -> None:
     values = cuda.shared.array(LANES, float32)
     lane = cuda.threadIdx.x
@@ -82,7 +81,7 @@ def shared_forward(x: Matrix, out: Matrix) -> None:
         out[n, c] = float32(math.exp(x[n, c] - top)) / total
 
 
-@cuda.jit
+@kernel
 def shared_backward(out: Matrix, dy: Matrix, dx: Matrix) -> None:
     values = cuda.shared.array(LANES, float32)
     lane = cuda.threadIdx.x
@@ -107,7 +106,7 @@ def target(n, label, c, weights: Vector, targets: Matrix, smoothing):
 
 
 @device_function
-def batch_weight(labels: Labels, weights: Vector):
+def batch_weight(labels: Integers, weights: Vector):
     """Sum of the labels' weights, 1 where nothing is labelled."""
     total = float32(0)
     for n in range(labels.size):
@@ -116,9 +115,9 @@ def batch_weight(labels: Labels, weights: Vector):
     return total if total > 0 else float32(1)
 
 
-@cuda.jit
+@kernel
 def naive_loss_forward(
-    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
+    x: Matrix, labels: Integers, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
 ) -> None:
     """One thread per photo: its share of the mean loss, into out (N, 1)."""
     n = cuda.grid(1)
@@ -131,9 +130,9 @@ def naive_loss_forward(
         out[n, 0] = share / batch_weight(labels, weights)
 
 
-@cuda.jit
+@kernel
 def naive_loss_backward(
-    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, dy: Matrix, dx: Matrix, smoothing: Float
+    x: Matrix, labels: Integers, weights: Vector, targets: Matrix, dy: Matrix, dx: Matrix, smoothing: Float
 ) -> None:
     """``dx = dy (p sum(target) - target)``, one thread per photo."""
     n = cuda.grid(1)
@@ -149,9 +148,9 @@ def naive_loss_backward(
         dx[n, c] = scale * (p * total - target(n, labels[n], c, weights, targets, smoothing))
 
 
-@cuda.jit
+@kernel
 def shared_loss_forward(
-    x: Matrix, labels: Labels, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
+    x: Matrix, labels: Integers, weights: Vector, targets: Matrix, out: Matrix, smoothing: Float
 ) -> None:
     """One warp per photo."""
     values = cuda.shared.array(LANES, float32)
@@ -174,58 +173,48 @@ def shared_loss_forward(
         out[n, 0] = share / batch_weight(labels, weights)
 
 
-def launch_naive_forward(case: Case, arrays: Arrays) -> None:
+def launch_naive_forward(case: Case, arrays: StepArrays) -> None:
     x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
     naive_forward[over(x.shape[0])](x, out)
 
 
-def launch_naive_backward(case: Case, arrays: Arrays) -> None:
+def launch_naive_backward(case: Case, arrays: StepArrays) -> None:
     out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
     naive_backward[over(dx.shape[0])](out, dy, dx)
 
 
-def launch_shared_forward(case: Case, arrays: Arrays) -> None:
+def launch_shared_forward(case: Case, arrays: StepArrays) -> None:
     x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
     shared_forward[at((x.shape[0],), (LANES,))](x, out)
 
 
-def launch_shared_backward(case: Case, arrays: Arrays) -> None:
+def launch_shared_backward(case: Case, arrays: StepArrays) -> None:
     out, dy, dx = (as_matrix(arrays[name]) for name in ("out", "dy", "dx"))
     shared_backward[at((dx.shape[0],), (LANES,))](out, dy, dx)
 
 
-def _weights(case: Case, arrays: Arrays) -> Any:
-    """Class weights as a device vector, ones where there are none."""
-    if "class weights" not in arrays:
-        weights = case.attributes["class_weights"] or (1.0,) * case.inputs[0][-1]
-        arrays["class weights"] = cuda.to_device(np.asarray(weights, np.float32))
-    return arrays["class weights"]
-
-
-def _targets(case: Case, arrays: Arrays) -> Any:
-    """Every photo's target as a device matrix, one without rows where labels teach alone."""
-    if case.attributes["taught"]:
-        return arrays["targets"]
-    if "no targets" not in arrays:
-        arrays["no targets"] = cuda.device_array((0, case.inputs[0][-1]), np.float32)
-    return arrays["no targets"]
+def _given(case: Case, arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+    """Labels, class weights (ones where there are none), targets (without rows where labels teach alone)."""
+    classes = case.inputs[0][-1]
+    weights = arrays.notes.constant("class weights", case.attributes["class_weights"] or (1.0,) * classes)
+    targets = arrays.targets if case.attributes["taught"] else weights.reshape(0, classes)
+    return arrays.labels, weights, targets
 
 
 def _smoothing(case: Case) -> float:
     return float(str(case.attributes["label_smoothing"]))
 
 
-def launch_naive_loss_forward(case: Case, arrays: Arrays) -> None:
-    x, out, weights, targets = arrays["x"], arrays["out"], _weights(case, arrays), _targets(case, arrays)
-    naive_loss_forward[over(x.shape[0])](x, arrays["labels"], weights, targets, out, _smoothing(case))
+def launch_naive_loss_forward(case: Case, arrays: StepArrays) -> None:
+    x, out = arrays["x"], arrays["out"]
+    naive_loss_forward[over(x.shape[0])](x, *_given(case, arrays), out, _smoothing(case))
 
 
-def launch_naive_loss_backward(case: Case, arrays: Arrays) -> None:
+def launch_naive_loss_backward(case: Case, arrays: StepArrays) -> None:
     x, dy, dx = (arrays[name] for name in ("x", "dy", "dx"))
-    weights, targets = _weights(case, arrays), _targets(case, arrays)
-    naive_loss_backward[over(x.shape[0])](x, arrays["labels"], weights, targets, dy, dx, _smoothing(case))
+    naive_loss_backward[over(x.shape[0])](x, *_given(case, arrays), dy, dx, _smoothing(case))
 
 
-def launch_shared_loss_forward(case: Case, arrays: Arrays) -> None:
-    x, out, weights, targets = arrays["x"], arrays["out"], _weights(case, arrays), _targets(case, arrays)
-    shared_loss_forward[at((x.shape[0],), (LANES,))](x, arrays["labels"], weights, targets, out, _smoothing(case))
+def launch_shared_loss_forward(case: Case, arrays: StepArrays) -> None:
+    x, out = arrays["x"], arrays["out"]
+    shared_loss_forward[at((x.shape[0],), (LANES,))](x, *_given(case, arrays), out, _smoothing(case))

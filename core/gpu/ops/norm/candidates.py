@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.norm import launches, pointwise_launches
-from core.gpu.select import BACKWARD, BF16, FORWARD, Candidate
+from core.gpu.ops.norm import launches, naive, pointwise_launches
+from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate
+from core.gpu.teaching.candidates import teach
 
 CANDIDATES: Final = (
+    teach("naive", "batch_norm", FORWARD, naive.launch_forward(False), "one thread per channel loops over all pixels"),
+    teach("shared", "batch_norm", FORWARD, naive.launch_forward(True), "slices of the pixels meet in shared memory"),
+    teach("naive", "batch_norm", INPUT, naive.launch_backward_input(False),
+          "one thread per channel for the sums, one per element for dx"),
+    teach("shared", "batch_norm", INPUT, naive.launch_backward_input(True),
+          "sums in slices, one thread per element for dx"),
+    teach("naive", "batch_norm", WEIGHT, naive.launch_backward_weight(False), "one thread per channel"),
+    teach("shared", "batch_norm", WEIGHT, naive.launch_backward_weight(True), "sums in slices"),
     Candidate("sums", ("batch_norm",), FORWARD, launches.forward,
               "partial sums of slices, added in order; then one pass, activation on the way out"),
     Candidate("sums", ("batch_norm",), BACKWARD, launches.backward,

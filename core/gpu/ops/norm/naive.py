@@ -8,35 +8,35 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
 
+from core.gpu.compilation.arrays import Float, Int, Integers, Matrix, Vector, float32, float64
 from core.gpu.compilation.cuda import cuda
-from core.gpu.driver.hosted import Arrays, as_matrix, at, blocks, over, scratch
-from core.gpu.kernels.ladder.arrays import Float, Int, Matrix, Vector, float32
-from core.gpu.kernels.ladder.reduction import COLUMNS, ROWS, SLICE_ROWS, add_lines, sum_columns, sum_slices
-from core.ops.contract import Mode
+from core.gpu.teaching.candidates import Launcher, StepArrays
+from core.gpu.teaching.column_sums import COLUMNS, ROWS, SLICE_ROWS, add_lines, launch_sum_columns, sum_slices
+from core.gpu.teaching.kernel import DeviceArray, as_matrix, at, blocks, kernel, over
 from core.ops.registry import Case
 
-INFERENCE: Final = Mode()
 
-
-@cuda.jit
-def naive_statistics(x: Matrix, mean: Vector, inverse: Vector, epsilon: Float) -> None:
-    """Mean, and one over the deviation, of each column of x (pixels, C)."""
+@kernel
+def naive_statistics(
+    x: Matrix, mean: Vector, inverse: Vector, images: Integers, area: Int, epsilon: Float
+) -> None:
+    """Mean, and one over the deviation, of each column of x (pixels, C); `images` of `area` pixels are real."""
     c = cuda.grid(1)
     if c < x.shape[1]:
+        pixels = images[0] * area
         total = float32(0)
-        for p in range(x.shape[0]):
+        for p in range(pixels):
             total += x[p, c]
-        center = total / float32(x.shape[0])
+        center = total / float32(pixels)
         square = float32(0)
-        for p in range(x.shape[0]):
+        for p in range(pixels):
             square += (x[p, c] - center) * (x[p, c] - center)
         mean[c] = center
-        inverse[c] = 1.0 / math.sqrt(square / x.shape[0] + epsilon)
+        inverse[c] = 1.0 / math.sqrt(square / pixels + epsilon)
 
 
-@cuda.jit
+@kernel
 def take_running(running_mean: Vector, running_var: Vector, mean: Vector, inverse: Vector, epsilon: Float) -> None:
     """Inference, and frozen layers: the running statistics are the statistics."""
     c = cuda.grid(1)
@@ -45,19 +45,21 @@ def take_running(running_mean: Vector, running_var: Vector, mean: Vector, invers
         inverse[c] = 1.0 / math.sqrt(running_var[c] + epsilon)
 
 
-@cuda.jit
+@kernel
 def move_running(
-    mean: Vector, inverse: Vector, running_mean: Vector, running_var: Vector, rate: Float, epsilon: Float, pixels: Int
-) -> None:
+    mean: Vector, inverse: Vector, running_mean: Vector, running_var: Vector, images: Integers, area: Int, rate: Float,
+    epsilon: Float,
+) -> None:  # fmt: skip
     """Running statistics move by `rate`; the variance that `inverse` holds is made unbiased."""
     c = cuda.grid(1)
     if c < mean.size:
-        variance = (1.0 / (float(inverse[c]) * inverse[c]) - epsilon) * pixels / max(pixels - 1, 1)
+        pixels = images[0] * area
+        variance = (1.0 / (float64(inverse[c]) * inverse[c]) - epsilon) * pixels / max(pixels - 1, 1)
         running_mean[c] = (1.0 - rate) * running_mean[c] + rate * mean[c]
         running_var[c] = (1.0 - rate) * running_var[c] + rate * variance
 
 
-@cuda.jit
+@kernel
 def normalise(x: Matrix, mean: Vector, inverse: Vector, weight: Vector, bias: Vector, out: Matrix) -> None:
     i = cuda.grid(1)
     if i < x.size:
@@ -65,40 +67,37 @@ def normalise(x: Matrix, mean: Vector, inverse: Vector, weight: Vector, bias: Ve
         out[p, c] = (x[p, c] - mean[c]) * (inverse[c] * weight[c]) + bias[c]
 
 
-@cuda.jit
-def scale_mean(mean: Vector, pixels: Int) -> None:
-    """Sums to means, in place."""
-    c = cuda.grid(1)
-    if c < mean.size:
-        mean[c] /= float32(pixels)
-
-
-@cuda.jit
-def shared_squares(x: Matrix, mean: Vector, parts: Matrix, rows_each: Int) -> None:
-    """Squared distances to the mean: parts (slices, C)."""
+@kernel
+def shared_sums(x: Matrix, mean: Vector, parts: Matrix, images: Integers, area: Int, squares: Int) -> None:
+    """Sums of x, or of squared distances to the mean: parts (slices, C) of `SLICE_ROWS` pixels each."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane = cuda.threadIdx.x
     line = cuda.threadIdx.y
     c = cuda.blockIdx.x * COLUMNS + lane
-    first = cuda.blockIdx.y * rows_each
+    first = cuda.blockIdx.y * SLICE_ROWS
     total = float32(0)
     if c < x.shape[1]:
-        for p in range(first + line, min(first + rows_each, x.shape[0]), ROWS):
-            total += (x[p, c] - mean[c]) * (x[p, c] - mean[c])
+        for p in range(first + line, min(first + SLICE_ROWS, images[0] * area), ROWS):
+            total += (x[p, c] - mean[c]) * (x[p, c] - mean[c]) if squares else x[p, c]
     total = add_lines(sums, total)
     if line == 0 and c < x.shape[1]:
         parts[cuda.blockIdx.y, c] = total
 
 
-@cuda.jit
-def invert(squares: Vector, inverse: Vector, pixels: Int, epsilon: Float) -> None:
+@kernel
+def finish_sums(parts: Matrix, out: Vector, images: Integers, area: Int, squares: Int, epsilon: Float) -> None:
+    """The mean from its slices, added in their order; or one over the deviation."""
     c = cuda.grid(1)
-    if c < inverse.size:
-        inverse[c] = 1.0 / math.sqrt(squares[c] / pixels + epsilon)
+    if c < out.size:
+        total = float32(0)
+        for s in range(parts.shape[0]):
+            total += parts[s, c]
+        mean = total / float32(images[0] * area)
+        out[c] = 1.0 / math.sqrt(mean + epsilon) if squares else mean
 
 
-@cuda.jit
-def naive_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, dweight: Vector, dbias: Vector) -> None:
+@kernel
+def naive_gradients(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, dweight: Vector, dbias: Vector) -> None:
     """One thread per channel: sums of dy and of dy times the normalised x."""
     c = cuda.grid(1)
     if c < x.shape[1]:
@@ -111,8 +110,8 @@ def naive_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, dweight: 
         dbias[c] = total
 
 
-@cuda.jit
-def shared_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: Matrix, rows_each: Int) -> None:
+@kernel
+def shared_gradient(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: Matrix, rows_each: Int) -> None:
     """The sum of dy times the normalised x: parts (slices, C)."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane = cuda.threadIdx.x
@@ -128,112 +127,107 @@ def shared_slopes(x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: M
         parts[cuda.blockIdx.y, c] = total
 
 
-@cuda.jit
+@kernel
 def backward_input(
     x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, weight: Vector, dweight: Vector, dbias: Vector, dx: Matrix,
-    batch_statistics: Int,
-) -> None:
+    images: Integers, area: Int, batch_statistics: Int,
+) -> None:  # fmt: skip
     """``dx = weight inverse (dy - mean(dy) - normal mean(dy normal))``; only the first term with running statistics."""
     i = cuda.grid(1)
     if i < x.size:
-        p, c = i // x.shape[1], i % x.shape[1]
-        slope = dy[p, c]
+        p, c, pixels = i // x.shape[1], i % x.shape[1], images[0] * area
+        gradient = dy[p, c]
         if batch_statistics:
             normal = (x[p, c] - mean[c]) * inverse[c]
-            slope -= (dbias[c] + normal * dweight[c]) / float32(x.shape[0])
-        dx[p, c] = slope * (weight[c] * inverse[c])
+            gradient -= (dbias[c] + normal * dweight[c]) / float32(pixels)
+        dx[p, c] = gradient * (weight[c] * inverse[c]) if p < pixels else float32(0)
 
 
-def _uses_batch(case: Case, arrays: Arrays) -> bool:
-    return bool(arrays.get("mode", INFERENCE).training) and not case.attributes["frozen"]
+def _uses_batch(case: Case, arrays: StepArrays) -> bool:
+    return arrays.training and not case.attributes["frozen"]
 
 
 def _number(case: Case, name: str) -> float:
     return float(str(case.attributes[name]))
 
 
-def _saved(arrays: Arrays, channels: int) -> tuple[Any, Any]:
-    """`mean` and `inverse` of the forward pass, kept in `arrays` for the backward pass."""
-    return scratch(arrays, "mean", (channels,)), scratch(arrays, "inverse", (channels,))
+def _pixels(arrays: StepArrays) -> tuple[DeviceArray, int]:
+    """The batch's real images, and the pixels of one; those of images that are not real count nowhere."""
+    x = arrays["x"]
+    return arrays.settings("photos"), x.size // (x.shape[0] * x.shape[-1])
 
 
-def _forward(case: Case, arrays: Arrays, statistics: Any) -> None:
-    x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
-    channels, epsilon = x.shape[1], _number(case, "epsilon")
-    mean, inverse = _statistics(case, arrays, x, statistics)
-    if _uses_batch(case, arrays):
-        running = arrays["running_mean"], arrays["running_var"]
-        rate = _number(case, "momentum")
-        move_running[over(channels)](mean, inverse, *running, rate, epsilon, x.shape[0])
-    normalise[over(x.size)](x, mean, inverse, arrays["weight"], arrays["bias"], out)
-
-
-def _statistics(case: Case, arrays: Arrays, x: Any, statistics: Any) -> tuple[Any, Any]:
-    channels, epsilon = x.shape[1], _number(case, "epsilon")
-    mean, inverse = _saved(arrays, channels)
-    if _uses_batch(case, arrays):
-        statistics(arrays, x, mean, inverse, epsilon)
+def _statistics(case: Case, arrays: StepArrays, shared: bool) -> tuple[DeviceArray, DeviceArray]:
+    """Mean, and one over the deviation, of each channel."""
+    x, epsilon = as_matrix(arrays["x"]), _number(case, "epsilon")
+    channels = x.shape[1]
+    mean, inverse = arrays.scratch("mean", (channels,)), arrays.scratch("inverse", (channels,))
+    if not _uses_batch(case, arrays):
+        take_running[over(channels)](arrays["running_mean"], arrays["running_var"], mean, inverse, epsilon)
+    elif not shared:
+        naive_statistics[over(channels)](x, mean, inverse, *_pixels(arrays), epsilon)
     else:
-        running = arrays["running_mean"], arrays["running_var"]
-        take_running[over(channels)](*running, mean, inverse, epsilon)
+        parts = arrays.scratch("sums", (blocks(x.shape[0], SLICE_ROWS), channels))
+        for out, squares in ((mean, 0), (inverse, 1)):
+            grid = (blocks(channels, COLUMNS), parts.shape[0])
+            shared_sums[at(grid, (COLUMNS, ROWS))](x, mean, parts, *_pixels(arrays), squares)
+            finish_sums[over(channels)](parts, out, *_pixels(arrays), squares, epsilon)
     return mean, inverse
 
 
-def _naive_statistics(arrays: Arrays, x: Any, mean: Any, inverse: Any, epsilon: float) -> None:
-    naive_statistics[over(x.shape[1])](x, mean, inverse, epsilon)
+def launch_forward(shared: bool) -> Launcher:
+    """Launcher of x -> out, and of new running statistics."""
+
+    def launch(case: Case, arrays: StepArrays) -> None:
+        x, out = as_matrix(arrays["x"]), as_matrix(arrays["out"])
+        mean, inverse = _statistics(case, arrays, shared)
+        if _uses_batch(case, arrays):
+            numbers = _number(case, "momentum"), _number(case, "epsilon")
+            running = arrays["running_mean"], arrays["running_var"]
+            move_running[over(mean.size)](mean, inverse, *running, *_pixels(arrays), *numbers)
+        normalise[over(x.size)](x, mean, inverse, arrays["weight"], arrays["bias"], out)
+
+    return launch
 
 
-def _shared_statistics(arrays: Arrays, x: Any, mean: Any, inverse: Any, epsilon: float) -> None:
-    channels, slices = x.shape[1], blocks(x.shape[0], SLICE_ROWS)
-    parts = scratch(arrays, "statistics", (slices, channels))
-    squares = scratch(arrays, "squares", (channels,))
-    grid, block = (blocks(channels, COLUMNS), slices), (COLUMNS, ROWS)
-    sum_columns[at(grid, block)](x, parts, SLICE_ROWS)
-    sum_slices[over(channels)](parts, mean)
-    scale_mean[over(channels)](mean, x.shape[0])
-    shared_squares[at(grid, block)](x, mean, parts, SLICE_ROWS)
-    sum_slices[over(channels)](parts, squares)
-    invert[over(channels)](squares, inverse, x.shape[0], epsilon)
-
-
-def launch_naive_forward(case: Case, arrays: Arrays) -> None:
-    _forward(case, arrays, _naive_statistics)
-
-
-def launch_shared_forward(case: Case, arrays: Arrays) -> None:
-    _forward(case, arrays, _shared_statistics)
-
-
-def _slopes(case: Case, arrays: Arrays, shared: bool, dweight: Any, dbias: Any) -> None:
+def _gradients(
+    case: Case, arrays: StepArrays, shared: bool, dweight: DeviceArray, dbias: DeviceArray
+) -> tuple[DeviceArray, DeviceArray]:
+    """Note the launches of both sums over pixels; gives mean and one over the deviation."""
     x, dy = as_matrix(arrays["x"]), as_matrix(arrays["dy"])
     channels = x.shape[1]
-    mean, inverse = _statistics(case, arrays, x, _shared_statistics if shared else _naive_statistics)
+    mean, inverse = _statistics(case, arrays, shared)
     if not shared:
-        naive_slopes[over(channels)](x, dy, mean, inverse, dweight, dbias)
-        return
-    slices = blocks(x.shape[0], SLICE_ROWS)
-    parts = scratch(arrays, "slopes", (slices, channels))
-    grid, block = (blocks(channels, COLUMNS), slices), (COLUMNS, ROWS)
-    sum_columns[at(grid, block)](dy, parts, SLICE_ROWS)
-    sum_slices[over(channels)](parts, dbias)
-    shared_slopes[at(grid, block)](x, dy, mean, inverse, parts, SLICE_ROWS)
+        naive_gradients[over(channels)](x, dy, mean, inverse, dweight, dbias)
+        return mean, inverse
+    launch_sum_columns(dy, dbias)
+    parts = arrays.scratch("gradients", (blocks(x.shape[0], SLICE_ROWS), channels))
+    grid, block = (blocks(channels, COLUMNS), parts.shape[0]), (COLUMNS, ROWS)
+    shared_gradient[at(grid, block)](x, dy, mean, inverse, parts, SLICE_ROWS)
     sum_slices[over(channels)](parts, dweight)
+    return mean, inverse
 
 
-def launch_backward_weight(shared: bool) -> Any:
+def launch_backward_weight(shared: bool) -> Launcher:
     """Launcher of (x, dy) -> dweight, dbias; the statistics are computed again from x."""
-    return lambda case, arrays: _slopes(case, arrays, shared, arrays["dweight"], arrays["dbias"])
+
+    def launch(case: Case, arrays: StepArrays) -> None:
+        bias = arrays["dbias"] if "dbias" in arrays else arrays.scratch("dbias", arrays["bias"].shape)
+        _gradients(case, arrays, shared, arrays["dweight"], bias)
+
+    return launch
 
 
-def launch_backward_input(shared: bool) -> Any:
+def launch_backward_input(shared: bool) -> Launcher:
     """Launcher of (x, dy, weight) -> dx; needs the sums of the other gradient and makes them itself."""
 
-    def launch(case: Case, arrays: Arrays) -> None:
+    def launch(case: Case, arrays: StepArrays) -> None:
         x, dy, dx = as_matrix(arrays["x"]), as_matrix(arrays["dy"]), as_matrix(arrays["dx"])
-        dweight, dbias = (scratch(arrays, name, (x.shape[1],)) for name in ("dweight", "dbias"))
-        _slopes(case, arrays, shared, dweight, dbias)
-        mean, inverse = _saved(arrays, x.shape[1])
+        dweight, dbias = (arrays.scratch(name, (x.shape[1],)) for name in ("sum weight", "sum bias"))
+        mean, inverse = _gradients(case, arrays, shared, dweight, dbias)
         batch = int(_uses_batch(case, arrays))
-        backward_input[over(x.size)](x, dy, mean, inverse, arrays["weight"], dweight, dbias, dx, batch)
+        backward_input[over(x.size)](
+            x, dy, mean, inverse, arrays["weight"], dweight, dbias, dx, *_pixels(arrays), batch
+        )  # fmt: skip
 
     return launch

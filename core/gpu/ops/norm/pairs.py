@@ -12,6 +12,7 @@ from typing import final
 from core.gpu.frame import Frame, only
 from core.gpu.gradients import shared_activation
 from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, shape_to_narrow, shape_to_wide
+from core.gpu.select import FAST
 from core.graph import PHOTO
 from core.ops.window import POINT, read_window
 from core.program import Step, Value
@@ -35,7 +36,9 @@ def is_walkable(step: Step) -> bool:
 
 def between_norms(frame: Frame, step: Step) -> Between | None:
     """The neighbours of a depthwise convolution in training, where it can be computed with them."""
-    if step.op != "depthwise_conv2d" or not frame.program.training or not is_walkable(step):
+    if step.op != "depthwise_conv2d" or not frame.program.training or frame.algorithm not in FAST:
+        return None
+    if not is_walkable(step):
         return None
     before, after = norm_before(frame, step), norm_behind(frame, step)
     plain = not step.activation and all(p.role == "weight" for p in step.parameters)
@@ -98,7 +101,9 @@ def _is_whole(frame: Frame, value: Value) -> bool:
 
 def _is_pointwise(frame: Frame, step: Step) -> bool:
     """A learning 1x1 convolution in bf16 without bias or activation."""
-    if step.op != "conv2d" or not frame.program.training or frame.element != 2 or step.inputs[0].buffer == PHOTO:
+    if step.op != "conv2d" or not frame.program.training or frame.element != 2 or frame.algorithm != "auto":
+        return False
+    if step.inputs[0].buffer == PHOTO:
         return False
     plain = not step.activation and all(p.role == "weight" for p in step.parameters)
     window = read_window(step.attributes)

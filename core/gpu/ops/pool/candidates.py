@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.pool import launches
+from core.gpu.ops.pool import launches, naive
 from core.gpu.select import FORWARD, INPUT, Candidate
+from core.gpu.teaching.candidates import teach
 
 CANDIDATES: Final = (
+    teach("naive", "max_pool", FORWARD, naive.launch_naive_max_forward, "one thread per output"),
+    teach("naive", "max_pool", INPUT, naive.launch_naive_max_backward,
+          "one thread per input asks its windows whether it is their maximum"),
+    teach("naive", "avg_pool", FORWARD, naive.launch_naive_avg_forward, "one thread per output"),
+    teach("naive", "avg_pool", INPUT, naive.launch_naive_avg_backward, "one thread per input"),
+    teach("naive", "global_avg_pool", FORWARD, naive.launch_naive_global_forward,
+          "one thread per channel loops over the image"),
+    teach("naive", "global_avg_pool", INPUT, naive.launch_naive_global_backward, "one thread per input"),
     Candidate("vector", ("max_pool",), FORWARD, launches.max_forward,
               "16 bytes of channels a thread; in training the winner's place is kept as a byte"),
     Candidate("vector", ("max_pool",), INPUT, launches.max_backward,

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.gpu.compilation.arrays import Int, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.driver.hosted import Arrays, at, blocks, flat
-from core.gpu.kernels.ladder.arrays import Int, Vector, float32, index
-from core.gpu.kernels.ladder.vector import load4, store4
+from core.gpu.ops.matmul.tiled import matrices
+from core.gpu.teaching.candidates import StepArrays
+from core.gpu.teaching.kernel import at, blocks, flat, kernel
+from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import Case
 
 ROWS: Final = 32
@@ -40,7 +42,7 @@ def multiply(a_tile, b_tile, a, b, total):
             total[i * 4 + j] += u[i] * v[j]
 
 
-@cuda.jit
+@kernel
 def narrow(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
     a_tile = cuda.shared.array(A_SIZE, float32)
     b_tile = cuda.shared.array(B_SIZE, float32)
@@ -86,16 +88,16 @@ def narrow(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int)
             store4(c, index(row * n + column0 + quad), total[t], total[t + 1], total[t + 2], total[t + 3])
 
 
-def refuse(case: Case) -> str | None:
+def refuse(case: Case) -> str:
     (_, depth), (_, columns) = case.inputs
     if depth > DEPTH:
-        return f"This rung is for depths of at most {DEPTH}, which it takes in one piece; here it is {depth}."
+        return f"It takes a depth of at most {DEPTH} in one piece; here it is {depth}."
     if columns % 4:
         return f"16-byte loads need the columns {columns} to be a multiple of 4."
-    return None
+    return ""
 
 
-def launch(case: Case, arrays: Arrays) -> None:
-    a, b, out = arrays["x"], arrays["x2"], arrays["out"]
+def launch(case: Case, arrays: StepArrays) -> None:
+    a, b, out = matrices(arrays)
     grid = (blocks(out.shape[1], COLUMNS), blocks(out.shape[0], ROWS))
-    narrow[at(grid, (THREADS,))](flat(a), flat(b), flat(out), out.shape[0], out.shape[1], a.shape[1])
+    narrow[at(grid, (THREADS,))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])

@@ -11,12 +11,15 @@ fixed order: the same bits every time.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
-from core.gpu.compilation.cuda import SIMULATED, cuda, device_function
-from core.gpu.driver.hosted import Arrays, at, blocks, flat
-from core.gpu.kernels.ladder.arrays import Int, Vector, float32, index
-from core.gpu.kernels.ladder.vector import load4, store4
+from core.gpu.compilation.arrays import Int, Vector, float32, index
+from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.ops.matmul.tiled import matrices
+from core.gpu.teaching.candidates import StepArrays
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, blocks, flat
+from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import Case
 
 DOWN: Final = 4
@@ -177,7 +180,7 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
                     if q < n:
                         store4(c, index(r * n + q), total[t], total[t + 1], total[t + 2], total[t + 3])
 
-    @cuda.jit(**({} if SIMULATED else {"launch_bounds": (threads * parts, 2 if parts == 1 else 1)}))
+    @partial(TeachingKernel, resident=2 if parts == 1 else 1)
     def product(a: Vector, b: Vector, c: Vector, rows_: Int, columns_: Int, depth_: Int) -> None:
         a_tile = cuda.shared.array(a_ring, float32)
         b_tile = cuda.shared.array(b_ring, float32)
@@ -246,13 +249,12 @@ def choose(rows: int, columns: int) -> tuple[int, int, int, int, int]:
     return next((t for t in TILES if blocks(rows, t[0]) * blocks(columns, t[1]) >= ENOUGH), TILES[-1])
 
 
-def launch(case: Case, arrays: Arrays) -> None:
-    launch_tile(choose(*arrays["out"].shape), arrays)
+def launch(case: Case, arrays: StepArrays) -> None:
+    a, b, out = matrices(arrays)
+    launch_tile(choose(*out.shape), a, b, out)
 
 
-def launch_tile(tile: tuple[int, int, int, int, int], arrays: Arrays) -> None:
+def launch_tile(tile: tuple[int, int, int, int, int], a: DeviceArray, b: DeviceArray, out: DeviceArray) -> None:
     """The product with one tile, whatever its size."""
-    a, b, out = arrays["x"], arrays["x2"], arrays["out"]
     grid = (blocks(out.shape[0], tile[0]), blocks(out.shape[1], tile[1]))
-    kernel = KERNELS[tile]
-    kernel[at(grid, (32 * tile[3] * tile[4],))](flat(a), flat(b), flat(out), out.shape[0], out.shape[1], a.shape[1])
+    KERNELS[tile][at(grid, (32 * tile[3] * tile[4],))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])

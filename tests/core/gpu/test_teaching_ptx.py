@@ -10,21 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from core.gpu.compilation.cuda import compile_to_ptx
-from core.gpu.kernels.ladder import matmul_warp
-from core.gpu.kernels.ladder.matmul_tensor_core import KINDS, TILE, make_kernel
+from core.gpu.compilation.compiler import Recipe, compile_kernel
+from core.gpu.ops.matmul import tensor_core, warp_tiled
 from core.gpu.sm90 import matmul_tma, matmul_wgmma
-from tests.helpers.resources import CAPABILITIES, assemble, assembler_log, kernel_ptx
+from core.gpu.teaching.kernel import TeachingKernel
+from tests.helpers.resources import CAPABILITIES, assemble, assembler_log
 
-LADDER = (
-    "matmul", "matmul_narrow", "matmul_tensor_core", "matmul_warp", "reduction",
-)  # fmt: skip
 FAMILIES = (
-    "conv.naive", "conv.shared", "conv.im2col", "dense.naive", "dense.product", "dense.warp", "depthwise.naive",
-    "depthwise.tiled_weight_gradient", "elementwise.naive", "elementwise.naive_dropout", "loss.naive", "norm.naive",
-    "pool.naive", "update.naive",
+    "conv.naive", "conv.shared", "conv.im2col", "dense.naive", "dense.product", "depthwise.naive", "elementwise.naive",
+    "elementwise.naive_dropout", "loss.naive", "matmul.narrow", "matmul.tiled", "matmul.warp_tiled", "norm.naive",
+    "pool.naive",
 )  # fmt: skip
-MODULES = (*(f"kernels.ladder.{name}" for name in LADDER), *(f"ops.{name}" for name in FAMILIES))
+MODULES = ("teaching.column_sums", "teaching.layout", *(f"ops.{name}" for name in FAMILIES))
+THREADS = {"ops.matmul.warp_tiled": 256, "ops.matmul.narrow": 128}
+"""Threads of a block, where they decide on the registers."""
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 MEASURED = json.loads((RESULTS / "product_tiles-h200.json").read_text(encoding="utf-8"))["rates"]
@@ -33,9 +32,9 @@ MEASURED = json.loads((RESULTS / "product_tiles-h200.json").read_text(encoding="
 ON_EVERY_GPU = (
     ("ops.conv.shared", "shared_forward"),
     ("ops.dense.product", "product_nt"),
-    ("kernels.ladder.matmul", "double_buffered"),
-    ("kernels.ladder.matmul_warp", "large"),
-    ("ops.elementwise.naive", "vectorised_relu"),
+    ("ops.matmul.tiled", "double_buffered"),
+    ("ops.matmul.warp_tiled", "large"),
+    ("ops.elementwise.naive", "naive_add"),
 )
 """Kernels compiled for every generation; the others, of the same make, for Hopper only (time)."""
 
@@ -53,8 +52,10 @@ def sm(capability):
 
 
 @cache
-def ptx_of(kernel, capability):
-    return kernel_ptx(kernel, capability)
+def ptx_of(module, name, capability):
+    kernel = kernels(module)[name]
+    threads = 32 * warp_tiled.LARGE[3] if name == "large" else 64 if name == "small" else THREADS.get(module, 256)
+    return compile_kernel(kernel.recipe(threads), capability)[0]
 
 
 def kernels(module):
@@ -62,13 +63,12 @@ def kernels(module):
     return {
         name: value
         for name, value in found.items()
-        if hasattr(value, "py_func") and not value.targetoptions.get("device")
-        and value.py_func.__module__ == f"core.gpu.{module}"
-    }  # fmt: skip
+        if isinstance(value, TeachingKernel) and value.py_func.__module__ == f"core.gpu.{module}"
+    }
 
 
-def check(kernel, capability):
-    ptx = ptx_of(kernel, capability)
+def check(module, name, capability):
+    ptx = ptx_of(module, name, capability)
     assert f".target sm_{capability[0]}{capability[1]}" in ptx
     assert ".local" not in ptx, "an array went to local memory"
     resources = assemble(ptx, capability)
@@ -83,33 +83,35 @@ def check(kernel, capability):
 def test_every_kernel_fits_into_registers(module):
     found = kernels(module)
     assert found
-    for kernel in found.values():
-        check(kernel, (9, 0))
+    for name in found:
+        check(module, name, (9, 0))
 
 
 @pytest.mark.parametrize("capability", generations(), ids=sm)
-def test_the_ladder_compiles_for_every_generation(capability):
+def test_teaching_kernels_compile_for_every_generation(capability):
     for module, name in ON_EVERY_GPU:
-        check(kernels(module)[name], capability)
+        check(module, name, capability)
 
 
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("kernels.ladder.matmul", "tiled_vectorised"), ("kernels.ladder.matmul", "double_buffered"),
-        ("kernels.ladder.matmul_warp", "large"), ("kernels.ladder.matmul_warp", "small"),
-        ("kernels.ladder.matmul_warp", "deep"), ("kernels.ladder.matmul_narrow", "narrow"),
+        ("ops.matmul.tiled", "tiled_vectorised"), ("ops.matmul.tiled", "double_buffered"),
+        ("ops.matmul.warp_tiled", "large"), ("ops.matmul.warp_tiled", "small"),
+        ("ops.matmul.warp_tiled", "deep"), ("ops.matmul.narrow", "narrow"),
     ],
 )
-def test_wide_rungs_load_and_store_16_bytes_at_a_time(module, name):
-    ptx = ptx_of(kernels(module)[name], (9, 0))
+def test_vectorised_products_load_and_store_16_bytes_at_a_time(module, name):
+    ptx = ptx_of(module, name, (9, 0))
     for instruction in ("ld.global.v4", "ld.shared.v4", "st.shared.v4", "st.global.v4"):
         assert instruction in ptx, instruction
 
 
 @pytest.mark.parametrize("capability", generations((8, 0)), ids=sm)
 def test_the_tensor_core_product_compiles_from_ampere_on(capability):
-    ptx, _ = compile_to_ptx(make_kernel(*TILE), KINDS, capability, (32 * TILE[4] * TILE[5], 1))
+    tile = tensor_core.TILE
+    kinds, threads = tensor_core.SIGNATURE.kinds, 32 * tile[4] * tile[5]
+    ptx, _ = compile_kernel(Recipe("ops.matmul.tensor_core", "make_kernel", tile, kinds, threads), capability)
     assert "mma.sync.aligned.m16n8k16" in ptx
     assert "cp.async" in ptx
     resources = assemble(ptx, capability)
@@ -127,12 +129,14 @@ def check_hopper(ptx):
 
 
 def test_wgmma_keeps_the_matrix_units_busy():
-    check_hopper(matmul_wgmma.ptx()[0])
+    kinds = tensor_core.SIGNATURE.kinds
+    check_hopper(compile_kernel(Recipe("sm90.matmul_wgmma", "product", (), kinds, matmul_wgmma.THREADS), (9, 0))[0])
 
 
 @pytest.mark.parametrize("tile", matmul_tma.TILES, ids=str)
 def test_tma_moves_everything_that_is_multiplied(tile):
-    ptx, _ = matmul_tma.ptx(tile)
+    recipe = Recipe("sm90.matmul_tma", "make_product", tile.numbers, matmul_tma.SIGNATURE.kinds, tile.threads)
+    ptx, _ = compile_kernel(recipe, (9, 0))
     registers = check_hopper(ptx)
     assert registers * 32 * -(-tile.threads // 32) <= 65536, "the block does not fit on a multiprocessor"
     assert tile.shared <= 227 * 1024
@@ -155,4 +159,4 @@ def test_beyond_them_it_is_the_largest(side):
 
 @pytest.mark.parametrize(("side", "tile"), [(4096, "LARGE"), (1024, "SMALL"), (512, "DEEP"), (4, "DEEP")])
 def test_the_float32_tile_fills_the_processors(side, tile):
-    assert matmul_warp.choose(side, side) == getattr(matmul_warp, tile)
+    assert warp_tiled.choose(side, side) == getattr(warp_tiled, tile)

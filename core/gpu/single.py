@@ -1,65 +1,59 @@
-"""One step of the fast plan by itself, on a caller's float32 arrays: how the tests and the laboratory run its kernels.
+"""One candidate by itself on a caller's float32 arrays: how the tests and the laboratory run every kernel.
 
-The step is lowered as in a whole program. Arrays whose channels fill 16 bytes are used where they lie; others, and
-all in bf16, are copied into the plan's layout and back, which counts in a timing.
+A program of one step is lowered as a whole network is, with the candidate of this name. Arrays whose channels fill 16
+bytes are used where they are; others, and all in bf16, are copied into the plan's layout and back, which is timed too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
-from core.errors import KernelUnavailable
 from core.gpu import control
 from core.gpu.compilation import turing
-from core.gpu.driver.device import Device
-from core.gpu.driver.hosted import Arrays, Launcher
+from core.gpu.compilation.hopper import CAPABILITY as HOPPER
+from core.gpu.driver.device import Device, open_device, problem
+from core.gpu.driver.hosted import Arrays, Run
 from core.gpu.frame import Frame, Places
 from core.gpu.gradients import Backward
 from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
-from core.gpu.lowering import write_step, write_step_gradients
+from core.gpu.lowering import write_step
 from core.gpu.ops.elementwise import layout
-from core.gpu.ops.loss.launches import head_launch
 from core.gpu.ops.norm import launches as norm
 from core.gpu.ops.update.launches import pack_launch
-from core.gpu.rows.prepared import Allocate, Copy, Prepared, Work, address_of
+from core.gpu.prepared import Allocate, Copy, Prepared, Work, address_of
+from core.gpu.select import BACKWARD, BF16, FAST, FORWARD, INPUT, WEIGHT, Candidate
+from core.gpu.select import Case as PlanCase
 from core.graph import Graph, Node, Shape
-from core.ops.contract import Array, Mode, volume
+from core.ops.contract import Array, Cost, Mode, volume
 from core.ops.op_table import OPS
-from core.ops.registry import Case, Refusal
+from core.ops.registry import Case
 from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
 
-Write: TypeAlias = Callable[[Frame, Step], None]
-"""Writes the launches of one direction of a step."""
-
 NODE: Final = "layer"
-PROCESSORS: Final = 132
-"""For a refusal, which needs no GPU."""
 TRAINING: Final = Mode(training=True)
 LOSS: Final = "softmax_cross_entropy"
+PRODUCT: Final = "matmul"
 
-ROLES: Final = {"x": "x", "x2": "x2", "out": "out", "d:out": "dy", "d:x": "dx", "d:x2": "dx2"}
-"""The caller's name of each buffer."""
+ROLES: Final = {"d:out": "dy"}
+"""The caller's name of a buffer, where it has another."""
 
 UPDATED: Final = ("running_mean", "running_var")
 """Parameters that a forward pass in training moves."""
 
-WRITTEN: Final = {"forward": ("out",), "backward_input": ("d:x", "d:x2"), "backward_weight": ()}
-
 
 def lower_case(case: Case, mode: Mode) -> tuple[Program, ParameterLayout]:
     """A program of one step that reads x (and x2) and writes out; a loss reads the program's own output."""
-    op = OPS[case.op]
     if case.op == "dropout" and not mode.training:
         case = replace(case, attributes={**case.attributes, "rate": 0.0})
-    parameters = op.parameters(case.attributes, case.inputs)
+    parameters = () if case.op == PRODUCT else OPS[case.op].parameters(case.attributes, case.inputs)
     inputs = tuple(Value(f"x{i + 1}" if i else "x", shape) for i, shape in enumerate(case.inputs))
     step = Step(
         NODE, case.op, case.attributes, inputs, Value("out", case.output), case.activation, parameters,
-        op.cost(case.attributes, case.inputs, case.output),
+        Cost(0, 0) if case.op == PRODUCT else OPS[case.op].cost(case.attributes, case.inputs, case.output),
     )  # fmt: skip
     graph = Graph("row", (Node(NODE, case.op, (), case.output, case.attributes, parameters),), NODE)
     buffers = {value.buffer: value.shape for value in (*inputs, step.output)}
@@ -68,83 +62,67 @@ def lower_case(case: Case, mode: Mode) -> tuple[Program, ParameterLayout]:
     return Program(graph, training, (step,), buffers, {}, output), lay_out_parameters(graph)
 
 
-def forward(frame: Frame, step: Step) -> None:
-    """As the plan does it."""
-    write_step(frame, step)
-
-
-def backward_input(frame: Frame, step: Step) -> None:
-    """Gradients of the inputs; a max pool runs forward first, which leaves the winners' places."""
-    if step.op == "max_pool":
-        write_step(frame, step)
-    elif step.op == "batch_norm":
-        _keep_statistics(frame, step)
-    before = frame.wanted, frame.frozen
-    frame.wanted = frozenset(value.buffer for value in step.inputs)
-    frame.frozen = frozenset(f"{NODE}.{p.role}" for p in step.parameters)
-    write_step_gradients(Backward(frame, False), step)
-    frame.wanted, frame.frozen = before
-
-
-def backward_weight(frame: Frame, step: Step) -> None:
-    """Gradients of the parameters."""
-    if step.op == "batch_norm":
-        if step.attributes["frozen"]:
-            raise KernelUnavailable("A frozen batch norm learns nothing.")
-        _keep_statistics(frame, step)
-    write_step_gradients(Backward(frame, False), step)
-
-
-def _keep_statistics(frame: Frame, step: Step) -> None:
-    """What a batch norm's gradient reads of its forward pass."""
-    if not frame.program.training:
-        raise KernelUnavailable("The GPU's batch norm has a gradient in training only.")
-    norm.statistics(frame, step)
-
-
-def loss(frame: Frame, step: Step) -> None:
-    """Each photo's share of the loss."""
-    frame.add(head_launch(frame, None, ""))
-
-
-def loss_gradient(frame: Frame, step: Step) -> None:
-    """The loss and its gradient; that of the loss itself is 1."""
-    frame.add(head_launch(frame, frame.image(step.inputs[0], True), ""))
-
-
-def new_frame(case: Case, processors: int, shared: int, mode: Mode = TRAINING, old: bool = False) -> Frame:
-    """`old`: for a GPU before compute capability 8.0."""
+def new_frame(case: Case, device: Device | None = None, mode: Mode = TRAINING) -> Frame:
+    """The frame of a program of one step; without a GPU as if there were one that runs every kernel."""
     program, layout = lower_case(case, mode)
-    return Frame(program, layout, case.batch, case.precision, processors, frozenset(), shared, turing=old)
+    processors, shared, capability = (
+        (device.processors, device.shared, device.capability) if device else (132, 227 << 10, HOPPER)
+    )
+    return Frame(
+        program, layout, case.batch, case.precision, processors, frozenset(), shared, hopper=capability == HOPPER,
+        turing=capability < turing.FIRST_AFTER,
+    )  # fmt: skip
 
 
-def refuses(write: Write) -> Refusal:
-    """Why the launches cannot be written, in their own words."""
+def case_for(candidate: Candidate, case: Case) -> Case:
+    """The case in the only precision that the candidate has, if it has one only."""
+    return replace(case, precision="mixed") if candidate.arithmetics == BF16 else case
 
-    def refuse(case: Case) -> str | None:
-        if case.activation and write is not forward:
-            return "An activation's gradient is folded into the next kernel of a plan, not into this one."
-        frame = new_frame(case, PROCESSORS, 227 << 10)
-        try:
-            write(frame, frame.program.steps[0])
-        except KernelUnavailable as error:
-            return str(error)
-        return None
 
-    return refuse
+def reason_against(candidate: Candidate, direction: str, case: Case) -> str | None:
+    """Why the candidate cannot run the case by itself, or None."""
+    if case.activation and direction != FORWARD:
+        return "An activation's gradient is folded into the next kernel of a plan, not into this one."
+    if case.op == "batch_norm" and case.attributes["frozen"] and direction == WEIGHT:
+        return "A frozen batch norm learns nothing."
+    frame = new_frame(case_for(candidate, case), None if problem() else open_device())
+    frame.algorithm = candidate.level
+    with frame.comparing():
+        return candidate.reason_against(PlanCase(frame, frame.program.steps, candidate.direction)) or None
+
+
+def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any = None) -> None:
+    """Write the launches of one direction: those of the candidate, after what it reads of an earlier pass."""
+    step, frame.algorithm = frame.program.steps[0], candidate.level
+    case = PlanCase(frame, (step,), candidate.direction, Backward(frame, False), configuration)
+    if direction != FORWARD and candidate.level in FAST:
+        if step.op == "max_pool":  # the places of the maxima
+            write_step(frame, step)
+        elif step.op == "batch_norm":
+            norm.statistics(frame, step)
+    wanted, frozen = frame.wanted, frame.frozen
+    frame.wanted = frozenset(value.buffer for value in step.inputs if direction == INPUT)
+    if direction == INPUT:
+        frame.frozen = frozenset(f"{NODE}.{p.role}" for p in step.parameters)
+    candidate.write(case)
+    frame.wanted, frame.frozen = wanted, frozen
 
 
 def prepare(
-    frame: Frame, direction: str, write: Write, theirs: Mapping[str, int], allocate: Allocate, mode: Mode = TRAINING
-) -> Work:
-    """The work on arrays at the addresses `theirs` by role; `allocate` makes room for what the step has of its own."""
+    frame: Frame, direction: str, write: Callable[[Frame], None], theirs: Mapping[str, int], allocate: Allocate,
+    mode: Mode = TRAINING, element: int = 4,
+) -> Work:  # fmt: skip
+    """The work on arrays at the addresses `theirs` by role, of so many bytes an element.
+
+    `allocate` makes room for what the step has of its own.
+    """
     step = frame.program.steps[0]
-    write(frame, step)
+    write(frame)
     sizes = {name: life.bytes for name, life in frame.lifetimes().items()}
-    given = {n: theirs[ROLES[n]] for n in sizes if ROLES.get(n) in theirs}
+    given = {n: theirs[_role(n)] for n in sizes if _role(n) in theirs}
     if step.op == "max_pool" and direction != "forward":
         given.pop("out", None)  # made again for the places alone
-    direct = {n: address for n, address in given.items() if _lies_as_here(frame, n)}
+    direct = {n: address for n, address in given.items() if _has_plan_layout(frame, n, element)}
     settings = _settings(frame.batch, frame.program.taught, mode)
     packed, flat = max(frame.packed_count, 2), 4 * frame.layout.size + 64
     sizes = {n: size for n, size in sizes.items() if n not in direct} | {
@@ -160,11 +138,11 @@ def prepare(
             at["results"], 0, at,
         )
     )  # fmt: skip
-    write(frame, step)
+    write(frame)
     pack = [pack_launch(frame)] if frame.packed_count else []
-    copied, results = [n for n in given if n not in direct], WRITTEN[direction]
-    spread = [_layout(frame, "make_spread", n, given[n], at[n]) for n in copied if n not in results]
-    gather = [_layout(frame, "make_gather", n, at[n], given[n]) for n in copied if n in results]
+    copied = [n for n in given if n not in direct]
+    spread = [_layout(frame, "make_spread", n, given[n], at[n]) for n in copied if not _is_result(n, direction)]
+    gather = [_layout(frame, "make_gather", n, at[n], given[n]) for n in copied if _is_result(n, direction)]
     into, out_of = _loss_copies(frame, direction, theirs, at)
     more_into, more_out_of = _parameter_copies(frame, direction, theirs, at)
     return Work((*into, *more_into), (*pack, *spread, *frame.launches, *gather), (*out_of, *more_out_of))
@@ -209,9 +187,9 @@ def _loss_copies(
     return into, [Copy(theirs["out"], at["results"], size)] if direction == "forward" else []
 
 
-def _lies_as_here(frame: Frame, name: str) -> bool:
+def _has_plan_layout(frame: Frame, name: str, element: int) -> bool:
     """Whether the caller's array has the plan's own layout."""
-    return frame.element == 4 and _shape(frame, name)[-1] % frame.vector == 0
+    return frame.element == element and _shape(frame, name)[-1] % frame.vector == 0
 
 
 def _shape(frame: Frame, name: str) -> Shape:
@@ -230,20 +208,41 @@ def _layout(frame: Frame, factory: str, name: str, source: int, target: int) -> 
     return make_launch(NODE, "forward", "layout", made, layout.LAYOUT, values, grid)
 
 
-def launcher(direction: str, write: Write) -> Launcher:
-    """`run` of a table row, on device arrays; what it prepares is kept in `arrays`."""
+def _role(buffer: str) -> str:
+    """The caller's name of an array of the arena."""
+    return ROLES.get(buffer, f"d{buffer[2:]}" if buffer.startswith("d:") else buffer)
 
-    def launch(case: Case, arrays: Arrays) -> None:
+
+def _is_result(buffer: str, direction: str) -> bool:
+    return buffer == "out" if direction == FORWARD else direction == INPUT and buffer.startswith("d:x")
+
+
+def runner(candidate: Candidate, direction: str, configuration: Any = None) -> Run:
+    """Run the candidate on device arrays, float32 or bits of bf16; what is prepared is kept among them."""
+
+    def run(case: Case, arrays: Arrays) -> None:
         mode = arrays.get("mode", Mode())
-        key = f"single {case} {direction} {write.__name__} {mode}"
+        key = f"single {candidate.name} {case} {direction} {configuration} {mode}"
         if key not in arrays:
             theirs = {n: address_of(a) for n, a in arrays.items() if hasattr(a, "__cuda_array_interface__")}
 
             def make(device: Device, allocate: Allocate) -> Work:
-                frame = new_frame(case, device.processors, device.shared, mode, device.capability < turing.FIRST_AFTER)
-                return prepare(frame, direction, write, theirs, allocate, mode)
+                frame = new_frame(case_for(candidate, case), device, mode)
+                return prepare(
+                    frame, direction, lambda frame: write(candidate, direction, frame, configuration), theirs, allocate,
+                    mode, arrays["x"].dtype.itemsize,
+                )  # fmt: skip
 
             arrays[key] = Prepared(make)
         arrays[key].run()
 
-    return launch
+    return run
+
+
+def directions_of(candidate: Candidate) -> tuple[str, ...]:
+    """Directions in which a candidate runs by itself; none if it replaces several steps, or needs their gradients."""
+    if len(candidate.pattern) > 1:
+        return ()
+    if candidate.direction == BACKWARD:
+        return (INPUT, WEIGHT) if candidate.pattern == ("batch_norm",) else ()
+    return (candidate.direction,)

@@ -13,7 +13,7 @@ from core.gpu.driver.hosted import Arrays
 from core.gpu.frame import Places
 from core.gpu.ops.update.launches import UpdateArrays, result_launches, update_launch
 from core.gpu.ops.update.optimizer import NORM_BLOCKS
-from core.gpu.rows.prepared import Allocate, Prepared, Work, address_of
+from core.gpu.prepared import Allocate, Prepared, Work, address_of
 from core.ops.contract import Array
 from core.ops.registry import Case
 from core.optim.optimizer import Optimizer, Scalars, moments, scalars

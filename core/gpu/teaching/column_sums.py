@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from core.gpu.compilation.arrays import Int, Matrix, Vector, float32
 from core.gpu.compilation.cuda import cuda, device_function
-from core.gpu.driver.hosted import Arrays, at, blocks, over, scratch
-from core.gpu.kernels.ladder.arrays import Int, Matrix, Vector, float32
+from core.gpu.teaching.kernel import DeviceArray, at, blocks, kernel, over
 
 COLUMNS: Final = 32
 """Columns of a block: one warp reads 128 contiguous bytes."""
@@ -20,7 +20,7 @@ SLICE_ROWS: Final = 512
 """Rows a block sums: at 387200 rows 757 blocks, enough for every SM of the largest GPU."""
 
 
-@cuda.jit
+@kernel
 def sum_columns_naive(x: Matrix, out: Vector) -> None:
     """x (rows, columns) to out (columns,)."""
     column = cuda.grid(1)
@@ -32,7 +32,7 @@ def sum_columns_naive(x: Matrix, out: Vector) -> None:
 
 
 @device_function
-def add_lines(sums, total):
+def add_lines(sums: Any, total: Any) -> Any:
     """The totals of a block's lines (threads of one y), added in their order: the sum is line 0's."""
     lane, line = cuda.threadIdx.x, cuda.threadIdx.y
     sums[line, lane] = total
@@ -43,7 +43,7 @@ def add_lines(sums, total):
     return total
 
 
-@cuda.jit
+@kernel
 def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
     """x (rows, columns) to parts (slices, columns): slice s is rows ``[s rows_each, (s + 1) rows_each)``."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
@@ -60,7 +60,7 @@ def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
         parts[cuda.blockIdx.y, column] = total
 
 
-@cuda.jit
+@kernel
 def sum_slices(parts: Matrix, out: Vector) -> None:
     """parts (slices, size) to out (size,), slices added in their order."""
     i = cuda.grid(1)
@@ -71,15 +71,9 @@ def sum_slices(parts: Matrix, out: Vector) -> None:
         out[i] = total
 
 
-def launch_sum_columns(arrays: Arrays, x: Any, out: Any) -> None:
-    """Column sums of the device matrix x into the vector out, on the shared rung."""
+def launch_sum_columns(x: DeviceArray, out: DeviceArray) -> None:
+    """Column sums of the matrix x into the vector out, at the shared level."""
     slices = blocks(x.shape[0], SLICE_ROWS)
-    parts = scratch(arrays, "column sums", (slices, x.shape[1]))
+    parts = x.notes.scratch("column sums", (slices, x.shape[1]))
     sum_columns[at((blocks(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
     sum_slices[over(out.size)](parts, out)
-
-
-def launch_sum_parts(parts: Any, out: Any) -> None:
-    """Column sums of the few rows of the device matrix `parts` into the vector out, eight threads a column."""
-    rows, columns = parts.shape
-    sum_columns[at((blocks(columns, COLUMNS), 1), (COLUMNS, ROWS))](parts, out.reshape(1, columns), rows)

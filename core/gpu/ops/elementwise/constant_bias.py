@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from core.gpu.compilation.arrays import Int, Vector, index
 from core.gpu.compilation.cuda import cuda
-from core.gpu.kernels.ladder.arrays import Int, Vector, index
 from core.ops.contract import Array
 
 

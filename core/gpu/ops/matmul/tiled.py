@@ -5,20 +5,22 @@
 - tiled:            128 x 128 a block and 8 x 8 sums a thread in registers: 16 loads for 64 multiply-adds
 - tiled_vectorised: the same with 16-byte loads, A turned on its way into shared memory, C stored 16 bytes wide
 - double_buffered:  the next tile travels while the current one is multiplied; one barrier a tile
-- tensor_core:      bf16 on the matrix units (`matmul_tensor_core.py`)
-- cublas:           the yardstick, timed in `benchmarks/kernels.py`
+- tensor_core:      bf16 on the tensor cores (`tensor_core.py`)
+- cublas:           the vendor's library, for comparison (`core/gpu/cublas.py`)
 
 Source of the steps: S. Boehm, "How to optimize a CUDA matmul kernel", 2022; sizes are our own.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from core.gpu.compilation.cuda import SIMULATED, cuda, device_function
-from core.gpu.driver.hosted import Arrays, Launcher, at, blocks, flat, over
-from core.gpu.kernels.ladder.arrays import Int, Matrix, Vector, float32, index
-from core.gpu.kernels.ladder.vector import load4, store4
+from core.gpu.compilation.arrays import Int, Matrix, Vector, float32, index
+from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.teaching.candidates import Launcher, StepArrays
+from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, as_matrix, at, blocks, flat, kernel, over
+from core.gpu.teaching.vector import load4, store4
 from core.ops.registry import Case
 
 SIDE: Final = 16
@@ -31,11 +33,11 @@ DEPTH: Final = 8
 AREA: Final = TILE * DEPTH
 TWO: Final = 2 * AREA
 HALF: Final = TILE // 2
-TWO_BLOCKS: Final[dict[str, Any]] = {} if SIMULATED else {"launch_bounds": (SIDE * SIDE, 2)}
-"""At most 128 registers a thread, so that two blocks share an SM."""
+two_blocks: Final = partial(TeachingKernel, resident=2)
+"""At most 128 registers a thread, so that two blocks share a multiprocessor."""
 
 
-@cuda.jit
+@kernel
 def naive(a: Matrix, b: Matrix, c: Matrix) -> None:
     i = cuda.grid(1)
     if i < c.size:
@@ -46,7 +48,7 @@ def naive(a: Matrix, b: Matrix, c: Matrix) -> None:
         c[row, column] = total
 
 
-@cuda.jit
+@kernel
 def shared(a: Matrix, b: Matrix, c: Matrix) -> None:
     a_tile = cuda.shared.array((SIDE, SIDE), float32)
     b_tile = cuda.shared.array((SIDE, SIDE), float32)
@@ -66,7 +68,7 @@ def shared(a: Matrix, b: Matrix, c: Matrix) -> None:
         c[row, column] = total
 
 
-@cuda.jit(**TWO_BLOCKS)
+@two_blocks
 def tiled(a: Matrix, b: Matrix, c: Matrix) -> None:
     a_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE): a column of A lies side by side
     b_tile = cuda.shared.array(AREA, float32)  # (DEPTH, TILE)
@@ -161,7 +163,7 @@ def write(c, total, row0, column0, rows, columns):
                 store4(c, row * columns + column, total[t], total[t + 1], total[t + 2], total[t + 3])
 
 
-@cuda.jit(**TWO_BLOCKS)
+@two_blocks
 def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
     a_tile = cuda.shared.array(AREA, float32)
     b_tile = cuda.shared.array(AREA, float32)
@@ -186,7 +188,7 @@ def tiled_vectorised(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, d
     write(c, total, row0 + ty * 4, column0 + tx * 4, rows, columns)
 
 
-@cuda.jit(**TWO_BLOCKS)
+@two_blocks
 def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, depth: Int) -> None:
     a_tile = cuda.shared.array(TWO, float32)
     b_tile = cuda.shared.array(TWO, float32)
@@ -213,34 +215,39 @@ def double_buffered(a: Vector, b: Vector, c: Vector, rows: Int, columns: Int, de
     write(c, total, row0 + ty * 4, column0 + tx * 4, rows, columns)
 
 
-def refuse_unaligned(case: Case) -> str | None:
+def refuse_unaligned(case: Case) -> str:
     (_, depth), (_, columns) = case.inputs
     if depth % 4 or columns % 4:
         return f"16-byte loads need the depth {depth} and the columns {columns} to be multiples of 4."
-    return None
+    return ""
 
 
-def launch_naive(case: Case, arrays: Arrays) -> None:
-    naive[over(arrays["out"].size)](arrays["x"], arrays["x2"], arrays["out"])
+def matrices(arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
+    """Both factors and the product."""
+    return as_matrix(arrays["x"]), as_matrix(arrays["x2"]), as_matrix(arrays["out"])
 
 
-def launch_tiles(kernel: Any, tile: int) -> Launcher:
+def launch_naive(case: Case, arrays: StepArrays) -> None:
+    a, b, out = matrices(arrays)
+    naive[over(out.size)](a, b, out)
+
+
+def launch_tiles(kernel: TeachingKernel, tile: int) -> Launcher:
     """Launcher of a kernel on matrices, `tile` rows and columns a block."""
 
-    def launch(case: Case, arrays: Arrays) -> None:
-        out = arrays["out"]
-        grid = (blocks(out.shape[0], tile), blocks(out.shape[1], tile))
-        kernel[at(grid, (SIDE, SIDE))](arrays["x"], arrays["x2"], out)
+    def launch(case: Case, arrays: StepArrays) -> None:
+        a, b, out = matrices(arrays)
+        kernel[at((blocks(out.shape[0], tile), blocks(out.shape[1], tile)), (SIDE, SIDE))](a, b, out)
 
     return launch
 
 
-def launch_flat(kernel: Any) -> Launcher:
+def launch_flat(kernel: TeachingKernel) -> Launcher:
     """Launcher of a kernel on flat arrays with (rows, columns, depth)."""
 
-    def launch(case: Case, arrays: Arrays) -> None:
-        a, b, out = arrays["x"], arrays["x2"], arrays["out"]
+    def launch(case: Case, arrays: StepArrays) -> None:
+        a, b, out = matrices(arrays)
         grid = (blocks(out.shape[0], TILE), blocks(out.shape[1], TILE))
-        kernel[at(grid, (SIDE, SIDE))](flat(a), flat(b), flat(out), out.shape[0], out.shape[1], a.shape[1])
+        kernel[at(grid, (SIDE, SIDE))](flat(a), flat(b), flat(out), *out.shape, a.shape[1])
 
     return launch

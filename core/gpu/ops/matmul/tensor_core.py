@@ -8,17 +8,11 @@ groups of rows, so that neighbours find each other's slices in the L2 cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
-import numpy as np
-
-from core.errors import OutOfMemory
-from core.gpu.compilation.cuda import cuda, device_function, driver, types
+from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import (
     WAIT_COPIES,
-    bits_to_float,
     commit_copies,
     copy_async16,
     ldmatrix4,
@@ -30,10 +24,8 @@ from core.gpu.compilation.ptx import (
     shared_store1,
     store4,
 )
-from core.gpu.compilation.turing import FIRST_AFTER
-from core.gpu.driver.hosted import Arrays, at, blocks, flat, over, scratch
-from core.gpu.kernels.ladder.arrays import Halves, Vector
-from core.ops.registry import Case
+from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature, Tensor, blocks_of, make_launch
+from core.gpu.select import Case
 
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
@@ -44,8 +36,11 @@ TILE: Final = (128, 128, 32, 4, 2, 4)
 """Rows, columns, depth of a block's tile, stages, warps along rows and columns: 74 KB, which every GPU since Ampere
 has. The H200 is fastest with (128, 128, 64, 3, 2, 2), at 105 KB."""
 
-KINDS: Final = (types.uint64, types.uint64, types.uint64, types.int32, types.int32, types.int32)
-"""Addresses of A, B and C; rows, columns, depth."""
+SIGNATURE: Final = KernelSignature((
+    Argument("a", POINTER, "bf16 (m, k)"), Argument("b", POINTER, "bf16 (k, n)"), Argument("c", POINTER, "bf16 (m, n)"),
+    Argument("m", INTEGER, "rows of c"), Argument("n", INTEGER, "columns of c, a multiple of 8"),
+    Argument("k", INTEGER, "depth, a multiple of 8"),
+))  # fmt: skip
 
 
 def make_sender(rows: int, columns: int, depth: int, threads: int) -> Any:
@@ -169,67 +164,32 @@ def shared_bytes(rows: int, columns: int, depth: int, stages: int, warps_down: i
     return max(stages * (rows * (depth * 2 + 16) + depth * (columns * 2 + 16)), rows * (columns * 2 + 16))
 
 
-@cuda.jit
-def to_bf16(x: Vector, out: Halves) -> None:
-    """float32 rounded to bf16 (kept as its 16 bits)."""
-    i = cuda.grid(1)
-    if i < x.size:
-        out[i] = pack_bf16(x[i], f32(0.0)) & u32(0xFFFF)
+def write(case: Case) -> None:
+    """Blocks of a tile each, one after another."""
+    x, x2, out = product_of(case)
+    tile = case.configuration or TILE
+    grid = (blocks_of(out.width, tile[0]) * blocks_of(out.channels, tile[1]), 1, 1)
+    case.frame.add(
+        make_launch(
+            case.step.node, case.direction, "tensor_core", ("ops.matmul.tensor_core", "make_kernel", tile), SIGNATURE,
+            product_values(x, x2, out), grid, (32 * tile[4] * tile[5], 1, 1), shared_bytes(*tile), resident=1,
+        )
+    )  # fmt: skip
 
 
-@cuda.jit
-def from_bf16(x: Halves, out: Vector) -> None:
-    """bf16 bits to float32."""
-    i = cuda.grid(1)
-    if i < x.size:
-        out[i] = bits_to_float(u32(u32(x[i]) << u32(16)))
+def product_of(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """Both factors and the product: the columns of a matrix are channels, its rows the pixels of one row."""
+    x, x2 = case.step.inputs
+    return case.frame.image(x), case.frame.image(x2), case.frame.image(case.step.output)
 
 
-@cache
-def load_kernel(tile: tuple[int, ...]) -> Any:
-    """The compiled kernel of a tile on the current GPU, allowed the shared memory it needs."""
-    kernel = cuda.jit(make_kernel(*tile))
-    kernel.compile(KINDS)
-    handle = next(iter(kernel.overloads.values()))._codelibrary.get_cufunc().handle
-    wanted = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    status = driver.cuKernelSetAttribute(wanted, shared_bytes(*tile), handle, 0)[0]
-    if status != driver.CUresult.CUDA_SUCCESS:
-        size = shared_bytes(*tile) >> 10
-        raise OutOfMemory(f"The tile {tile} needs {size} KB of shared memory, more than this GPU has.")
-    return kernel
+def product_values(x: Tensor, x2: Tensor, out: Tensor) -> dict[str, int]:
+    """As arguments of `SIGNATURE`."""
+    return {"a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels}
 
 
-def multiply(a: Any, b: Any, c: Any, tile: tuple[int, ...] = TILE) -> None:
-    """``c = a b`` on device matrices of bf16 bits (uint16)."""
-    (m, k), n = a.shape, b.shape[1]
-    grid = (blocks(m, tile[0]) * blocks(n, tile[1]),)
-    addresses = (np.uint64(x.__cuda_array_interface__["data"][0]) for x in (a, b, c))
-    sizes = np.int32(m), np.int32(n), np.int32(k)
-    load_kernel(tile)[at(grid, (32 * tile[4] * tile[5],), shared_bytes(*tile))](*addresses, *sizes)
-
-
-def refuse(case: Case) -> str | None:
-    capability = tuple(cuda.get_current_device().compute_capability)
-    if capability < FIRST_AFTER:
-        return f"bf16 on the tensor cores needs compute capability 8.0 (this GPU has {capability[0]}.{capability[1]})."
-    (_, depth), (_, columns) = case.inputs
+def refuse(case: Case) -> str:
+    (_, depth), (_, columns) = (value.shape for value in case.step.inputs)
     if depth % 8 or columns % 8:
         return f"16-byte copies of bf16 need the depth {depth} and the columns {columns} to be multiples of 8."
-    return None
-
-
-def launch(case: Case, arrays: Arrays) -> None:
-    """float32 matrices are rounded to bf16 first; matrices of bf16 bits are taken as they are."""
-    run_in_bf16(multiply, arrays)
-
-
-def run_in_bf16(product: Callable[[Any, Any, Any], None], arrays: Arrays) -> None:
-    """``out = product(x, x2)`` where the arrays may be float32 or bf16 bits."""
-    if arrays["out"].dtype != np.float32:
-        product(arrays["x"], arrays["x2"], arrays["out"])
-        return
-    halves = [scratch(arrays, f"bf16 {name}", arrays[name].shape, np.uint16) for name in ("x", "x2", "out")]
-    for name, half in zip(("x", "x2"), halves, strict=False):
-        to_bf16[over(half.size)](flat(arrays[name]), flat(half))
-    product(*halves)
-    from_bf16[over(halves[2].size)](flat(halves[2]), flat(arrays["out"]))
+    return ""

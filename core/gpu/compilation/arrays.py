@@ -1,0 +1,57 @@
+"""Types of the arguments of teaching kernels: arrays, as Numba compiles them and as the driver passes them.
+
+All arrays are C-contiguous, float32 unless the name says otherwise, channels last. Numba passes an array as words of
+8 bytes: two that are zero here, elements, bytes of one, address, then sizes and strides; a pair as its two numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from core.gpu.compilation.cuda import types
+
+float32: Any = types.float32
+float64: Any = types.float64
+int32: Any = types.int32
+int64: Any = types.int64
+index: Any = types.uint32
+"""An index that is never negative: Numba then leaves out the wrap-around of negative ones, which costs more than
+the multiplication it serves (the tiled matrix product gains 1.6x by it)."""
+
+KINDS: Final[Mapping[str, Any]] = {
+    "Batch": float32[:, :, :, ::1],  # (N, H, W, C)
+    "Filters": float32[:, :, :, ::1],  # (O, KH, KW, C)
+    "Cube": float32[:, :, ::1],  # (slices, rows, columns)
+    "Matrix": float32[:, ::1],  # (rows, columns)
+    "Vector": float32[::1],
+    "Integers": int32[::1],
+    "Halves": types.uint16[::1],  # bits of bf16
+    "Float": float64,
+    "Int": int64,
+    "Pair": types.UniTuple(int64, 2),  # type: ignore[attr-defined]  # (vertical, horizontal)
+}
+"""Types by the name that stands in the annotations, and in `Recipe.kinds`."""
+
+if TYPE_CHECKING:
+    Batch: TypeAlias = Any
+    Filters: TypeAlias = Any
+    Cube: TypeAlias = Any
+    Matrix: TypeAlias = Any
+    Vector: TypeAlias = Any
+    Integers: TypeAlias = Any
+    Halves: TypeAlias = Any
+    Float: TypeAlias = float
+    Int: TypeAlias = int
+    Pair: TypeAlias = tuple[int, int]
+else:
+    globals().update(KINDS)
+
+
+def words(kind: str) -> tuple[str, ...]:
+    """Types of the words in which the driver passes an argument of a kind; of other kinds, the kind itself."""
+    if kind not in KINDS:
+        return (kind,)
+    if kind in ("Float", "Int"):
+        return ("float64" if kind == "Float" else "int64",)
+    return ("int64",) * (2 if kind == "Pair" else 5 + 2 * KINDS[kind].ndim)

@@ -1,0 +1,82 @@
+"""Every kernel of the GPU as an entry of the registry: candidates that compute one step, each by itself, and cuBLAS.
+
+What the laboratory, the window's Kernels page, the benchmarks and the tests read. A plan chooses from the same
+candidates (`core.gpu.candidates`). Roles of the arrays: `x` (`x2`, `x3` ...), `labels`, parameters by role, `dy` and
+what it becomes: `dx` (`dx2` ...), `dweight`, `dbias`; `out` is the result, and an input of the activations' gradients.
+`mode` (`core.ops.contract.Mode`) is read by dropout and batch norm. Arrays may be on the host or the device.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from core.gpu import cublas, single_update
+from core.gpu.candidates import CANDIDATES
+from core.gpu.driver.hosted import hosted
+from core.gpu.select import BF16, FAST, FORWARD, WEIGHT, Candidate
+from core.gpu.single import UPDATED, directions_of, reason_against, runner
+from core.ops.registry import Kernel, Registry, Tolerance
+from core.optim.optimizer import OPTIMIZERS
+
+SUMS: Final = Tolerance(1e-4)
+"""Sums over all pixels of a batch, in float32."""
+PRODUCTS: Final = Tolerance(1e-5)
+"""Sums of some thousand terms, in float32 or as three tf32 products."""
+EXACT: Final = Tolerance(1e-6)
+ROUNDED: Final = Tolerance(2e-2)
+"""Factors rounded to bf16."""
+
+WITH_PRODUCTS: Final = ("conv2d", "depthwise_conv2d", "dense", "matmul")
+WRITES: Final = {
+    "forward": ("out", *UPDATED), "backward_input": ("dx", "dx2", "dx3", "dx4"),
+    "backward_weight": ("dweight", "dbias"),
+}  # fmt: skip
+
+
+def tolerance_of(candidate: Candidate, direction: str) -> Tolerance:
+    """Largest relative error that a candidate may have in a direction."""
+    op = candidate.pattern[0]
+    if candidate.arithmetics == BF16:
+        return ROUNDED
+    if direction == WEIGHT or op in ("batch_norm", "softmax_cross_entropy"):
+        return SUMS
+    return PRODUCTS if op in WITH_PRODUCTS or candidate.level not in FAST else EXACT
+
+
+def entry_of(candidate: Candidate, direction: str) -> Kernel:
+    """A candidate of one step, in one direction."""
+    return Kernel(
+        candidate.pattern[0], direction, "cuda", candidate.name,
+        hosted(runner(candidate, direction), *WRITES[direction]), candidate.idea, tolerance_of(candidate, direction),
+        partial(reason_against, candidate, direction),
+    )  # fmt: skip
+
+
+def source_file(row: Kernel) -> Path:
+    """The file of a teaching kernel, or of the launches that run an entry's kernel."""
+    if row.op in OPTIMIZERS or row.algorithm == "cublas":
+        return Path(str((single_update if row.op in OPTIMIZERS else cublas).__file__))
+    write: Any = next(
+        c.write for c in CANDIDATES.rows
+        if c.pattern == (row.op,) and c.name == row.algorithm and row.direction in directions_of(c)
+    )  # fmt: skip
+    return Path((write.args[-1] if isinstance(write, partial) else write).__code__.co_filename)
+
+
+UPDATES: Final = tuple(
+    Kernel(op, "update", "cuda", "fused", hosted(single_update.launch, *single_update.WRITES),
+           "decay, moments, step and average in one pass; the gradient's norm before it, for clipping", EXACT)
+    for op in OPTIMIZERS
+)  # fmt: skip
+
+CUBLAS: Final = Kernel(
+    "matmul", FORWARD, "cuda", "cublas", hosted(cublas.run, "out"), "the vendor's library, float32", PRODUCTS,
+    cublas.refuse,
+)  # fmt: skip
+
+TABLE: Final = Registry((
+    *(entry_of(row, direction) for row in CANDIDATES.rows for direction in directions_of(row)),
+    *UPDATES, CUBLAS,
+))  # fmt: skip

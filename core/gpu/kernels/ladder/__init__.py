@@ -1,1 +1,0 @@
-"""Kernels to be read, lowest rung first, one file per op family."""

@@ -1,0 +1,155 @@
+"""Teaching kernels: functions on arrays, launched as in CUDA Python; a launch is noted in the plan of its arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import prod
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from core.gpu.compilation.arrays import KINDS
+from core.gpu.compilation.compiler import Recipe
+from core.gpu.frame import Frame
+from core.gpu.launch import Launch
+
+THREADS: Final = 256
+"""Threads of a block of a one-dimensional kernel."""
+SHARED_BYTES: Final = 48 * 1024
+"""Shared memory a block may have on every GPU without asking for more."""
+
+Where: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Blocks, threads of a block, bytes of dynamic shared memory."""
+
+
+def blocks(count: int, each: int = THREADS) -> int:
+    """Blocks needed for `count` items, at least one."""
+    return max(1, -(-count // each))
+
+
+def over(count: int) -> Where:
+    """One thread for each of `count` items."""
+    return at((blocks(count),), (THREADS,))
+
+
+def at(grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> Where:
+    """Blocks, threads of a block, bytes of dynamic shared memory."""
+    return grid, block, shared
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Where launches are noted: the plan's frame, and what the launches are called in timings."""
+
+    frame: Frame
+    layer: str
+    direction: str
+    name: str
+
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
+        """An array of the arena that only the launches noted here use."""
+        name = f"{self.layer} {self.direction} {name}"
+        size = prod(shape) * np.dtype(dtype).itemsize
+        return DeviceArray(self, self.frame.use(name, size), shape, np.dtype(dtype).itemsize, name)
+
+    def constant(self, name: str, values: Any) -> DeviceArray:
+        """A vector of the plan's constants, float32."""
+        values = np.ascontiguousarray(values, np.float32)
+        return DeviceArray(self, self.frame.table(name, lambda: values.view(np.int32)), values.shape)
+
+    def add(self, recipe: Recipe, where: Where, values: tuple[Any, ...]) -> None:
+        """Note a launch of any kernel."""
+        grid, block = ((*sizes, 1, 1)[:3] for sizes in where[:2])
+        self.frame.add(
+            Launch(self.layer, self.direction, self.name, recipe, grid, block, where[2], values)  # type: ignore[arg-type]
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DeviceArray:
+    """A C-contiguous array of a plan, as a teaching kernel's argument; `buffer` is its name in the arena."""
+
+    notes: Notes
+    address: int
+    shape: tuple[int, ...]
+    itemsize: int = 4
+    buffer: str = ""
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def reshape(self, *shape: int) -> DeviceArray:
+        """The same memory in another shape."""
+        return DeviceArray(self.notes, self.address, shape, self.itemsize, self.buffer)
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """As the driver passes it (`core.gpu.compilation.arrays`)."""
+        strides = [self.itemsize * prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        return 0, 0, self.size, self.itemsize, self.address, *self.shape, *strides
+
+
+def flat(array: DeviceArray) -> DeviceArray:
+    """The same memory as one dimension."""
+    return array.reshape(array.size)
+
+
+def as_matrix(array: DeviceArray) -> DeviceArray:
+    """The same memory, ``(..., C)`` as ``(everything else, C)``."""
+    channels = array.shape[-1]
+    return array.reshape(array.size // channels, channels)
+
+
+@final
+class TeachingKernel:
+    """A kernel on arrays. ``kernel[over(out.size)](x, out)`` notes its launch; argument types are its annotations.
+
+    `resident` blocks must fit on a multiprocessor, which limits the registers of a thread. `made_by`: the function of
+    the module that returns it, and its arguments; others are variables of their module.
+    """
+
+    def __init__(self, function: Callable[..., None], resident: int = 1, made_by: tuple[str, ...] = ()) -> None:
+        self.py_func, self.resident, self.made_by = function, resident, made_by
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(str(kind) for name, kind in self.py_func.__annotations__.items() if name != "return")
+
+    @cached_property
+    def name(self) -> str:
+        """Of the variable that holds it in its module; a kernel made by a function has another name than that."""
+        return next(n for n, value in vars(sys.modules[self.py_func.__module__]).items() if value is self)
+
+    def recipe(self, threads: int) -> Recipe:
+        module = self.py_func.__module__.removeprefix("core.gpu.")
+        factory, constants = (self.made_by[0], self.made_by[1:]) if self.made_by else (self.name, ())
+        return Recipe(module, factory, constants, self.kinds, threads, self.resident)
+
+    def __getitem__(self, where: Where) -> Callable[..., None]:
+        return partial(self._launch, where)
+
+    def _launch(self, where: Where, *arguments: Any) -> None:
+        arrays = [a for a in arguments if isinstance(a, DeviceArray)]
+        notes = arrays[0].notes
+        values: list[Any] = []
+        for array in arrays:
+            if array.buffer:
+                notes.frame.use(array.buffer, 0)
+        for kind, argument in zip(self.kinds, arguments, strict=True):
+            several = argument.words if isinstance(argument, DeviceArray) else argument
+            values += several if isinstance(several, tuple) else [several]
+            dimensions = getattr(KINDS[kind], "ndim", 0)
+            if dimensions != (len(argument.shape) if isinstance(argument, DeviceArray) else 0):
+                raise TypeError(f"{self.py_func.__name__}: {kind} has {dimensions} dimensions, not {argument}")
+        notes.add(self.recipe(prod(where[1])), where, tuple(values))
+
+
+def kernel(function: Callable[..., None]) -> TeachingKernel:
+    """Decorator of a teaching kernel."""
+    return TeachingKernel(function)

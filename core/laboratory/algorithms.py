@@ -1,0 +1,129 @@
+"""One training iteration of a network by every algorithm of every device, and by PyTorch: what each level gains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from statistics import median
+from typing import Any, Final, cast, final
+
+import numpy as np
+
+from core.device import Optimizer, PhotoBatch
+from core.errors import DeviceError, KernelUnavailable
+from core.graph import Graph
+from core.laboratory import pytorch_baseline
+from core.models.architectures import build
+from core.models.init import initial_weights
+from core.ops.builder import with_loss
+from core.ops.photo import identity_augmentation, transform
+from core.plan import compile_plan
+
+WAYS: Final = (
+    ("cpu", "naive", "float32"), ("cpu", "im2col", "float32"), ("cpu", "auto", "float32"),
+    ("cuda", "naive", "float32"), ("cuda", "shared", "float32"), ("cuda", "im2col", "float32"),
+    ("cuda", "tensor_core", "float32"), ("cuda", "auto", "float32"), ("cuda", "auto", "mixed"),
+    ("cpu", pytorch_baseline.NAME, "float32"), ("cuda", pytorch_baseline.NAME, "float32"),
+)  # fmt: skip
+"""(device, algorithm, precision), simplest first."""
+SECONDS: Final = 3.0
+"""Time limit for the repeats of one way."""
+REPEATS: Final = 15
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """Median milliseconds of forward and backward pass, and the loss; or why it cannot run here."""
+
+    device: str
+    algorithm: str
+    precision: str
+    milliseconds: float = 0.0
+    loss: float = 0.0
+    reason: str = ""
+
+
+def algorithm_study(model: str, batch: int, image_size: int, devices: tuple[str, ...]) -> Iterator[Iteration]:
+    """Forward and backward of a network on `batch` random photos that are on the device, from the same weights."""
+    graph = build(model, 38, image_size, dropout=0.0)
+    rng = np.random.default_rng(0)
+    photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
+    labels = rng.integers(0, 38, batch).astype(np.int32)
+    rows = identity_augmentation(batch, (image_size, image_size), (image_size, image_size))
+    for device, algorithm, precision in WAYS:
+        if device not in devices:
+            continue
+        try:
+            if algorithm == pytorch_baseline.NAME:
+                run = _torch_iteration(graph, device, transform_photos(graph, photos, rows), labels)
+                milliseconds, loss = _time(run)
+            else:
+                given = PhotoBatch(None, rows, labels, np.arange(batch))
+                milliseconds, loss = _time_plan(graph, device, algorithm, precision, photos, given)
+        except (DeviceError, KernelUnavailable) as error:
+            yield Iteration(device, algorithm, precision, reason=str(error))
+            continue
+        yield Iteration(device, algorithm, precision, milliseconds, loss)
+
+
+def transform_photos(graph: Graph, photos: Any, rows: Any) -> Any:
+    """As the network sees them, channels first."""
+    (height, width, _), attributes = graph.photo_shape, graph.nodes[0].attributes
+    mean, std = (cast("tuple[float, ...]", attributes[name]) for name in ("mean", "std"))
+    seen = transform(photos, rows, (height, width), mean, std)
+    return np.ascontiguousarray(seen.transpose(0, 3, 1, 2))
+
+
+def _time_plan(
+    graph: Graph, device: str, algorithm: str, precision: str, photos: Any, given: PhotoBatch
+) -> tuple[float, float]:
+    plan = compile_plan(
+        with_loss(graph, 0.0, ()), device=device, batch=len(photos), training=True, precision=precision,
+        algorithm=algorithm, optimizer=Optimizer("sgd"),
+    )  # fmt: skip
+    plan.load(initial_weights(graph, 0))
+    plan.keep_photos(photos)
+    try:
+        return _time(lambda: plan.gradient(given).loss)
+    finally:
+        plan.close()
+
+
+def _time(run: Callable[[], float]) -> tuple[float, float]:
+    """Median milliseconds of `run`, which waits for the device, and what it returns.
+
+    The first run counts only where it took so long that it is the only one.
+    """
+    begin = time.perf_counter()
+    loss = run()
+    if time.perf_counter() - begin > 2 * SECONDS:
+        return 1e3 * (time.perf_counter() - begin), loss
+    taken: list[float] = []
+    begin = time.perf_counter()
+    while len(taken) < REPEATS and (not taken or time.perf_counter() - begin < SECONDS):
+        start = time.perf_counter()
+        run()
+        taken.append(1e3 * (time.perf_counter() - start))
+    return median(taken), loss
+
+
+def _torch_iteration(graph: Graph, device: str, photos: Any, labels: Any) -> Callable[[], float]:
+    """The same network and loss in PyTorch, eager, float32. Raises DeviceError where PyTorch is missing."""
+    if (missing := pytorch_baseline.problem(device)) is not None:
+        raise DeviceError(missing)
+    torch: Any = import_module("torch")
+    torch.backends.cudnn.benchmark = True
+    weights = pytorch_baseline.parameters_of(graph, initial_weights(graph, 0), device)
+    x, y = torch.from_numpy(photos).to(device), torch.from_numpy(labels).long().to(device)
+
+    def run() -> float:
+        for weight in weights.values():
+            weight.grad = None
+        loss = torch.nn.functional.cross_entropy(pytorch_baseline.run_graph(graph, weights, x), y)
+        loss.backward()
+        return float(loss)  # waits for the device
+
+    return run

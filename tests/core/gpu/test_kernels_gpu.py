@@ -1,0 +1,60 @@
+"""Every kernel entry on the GPU itself, on the whole shared list of odd cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.gpu.candidates import CANDIDATES
+from core.gpu.kernel_entries import TABLE
+from core.gpu.single import runner
+from core.ops.registry import Case
+from core.optim.optimizer import OPTIMIZERS
+
+OPS = sorted({row.op for row in TABLE.kernels} - set(OPTIMIZERS))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", OPS)
+def test_every_kernel_agrees_with_the_reference(op):
+    from tests.helpers.single_kernels import check, entries, is_teaching, run_on_gpu
+
+    found = list(check(op, 10**9, run_on_gpu))
+    wrong = [(row.name, *rest) for row, *rest in found if not rest[2] <= rest[3]]
+    assert not wrong, wrong
+    ran = {(row.name, direction) for row, direction, *_ in found}
+    missing = [row.name for row, direction in entries(op) if is_teaching(row) and (row.name, direction) not in ran]
+    assert not missing, missing
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", sorted(OPTIMIZERS))
+def test_every_update_agrees_with_the_reference(op):
+    from tests.helpers.single_kernels import check_updates
+
+    assert all(error <= row.tolerance.relative for row, error in check_updates(op))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(8, 8, 8), (200, 136, 72), (129, 1000, 264), (520, 512, 512)], ids=str)
+def test_every_tile_by_tma_writes_everything_and_the_same_bits_twice(shape):
+    from core.gpu.compilation.cuda import cuda
+    from core.gpu.compilation.hopper import CAPABILITY
+    from core.gpu.sm90.matmul_tma import TILES
+
+    if tuple(cuda.get_current_device().compute_capability) != CAPABILITY:
+        pytest.skip("TMA needs compute capability 9.0")
+    candidate = next(row for row in CANDIDATES.of(("matmul",), "forward") if row.name == "tma")
+    m, k, n = shape
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-64, 65, size).astype(np.float32) / 64 for size in ((m, k), (k, n)))  # exact in bf16
+    wanted, problem = a.astype(np.float64) @ b, Case("matmul", {}, ((m, k), (k, n)), (m, n), 1)
+    for tile in TILES:
+        results = []
+        for _ in range(2):
+            arrays = {"x": cuda.to_device(a), "x2": cuda.to_device(b)}
+            arrays["out"] = cuda.to_device(np.full((m, n), np.nan, np.float32))
+            runner(candidate, "forward", tile)(problem, arrays)
+            results.append(arrays["out"].copy_to_host())
+        assert np.array_equal(*results)
+        assert np.abs(results[0] - wanted).max() <= np.abs(wanted).max() / 256, tile

@@ -1,0 +1,105 @@
+"""Candidates by themselves: which cases they refuse, and the fast ones run as plain Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from core.gpu import single_update
+from core.gpu.kernel_entries import TABLE, WRITES
+from core.ops.activation import ACTIVATIONS
+from core.ops.contract import Mode
+from core.optim.optimizer import Optimizer, initial_state, scalars, update
+from tests.helpers.compare import poisoned, relative_error
+from tests.helpers.emulated_gpu import Memory
+from tests.helpers.shapes import MODE, case, cases, label, solve
+from tests.helpers.single_kernels import allocate, entries, is_teaching, run_as_python, run_work
+
+ANY = {"max_pool", "avg_pool", "softmax", "relu", "sigmoid", "add", "dense", "global_avg_pool", "dropout",
+       "softmax_cross_entropy"}  # fmt: skip
+"""Ops that are taken whatever their shape."""
+LOSS = "softmax_cross_entropy"
+
+
+@pytest.mark.parametrize("row", [r for r in TABLE.kernels if r.op in ANY], ids=lambda row: "-".join(row.key))
+def test_an_entry_takes_a_case_or_says_why_not(row):
+    taken = 0
+    for problem in cases(row.op):
+        reason = row.refuses(problem)
+        taken += reason is None
+        assert reason is None or reason.endswith("."), (label(problem), reason)
+        if reason is not None and row.algorithm != "low_latency":
+            assert problem.activation, (label(problem), reason)
+            assert row.direction != "forward"
+    assert taken or row.algorithm == "low_latency"
+
+
+CASES = (
+    case("avg_pool", (5, 4, 6), kernel=(3, 3), stride=(2, 2), padding=(1, 0, 0, 1), ceil_mode=True,
+         count_include_pad=False),
+    case("avg_pool", (4, 5, 8), kernel=(2, 3), stride=(1, 2), padding=(1, 1, 0, 1)),
+    case("max_pool", (5, 4, 8), kernel=(3, 3), stride=(2, 2), ceil_mode=True),
+    case("softmax", (11,)),
+    case("softmax", (2, 2, 8)),
+    *(case(name, (2, 3, 4)) for name in ACTIVATIONS),
+    case("global_avg_pool", (3, 4, 5)),
+    case("multiply", (3, 5, 13), (13,)),
+    case("dropout", (2, 3, 5), rate=0.4, key=3),
+    case("softmax_cross_entropy", (5,), batch=3, label_smoothing=0.2, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
+    case("softmax_cross_entropy", (5,), batch=3, taught=True, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
+    case("batch_norm", (3, 4, 6), momentum=0.3),
+)  # fmt: skip
+ERRORS = {"float32": 1e-6, "mixed": 1e-2}
+SUMS = 1e-5
+"""Of a batch norm and a loss in float32."""
+
+
+@pytest.mark.parametrize("precision", sorted(ERRORS))
+@pytest.mark.parametrize("problem", CASES, ids=label)
+def test_a_candidate_run_as_plain_python_gives_the_references_results(problem, precision):
+    solved, ran = solve(problem), set()
+    limit = SUMS if precision == "float32" and problem.op in ("batch_norm", LOSS) else ERRORS[precision]
+    for candidate, direction in entries(problem.op):
+        roles = [role for role in WRITES[direction] if role in solved.wanted]
+        if is_teaching(candidate) or not roles:
+            continue
+        arrays = {name: value.copy() for name, value in solved.given.items()} | {"mode": MODE}
+        arrays |= {role: solved.wanted[role].astype(np.float32) for role in ("out",)}
+        arrays |= {role: poisoned(solved.wanted[role].shape) for role in roles if role not in solved.given}
+        run_as_python(candidate, direction, replace(problem, precision=precision), arrays)
+        for role in roles:
+            assert relative_error(arrays[role], solved.wanted[role]) < limit, (candidate.name, direction, role)
+        ran.add(direction)
+    assert {"forward", "backward_input"} <= ran
+
+
+def test_at_inference_dropout_keeps_all_and_a_batch_norm_its_statistics():
+    for problem in (case("dropout", (2, 3, 5), rate=0.4), case("batch_norm", (3, 4, 6))):
+        solved = solve(problem, mode=Mode())
+        for candidate, direction in entries(problem.op):
+            if direction == "forward":
+                arrays = {**solved.given, "out": poisoned(solved.wanted["out"].shape), "mode": Mode()}
+                run_as_python(candidate, direction, problem, arrays)
+                assert relative_error(arrays["out"], solved.wanted["out"]) < SUMS, candidate.name
+
+
+@pytest.mark.parametrize(("name", "clip"), [("sgd", 0.5), ("adamw", 0.0)])  # 8 s each
+def test_an_update_run_as_plain_python_gives_the_references_weights(name, clip):
+    optimizer = Optimizer(name, weight_decay=0.1, clip_norm=clip, average=0.9)
+    draw, memory = np.random.default_rng(0), Memory(1 << 18)
+    weights, gradient = (draw.normal(size=37).astype(np.float32) for _ in range(2))
+    decayed = np.arange(37) < 20
+    state = {k: np.abs(draw.normal(size=37)).astype(np.float32) for k in initial_state(optimizer, weights)}
+    exact = {k: v.astype(np.float64) for k, v in state.items()}
+    wanted, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, 0.01, 3)
+    given = {"weights": weights, "gradient": gradient, **state}
+    at = {role: memory.reserve(value.nbytes) for role, value in given.items()}
+    for role, value in given.items():
+        memory.put(at[role], value)
+    now, make_room = scalars(optimizer, 0.01, 3), partial(allocate, memory)
+    run_work(memory, single_update.prepare(optimizer, now, at, decayed.astype(np.float32), 37, 1, make_room))
+    for role, value in {"weights": wanted, **moved}.items():
+        assert relative_error(memory.get(at[role], 37, np.float32), value) < ERRORS["float32"], role

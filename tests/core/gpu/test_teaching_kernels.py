@@ -1,0 +1,123 @@
+"""Teaching kernels as candidates, run as plain Python: each by itself against the reference, and whole networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.arena import lay_out
+from core.gpu.candidates import CANDIDATES
+from core.gpu.control import Control, places
+from core.gpu.frame import Frame, Places
+from core.gpu.lowering import walk
+from core.gpu.ops.matmul import warp_tiled
+from core.gpu.sizes import block_sizes
+from core.graph import PHOTO
+from core.ops import network
+from core.ops.activation import ACTIVATIONS
+from core.ops.builder import Builder, with_loss
+from core.ops.contract import Mode
+from core.program import Value, flatten_parameters, lay_out_parameters, lower
+from tests.helpers.compare import relative_error
+from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.gpu_network import random_weights
+from tests.helpers.single_kernels import check, entries, is_teaching, run_as_python
+
+LIMITS = {
+    "conv2d": 60, "dense": 100, "max_pool": 100, "avg_pool": 100, "global_avg_pool": 200, "depthwise_conv2d": 100,
+    "batch_norm": 200, "softmax": 100, "softmax_cross_entropy": 120, "add": 50,
+    "concat": 50, "dropout": 120, "matmul": 4500, "multiply": 100, **dict.fromkeys(ACTIVATIONS, 50),
+}  # fmt: skip
+"""Ops, and the elements of their largest case: plain Python is slow."""
+
+
+@pytest.mark.parametrize("op", LIMITS)
+def test_every_teaching_kernel_agrees_with_the_reference(op):
+    found = list(check(op, LIMITS[op], run_as_python, is_teaching))
+    wrong = [(row.name, *rest) for row, *rest in found if not rest[2] <= rest[3]]
+    assert not wrong, wrong
+    ran = {(row.name, direction) for row, direction, *_ in found}
+    assert ran == {(row.name, direction) for row, direction in entries(op) if is_teaching(row)}
+
+
+@pytest.mark.parametrize("tile", [warp_tiled.LARGE, warp_tiled.SMALL], ids=str)
+def test_the_other_tiles_of_the_warp_tiled_product_agree_too(tile, monkeypatch):
+    monkeypatch.setattr(warp_tiled, "choose", lambda rows, columns: tile)
+    found = list(check("matmul", 4500, run_as_python, lambda row: row.name == "warp_tiled"))
+    assert found
+    assert all(error <= tolerance for *_, error, tolerance in found), found
+
+
+def test_every_op_with_a_teaching_kernel_is_checked():
+    assert {row.pattern[0] for row in CANDIDATES.rows if is_teaching(row)} == set(LIMITS)
+
+
+SIDE, IMAGES, CLASSES = 4, 2, 5
+
+
+def small_network():
+    """Slices of a concatenation, gradients from two readers, masks, a batch norm, dropout, odd channels."""
+    b = Builder("small", (SIDE, SIDE, 3), (0.5,) * 3, (0.25,) * 3)
+    near = {"kernel": (3, 3), "padding": (1,) * 4}
+    x = b.add("relu", "first out", b.add("conv2d", "first", PHOTO, filters=6, **near))
+    halves = [b.add("relu", f"{n} out", b.add("conv2d", n, x, filters=4, **more)) for n, more in
+              (("left", {}), ("right", near))]  # fmt: skip
+    x = b.add("concat", "joined", *halves)
+    y = b.add("batch_norm", "norm", x)
+    y = b.add("relu6", "deep out", b.add("depthwise_conv2d", "deep", y, **near))
+    x = b.add("max_pool", "pool", b.add("add", "sum", x, y), kernel=(3, 3), stride=(2, 2), ceil_mode=True)
+    x = b.add("dropout", "some", x, rate=0.25, key=1)
+    x = b.add("relu", "hidden out", b.add("dense", "hidden", b.add("flatten", "flat", x), units=7))
+    return with_loss(b.graph(b.add("dense", "logits", x, units=CLASSES)), 0.1, ())
+
+
+PARTS = ((False, 2), (True, 1))
+"""Whether the gradients are added to those before, and the real images of the batch."""
+
+
+@pytest.mark.parametrize(("algorithm", "parts"), [("naive", PARTS), ("shared", PARTS[:1]), ("im2col", PARTS[:1])])
+def test_a_whole_network_has_the_references_gradients(algorithm, parts):
+    graph, memory = small_network(), Memory(1 << 20)
+    program, layout = lower(graph, True), lay_out_parameters(graph)
+    frame = Frame(program, layout, IMAGES, "float32", 132, frozenset(), hopper=True, algorithm=algorithm)
+    walk(frame, True, True)  # with all arrays
+    arena = lay_out(frame.lifetimes([PHOTO]))
+    sizes = block_sizes(frame, (), arena.bytes)
+    names = ("weights", "gradient", "control", "packed", "pack places", "tables", "logits", "results", "arena")
+    at = {name: memory.reserve(max(sizes[name], 64)) for name in names}
+    memory.put(at["tables"], frame.all_tables())
+    weights = random_weights(graph)
+    memory.put(at["weights"], flatten_parameters(weights, layout))
+    draw, machine, wanted = np.random.default_rng(0), Machine(memory), {}
+    for accumulate, real in parts:
+        frame.restart(Places(*at.values(), arena.offsets))
+        walk(frame, True, accumulate)
+        assert {launch.kernel for launch in frame.launches} <= {"naive", "shared", "im2col", "photo", "fused"}
+        raw = np.zeros(places(IMAGES)[-1], np.uint8)
+        control = Control(raw, IMAGES)
+        control.settings["photos"], control.settings["seed"] = real, 3
+        control.labels[:] = draw.integers(0, CLASSES, IMAGES)
+        memory.put(at["control"], raw)
+        photo = draw.normal(size=(IMAGES, SIDE, SIDE, 3)).astype(np.float32)
+        put_photo(frame, memory, photo)
+        for launch in frame.launches[1:]:  # the first transforms the photos
+            machine.run(launch)
+        wide = {n: a.astype(np.float64) for n, a in weights.items()}
+        found = network.loss_and_gradients(graph, wide, photo[:real].astype(np.float64), control.labels[:real],
+                                           Mode(training=True, seed=3))  # fmt: skip
+        wanted = {n: g + wanted.get(n, 0) for n, g in found.gradients.items()}
+        losses = memory.get(at["results"], IMAGES, np.float32)[:real]
+        assert float(losses.sum()) == pytest.approx(found.loss, rel=1e-5)
+    flat = memory.get(at["gradient"], layout.trained, np.float32)
+    for name, gradient in wanted.items():
+        first, shape = layout.offsets[name]
+        got = flat[first : first + gradient.size].reshape(shape)
+        assert relative_error(got, gradient) < 1e-4, name
+
+
+def put_photo(frame, memory, photo):
+    """Images that are transformed already, inside their border of zeros."""
+    t = frame.image(Value(PHOTO, photo.shape[1:]))
+    (top, left, _, _), framed = frame.border, np.zeros((IMAGES, t.height, t.width, t.pitch), np.float32)
+    framed[:, top : top + SIDE, left : left + SIDE, :3] = photo
+    memory.put(t.address, framed)

@@ -1,0 +1,153 @@
+"""Holds kernel entries of the GPU against the float64 reference: on a GPU, or as plain Python without one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from core.gpu.candidates import CANDIDATES
+from core.gpu.driver.hosted import hosted
+from core.gpu.kernel_entries import UPDATES, WRITES, tolerance_of
+from core.gpu.select import FAST
+from core.gpu.single import directions_of, new_frame, prepare, reason_against, runner, write
+from core.ops.registry import Case
+from core.optim.optimizer import Optimizer, initial_state, update
+from tests.helpers.compare import poisoned, relative_error
+from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.shapes import MODE, case, cases, label, solve
+
+OPTIMIZERS = {
+    "sgd": Optimizer("sgd", nesterov=True, weight_decay=0.01, average=0.99),
+    "adam": Optimizer("adam", weight_decay=0.01, clip_norm=0.5),
+    "adamw": Optimizer("adamw", weight_decay=0.1, average=0.9),
+}
+SMALL = {
+    "conv2d": (
+        case("conv2d", (5, 4, 3), filters=5, kernel=(3, 2), stride=(2, 1), padding=(1, 0, 0, 1)),
+        case("conv2d", (3, 2, 4), filters=6, kernel=(1, 1), groups=2, bias=False),
+        case("conv2d", (2, 3, 2), filters=3, kernel=(1, 1), padding=(1, 1, 1, 1), batch=1),
+    ),
+    "depthwise_conv2d": (
+        case("depthwise_conv2d", (4, 5, 4), kernel=(3, 3), padding=(1, 1, 1, 1)),
+        case("depthwise_conv2d", (6, 4, 4), kernel=(3, 3), padding=(0, 2, 1, 0), bias=False, batch=1),
+        case("depthwise_conv2d", (5, 4, 2), kernel=(2, 3), stride=(2, 1), padding=(0, 1, 1, 2), bias=False),
+    ),
+    "dense": (
+        case("dense", (12,), units=36, batch=4),
+        case("dense", (40,), units=8, bias=False, batch=36),
+    ),
+    "max_pool": (case("max_pool", (5, 4, 4), kernel=(3, 3), stride=(2, 2), ceil_mode=True),),
+}
+"""Cases small enough for plain Python that reach what the small ones of the shared list do not."""
+
+PRODUCTS = ((5, 7, 3), (33, 9, 65), (1, 1, 1), (130, 16, 4), (66, 36, 68), (33, 27, 72), (66, 40, 72))
+"""(M, K, N) of matrix products: odd, one element, for 16-byte loads (whole slices; a shorter last one), an unfolded
+first layer, for bf16."""
+
+
+def is_teaching(candidate):
+    return candidate.level not in FAST
+
+
+def entries(op):
+    """(candidate, direction) of every candidate of an op that runs by itself."""
+    return [(row, d) for row in CANDIDATES.rows if row.pattern == (op,) for d in directions_of(row)]
+
+
+def problems(op, limit):
+    """The shared cases of up to `limit` elements, and small ones."""
+    if op == "matmul":
+        return [Case(op, {}, ((m, k), (k, n)), (m, n), 1) for m, k, n in PRODUCTS if m * n <= limit]
+    plain = {label(c): c for c in (replace(c, activation="") for c in cases(op)) if _elements(c) <= limit}
+    return [*plain.values(), *SMALL.get(op, ())]
+
+
+def _elements(case):
+    return case.batch * max(int(np.prod(s)) for s in (case.output, *case.inputs))
+
+
+def given_and_wanted(problem):
+    """Arrays of a case, and its results in float64."""
+    if problem.op != "matmul":
+        solved = solve(problem)
+        return dict(solved.given), solved.wanted
+    draw = np.random.default_rng(5)
+    x, x2 = (draw.normal(size=shape).astype(np.float32) for shape in problem.inputs)
+    return {"x": x, "x2": x2}, {"out": x.astype(np.float64) @ x2}
+
+
+def check(op, limit, run, chosen=lambda candidate: True):
+    """(candidate, direction, case, relative error, tolerance) of every entry and every case that it does not refuse."""
+    for problem in problems(op, limit):
+        given, wanted = given_and_wanted(problem)
+        for candidate, direction in entries(op):
+            results = [name for name in wanted if name in WRITES[direction]]
+            if not chosen(candidate) or not results or reason_against(candidate, direction, problem) is not None:
+                continue
+            arrays = {name: value.copy() for name, value in given.items()} | {"mode": MODE}
+            if direction != "forward":
+                arrays["out"] = wanted["out"].astype(np.float32)
+            arrays |= {n: poisoned(wanted[n].shape) for n in results if n not in arrays or n == "out"}
+            run(candidate, direction, problem, arrays)
+            errors = [relative_error(arrays[name], wanted[name]) for name in results]
+            text = str(problem.inputs) if op == "matmul" else label(problem)
+            yield candidate, direction, text, max(errors), tolerance_of(candidate, direction).relative
+
+
+def run_on_gpu(candidate, direction, problem, arrays):
+    hosted(runner(candidate, direction), *WRITES[direction])(problem, arrays)
+
+
+def run_as_python(candidate, direction, problem, arrays):
+    """The launches one after another, each thread a greenlet."""
+    memory, mode = Memory(1 << 22), arrays["mode"]
+    numbers = {name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}
+    at = {name: memory.reserve(value.nbytes) for name, value in numbers.items()}
+    for name, value in numbers.items():
+        memory.put(at[name], value)
+    work = prepare(
+        new_frame(problem, None, mode), direction, lambda frame: write(candidate, direction, frame), at,
+        lambda sizes, contents: allocate(memory, sizes, contents), mode,
+    )  # fmt: skip
+    run_work(memory, work)
+    for name, value in numbers.items():
+        value[...] = memory.get(at[name], value.size, value.dtype).reshape(value.shape)
+
+
+def allocate(memory, sizes, contents):
+    made = {name: memory.reserve(size) for name, size in sizes.items()}
+    for name, values in contents.items():
+        memory.put(made[name], values)
+    return made
+
+
+def run_work(memory, work):
+    """Copies and launches of `core.gpu.prepared.Work` in their order."""
+    machine = Machine(memory)
+
+    def copy(item):
+        memory.bytes[item.target : item.target + item.bytes] = memory.bytes[item.source : item.source + item.bytes]
+
+    for item in work.before:
+        copy(item)
+    for launch in work.launches:
+        machine.run(launch)
+    for item in work.after:
+        copy(item)
+
+
+def check_updates(op):
+    """(entry, relative error) of the optimizer's update on a GPU."""
+    optimizer, draw = OPTIMIZERS[op], np.random.default_rng(3)
+    weights, gradient = (draw.normal(size=97).astype(np.float32) for _ in range(2))
+    decayed = np.arange(97) < 50
+    state = {k: np.abs(draw.normal(size=97)).astype(np.float32) for k in initial_state(optimizer, weights)}
+    exact = {k: v.astype(np.float64) for k, v in state.items()}
+    wanted, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, 0.01, 3)
+    for row in (r for r in UPDATES if r.op == op):
+        arrays = {"weights": weights.copy(), "gradient": gradient, "decayed": decayed.astype(np.float32)}
+        arrays |= {k: v.copy() for k, v in state.items()}
+        arrays |= {"optimizer": optimizer, "learning_rate": 0.01, "step": 3}
+        row.run(Case(op, {}, ((97,),), (97,), 1), arrays)
+        yield row, max(relative_error(arrays[k], v) for k, v in {"weights": wanted, **moved}.items())
