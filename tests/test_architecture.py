@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,14 +34,28 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imported(tree: ast.AST) -> set[str]:
-    names = set()
+@dataclass(frozen=True)
+class Summary:
+    """What the tests ask of a module: packages that it imports, its docstring, and its functions with their lines."""
+
+    imported: frozenset[str]
+    docstring: str | None
+    functions: tuple[tuple[str, int], ...]
+
+
+@cache
+def summary(path: Path) -> Summary:
+    """Parse a module once for all tests."""
+    tree = ast.parse(path.read_text("utf-8"))
+    names, functions = set(), []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module.split(".")[0])
-    return names
+        elif isinstance(node, FUNCTIONS):
+            functions.append((node.name, node.end_lineno - node.lineno + 1))
+    return Summary(frozenset(names), ast.get_docstring(tree), tuple(functions))
 
 
 def test_imports_go_down_only():
@@ -48,36 +64,35 @@ def test_imports_go_down_only():
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("path", ALL, ids=relative)
-def test_no_file_is_longer_than_the_limit(path):
-    assert len(path.read_text("utf-8").splitlines()) <= FILE_LINES
+def test_no_file_is_longer_than_the_limit():
+    lines = {relative(path): len(path.read_text("utf-8").splitlines()) for path in ALL}
+    assert not {path: count for path, count in lines.items() if count > FILE_LINES}
 
 
-@pytest.mark.parametrize("path", ALL, ids=relative)
-def test_no_function_is_longer_than_the_limit(path):
-    limit = KERNEL_LINES if any(path.is_relative_to(folder) for folder in KERNELS) else FUNCTION_LINES
-    functions = [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, FUNCTIONS)]
-    long = [(f.name, f.end_lineno - f.lineno + 1) for f in functions if f.end_lineno - f.lineno >= limit]
+def test_no_function_is_longer_than_the_limit():
+    long = []
+    for path in ALL:
+        limit = KERNEL_LINES if any(path.is_relative_to(folder) for folder in KERNELS) else FUNCTION_LINES
+        long += [(relative(path), name, lines) for name, lines in summary(path).functions if lines > limit]
     assert not long, long
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_nothing_reaches_for_the_network_or_unpickles(path):
-    names = imported(ast.parse(path.read_text("utf-8"))) - UNIX_SOCKETS.get(relative(path), set())
-    assert not names & NETWORK, names & NETWORK
-    assert not names & UNSAFE, names & UNSAFE
-    assert "allow_pickle=True" not in path.read_text("utf-8")
+def test_nothing_reaches_for_the_network_or_unpickles():
+    for path in SOURCES:
+        names = summary(path).imported - UNIX_SOCKETS.get(relative(path), set())
+        assert not names & NETWORK, (relative(path), names & NETWORK)
+        assert not names & UNSAFE, (relative(path), names & UNSAFE)
+        assert "allow_pickle=True" not in path.read_text("utf-8"), relative(path)
 
 
 @pytest.mark.parametrize("package", DOORS)
 def test_only_its_door_imports_the_package(package):
-    importers = [relative(p) for p in ALL if package in imported(ast.parse(p.read_text("utf-8")))]
+    importers = [relative(p) for p in ALL if package in summary(p).imported]
     assert importers == [DOORS[package]]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_every_module_says_what_it_is(path):
-    assert ast.get_docstring(ast.parse(path.read_text("utf-8"))), "the module has no docstring"
+def test_every_module_says_what_it_is():
+    assert not [relative(path) for path in SOURCES if not summary(path).docstring], "modules without a docstring"
 
 
 def test_no_module_has_a_name_that_says_nothing():

@@ -96,6 +96,7 @@ def use(path, photo):
         assert not next(predictor.diagnose([str(photo)])).error
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounds", RUNS)
 def test_altered_model_files_are_refused_or_can_be_used(model_seed, tmp_path, rounds):
     rng, path, refused = random.Random(1), tmp_path / "m.safetensors", 0
@@ -114,6 +115,7 @@ def test_altered_model_files_are_refused_or_can_be_used(model_seed, tmp_path, ro
     assert rounds / 2 < refused < rounds
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounds", RUNS)
 def test_altered_checkpoints_are_read_or_refused(trained, tmp_path, rounds):  # noqa: F811
     seed = read_tensor_file(trained[0] / LAST, "checkpoint", 2)

@@ -76,6 +76,7 @@ def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypat
     assert read_model(model).figures["test_accuracy"] > 0.5
 
 
+@pytest.mark.thorough
 def test_digits_continue_from_a_model_file_of_the_same_network(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(synthetic_digits, "COUNTS", {"train": 2560, "t10k": 64})
     first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"

@@ -86,6 +86,7 @@ def test_what_belongs_to_another_user_is_refused(tmp_path, which):
         make_private_folder(tmp_path / "link" if which == "link" else folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_compiled_kernels_in_a_folder_that_others_may_write_are_not_run(tmp_path, variable):
     """Numba's cache is pickles: whoever can write there has their code run."""

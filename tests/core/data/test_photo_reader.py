@@ -51,6 +51,7 @@ def array(data):
     return np.frombuffer(data, np.uint8)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="kilobytes of ru_maxrss, and limits in the kernel")
 def test_a_hostile_photo_costs_little_memory_and_time_and_is_reported(tmp_path):
     for name, make in BOMBS.items():
@@ -73,6 +74,7 @@ def test_pixels_that_no_camera_writes_are_a_reason_or_a_photo(tmp_path, name):
     assert found.content, "its process went on"
 
 
+@pytest.mark.thorough
 def test_a_cache_is_filled_in_spite_of_hostile_photos(tmp_path):
     folder = leaf_folder(tmp_path / "photos")
     good = len(open_folder(folder))
@@ -87,6 +89,7 @@ def test_a_cache_is_filled_in_spite_of_hostile_photos(tmp_path):
     assert "type int16" in reasons["i2-4.tiff"]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not say what a process cost")
 def test_the_command_line_reports_hostile_photos_and_goes_on(tmp_path):
     for name in ("end.png", "clear8.png", "frame.gif"):

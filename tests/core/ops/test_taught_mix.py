@@ -14,6 +14,7 @@ from tests.helpers.rounded import rounded_gradient
 from tests.helpers.taught import CLASSES, FAR, NEAR, SIDE, WEIGHTS, distances_from_mix
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "weights"), [("cnn", ()), ("squeezenet1_1", WEIGHTS)])
 def test_in_mixed_precisions_rounding_targets_mix_and_wrong_ones_are_seen(name, weights, monkeypatch):
     network = build(name, CLASSES, SIDE)
