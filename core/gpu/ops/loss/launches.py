@@ -7,7 +7,7 @@ import numpy as np
 from core.gpu.control import places
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
-from core.gpu.launch import RELU, KernelSignature, Launch, Tensor, blocks_of, lanes_of, make_launch
+from core.gpu.launch import PLAIN, RELU, KernelSignature, Launch, Target, Tensor, blocks_of, lanes_of, make_launch
 from core.gpu.ops.loss import head, softmax
 from core.gpu.select import FAST, Case
 from core.program import Step, Value
@@ -86,31 +86,30 @@ def softmax_forward(case: Case) -> None:
     """Over the channels of every pixel."""
     frame, step = case.frame, case.step
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    frame.add(_softmax(case, "forward", softmax.FORWARD, {"x": x.address, "ldx": x.pitch}, None, None, "", out, False))
+    frame.add(_softmax(case, "forward", softmax.FORWARD, {"x": x.address, "ldx": x.pitch}, None, out))
 
 
 def softmax_backward(case: Case) -> None:
     """From dy and the probabilities themselves."""
     frame, step, value = case.frame, case.step, case.step.inputs[0]
-    mask, masking, accumulate = case.backward.target(value)
+    target = case.backward.target(value)
     dx, dy, y = frame.image(value, True), frame.image(step.output, True), frame.image(step.output)
     of = {"dy": dy.address, "ldx": dy.pitch}
-    frame.add(_softmax(case, "backward_input", softmax.GRADIENT, of, y, mask, masking, dx, accumulate))
+    frame.add(_softmax(case, "backward_input", softmax.GRADIENT, of, y, dx, target))
 
 
 def _softmax(
-    case: Case, direction: str, signature: KernelSignature, of: dict[str, int], y: Tensor | None, mask: Tensor | None,
-    masking: str, out: Tensor, accumulate: bool,
+    case: Case, direction: str, signature: KernelSignature, of: dict[str, int], y: Tensor | None, out: Tensor,
+    target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
     pixels, lanes = case.frame.batch * out.height * out.width, lanes_of(out)
     values = {
-        **of, "y": y.address if y else 0, "mask": mask.address if mask else 0, "out": out.address, "pixels": pixels,
-        "channels": out.channels, "lanes": lanes, "ldy": y.pitch if y else 0, "ldm": mask.pitch if mask else 0,
-        "ldo": out.pitch, "masking": RELU[masking] if mask else 0, "accumulate": int(accumulate),
+        **of, "y": y.address if y else 0, "out": out.address, "pixels": pixels, "channels": out.channels,
+        "lanes": lanes, "ldy": y.pitch if y else 0, "ldo": out.pitch, **target.values,
     }  # fmt: skip
     factory = "make_softmax" if y is None else "make_softmax_gradient"
     return make_launch(
         case.step.node, direction, "fused", ("ops.loss.softmax", factory, (case.frame.element,)), signature, values,
         (blocks_of(pixels, softmax.WARPS), 1, 1), (32 * softmax.WARPS, 1, 1),
-        moved=pixels * lanes * 16 * (2 + bool(y) + bool(mask) + int(accumulate)),
+        moved=pixels * lanes * 16 * (1 + bool(y) + target.passes),
     )  # fmt: skip
