@@ -12,7 +12,7 @@ import numpy as np
 from numba.core import types as numba_types
 
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
-from tests.helpers.emulated_gpu import Machine, _caster
+from tests.helpers.emulated_gpu import Cast, Machine
 from tests.helpers.turns import Barrier, Gate
 
 
@@ -53,7 +53,7 @@ class TmaMachine(Machine):
 
     def run(self, launch):
         kernel = self._adapt(launch.recipe.function())
-        casts = [(lambda v: v) if k == "tensor_map" else _caster(getattr(numba_types, k)) for k in launch.recipe.kinds]
+        casts = [(lambda v: v) if k == "tensor_map" else Cast(getattr(numba_types, k)) for k in launch.recipe.kinds]
         values = [cast(v) for cast, v in zip(casts, launch.values, strict=True)]
         self.block, self.grid, self.dynamic = launch.block, launch.grid, launch.shared
         for z, y, x in np.ndindex(*launch.grid[::-1]):
