@@ -1,1 +1,1 @@
-"""The window: Qt lives only here, over core's plain data."""
+"""The window. Only this package uses Qt; `core` holds the data and the work."""

@@ -1,4 +1,4 @@
-"""The command `leafclinic`, also `python -m app`: a subcommand, or the window where none is named."""
+"""The command `leafclinic`, also `python -m app`: runs a subcommand, or opens the window if none is named."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module, _ = COMMANDS[given[0]]
         try:
             return int(import_module(module).main(given[1:]))
-        except KeyboardInterrupt:  # while it is imported; `run_command` answers all later ones
+        except KeyboardInterrupt:  # during the import; `run_command` handles later ones
             sys.stderr.write("\nStopped.\n")
             return EXIT_INTERRUPTED
     if given[:1] == ["--process"]:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def no_display(environment: Mapping[str, str]) -> str:
-    """Why Qt could open no window here (it would end the process without a word that helps); "" where it can."""
+    """Why Qt cannot open a window here ("" if it can). Qt itself would end the process without a message."""
     if not sys.platform.startswith("linux") or environment.get("QT_QPA_PLATFORM"):
         return ""
     if environment.get("WAYLAND_DISPLAY"):

@@ -1,4 +1,4 @@
-"""Every action of the program, each with its text, its shortcut and its tip, in one table."""
+"""Every action of the program with its text, shortcut and tooltip, in one table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Keys = QKeySequence.StandardKey
 @final
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What can be done; who does it is wired in `application.py`."""
+    """The actions; `application.py` connects them."""
 
     open_folder: QAction
     open_manifest: QAction
@@ -58,7 +58,7 @@ class Actions:
 
 
 def _rows() -> dict[str, tuple[str, object, str]]:
-    """Field to (text, shortcut, tip)."""
+    """Field name to (text, shortcut, tooltip)."""
     return {
         "open_folder": (tr("&Open folder…"), Keys.Open, tr("A folder whose subfolders are the classes")),
         "open_manifest": (tr("Open &manifest…"), "Ctrl+Shift+O", tr("A CSV file with a photo and its class per line")),
@@ -88,7 +88,7 @@ def _rows() -> dict[str, tuple[str, object, str]]:
 
 
 def _view_rows() -> dict[str, tuple[str, object, str]]:
-    """The same for places, colours, languages, storage and help."""
+    """The same for pages, colours, languages, storage and help."""
     return {
         "go_dataset": (tr("&Dataset"), "Ctrl+1", tr("Photos, classes, quality, split")),
         "go_train": (tr("&Train"), "Ctrl+2", tr("Settings, live curves, kernels, runs")),
@@ -123,7 +123,7 @@ MENUS: Final = {
 
 
 def build_actions(window: QMainWindow) -> Actions:
-    """All actions, known to the window so that their shortcuts work in every place."""
+    """Create all actions and add them to the window, so that their shortcuts work on every page."""
     made = {}
     for name, (text, keys, tip) in _rows().items():
         action = QAction(text, window)

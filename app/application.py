@@ -1,4 +1,4 @@
-"""The composition root: the only place that knows everything, builds it and wires it together."""
+"""The composition root: builds all parts of the program and connects them."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ PATIENCE: Final = 5.0
 
 
 def run(given: Sequence[str]) -> int:
-    """The program from start to end; a second start hands over to the first and ends at once."""
+    """Run the program from start to end; a second start hands its paths to the first and ends."""
     application = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(application, QApplication)
     try:
         for name in ("settings", "logs"):
             paths.folder(name)
         program = start(application, given)
-    except StorageError as error:  # without a folder of its own the program can keep nothing
+    except StorageError as error:  # the program needs its own folder
         sys.stderr.write(f"{error}\n")
         QMessageBox(QMessageBox.Icon.Critical, "LeafClinic", str(error)).exec()
         return error.exit_code
@@ -65,7 +65,7 @@ def run(given: Sequence[str]) -> int:
 
 
 def start(application: QApplication, given: Sequence[str]) -> Program | None:
-    """Everything but the event loop; None where a first window took over."""
+    """Build the program without running the event loop; None if another window took over."""
     wanted = [str(Path(p).absolute()) for p in given]
     if hand_over(wanted):
         return None
@@ -76,13 +76,13 @@ def start(application: QApplication, given: Sequence[str]) -> Program | None:
         return None
     program.window.show()
     if any(Path(p).is_dir() or p.lower().endswith(".csv") for p in given):
-        program.window.go("dataset")  # photos to learn from are opened, not diagnosed
+        program.window.go("dataset")  # a folder is opened for training, not diagnosed
     program.commands.open(list(given))
     return program
 
 
 def introduce(application: QApplication) -> None:
-    """Tell the desktop the program's name and picture."""
+    """Tell the desktop the program's name and icon."""
     application.setApplicationName("leafclinic")
     application.setApplicationDisplayName("LeafClinic")
     QGuiApplication.setDesktopFileName("leafclinic")
@@ -118,7 +118,7 @@ class Program:
         self._go_back()
 
     def _make_window(self) -> None:
-        """The window with its commands and places, in the language spoken now."""
+        """Build the window with its commands and pages in the current language."""
         self.window = MainWindow(self.theme)
         self.photo_commands = PhotoCommands(
             self.window, self.settings, self.theme, self.diagnosis, self.document, self.exports
@@ -139,7 +139,7 @@ class Program:
         self.commands.language_chosen.connect(lambda name: QTimer.singleShot(0, window, lambda: self.speak(name)))
 
     def speak(self, language: str) -> None:
-        """Another language: a new window around what is open, listed and running takes the place of the old one."""
+        """Change the language: replace the window by a new one that keeps what is open, listed and running."""
         old, train = self.window, self.window.made("train")
         shown = old.stack.currentWidget()
         place = shown.objectName().removeprefix("place_") if shown else PLACES[0]
@@ -160,7 +160,7 @@ class Program:
         old.deleteLater()
 
     def _go_back(self) -> None:
-        """To where the window stood and the place that it showed when it was left."""
+        """Restore the geometry and page of the previous window."""
         self.window.restoreGeometry(self.settings.bytes("geometry"))
         place = self.settings.text("place")
         place = place if place in PLACES else FIRST_PLACE
@@ -169,7 +169,7 @@ class Program:
             self.photo_commands.find_model()
 
     def close(self) -> None:
-        """Leave nothing behind: no process, no thread, no hook, no lock."""
+        """End all processes and threads, and release hooks and locks."""
         self.collector.stop()
         self.window.status.stop()
         self.training.session.shutdown()

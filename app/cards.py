@@ -1,4 +1,4 @@
-"""What is known of a disease: how it looks, what it is confused with, what advice services say; with the source."""
+"""Disease cards: symptoms, similar diseases and recommended action, with their source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.translation import tr
 @final
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Texts in one language; `source` names whose knowledge it is, `link` where to read it."""
+    """Texts in one language; `source` names the authors, `link` is the page to read more."""
 
     name: str
     looks: str
@@ -26,8 +26,10 @@ class Card:
 
 
 def find_card(label: str, language: str = "") -> Card | None:
-    """The card of a class by its name ("tomato/early_blight", or "early_blight" if one crop has it); `language` is
-    the one now spoken if not given."""
+    """The card of a class by its name ("tomato/early_blight", or "early_blight" if one crop has it).
+
+    `language`: the current one if not given.
+    """
     cards: dict[str, Any] = resources.table("cards/cards.json")
     key = normal(label)
     raw = cards.get(key)
@@ -41,10 +43,11 @@ def find_card(label: str, language: str = "") -> Card | None:
 
 
 def disease_name(label: str) -> str:
-    """A class as the whole window names it: by its card without the Latin name, else its own name, easier to read
-    ("mango/leaf_spot" becomes "mango · leaf spot"). Where a class is named, its own name is the tool tip.
+    """The name of a class in the window.
 
-    Only a card of the same crop names it: "black_rot" of a folder may be another crop's.
+    The title of its card without the Latin name, otherwise the class name in a readable form ("mango/leaf_spot" becomes
+    "mango · leaf spot"). The class name itself is shown as the tooltip. Only a card of the same crop is used:
+    "black_rot" in a folder may be of another crop.
     """
     return _named(label, translation.language())
 
@@ -56,9 +59,9 @@ def _named(label: str, language: str) -> str:
 
 
 def find_class(typed: str, classes: Iterable[str]) -> str:
-    """The class that a person means who types its name: as it is, or as the window shows it, whatever the case.
+    """The class that a typed name means: as written or as shown in the window, ignoring case.
 
-    A name that no class has is a new one.
+    A name that no class has is a new class.
     """
     name, shown = typed.strip(), disease_name(typed.strip()).casefold()
     known = list(classes)

@@ -1,8 +1,7 @@
-"""Python's cyclic garbage, collected in the window's thread only.
+"""Runs Python's cyclic garbage collection in the window's thread only.
 
-The interpreter collects in whichever thread happens to allocate, and a Qt object that dies outside its own thread
-takes the program along (seen as crashes in a thread that listed a folder). So automatic collection is switched off
-and a timer does it here, as often as the interpreter's own thresholds say.
+The interpreter collects in whichever thread happens to allocate, and a Qt object that is deleted outside its own thread
+crashes the program. So automatic collection is off, and a timer collects by the interpreter's own thresholds.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from PySide6.QtCore import QObject, QTimer
 
 INTERVAL_MS: Final = 1000
 MANY: Final = 100_000
-"""Objects that are walked in about 10 ms."""
+"""Objects that are traversed in about 10 ms."""
 
 
 @final
 class Collector(QObject):
-    """Collects from its start to `stop`."""
+    """Collects from its creation until `stop`."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._was_enabled = gc.isenabled()
         gc.disable()
         gc.collect()
-        gc.freeze()  # what is there at the start stays; not walking it keeps a collection at a few milliseconds
+        gc.freeze()  # startup objects live on; skipping them keeps a collection at a few milliseconds
         self._timer = QTimer(self)
         self._timer.setInterval(INTERVAL_MS)
         self._timer.timeout.connect(collect)
@@ -50,7 +49,10 @@ def collect() -> None:
 
 
 def rest() -> None:
-    """Walk what has lived long no more where it is much: 100,000 diagnoses are a million objects, which made every
-    tenth second stop the window for 0.2 s. Such data goes when nobody names it any more; it has no cycles."""
+    """Exclude many long-lived objects from later collections.
+
+    100,000 diagnoses are a million objects, which stopped the window for 0.2 s every ten seconds. They have no cycles,
+    so reference counting frees them.
+    """
     if len(gc.get_objects(2)) > MANY:
         gc.freeze()

@@ -1,4 +1,4 @@
-"""What the window's own actions do: opening, the demo, language and colours, help, closing."""
+"""What the window's actions do: opening, synthetic leaves, language and colours, help, closing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ right instead of 96 %."""
 
 @final
 class Commands(QObject):
-    """Connected to the actions once; every method is one thing a person can do. Signal: `language_chosen(name)`."""
+    """Connected to the actions once; every method is one user command. Signal: `language_chosen(name)`."""
 
     language_chosen = Signal(str)
 
@@ -61,8 +61,10 @@ class Commands(QObject):
             self._demo.wait()
 
     def open(self, given: list[str]) -> None:
-        """What was named or dropped: a model is diagnosed with from then on; on Diagnose everything is diagnosed,
-        elsewhere a folder is opened."""
+        """Open what was named or dropped: a model is used for diagnosis, photos are diagnosed on the Diagnose page.
+
+        On other pages a folder is opened as a dataset.
+        """
         found = [str(Path(p).absolute()) for p in given]
         if not found:
             return
@@ -107,7 +109,7 @@ class Commands(QObject):
             self.language_chosen.emit(name)
 
     def _on_opened(self) -> None:
-        """Photos without classes were perhaps brought for an answer, not to learn from."""
+        """Suggest a diagnosis for photos without classes: they may not be meant for training."""
         source, table = self._document.source, self._document.table
         self._settings.add_recent(source)
         if table is not None and len(table.classes) == 1 and Path(source).is_dir():
@@ -139,7 +141,7 @@ class Commands(QObject):
             self.open([found])
 
     def _on_open_demo(self) -> None:
-        """Draw the demo photos in a process of their own (or find them), then open them."""
+        """Generate the synthetic leaves in a process, or find them, and open them."""
         if self._demo is not None:
             return
         self._document.drawing.emit(0, 0)
@@ -161,7 +163,7 @@ class Commands(QObject):
                 self._document.drawing.emit(answer["done"], answer["total"])
 
     def _give_up_demo(self) -> None:
-        """The demo's photos, still being drawn, are not wanted: other ones are opened, or nobody waits for them."""
+        """Cancel the generation of synthetic leaves, because other photos are opened or the user cancelled."""
         if self._demo is not None:
             self._demo.bundle.disconnect(self._on_demo)
             self._demo.kill()
@@ -175,7 +177,7 @@ class Commands(QObject):
             self._document.failed.emit(tr("The synthetic leaves could not be generated."), errors)
 
     def _on_find(self) -> None:
-        """The keyboard goes to the search of the place shown, if it has one."""
+        """Move the keyboard focus to the search field of the page, if it has one."""
         search = getattr(self._window.stack.currentWidget(), "search", None)
         if isinstance(search, QLineEdit) and search.isVisible():
             search.setFocus(Qt.FocusReason.ShortcutFocusReason)
@@ -204,7 +206,7 @@ class Commands(QObject):
         QMessageBox.about(self._window, tr("About LeafClinic"), text)
 
     def _may_close(self) -> bool:
-        """Closing while a run is going on asks, then stops it cleanly, and closes when it has saved."""
+        """Ask before closing during a training, then stop it, and close after it has saved."""
         session = self._session
         if session.busy and not self._quitting:
             question = tr("A training is running.")

@@ -30,7 +30,7 @@ def write_script(commands: Mapping[str, tuple[str, str]], shell: str) -> str:
 
 
 def _add_values(parser: argparse.ArgumentParser) -> None:
-    """Say of each option which values it takes: the choices of a setting, or a file."""
+    """Declare the values of each option: the choices of a setting, or a file."""
     known = settings()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

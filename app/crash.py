@@ -1,4 +1,4 @@
-"""Unexpected errors: one dialog with a sentence, the whole story in the log, and the program goes on."""
+"""Unexpected errors: one dialog with a sentence, details in the log; the program keeps running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("app")
 
 @final
 class CrashReporter(QObject):
-    """Catches what no slot caught. `reported(sentence, details)` asks the window for a dialog."""
+    """Catches exceptions that no slot caught. `reported(sentence, details)` requests a dialog."""
 
     reported = Signal(str, str)
 
@@ -41,14 +41,14 @@ class CrashReporter(QObject):
         self._before = (sys.excepthook, threading.excepthook)
 
     def install(self) -> None:
-        """Take over the hooks of the main thread, of other threads, and of the interpreter's own crashes."""
+        """Install the hooks of the main thread, of other threads, and of the interpreter's own crashes."""
         sys.excepthook = self._on_error
         threading.excepthook = self._on_thread_error
         if not faulthandler.is_enabled():
             faulthandler.enable(self._fault)
 
     def remove(self) -> None:
-        """Put everything back, for a program that goes on after the window (tests)."""
+        """Restore the previous hooks (for tests)."""
         sys.excepthook, threading.excepthook = self._before
         logging.getLogger().removeHandler(self._handler)
         self._handler.close()
@@ -68,13 +68,13 @@ class CrashReporter(QObject):
 
 
 def sentence(error: BaseException) -> str:
-    """What a person reads first: our own errors as they are, others named."""
+    """The sentence shown to the user: our own errors as they are, others by name."""
     if isinstance(error, LeafClinicError):
         return str(error)
     return f"{type(error).__name__}: {error}"
 
 
 def describe(error: BaseException, trace: TracebackType | None) -> str:
-    """What a developer needs: versions and the trace."""
+    """The details for developers: versions and traceback."""
     versions = f"LeafClinic {__version__}, Python {platform.python_version()}, Qt {qt_version}, {platform.platform()}"
     return versions + "\n\n" + "".join(traceback.format_exception(type(error), error, trace))

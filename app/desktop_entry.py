@@ -26,7 +26,7 @@ StartupWMClass=leafclinic
 
 
 def install() -> int:
-    """Write the entry and the icon for this user; says where. Gives the exit code."""
+    """Write the entry and the icon for this user, and print their paths. Returns the exit code."""
     if not sys.platform.startswith("linux"):
         sys.stderr.write("Desktop entries are for Linux; on this system make a shortcut to leafclinic-gui.\n")
         return 1
@@ -45,7 +45,7 @@ def entry_text() -> str:
 
 
 def _command() -> str:
-    """The installed command, or this interpreter; paths with blanks are quoted as the specification asks."""
+    """The installed command, or this interpreter; paths with spaces are quoted as the specification requires."""
     if getattr(sys, "frozen", False):
         return _quote(sys.executable)
     beside = Path(sys.executable).with_name("leafclinic")

@@ -30,11 +30,10 @@ BROWSER_ONLY: Final = re.compile(r"<style media=.*?</style>", re.DOTALL)
 
 
 def write_pdf(html: str, path: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
-    """Write the page as a PDF file and tell how many sheets it has; `progress(sheets, of)` before each. Raises
-    StorageError.
+    """Write the page as a PDF file and return its number of sheets; calls `progress(sheets, of)` before each.
 
-    Needs a QGuiApplication. Inline SVG is drawn first; everything else must be in the subset of HTML and CSS that Qt's
-    rich text knows (`core.diagnosis.page` keeps to it).
+    Raises StorageError. Needs a QGuiApplication. Inline SVG is rendered first; everything else must be in the subset of
+    HTML and CSS that Qt's rich text supports (`core.diagnosis.page` uses only this subset).
     """
     data = QByteArray()
     buffer = QBuffer(data)
@@ -74,7 +73,7 @@ def _paint(html: str, device: QIODevice, progress: Callable[[int, int], None]) -
 
 
 def _paint_part(painter: QPainter, document: QTextDocument, top: float, bottom: float) -> None:
-    """What stands on the page between two heights; the painter's origin moves below it."""
+    """Paint the part of the page between two heights; the painter's origin moves below it."""
     painter.save()
     painter.translate(0, -top)
     document.drawContents(painter, QRectF(0, top, document.textWidth(), bottom - top))
@@ -83,7 +82,7 @@ def _paint_part(painter: QPainter, document: QTextDocument, top: float, bottom: 
 
 
 def _document(html: str, sheet: QSizeF) -> QTextDocument:
-    """The page's contents, as wide as a sheet and as long as it takes."""
+    """The page as a document of the width of a sheet and unlimited height."""
     document = QTextDocument()
     document.setDocumentMargin(0)
     font = QFont()
@@ -96,7 +95,7 @@ def _document(html: str, sheet: QSizeF) -> QTextDocument:
 
 
 def _draw(svg: str, document: QTextDocument, widest: float) -> str:
-    """The drawing as a picture of the document, no wider than the sheet."""
+    """The SVG as an image of the document, no wider than the sheet."""
     renderer = QSvgRenderer(QByteArray(svg.encode()))
     size = QSizeF(renderer.defaultSize())
     if not renderer.isValid() or size.isEmpty():
@@ -104,12 +103,12 @@ def _draw(svg: str, document: QTextDocument, widest: float) -> str:
     if size.width() > widest:
         size *= widest / size.width()
     image = QImage((size * SHARPNESS).toSize(), QImage.Format.Format_RGB32)
-    image.fill(QColor(Qt.GlobalColor.white))  # PDF readers shrink colour and transparency apart: dark rims
+    image.fill(QColor(Qt.GlobalColor.white))  # with transparency, PDF readers draw dark rims
     painter = QPainter(image)
     renderer.render(painter)
     painter.end()
     picture = f'<img src="{_add(document, image)}" width="{size.width():.0f}" height="{size.height():.0f}">'
-    return f"<div>{picture}</div>"  # as in a browser: else it stands within the last line of a list before it
+    return f"<div>{picture}</div>"  # as in a browser; otherwise it joins the last line of the list before it
 
 
 def _decode(encoded: str) -> QImage:
@@ -117,7 +116,7 @@ def _decode(encoded: str) -> QImage:
 
 
 def _add(document: QTextDocument, image: QImage) -> str:
-    """The name by which the page shows the image."""
+    """Add an image to the document and return its name."""
     name = f"image-{image.cacheKey():x}"
     document.addResource(QTextDocument.ResourceType.ImageResource, QUrl(name), image)
     return name

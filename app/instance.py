@@ -1,7 +1,7 @@
 """One window per user: a second start hands its paths to the first and ends.
 
-They meet at a Unix socket in a folder that no other user can write to, and each checks that the other belongs to
-the same user. Where there is no such folder a second start opens a window of its own.
+They communicate through a Unix socket in a folder that no other user can write to, and each checks that the other
+belongs to the same user. Without such a folder a second start opens its own window.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LONGEST_NAME: Final = 103
 
 
 def server_name() -> str:
-    """One name per user and data folder: a pipe's on Windows, elsewhere a socket's path, "" where no folder will do."""
+    """One name per user and data folder: a pipe on Windows, elsewhere a socket path; "" if no folder is safe."""
     name = "leafclinic-" + hashlib.sha256(str(paths.home()).encode()).hexdigest()[:16]
     if sys.platform == "win32":
         return name
@@ -46,14 +46,14 @@ def server_name() -> str:
 
 
 def _folders() -> list[Path]:
-    """Where the socket may be, the best first: the session's own folder, the program's, and one among passing files."""
+    """Folders for the socket, best first: the session's, the program's, and one for temporary files."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     session = [Path(runtime)] if os.path.isabs(runtime) else []
     return [*session, paths.home() / "socket", Path(tempfile.gettempdir()) / f"leafclinic-{os.geteuid()}"]
 
 
 def _socket_path(folder: Path, name: str) -> str:
-    """The socket's path; "" where it is too long, or where others can write."""
+    """The socket path; "" if it is too long or others can write to it."""
     path = folder / name
     if len(os.fsencode(path)) > LONGEST_NAME:
         return ""
@@ -65,7 +65,7 @@ def _socket_path(folder: Path, name: str) -> str:
 
 
 def is_same_user(peer: QLocalSocket) -> bool:
-    """Whether the process at the other end runs under this user. Windows lets no other user connect."""
+    """Whether the process at the other end runs under this user. Windows allows no other user to connect."""
     if sys.platform == "win32":
         return True
     with socket.socket(fileno=os.dup(peer.socketDescriptor())) as end:
@@ -77,7 +77,7 @@ def is_same_user(peer: QLocalSocket) -> bool:
 
 
 def hand_over(given: Sequence[str], patience: float = 0.0) -> bool:
-    """Give the paths to a window that is open already; False if there is none, nor one within `patience` seconds."""
+    """Send the paths to an open window; False if there is none, or none within `patience` seconds."""
     name, peer, begin = server_name(), QLocalSocket(), time.monotonic()
     if not name:
         return False
@@ -98,9 +98,9 @@ def hand_over(given: Sequence[str], patience: float = 0.0) -> bool:
 
 @final
 class FirstInstance(QObject):
-    """Listens for later starts; `asked(list)` carries their paths and means: come to the front.
+    """Listens for later starts; `asked(list)` carries their paths and requests the window in front.
 
-    alone: False where another began to listen first, in the same instant; this one then does not.
+    alone: False if another process started to listen at the same moment; this one then does not.
     """
 
     asked = Signal(list)
@@ -114,7 +114,7 @@ class FirstInstance(QObject):
         self._server.newConnection.connect(self._on_connection)
         name = server_name() if self.alone else ""
         if name and not self._server.listen(name):
-            QLocalServer.removeServer(name)  # left behind by a crash: nobody answered `hand_over`
+            QLocalServer.removeServer(name)  # left by a crash: no process answered `hand_over`
             self._server.listen(name)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class FirstInstance(QObject):
 
 
 def _paths(line: bytes) -> list[str]:
-    """What a start handed over; nothing of what is no list of texts."""
+    """The paths that another start sent; nothing if the message is not a list of texts."""
     try:
         given = json.loads(line)
     except ValueError:

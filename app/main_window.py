@@ -1,4 +1,4 @@
-"""The frame of the program: side bar, places, menus, status bar. What things do is wired in `application.py`."""
+"""The main window: side bar, pages, menus and status bar. `application.py` connects what they do."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ FRAME: Final = QSize(16, 48)
 
 @final
 class MainWindow(QMainWindow):
-    """Places are made when they are first visited, so that the window is there at once.
+    """Pages are created on their first visit, so that the window opens at once.
 
-    Signals: `dropped(list)` paths that fell on the window, `closing()` when it may close for good.
+    Signals: `dropped(list)` for paths dropped on the window, `closing()` when it may close.
     """
 
     dropped = Signal(list)
@@ -61,7 +61,7 @@ class MainWindow(QMainWindow):
         self.actions_ = build_actions(self)
         build_menus(self, self.actions_)
         self.stack = QStackedWidget()
-        self.stack.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # where the keyboard starts, not a stop of the Tab key
+        self.stack.setFocusPolicy(Qt.FocusPolicy.ClickFocus)  # initial focus, not a Tab stop
         self.status = StatusLine()
         self.setStatusBar(self.status)
         self._buttons: dict[str, QPushButton] = {}
@@ -77,15 +77,15 @@ class MainWindow(QMainWindow):
         self._draw_icons()
 
     def set_places(self, make: Mapping[str, Callable[[], QWidget]]) -> None:
-        """How each of `PLACES` is made on its first visit."""
+        """Set how each of `PLACES` is created on its first visit."""
         self._make = make
 
     def set_close_question(self, may_close: Callable[[], bool]) -> None:
-        """Asked before the window closes; False keeps it open."""
+        """Set the function that is asked before the window closes; False keeps it open."""
         self._may_close = may_close
 
     def place(self, name: str) -> Any:
-        """A place, made now if nobody was there yet; who asks for it knows which panel it is."""
+        """A page, created if it was not visited yet; the caller knows the type of its panel."""
         if name not in self._made:
             self._made[name] = self._make[name]()
             self._made[name].setObjectName(f"place_{name}")
@@ -93,11 +93,11 @@ class MainWindow(QMainWindow):
         return self._made[name]
 
     def made(self, name: str) -> Any:
-        """A place that was visited already."""
+        """A page that was already visited."""
         return self._made.get(name)
 
     def go(self, name: str) -> Any:
-        """Show a place."""
+        """Show a page."""
         place = self.place(name)
         self.stack.setCurrentWidget(place)
         self.stack.setAccessibleName(self._buttons[name].accessibleName())
@@ -132,7 +132,7 @@ class MainWindow(QMainWindow):
         return side
 
     def _fold(self, folded: bool) -> None:
-        """Icons only, or icons and names."""
+        """Show only icons, or icons and names."""
         self._side.setFixedWidth(FOLDED_WIDTH if folded else SIDE_WIDTH)
         for button in self._buttons.values():
             button.setText("" if folded else "  " + button.accessibleName())
@@ -146,7 +146,7 @@ class MainWindow(QMainWindow):
         button = QPushButton()
         button.setObjectName(f"button_{place}")
         button.setCheckable(True)
-        button.setAutoExclusive(True)  # a click on the place shown leaves it marked; to screen readers one of several
+        button.setAutoExclusive(True)  # a click on the current page keeps it checked; screen readers announce a group
         button.setAccessibleName(action.text().replace("&", ""))
         button.setToolTip(f"{action.toolTip()} ({action.shortcut().toString()})")
         button.setIconSize(QSize(20, 20))
@@ -166,14 +166,14 @@ class MainWindow(QMainWindow):
         return self.saveGeometry()
 
     def bring_to_front(self) -> None:
-        """A second start asked for us."""
+        """Bring the window to the front for a second start."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.show()
         self.raise_()
         self.activateWindow()
 
     def show_error(self, sentence: str, details: str) -> None:
-        """One dialog with a sentence and a button that copies the whole story."""
+        """Show a dialog with a sentence and a button that copies the details."""
         box = QMessageBox(QMessageBox.Icon.Warning, "LeafClinic", tr("Something went wrong."), parent=self)
         box.setObjectName("error_dialog")
         box.setInformativeText(sentence + "\n\n" + tr("The program keeps running. See the log for details."))
@@ -185,7 +185,7 @@ class MainWindow(QMainWindow):
         box.open()
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 (Qt's names here and below)
-        """The keyboard starts in the place, not on a button of the side bar."""
+        """Give the page the keyboard focus, not a button of the side bar."""
         super().showEvent(event)
         self.stack.setFocus()
 
@@ -212,12 +212,12 @@ class MainWindow(QMainWindow):
 
 
 def first_size(screen: QSize) -> QSize:
-    """The size of the first start on a screen of this size, without the desktop's bars."""
+    """The window size of the first start on a screen of this size, without the desktop's bars."""
     return FIRST_SIZE.boundedTo(screen - FRAME).expandedTo(LEAST_SIZE)
 
 
 def dropped_paths(data: QMimeData) -> list[str]:
-    """Files and folders on this computer; links from a browser are left out."""
+    """Files and folders on this computer; links from a browser are ignored."""
     return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
 
 

@@ -1,4 +1,4 @@
-"""Leaf and diseased area of a photo as a person may correct them with a brush; kept in the program's folder. No Qt."""
+"""Masks of leaf and diseased area that a user can correct with a brush; stored in the program's folder. No Qt."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ Box: TypeAlias = tuple[float, float, float, float]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """labels: uint8 ``(side, side)`` of BACKGROUND, LEAF or DISEASED; box: y0, x0, y1, x1 of its place in the photo's
-    square, shares 0..1; corrected: touched by a person."""
+    """A mask of a photo.
+
+    labels: uint8 ``(side, side)`` of BACKGROUND, LEAF or DISEASED; box: y0, x0, y1, x1 in the photo's central square,
+    0..1; corrected: edited by a user.
+    """
 
     labels: Array
     box: Box = (0.0, 0.0, 1.0, 1.0)
@@ -37,12 +40,12 @@ class Mask:
 
     @property
     def severity(self) -> Severity:
-        from core.diagnosis.severity import Severity  # brings OpenCV, which the window's start does without
+        from core.diagnosis.severity import Severity  # imports OpenCV, which slows down the start
 
         return Severity(self.labels > BACKGROUND, self.labels == DISEASED)
 
     def paint(self, y: float, x: float, radius: float, label: int) -> Mask:
-        """The mask with a disc of `label`; place and radius as shares of the photo's square."""
+        """The mask with a disc of `label`; position and radius as fractions of the photo's square."""
         y0, x0, y1, x1 = self.box
         side = self.labels.shape[0]
         scale = side / max(y1 - y0, 1e-6), side / max(x1 - x0, 1e-6)
@@ -55,7 +58,7 @@ class Mask:
 
 
 def encode_mask(severity: Severity, box: Box) -> dict[str, Any]:
-    """What was measured, as text in a line: about 1 KB."""
+    """The measured mask as one line of text, about 1 KB."""
     labels = severity.leaf.astype(np.uint8) + (severity.leaf & severity.lesions)
     packed = zlib.compress(labels.tobytes(), 6)
     return {"side": labels.shape[0], "box": list(box), "data": base64.b64encode(packed).decode()}
@@ -68,13 +71,13 @@ def decode_mask(raw: Mapping[str, Any]) -> Mask:
 
 
 def decode_box(raw: Mapping[str, Any] | None) -> Box:
-    """Where the mask lies; the whole square where nothing was measured."""
+    """The box of the mask; the whole square if nothing was measured."""
     y0, x0, y1, x1 = (float(v) for v in raw["box"]) if raw else (0.0, 0.0, 1.0, 1.0)
     return y0, x0, y1, x1
 
 
 def mask_path(place: Path, photo: str) -> Path:
-    """Where the correction of a photo lies; `photo` is the hash of its file's bytes."""
+    """The file of a photo's corrected mask; `photo` is the SHA-256 of its file."""
     return place / f"{photo[:32]}.safetensors"
 
 
@@ -85,7 +88,7 @@ def write_mask(path: Path, mask: Mask, photo: str) -> None:
 
 
 def read_mask(path: Path) -> Mask | None:
-    """A correction made earlier; None where there is none, or none that can be read."""
+    """The corrected mask; None if there is none, or none that can be read."""
     try:
         found = read_tensor_file(path, KIND, VERSION) if path.is_file() else None
         if found is None:

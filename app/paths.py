@@ -1,4 +1,4 @@
-"""Where the program keeps its own files: settings, projects, logs, runs. Never in a folder of photos."""
+"""Folders of the program's own files: settings, projects, logs, runs. Never in a folder of photos."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.storage import storage_error
 
 
 def home() -> Path:
-    """The program's data folder; the environment variable LEAFCLINIC_HOME moves it (tests, portable use)."""
+    """The program's data folder; the environment variable LEAFCLINIC_HOME sets it (tests, portable use)."""
     chosen = os.environ.get("LEAFCLINIC_HOME")
     if chosen:
         return Path(chosen)
@@ -20,7 +20,7 @@ def home() -> Path:
 
 
 def folder(name: str) -> Path:
-    """`home()/name`, made when missing. Raises StorageError."""
+    """`home()/name`, created if missing. Raises StorageError."""
     path = home() / name
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What brings photos to the Diagnose place: files, folders, clipboard, camera; and the model they are put to."""
+"""Commands that bring photos to the Diagnose page (files, folders, clipboard, camera) and choose the model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def no_model() -> str:
 
 @final
 class PhotoCommands(QObject):
-    """Connected to the actions once; every method is one thing a person can do."""
+    """Connected to the actions once; every method is one user command."""
 
     def __init__(
         self, window: MainWindow, settings: Settings, theme: Theme, diagnosis: DiagnosisModel, document: Document,
@@ -53,7 +53,7 @@ class PhotoCommands(QObject):
         diagnosis.model_ready.connect(Slot(self, lambda path: settings.set("model", path)).call)
 
     def diagnose(self, found: list[str]) -> None:
-        """Diagnose files and folders; without a model the place says how to get one."""
+        """Diagnose files and folders; without a model the page says how to get one."""
         panel = self._window.go("diagnose")
         if not self._diagnosis.model_path:
             self.find_model()
@@ -63,7 +63,7 @@ class PhotoCommands(QObject):
         self._diagnosis.add(found)
 
     def use_model(self, path: str) -> None:
-        """Diagnose with this model from now on; a file from elsewhere is kept in the list."""
+        """Diagnose with this model from now on; a file from elsewhere is added to the list."""
         keep_import(self._settings, path)
         self._diagnosis.load(path)
         self._window.go("diagnose")
@@ -86,7 +86,7 @@ class PhotoCommands(QObject):
         dialog.open()
 
     def _on_export_model(self) -> None:
-        """The model in use as a file for other programs."""
+        """Export the model in use for other programs."""
         from app.panels.diagnose.model_export import ModelExportDialog
 
         self.find_model()
@@ -123,7 +123,7 @@ class PhotoCommands(QObject):
             self.diagnose([found])
 
     def _on_paste(self) -> None:
-        """A picture, or files, from the clipboard."""
+        """Diagnose a picture or files from the clipboard."""
         data = QApplication.clipboard().mimeData()
         files = [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
         image = QApplication.clipboard().image()

@@ -1,4 +1,4 @@
-"""How each place of the window is made, when it is first visited."""
+"""How each page of the window is created, when it is first visited."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ from core.config import to_dict
 @final
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the places stand on. `thumbnails` are small and `photos` large pictures; `exports` writes results,
-    `prints` the reports of runs."""
+    """What the pages need. `thumbnails` are small and `photos` large pictures.
+
+    `exports` writes results, `prints` the reports of runs.
+    """
 
     window: MainWindow
     settings: Settings
@@ -53,7 +55,7 @@ class Parts:
 
 
 def makers(parts: Parts) -> dict[str, Callable[[], QWidget]]:
-    """Place to maker. A place's modules, and the plotting library, are imported with it and not at the start."""
+    """Page name to function. A page's modules and the plotting library are imported on its first visit."""
     places = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}
     return {name: partial(make, parts) for name, make in places.items()}
 
@@ -62,7 +64,7 @@ def _dataset(parts: Parts) -> QWidget:
     from app.panels.dataset.panel import DatasetPanel
 
     def split_settings() -> dict[str, Any]:
-        """Those of the form that decide how photos are decoded and split, so that training finds all done."""
+        """The settings that decide how photos are decoded and split, so that training can reuse the cache."""
         train = parts.window.made("train")
         values = train.setup.form.values() if train is not None else {}
         return {name: values[name] for name in ("image_size", "seed", "validation", "test") if name in values}

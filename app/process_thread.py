@@ -1,4 +1,4 @@
-"""A thread that owns one child process and hands its lines to the window in bundles."""
+"""A thread that owns one child process and passes its output lines to the window in bundles."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TAIL: Final = 4000
 
 @final
 class ProcessThread(QThread):
-    """No event loop runs in here: `run` returns when the process has ended, and there is nothing to quit.
+    """The thread has no event loop: `run` returns when the process has ended.
 
-    Signals: `bundle` carries what `read` made of the lines, in order; `ended` the exit code (negative: killed by
-    that signal) and the tail of the error output. Both leave from `run`, so Qt queues them to the window's thread.
+    Signals: `bundle` carries what `read` made of the lines, in order; `ended` the exit code (negative: killed by that
+    signal) and the tail of the error output. Both are emitted from `run`, so Qt queues them to the window's thread.
     """
 
     bundle = Signal(list)
@@ -57,13 +57,13 @@ class ProcessThread(QThread):
                 self._write(line)
 
     def end_input(self) -> None:
-        """Close the process's input: it finishes what it does and ends."""
+        """Close the process's input: it finishes its work and ends."""
         with self._lock:
             if self._process is not None and self._process.stdin is not None:
                 _close(self._process.stdin)
 
     def kill(self) -> None:
-        """End the process at once. Only for what need not be saved."""
+        """End the process at once. Only for work that need not be saved."""
         with self._lock:
             self._killed = True
             if self._process is not None:
@@ -123,7 +123,7 @@ class ProcessThread(QThread):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError):
-            return  # the process has ended; `ended` says so
+            return  # the process has ended; `ended` reports it
 
 
 def _read_lines(stream: BinaryIO, lines: queue.SimpleQueue[str | None]) -> None:
@@ -137,4 +137,4 @@ def _close(stream: Any) -> None:
     try:
         stream.close()
     except OSError:
-        return  # the process had gone already
+        return  # the process had already ended

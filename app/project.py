@@ -1,4 +1,4 @@
-"""A folder of photos with what was changed about it: kept beside the program's own data, never in the folder. No Qt."""
+"""A dataset and its edits, which are stored in the program's data folder, never in the photo folder. No Qt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EDITS: Final = record({"excluded": listing(text), "moved": named(text), "names":
 @final
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What was changed, by path and name: it survives photos that come and go. `names` maps old to new classes."""
+    """Edits by path and name, so that they survive added and removed photos. `names` maps old to new classes."""
 
     excluded: tuple[str, ...] = ()
     moved: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class EditedDataset:
         return np.bincount(self.labels[~self.excluded], minlength=len(self.classes))
 
     def code(self, name: str) -> int:
-        """The number of a class, made new if there is none of that name."""
+        """The number of a class, which is created if there is none of that name."""
         if name not in self.classes:
             self.classes.append(name)
         return self.classes.index(name)
@@ -72,14 +72,14 @@ class EditedDataset:
 
 
 def project_folder(home: Path, source: str) -> Path:
-    """Where the project of a photo folder lies: one place per absolute path."""
+    """The project folder of a photo folder: one per absolute path."""
     full = os.path.abspath(source)
     name = Path(full).name.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore")
     return home / f"{name or 'photos'}-{hashlib.sha256(full.encode('utf-8', 'replace')).hexdigest()[:12]}"
 
 
 def read_edits(folder: Path) -> Edits:
-    """What was changed earlier; nothing where there is no file."""
+    """The stored edits; none if there is no file."""
     path = folder / FILE
     if not path.is_file():
         return Edits()
@@ -95,8 +95,7 @@ def write_edits(folder: Path, source: str, edits: Edits) -> None:
 
 
 def dataset_name(data: str) -> str:
-    """What a person calls the photos of a folder or manifest: the folder's name; of a project's manifest, that of the
-    photos it was made from."""
+    """The display name of a dataset: the folder name; for a project's manifest, that of its photos."""
     path = Path(data)
     if path.name == MANIFEST:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -105,7 +104,7 @@ def dataset_name(data: str) -> str:
 
 
 def apply_edits(dataset: Dataset, edits: Edits) -> EditedDataset:
-    """The photos after the edits; edits of photos that have gone do nothing."""
+    """The dataset with the edits; edits of missing photos are ignored."""
     table = EditedDataset(dataset, list(dataset.classes), dataset.labels.copy(), np.zeros(len(dataset), bool))
     for old, new in edits.names.items():
         if old in dataset.classes and old != new:
@@ -121,7 +120,7 @@ def apply_edits(dataset: Dataset, edits: Edits) -> EditedDataset:
 
 
 def collect_edits(table: EditedDataset, names: dict[str, str]) -> Edits:
-    """The edits that make `table` out of its dataset, given the classes renamed as a whole."""
+    """The edits that produce `table` from its dataset; `names`: classes that were renamed as a whole."""
     dataset = table.dataset
     plain = apply_edits(dataset, Edits(names=names))
     known = {name: code for code, name in enumerate(table.classes)}
@@ -135,12 +134,12 @@ def collect_edits(table: EditedDataset, names: dict[str, str]) -> Edits:
 
 
 def write_manifest(folder: Path, table: EditedDataset, rows: Sequence[int] | Array | None = None) -> Path:
-    """The photos in use as a CSV manifest that training reads; paths relative to the project's folder if they can be.
+    """Write the photos in use as a CSV manifest for training; paths relative to the project folder if possible.
 
-    Groups and splits that the source gave are handed on. Raises StorageError.
+    Groups and splits of the source are included. Raises StorageError.
     """
     dataset, raw = table.dataset, io.BytesIO()
-    text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB at once stop the window
+    text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
     writer = csv.writer(text, lineterminator="\n")
     grouped = dataset.groups is not None and dataset.group_names is not None
     writer.writerow(["path", "label", "split", *(["group"] if grouped else [])])
@@ -159,7 +158,7 @@ def write_manifest(folder: Path, table: EditedDataset, rows: Sequence[int] | Arr
 
 
 def _relative(path: str, folder: Path) -> str:
-    """A path seen from a folder; as it is where no way leads there: on Windows, to another drive."""
+    """A path relative to a folder; unchanged if there is none (on Windows, another drive)."""
     try:
         return os.path.relpath(path, folder).replace(os.sep, "/")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The only door to the files of `resources/`: names inside it, never paths outside."""
+"""Access to the files of `resources/` by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def data(name: str) -> bytes:
     """Bytes of a file in `resources/`. Raises ValueError for a name that leaves the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{name!r} lies outside the program's resources")
+        raise ValueError(f"{name!r} is outside the program's resources")
     return files("resources").joinpath(*path.parts).read_bytes()
 
 
@@ -41,8 +41,10 @@ def table(name: str) -> Any:
 
 @cache
 def icon(name: str, colour: str, active: str = "", gap: float = 0.0) -> QIcon:
-    """The drawing `icons/<name>.svg` in one colour, and in a second one where it is switched on; `gap`: empty room
-    behind it, as a share of its side (Qt leaves four pixels before a button's text)."""
+    """The drawing `icons/<name>.svg` in one colour, and in a second one for the switched-on state.
+
+    `gap`: empty space behind it, as a fraction of its side (Qt leaves four pixels before a button's text).
+    """
     found = QIcon()
     drawing = text(f"icons/{name}.svg")
     for state, shade in ((QIcon.State.Off, colour), (QIcon.State.On, active or colour)):
@@ -52,7 +54,7 @@ def icon(name: str, colour: str, active: str = "", gap: float = 0.0) -> QIcon:
 
 
 def pixmap(name: str, colour: str, size: int, ratio: float = 1.0) -> QPixmap:
-    """The drawing as a picture of so many pixels of the window, sharp on screens with `ratio` times as many."""
+    """The drawing as a picture of so many logical pixels, sharp on screens with a device pixel ratio of `ratio`."""
     found = _render(text(f"icons/{name}.svg").replace("currentColor", colour), round(size * ratio))
     found.setDevicePixelRatio(ratio)
     return found

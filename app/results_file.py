@@ -1,4 +1,4 @@
-"""Diagnoses as files: a table for spreadsheets, and a page with pictures that stands alone, also as PDF."""
+"""Diagnoses as files: a CSV table, and a self-contained page with pictures, also as PDF."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ Remarks: TypeAlias = Sequence[str]
 
 
 def quiet(done: int, total: int) -> None:
-    """Progress that nobody asked for."""
+    """Progress that nobody reads."""
 
 
 def write_csv(path: Path, results: Sequence[Result], remarks: Remarks = (), progress: Progress = quiet) -> None:
-    """One row per photo: path, diagnosis, the three likeliest with probabilities, how much of the leaf is diseased
-    with its Horsfall-Barratt grade, the share of the evidence off the leaf, why there is no answer, the error, and
-    which model it was diagnosed with. Raises StorageError."""
+    """Write one row per photo. Raises StorageError.
+
+    Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
+    Barratt grade, share of the evidence outside the leaf, reason for no diagnosis, error, and model.
+    """
     places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
     rows: list[list[object]] = [["path", "diagnosis", *places, *HEAD, *as_fields(ModelIdentity())]]
     done = answered(results)
@@ -61,17 +63,17 @@ def _cells(result: Result) -> list[object]:
 
 
 def answered(results: Iterable[Result]) -> list[Result]:
-    """Those with an answer or an error: photos that wait or were cancelled are not listed."""
+    """The results that are finished, with a diagnosis or an error."""
     return [result for result in results if result.done and not result.given_up]
 
 
 def write_html(path: Path, results: Sequence[Result], remarks: Remarks = (), progress: Progress = quiet) -> None:
-    """The same as a page with pictures inside. Raises StorageError."""
+    """Write the page with pictures. Raises StorageError."""
     write_file(path, render(results, remarks, progress))
 
 
 def write_sheets(path: Path, results: Sequence[Result], remarks: Remarks = (), progress: Progress = quiet) -> None:
-    """The page as PDF. Raises StorageError."""
+    """Write the page as PDF. Raises StorageError."""
     write_pdf(render(results, remarks, progress), path, progress)
 
 
@@ -101,12 +103,12 @@ def _entry(result: Result, picture: bytes) -> Entry:
 
 
 def _picture(result: Result, side: int) -> bytes:
-    """The photo's square with its leaf outlined, and the diseased area where it means something."""
+    """The photo's square with the leaf outlined, and the diseased area if it is meaningful."""
     if result.error:
         return b""
     try:
         photo = read_photo(result.path, side)
-    except PhotoError:  # it has gone since
+    except PhotoError:  # the file is gone
         return b""
     area = result.area() or Mask(np.zeros((1, 1), np.uint8))
     lesions = None if result.shown_percent is None else area.labels == DISEASED

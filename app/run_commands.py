@@ -1,4 +1,4 @@
-"""What is done with runs: start, go on, look into their mistakes, read and print their report."""
+"""Commands on runs: start, pause, resume, show mistakes, open and print reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATUS_MS: Final = 500
 
 @final
 class RunCommands(QObject):
-    """Connected to the actions once; every method is one thing a person can do. `pictures`: small and large ones."""
+    """Connected to the actions once; every method is one user command. `pictures`: small and large ones."""
 
     def __init__(
         self, window: MainWindow, theme: Theme, document: Document, training: TrainingModel,
@@ -53,7 +53,7 @@ class RunCommands(QObject):
         self._on_state(session.state)
 
     def resume_run(self, folder: str) -> None:
-        """Go on with an earlier run."""
+        """Resume an earlier run."""
         if self._training.session.busy:
             return
         try:
@@ -62,7 +62,7 @@ class RunCommands(QObject):
             self._window.go("train").notice.alarm(str(error))
 
     def open_cell(self, truth: str, said: str) -> None:
-        """The photos behind a cell of the confusion matrix."""
+        """Show the photos of a cell of the confusion matrix."""
         from app.panels.train.gallery import GalleryDialog
 
         started = self._training.view.started
@@ -80,7 +80,7 @@ class RunCommands(QObject):
         actions.start.setEnabled(state is State.IDLE)
         for action in (actions.pause, actions.stop):
             action.setEnabled(state in (State.RUNNING, State.PAUSED))
-        paused = state is State.PAUSED  # one action for both: a second press of Space takes the first back
+        paused = state is State.PAUSED  # one action for both: a second press of Space undoes the first
         actions.pause.setText(tr("&Resume") if paused else tr("&Pause"))
         tips = (tr("Pause the training; the computer is free until you resume"), tr("Resume the paused training"))
         actions.pause.setToolTip(tips[paused])
@@ -88,7 +88,7 @@ class RunCommands(QObject):
         self._show_run()
 
     def _on_pause(self) -> None:
-        """Hold the run, or let it go on."""
+        """Pause or resume the run."""
         session = self._training.session
         if session.state is State.PAUSED:
             session.resume()
@@ -120,11 +120,11 @@ class RunCommands(QObject):
         self._document.with_manifest(self._start, self._on_not_written)
 
     def _start(self, data: str) -> None:
-        """Learn from the photos of a folder or manifest, as the form says."""
+        """Train on the photos of a folder or manifest with the settings of the form."""
         panel = self._window.place("train")
         self._on_state(self._training.session.state)
         if self._training.session.busy:
-            return  # an earlier run was gone on with meanwhile
+            return  # an earlier run was resumed meanwhile
         folder = new_run_folder(paths.folder("runs"), str(panel.setup.form.values()["model"]))
         config = panel.setup.config(data, str(folder))
         if config is None:
@@ -143,7 +143,7 @@ class RunCommands(QObject):
         QDesktopServices.openUrl(QUrl.fromLocalFile(self._window.place("train").outcome.report))
 
     def _on_pdf(self) -> None:
-        """The report of the run shown, to print."""
+        """Write the report of the shown run as PDF."""
         report = Path(self._window.place("train").outcome.report)
         title = tr("Save the report")
         name, _ = QFileDialog.getSaveFileName(self._window, title, f"{report.parent.name}.pdf", "PDF (*.pdf)")

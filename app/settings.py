@@ -1,4 +1,4 @@
-"""What the program remembers between two starts: preferences, last folders, recent projects, geometry."""
+"""What the program stores between two starts: preferences, last folders, recent projects, geometry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Settings(QObject):
         return self.text(name, "true" if default else "false") == "true"
 
     def set(self, name: str, value: str | bool) -> None:
-        """Remember a value; booleans are kept as words, because INI files know no other."""
+        """Store a value; booleans are stored as words, because INI files have no booleans."""
         value = str(value).lower() if isinstance(value, bool) else value
         if value != self.text(name):
             self._store.setValue(name, value)
@@ -41,7 +41,7 @@ class Settings(QObject):
         self._store.setValue(name, value)
 
     def recent(self) -> list[str]:
-        """Folders opened before that still exist, the newest first."""
+        """Recently opened folders that still exist, newest first."""
         return self.paths("recent")
 
     def add_recent(self, path: str) -> None:

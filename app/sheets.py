@@ -1,6 +1,6 @@
-"""Where a long page is cut into sheets of paper: between rows of tables and lines of text, never within.
+"""Divides a long page into sheets of paper, between table rows and text lines.
 
-Qt's own pages cut a row wherever its lines allow it, and leave its pictures on the next sheet.
+Qt's own pagination breaks a row at any line and moves its pictures to the next sheet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NARROW: Final = 0.5
 @final
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first rows of a table: shown again on every sheet on which it goes on; `end` is the table's."""
+    """The header rows of a table, repeated on every sheet of the table; `end` is the table's."""
 
     top: float
     bottom: float
@@ -39,7 +39,7 @@ class Head:
 @final
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What stands on one sheet: the head of a table that began earlier, if any, and the page from top to bottom."""
+    """One sheet: the header of a table that began earlier, if any, and the page from top to bottom."""
 
     head: Head | None
     top: float
@@ -49,7 +49,7 @@ class Sheet:
 def cut_sheets(document: QTextDocument, height: float) -> list[Sheet]:
     """The sheets of a document that is laid out as one page, each at most so many pixels high.
 
-    A row or line higher than a sheet is cut. Headings stay with what follows them, heads of tables with a row.
+    A row or line higher than a sheet is cut. Headings stay with what follows them, table headers with a row.
     """
     spans, heads = _measure(document)
     total = document.size().height()
@@ -65,7 +65,7 @@ def cut_sheets(document: QTextDocument, height: float) -> list[Sheet]:
 
 
 def _end(spans: Sequence[Span], top: float, room: float) -> float:
-    """The lowest place at which nothing is cut that fits on a sheet; `spans` are sorted."""
+    """The lowest position on a sheet at which nothing is cut; `spans` are sorted."""
     end = top + room
     near = spans[bisect_left(spans, (top + NARROW, inf)) : bisect_left(spans, (end, 0.0))]
     whole = [s for s in near if s[1] - s[0] <= room]
@@ -75,7 +75,7 @@ def _end(spans: Sequence[Span], top: float, room: float) -> float:
 
 
 def _measure(document: QTextDocument) -> tuple[list[Span], list[Head]]:
-    """What must stay whole, and the heads of the tables."""
+    """What must not be cut, and the headers of the tables."""
     layout = document.documentLayout()
     spans: list[Span] = []
     tables: dict[int, QTextTable] = {}
@@ -106,7 +106,7 @@ def _measure(document: QTextDocument) -> tuple[list[Span], list[Head]]:
 
 
 def _tables_around(block: QTextBlock) -> Iterator[QTextTable]:
-    """The tables a block stands in, from the innermost."""
+    """The tables that contain a block, from the innermost."""
     frame = QTextCursor(block).currentFrame()
     while frame is not None:
         if isinstance(frame, QTextTable):
@@ -121,6 +121,6 @@ def _lines(block: QTextBlock, top: float) -> list[Span]:
 
 
 def _edges(box: QRectF, rows: Sequence[Span]) -> list[Span]:
-    """The rows of a table with the space around their contents: each begins where the one before ends."""
+    """The rows of a table with their spacing: each begins where the previous one ends."""
     between = [(above[1] + below[0]) / 2 for above, below in pairwise(rows)]
     return list(pairwise([box.top(), *between, box.bottom()]))

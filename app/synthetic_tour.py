@@ -1,4 +1,4 @@
-"""From synthetic leaves through a minute of training to a first diagnosis, place by place."""
+"""The tour: synthetic leaves, a minute of training, a first diagnosis."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN: Final = 8
 
 @final
 class SyntheticTour(QObject):
-    """One step follows the other; whoever opens other photos or stops the training has left the tour."""
+    """Runs the steps one after another; opening other photos or stopping the training ends the tour."""
 
     def __init__(
         self, window: MainWindow, document: Document, training: TrainingModel, photos: PhotoCommands
@@ -34,7 +34,7 @@ class SyntheticTour(QObject):
         training.session.failed.connect(self._leave)
 
     def start(self) -> None:
-        """Draw the leaves, or open those drawn before."""
+        """Generate the leaves, or open existing ones."""
         if self._training.session.busy:
             text = tr("A training is running. Try the synthetic leaves when it has ended.")
             self._window.go("diagnose").notice.alarm(text)
@@ -57,7 +57,7 @@ class SyntheticTour(QObject):
             self._step = 2
             self._window.place("dataset").notice.hide()
             self._window.go("train")
-            QTimer.singleShot(0, self._window.actions_.start.trigger)  # when all have heard what is open now
+            QTimer.singleShot(0, self._window.actions_.start.trigger)  # after all panels know the open photos
         else:
             self._leave()
 
@@ -65,7 +65,7 @@ class SyntheticTour(QObject):
         if self._step != 2:
             return
         if state is State.RUNNING:
-            QTimer.singleShot(0, self._tell_training)  # when the place has put its own notices away
+            QTimer.singleShot(0, self._tell_training)  # after the page has hidden its own messages
         elif state is State.STOPPING:
             self._leave()
         elif state is State.IDLE:
@@ -76,7 +76,7 @@ class SyntheticTour(QObject):
         self._window.place("train").notice.tell(text)
 
     def _diagnose(self) -> None:
-        """A few of the leaves, with the network that has just learned."""
+        """Diagnose a few leaves with the new model."""
         from app.panels.train.start_choice import shipped_model
 
         finished = self._training.view.finished

@@ -1,4 +1,4 @@
-"""What this computer is, as far as the window shows it without loading the engine."""
+"""Information on this computer for the window, without loading the engine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from core.cores import usable_cores
 
 
 def processor() -> str:
-    """The processor's kind and how many cores this process may use."""
+    """The processor's architecture and how many cores this process may use."""
     return tr("CPU, {n} cores ({name})", n=usable_cores(), name=platform.machine())
 
 
 def memory() -> tuple[int, int] | None:
-    """(used, total) bytes of this computer's memory, or None where it cannot be told."""
+    """(used, total) bytes of this computer's memory, or None if unknown."""
     if hasattr(ctypes, "windll"):
         return _windows_memory()
     try:

@@ -1,4 +1,4 @@
-"""Small jobs in a thread of their own: list a folder, read a run. Heavy ones have a process instead."""
+"""Small jobs in a thread of their own, such as listing a folder. Heavy jobs run in a process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Job: TypeAlias = Callable[[Report, Callable[[], bool]], Any]
 
 @final
 class Task(QThread):
-    """Runs `job(report, cancelled)`; its end arrives as `done(result)`, `failed(error)` or nothing when cancelled.
+    """Runs `job(report, cancelled)`; ends with `done(result)`, `failed(error)`, or nothing if cancelled.
 
-    Cancelling waits for nothing: late results are simply not emitted. Whoever made it disposes of it, and connects
-    methods, not lambdas that hold the maker: those die with the task and would take their maker along.
+    Cancelling does not wait: late results are not emitted. The creator disposes of it and connects methods, not lambdas
+    that hold the creator: those are freed with the task and would free their creator, too.
     """
 
     progress = Signal(int, int)
@@ -34,7 +34,7 @@ class Task(QThread):
         self._cancelled.set()
 
     def dispose(self) -> None:
-        """Cancel, wait, and give the object back; a thread object must not die while its thread runs."""
+        """Cancel, wait and delete; a thread object must not be deleted while its thread runs."""
         self.cancel()
         self.wait()
         self.deleteLater()

@@ -15,7 +15,7 @@ from app import resources
 @final
 @dataclass(frozen=True, slots=True)
 class Colours:
-    """Names say the use. Text on its background has a contrast of 4.5 : 1 or better."""
+    """Colours by use. Text on its background has a contrast of 4.5 : 1 or better."""
 
     window: str
     surface: str
@@ -31,7 +31,7 @@ class Colours:
     curves: tuple[str, ...]
 
 
-# Curves after Okabe and Ito (2008), told apart with every common colour blindness; the dark set is lightened.
+# Curves after Okabe and Ito (2008), distinguishable with every common colour blindness; the dark set is lighter.
 LIGHT: Final = Colours(
     window="#f4f6f3", surface="#ffffff", raised="#eef2ec", border="#d5dcd2", text="#1c2620", muted="#58655c",
     accent="#2a7a4b", on_accent="#ffffff", accent_soft="#dcefe2", danger="#b3261e", warning="#8a5a00",
@@ -46,7 +46,7 @@ DARK: Final = Colours(
 
 @final
 class Theme(QObject):
-    """Applies the colours and follows the system unless a side is forced. `changed` comes after the colours do."""
+    """Applies the colours and follows the system unless light or dark is set. `changed` is emitted afterwards."""
 
     changed = Signal()
 

@@ -1,9 +1,9 @@
-"""English source texts and their translations, one readable JSON file per language.
+"""English source texts and their translations, one JSON file per language.
 
-English has one too: sentences of core name options of the command line, and the window names its fields instead.
+English has one, too: sentences of core name command-line options, and the window names its fields instead.
 
-A `QTranslator` fed from JSON instead of compiled catalogues: a translation is one line in a diff, texts that
-come from core (labels of settings, names of kernels) are found like any other, and Qt's own buttons too.
+A `QTranslator` reads JSON instead of compiled catalogues: a translation is one line in a diff, and texts from core
+(labels of settings, names of kernels) and Qt's own buttons are translated the same way.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ LANGUAGES: Final = {"en": "English", "vi": "Tiếng Việt"}
 
 
 def tr(text: str, /, **values: object) -> str:
-    """The text in the chosen language, with `{name}` places filled in afterwards."""
+    """The text in the current language, with `{name}` placeholders filled in afterwards."""
     found = QCoreApplication.translate(CONTEXT, text)
     return found.format(**values) if values else found
 
 
 def count(number: int, one: str, many: str) -> str:
-    """"1 photo" or "1,204 photos": both forms are texts with a `{n}` place."""
+    """"1 photo" or "1,204 photos": both forms are texts with a `{n}` placeholder."""
     return tr(one if number == 1 else many, n=f"{number:,}")
 
 
 def sentence(text: str) -> str:
-    """A finished sentence of core's in the chosen language: found as it is, or by a text with `{name}` places,
-    whose values may be texts and sentences too."""
+    """A finished sentence of core in the current language.
+
+    Found as it is, or by a text with `{name}` placeholders, whose values may be texts and sentences, too.
+    """
     found = QCoreApplication.translate(CONTEXT, text)
     if found == text and _active:
         for pattern, translation in _active[-1].patterns():
@@ -46,8 +48,7 @@ def sentence(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    """What stands in a place of a sentence: a word, a number, or a sentence again, perhaps without its full stop; or
-    several of these with semicolons between them."""
+    """Translate the value of a placeholder: a word, a number, or one or several sentences, separated by semicolons."""
     if "; " in text:
         parts = text.split("; ")
         said = [_value(part) for part in parts]
@@ -64,7 +65,7 @@ _active: list[Catalogue] = []
 
 @final
 class Catalogue(QTranslator):
-    """Source text to translation, whatever the context."""
+    """Source text to translation, for every context."""
 
     def __init__(self, language: str, texts: dict[str, str], parent: QCoreApplication) -> None:
         super().__init__(parent)
@@ -76,7 +77,7 @@ class Catalogue(QTranslator):
         return self._texts.get(source)
 
     def patterns(self) -> Iterator[tuple[re.Pattern[str], str]]:
-        """Texts with places as patterns that read the places' values back."""
+        """Texts with placeholders as patterns that read the values back."""
         if not self._patterns:
             for source, translation in self._texts.items():
                 if "{" in source and len(source) > 12:
@@ -90,7 +91,7 @@ class Catalogue(QTranslator):
 
 
 def install(application: QCoreApplication, language: str) -> str:
-    """Speak `language` ("system", "en", "vi"); gives the language now spoken."""
+    """Set the language ("system", "en", "vi"); returns the language in use."""
     if language not in LANGUAGES:
         language = QLocale.system().name().split("_")[0]
     if language in LANGUAGES:
@@ -102,11 +103,11 @@ def install(application: QCoreApplication, language: str) -> str:
 
 
 def language() -> str:
-    """The language now spoken."""
+    """The current language."""
     return _active[-1].spoken if _active else "en"
 
 
 def remove(application: QCoreApplication) -> None:
-    """Speak English again."""
+    """Return to English."""
     while _active:
         application.removeTranslator(_active.pop())

@@ -1,4 +1,4 @@
-"""Numbers, times and stages of a run as people say them."""
+"""Numbers, times and stages of a run in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def number(value: float, form: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people: "45 s", "12 min", "3 h 20 min"."""
+    """A time in words: "45 s", "12 min", "3 h 20 min"."""
     if not math.isfinite(seconds):
         return "–"
     if seconds < 90:
@@ -23,7 +23,7 @@ def duration(seconds: float) -> str:
 
 
 def epoch_text(view: RunView, running: bool) -> str:
-    """The epoch that is learned, or how many there were, of how many."""
+    """The current epoch, or how many were done, and their total."""
     if view.started is None:
         return "–"
     done = view.epoch.epoch + 1 if view.epoch else 0
@@ -31,7 +31,7 @@ def epoch_text(view: RunView, running: bool) -> str:
 
 
 def stage_text(stage: str, done: int, total: int) -> str:
-    """What the run does beside its steps."""
+    """What the run does besides its steps."""
     known = {
         "scan": tr("Listing photos"),
         "cache": tr("Decoding the photos once"),

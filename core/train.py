@@ -89,7 +89,7 @@ def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
 
 
 def stopped_code(trainer: Trainer) -> int:
-    """Of a training that the user stopped: whether it can go on."""
+    """Whether a training that the user stopped can be resumed."""
     return EXIT_STOPPED if trainer.resumable else EXIT_INTERRUPTED
 
 

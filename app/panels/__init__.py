@@ -1,1 +1,1 @@
-"""The four places of the window: widgets without logic."""
+"""The four pages of the window: widgets without logic."""

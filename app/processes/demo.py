@@ -1,4 +1,4 @@
-"""Draws the demo photos, telling how far it is."""
+"""Generates the synthetic leaves and reports progress."""
 
 from __future__ import annotations
 

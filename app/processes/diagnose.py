@@ -1,4 +1,4 @@
-"""Examines photos one after another, and several side by side where many wait."""
+"""Diagnoses photos one after another, and several in parallel if many are waiting."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def main() -> int:
 
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: model (a path), device. Then requests {"id": n, "path": file, "crop": bool} until it has gone."""
-    cv2.setNumThreads(1)  # photos run side by side; threads within one would only get into each other's way
+    """`asked`: model (a path), device. Then requests {"id": n, "path": file, "crop": bool} until the input ends."""
+    cv2.setNumThreads(1)  # photos run in parallel already
     prepare()
     model = read_model(Path(asked["model"]))
     device = choose_device(str(asked.get("device", "auto")))
@@ -54,7 +54,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
         rejection=model.sections.get(SECTION, {}), model=asdict(read_identity(Path(asked["model"]))),
     )  # fmt: skip
     with ThreadPoolExecutor(count, "examine") as pool:
-        for _ in range(count - 1):  # while the first one answers already
+        for _ in range(count - 1):  # while the first one is already in use
             pool.submit(lambda: examiners.put(_open_examiner(model, device)))
         flying: deque[Future[dict[str, Any]]] = deque()
         while (request := _next(channel, flying)) is not None:
@@ -64,14 +64,14 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
 
 
 def _open_examiner(model: ModelFile, device: str) -> Examiner:
-    """An examiner of one thread that has seen a photo, so that the first one takes no longer than the next."""
+    """An examiner of one thread that has run once, so that the first photo takes no longer than the next."""
     examiner = Examiner(model, device=device, threads=1)
     examiner.examine(np.zeros((model.source_side, model.source_side, 3), np.uint8))
     return examiner
 
 
 def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, Any] | None:
-    """The next request; while none waits, answers go out as soon as they are there."""
+    """The next request; while none is waiting, results are sent as soon as they are ready."""
     while True:
         try:
             request = channel.requests.get(block=not flying)
@@ -86,7 +86,7 @@ def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, 
 def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"id": request["id"]}
     examiner = examiners.get()
-    begin = time.perf_counter()  # not before: waiting for another photo is no work on this one
+    begin = time.perf_counter()  # excludes the wait for other photos
     try:
         photo = read_file(request["path"], LARGE, least=2 * LARGE)
         if photo.pixels is None:
@@ -100,7 +100,7 @@ def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> 
 
 
 def _describe(found: Examination) -> dict[str, Any]:
-    """Everything the window shows of a photo, and what it needs to judge it anew when the slider moves."""
+    """Everything the window shows of a photo, and what it needs to update the verdict."""
     severity = found.severity
     return {
         "verdict": found.verdict.word,
@@ -119,7 +119,7 @@ def _describe(found: Examination) -> dict[str, Any]:
 
 
 def placed(heat: Array, box: tuple[float, float, float, float]) -> Array:
-    """The map of a part of the photo in its place in the whole, float32 ``(MAP, MAP)``."""
+    """The map of a part of the photo at its place in the whole, float32 ``(MAP, MAP)``."""
     whole = np.zeros((MAP, MAP), np.float32)
     y0, x0, y1, x1 = (round(MAP * v) for v in box)
     y1, x1 = max(y1, y0 + 1), max(x1, x0 + 1)

@@ -1,7 +1,7 @@
-"""Which processes there are, how the window starts one, and how such a process begins.
+"""The list of processes, how the window starts one, and how such a process begins.
 
-A process reads lines from its standard input and writes one JSON object a line to its standard output; it ends
-when its input ends, so that none outlives the window.
+A process reads lines from its standard input and writes one JSON object per line to its standard output. It ends when
+its input ends, so that none outlives the window.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ ENTRIES: Final = {
 
 
 def command(name: str, *arguments: str) -> list[str]:
-    """The command line of process `name`; in a frozen program the program itself is the interpreter."""
+    """The command line of process `name`; a frozen program starts itself."""
     start = [sys.executable] if getattr(sys, "frozen", False) else module_command("app")
     return [*start, "--process", name, *arguments]
 
 
 def environment() -> dict[str, str]:
-    """The environment of such a process: what it writes is UTF-8 and arrives at once."""
+    """The environment of such a process: UTF-8 and unbuffered output."""
     return child_environment(PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Be the process named by the first argument; the rest is its command line."""
+    """Run the process named by the first argument with the rest as its arguments."""
     module = import_module(ENTRIES[arguments[0]])
     sys.argv = list(arguments)
     return int(module.main() or 0)

@@ -1,4 +1,4 @@
-"""Runs the ladder of kernels: lists what there is, then proves and times an op on a shape when asked."""
+"""Lists the kernels of this computer, and verifies and times those of an op on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Says how much memory a run will take, before it starts: its plans are laid out and given back."""
+"""Computes the memory of a run before it starts, by making and releasing its plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     device, _ = choose_device(config.device)
     photos, classes = int(asked["photos"]), [f"class {n}" for n in range(int(asked["classes"]))]
     graph = first_network(config, origin, classes).graph
-    config = replace(config, teacher=())  # they know the classes by their names, which are not asked here
+    config = replace(config, teacher=())  # teachers need class names, which are not known here
     try:
         forecast = forecast_memory(config, graph, classes, share_photos(config, photos), device)
     except OutOfMemory as error:

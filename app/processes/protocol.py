@@ -1,4 +1,4 @@
-"""How a process talks with the window: JSON objects as lines, requests in, answers out."""
+"""The protocol between a process and the window: JSON objects as lines, requests in, results out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from core.errors import LeafClinicError
 
 @final
 class Channel:
-    """The process's end. `requests` gives dicts in order and None when the window has gone or said stop."""
+    """The process's end. `requests` yields dicts in order, and None when the window is gone or cancels."""
 
     def __init__(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the window's affair
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the window handles Ctrl-C in the terminal
         self._out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
         os.dup2(2, 1)  # whatever a library prints goes to the error output
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class Channel:
             self._out.flush()
 
     def ended(self) -> bool:
-        """True when what is being done is not wanted any more."""
+        """Whether the work is no longer wanted."""
         return self._ended.is_set()
 
     def _listen(self) -> None:
@@ -46,7 +46,7 @@ class Channel:
 
 
 def serve(work: Callable[[Channel, dict[str, Any]], None]) -> int:
-    """Take the first request and do the work; what goes wrong becomes an answer `failed`. Gives the exit code."""
+    """Take the first request and run the work; errors become a result `failed`. Returns the exit code."""
     channel = Channel()
     first = channel.requests.get()
     if first is None:

@@ -1,4 +1,4 @@
-"""Looks at every photo: decodes it into training's cache, finds what is wrong, splits, measures leaks."""
+"""Checks every photo: decodes it into the training cache, finds problems, splits, measures data leakage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
 
 
 def split_table(photos: PhotoSet) -> dict[str, Any]:
-    """Photos per class and split, groups, and what leaks: as split, and if photos were split one by one."""
+    """Photos per class and split, groups, and leaked photos of this split and of a random one."""
     classes = photos.dataset.classes
     counts = {
         name: np.bincount(photos.dataset.labels[photos.rows(at)], minlength=len(classes)).tolist()

@@ -1,4 +1,4 @@
-"""Writes one file for the window: results as a table, a page or sheets, a report as sheets, a model as ONNX."""
+"""Writes one file for the window: results as a table, page or PDF, a report as PDF, a model as ONNX."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ def main() -> int:
 
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: kind, target (a path), language, and what the kind needs. Tells `done` and `total` as it goes on, and
-    `written` at the end, with sentences on what was written as `said`."""
-    application = QGuiApplication([])  # fonts and pictures of the sheets; no window
+    """`asked`: kind, target (a path), language, and what the kind needs.
+
+    Sends `done` and `total` as progress, and `written` at the end, with notes on the file as `said`.
+    """
+    application = QGuiApplication([])  # for fonts and pictures; no window
     translation.install(application, str(asked["language"]))
     said = KINDS[asked["kind"]](channel, asked)
     channel.tell(written=asked["target"], said=said)
@@ -41,7 +43,7 @@ def _progress(channel: Channel) -> Callable[[int, int], None]:
 
 
 def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
-    """Results as lines after the first, as many as `count` says; `remarks`: sentences on all of them."""
+    """Read results from the lines after the first, as many as `count` says; `remarks`: notes on all of them."""
     from app.results_file import WRITERS
     from app.viewmodels.result_line import from_line
 
@@ -57,7 +59,7 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 
 def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
-    """The page `source` on sheets of paper."""
+    """Write the page `source` as PDF."""
     from app.document_pdf import write_pdf
 
     channel.tell(ready=True)
@@ -66,15 +68,17 @@ def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 
 def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
-    """The model file or run folder `model` as ONNX, as `leafclinic export` does: `eight`: in eight bits, by the
-    photos `data` where the run has none of its own."""
+    """Write the model file or run folder `model` as ONNX, as `leafclinic export` does.
+
+    `eight`: in 8 bits, with the photos `data` if the run has none of its own.
+    """
     from core.export import export
 
     options = ["--int8"] if asked["eight"] else []
     options += ["--data", str(asked["data"])] if asked["eight"] and asked["data"] else []
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         export([str(asked["model"]), "--onnx", str(asked["target"]), *options])
-    return printed.getvalue().splitlines()[:-1]  # the last says which file, as the window does
+    return printed.getvalue().splitlines()[:-1]  # the last line names the file, as the window does
 
 
 KINDS: Final[dict[str, Callable[[Channel, dict[str, Any]], list[str]]]] = {

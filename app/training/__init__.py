@@ -1,1 +1,1 @@
-"""The training process, seen from the window."""
+"""The training process as seen by the window."""

@@ -1,4 +1,4 @@
-"""The first line the training process is given: new settings, or an earlier run's to go on with."""
+"""The first line sent to the training process: a new run, or a run to resume."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from core.schema import mapping, parse_json
 
 
 def start_request(config: RunConfig) -> str:
-    """Begin a new run in the folder `config.out`."""
+    """Start a new run in the folder `config.out`."""
     return json.dumps({"config": to_dict(config), "resume": False, "overwrite": False})
 
 
 def resume_request(folder: Path) -> str:
-    """Go on with the run in a folder, where its last checkpoint stands. Raises InputError."""
+    """Resume the run in a folder from its last checkpoint. Raises InputError."""
     try:
         values = mapping(parse_json((folder / "config.json").read_bytes()))
         values.pop("version", None)

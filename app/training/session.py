@@ -1,4 +1,4 @@
-"""The state of training as the window knows it: one run at a time, in a process of its own."""
+"""The state of training in the window: one run at a time, in a process of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class State(enum.Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a run broke off: a sentence, details for the log, and the folder to resume from ("" if there is none)."""
+    """How a run failed: a sentence, details for the log, and the folder to resume from ("" if there is none)."""
 
     message: str
     details: str
@@ -44,7 +44,7 @@ class Failure:
 
 @final
 class TrainingSession(QObject):
-    """IDLE -> RUNNING <-> PAUSED -> STOPPING -> IDLE; whatever ends the process leads back to IDLE.
+    """IDLE -> RUNNING <-> PAUSED -> STOPPING -> IDLE; the end of the process always leads to IDLE.
 
     Signals: `state_changed(State)`, `events(list)` in order, `failed(Failure)` after the state is IDLE again.
     """
@@ -69,11 +69,11 @@ class TrainingSession(QObject):
 
     @property
     def pid(self) -> int:
-        """Process number of the run, 0 when there is none."""
+        """The process id of the run, 0 if there is none."""
         return self._thread.pid if self._thread else 0
 
     def start(self, request: str, folder: str = "") -> None:
-        """Start the training process with its first line; `folder` is the run to be continued, if any."""
+        """Start the training process with its first line; `folder` is the run to resume, if any."""
         if self.busy:
             raise RuntimeError(f"cannot start while {self.state.value}")
         self.folder, self._resumable = folder, bool(folder)
@@ -96,13 +96,13 @@ class TrainingSession(QObject):
             self._set(State.RUNNING)
 
     def stop(self) -> None:
-        """Ask for a checkpoint and the end; `state_changed(IDLE)` comes when the process has gone."""
+        """Request a checkpoint and the end; `state_changed(IDLE)` follows when the process has ended."""
         if self.state in (State.RUNNING, State.PAUSED) and self._thread:
             self._set(State.STOPPING)
             self._thread.send("stop")
 
     def shutdown(self) -> None:
-        """At the program's end: wait for the last checkpoint, then for the thread; nothing is left behind."""
+        """At the program's end: wait for the last checkpoint, then for the thread."""
         thread = self._thread
         if thread is None:
             return
@@ -145,7 +145,7 @@ class TrainingSession(QObject):
 
 
 def death(code: int) -> str:
-    """Why a process ended that did not say so itself, as a sentence."""
+    """Why a process ended without reporting it, as a sentence."""
     if code in (-signal.SIGKILL if hasattr(signal, "SIGKILL") else None, 137):
         return tr(
             "The training process was killed, probably because the computer ran out of memory. Everything up to the "

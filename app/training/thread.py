@@ -1,4 +1,4 @@
-"""The thread of one training run: the process's lines as events."""
+"""The thread of one training run: converts the process's lines to events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def read_event(line: str) -> Any:
-    """The event of a line, or None (and a line in the log) for anything a library printed."""
+    """The event of a line, or None (and a log entry) for other output."""
     try:
         return events.from_line(line)
     except (ValueError, KeyError, TypeError):

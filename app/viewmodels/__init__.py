@@ -1,1 +1,1 @@
-"""Core's plain data as Qt sees it."""
+"""Core's plain data as Qt models."""

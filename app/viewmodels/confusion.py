@@ -1,4 +1,4 @@
-"""The confusion matrix of an epoch as a table: true classes down, what the network said across."""
+"""The confusion matrix of an epoch as a table: rows are true classes, columns are predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT: Final = 9
 
 @final
 class ConfusionModel(QAbstractTableModel):
-    """Counts; the shade of a cell is its share of the true class. Right answers and mistakes differ in colour."""
+    """Counts; the shade of a cell is its share of the true class. Correct and wrong predictions differ in colour."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()

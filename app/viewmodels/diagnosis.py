@@ -1,4 +1,4 @@
-"""Diagnoses as they come: a process that knows the model, a queue of photos, rows of results."""
+"""The diagnosis in the window: a process with the model, a queue of photos, rows of results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.verdict import COVERAGE, Thresholds
 
 IN_FLIGHT: Final = 24
-"""Photos the process has been told of; the rest waits here and can be cancelled."""
+"""Photos sent to the process; the others wait here and can be cancelled."""
 
 
 @final
@@ -75,18 +75,18 @@ class DiagnosisModel(QObject):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Photos that wait, and how many there were: what `busy` tells."""
+        """Waiting and total photos, as `busy` reports them."""
         return len(self._waiting) + len(self._flying), self._total
 
     @property
     def threshold(self) -> float:
-        """The confidence from which a class is named; 0 where the model has none."""
+        """The confidence from which a class is named; 0 if the model has none."""
         return at_coverage(self.thresholds.curve, self.coverage).threshold if self.thresholds else 0.0
 
     def load(self, model_path: str) -> None:
-        """Start the process with this model; the one before ends."""
+        """Start the process with this model; the previous one ends."""
         self._end()
-        if model_path != self.model_path:  # another model's thresholds say nothing about these
+        if model_path != self.model_path:  # thresholds of another model do not apply
             self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
             self._cleared = [replace(row, probabilities=()) for row in self._cleared]
         self.model_path, self.ready, self.known = model_path, {}, ()
@@ -100,11 +100,11 @@ class DiagnosisModel(QObject):
 
     @property
     def model_name(self) -> str:
-        """Of the model in use, as soon as it was read."""
+        """The name of the model in use, once it was read."""
         return str(self.ready.get("model", {}).get("name", ""))
 
     def rename_model(self, model: ModelIdentity) -> None:
-        """Follow a model's new name in use and in the rows that it diagnosed."""
+        """Use a model's new name, also in the rows that it diagnosed."""
         if self.ready.get("model", {}).get("hash") == model.hash:
             self.ready["model"] = asdict(model)
             self.model_ready.emit(self.model_path)
@@ -133,7 +133,7 @@ class DiagnosisModel(QObject):
             self.failed.emit(tr("There are no photos in this folder."), "")
 
     def _add(self, found: Sequence[str]) -> None:
-        """Photos that the list holds already get no second row: they are diagnosed again where they have no answer."""
+        """Add photos. Those already in the list get no second row; they are diagnosed again if they have no result."""
         if not found:
             return
         places = {row.path: row.id for row in self.rows.rows}
@@ -146,7 +146,7 @@ class DiagnosisModel(QObject):
         self.brought.emit(places.get(found[0], first), len(known) - len(again))
 
     def _wait(self, rows: Sequence[int]) -> None:
-        """These rows are to be diagnosed."""
+        """Queue these rows."""
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].given_up}
         if again:  # at once: one by one, a sorted table is sorted again for each
             self.rows.replace_all([Result(r.id, r.path) if r.id in again else r for r in self.rows.rows])
@@ -155,30 +155,30 @@ class DiagnosisModel(QObject):
         self._feed()
 
     def diagnose_cancelled(self) -> None:
-        """Diagnose the photos that were given up before."""
+        """Diagnose the cancelled photos."""
         self._wait([row.id for row in self.rows.rows if row.given_up])
 
     def cancel(self) -> None:
-        """Give up the photos that still wait."""
+        """Cancel the waiting photos."""
         given_up = set(self._waiting)
         self._waiting.clear()
-        self.rows.replace_all([  # at once: one by one, a sorted table is sorted anew 100,000 times
+        self.rows.replace_all([  # at once: otherwise a sorted table is sorted 100,000 times
             replace(row, given_up=True) if row.id in given_up else row for row in self.rows.rows
         ])
         self.busy.emit(len(self._flying), self._total)
 
     def clear(self) -> None:
-        """Empty the list; `restore` takes it back."""
+        """Clear the list; `restore` undoes it."""
         self._cleared = self.rows.rows
         self._waiting.clear()
         self._flying.clear()
         self.rows.show_rows([])
         self.busy.emit(0, 0)
         if self._thread is not None:
-            self.load(self.model_path)  # answers on their way must not land in new rows
+            self.load(self.model_path)  # results in flight must not go to new rows
 
     def restore(self) -> None:
-        """The cleared results once more, below what came since; photos that had no answer yet count as cancelled."""
+        """Restore the cleared results below newer ones; photos without a result count as cancelled."""
         cleared, self._cleared = self._cleared, []
         first = len(self.rows.rows)
         self.rows.append([
@@ -187,13 +187,13 @@ class DiagnosisModel(QObject):
         self.busy.emit(*self.progress)
 
     def close(self) -> None:
-        """Leave no process and no thread behind."""
+        """End the process and the threads."""
         self._end()
         self.verdict_update.stop()
         self.shown.close()
 
     def _end(self) -> None:
-        """End the process; photos it was told of wait again."""
+        """End the process; its photos return to the queue."""
         while self._listing:
             self._listing.pop().dispose()
         thread, self._thread = self._thread, None
@@ -211,19 +211,19 @@ class DiagnosisModel(QObject):
             self.verdict_update.start(self.thresholds.curve, before, coverage)
 
     def set_crop(self, crop: bool) -> None:
-        """Whether small leaves are cut out first; all photos are looked at again."""
+        """Set whether small leaves are cropped first; all photos are diagnosed again."""
         if crop == self.crop:
             return
         self.crop = crop
         if self._thread is not None and self.rows.rows:
-            self.load(self.model_path)  # answers on their way are of the other kind; what was in flight waits again
+            self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting = deque(row.id for row in self.rows.rows)
         self._total = len(self._waiting)
         self.rows.replace_all([Result(row.id, row.path) for row in self.rows.rows])
         self._feed()
 
     def correct(self, result: Result, mask: Mask | None) -> None:
-        """Keep a person's correction of the diseased area, or None for what was measured. Raises StorageError."""
+        """Store a user's correction of the diseased area; None restores the measured one. Raises StorageError."""
         path = mask_path(paths.folder("masks"), result.hash)
         if mask is None:
             path.unlink(missing_ok=True)
@@ -249,7 +249,7 @@ class DiagnosisModel(QObject):
 
     def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
         if self._thread is None or self.sender() is not self._thread:
-            return  # from a process that was given up
+            return  # from a cancelled process
         for answer in bundle:
             if "failed" in answer:
                 self.failed.emit(answer["failed"], "")
@@ -281,13 +281,15 @@ class DiagnosisModel(QObject):
 
 
 def lacks_answer(row: Result) -> bool:
-    """Whether a photo that is brought again is diagnosed again: cancelled, not readable, or of another model."""
+    """Whether a photo that is added again is diagnosed again: cancelled, unreadable, or of another model."""
     return row.given_up or (row.done and not row.probabilities)
 
 
 def photo_files(paths: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Files as they are (also wrong ones: their error is the answer), folders as the photos within, by name; those of
-    a format that is not read get an answer too, which says so. And the folders that cannot be read."""
+    """Files as they are, folders as the photos in them by name, and the folders that cannot be read.
+
+    Files in unsupported formats are included: their result is an error.
+    """
     found: list[str] = []
     refused: list[str] = []
     for path in paths:

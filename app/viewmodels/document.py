@@ -1,4 +1,4 @@
-"""The open photos: scanned in the background, changed with undo, locked against a second window."""
+"""The open dataset: scanned in the background, edited with undo, locked against a second window."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ CROOKED: Final = re.compile(r"^/|//|/$|(^|/)\.\.?(/|$)|[:\\]").search
 
 @final
 class Document(QObject):
-    """What the Dataset place shows and training uses.
+    """What the Dataset page shows and training uses.
 
     Signals: `opening(source)`, `progress(done, total)`, `opened()`, `failed(sentence, details)`, `changed()`;
-    `drawing(done, total)` while photos are drawn that will be opened, `given_up()` when a person waits no longer.
+    `drawing(done, total)` while synthetic leaves are generated, `given_up()` when the user cancels.
     """
 
     opening = Signal(str)
@@ -82,11 +82,11 @@ class Document(QObject):
 
     @property
     def asked(self) -> str:
-        """What was last asked for, opened or not."""
+        """The source requested last, opened or not."""
         return self._asked
 
     def open(self, source: str) -> None:
-        """Look through a folder or manifest in the background."""
+        """Scan a folder or manifest in the background."""
         self.cancel()
         self.opening.emit(source)
         task = Task(lambda report, cancelled: _scan(source, report, cancelled), self)
@@ -97,19 +97,19 @@ class Document(QObject):
         task.start()
 
     def cancel(self) -> None:
-        """Give up a scan that is going on; what was open stays open."""
+        """Cancel an active scan; what was open stays open."""
         task, self._task, self._loading = self._task, None, False
         self._next = None
         if task is not None:
             task.dispose()
 
     def give_up(self) -> None:
-        """A person waits no longer for the photos that are drawn or looked through."""
+        """Cancel the generation or scan of photos."""
         self.cancel()
         self.given_up.emit()
 
     def close(self) -> None:
-        """Write what is not written yet and let others open the project."""
+        """Write pending edits and release the project."""
         self.cancel()
         self.search.forget()
         self._wanted.clear()
@@ -123,7 +123,7 @@ class Document(QObject):
             self._lock = None
 
     def exclude(self, rows: Array, excluded: bool) -> None:
-        """Leave photos out, or take them in again."""
+        """Exclude photos, or include them again."""
         rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and np.any(self.table.excluded[rows] != excluded):
             text = count(len(rows), "exclude {n} photo", "exclude {n} photos")
@@ -132,7 +132,7 @@ class Document(QObject):
             self.undo.push(_SetRows(self, text, rows, excluded=excluded))
 
     def move(self, rows: Array, name: str) -> None:
-        """Give photos another class, named as it is or as the window shows it."""
+        """Set the class of photos; the name is as written or as shown in the window."""
         rows = np.asarray(rows, np.int64)
         if self.table is not None and len(rows) and name.strip():
             label = find_class(name, self.table.classes)
@@ -141,7 +141,7 @@ class Document(QObject):
             self.undo.push(_SetRows(self, text, rows, label=label))
 
     def rename(self, old: str, new: str) -> None:
-        """Give a class another name; a name that is there already, or is shown so, joins the two."""
+        """Rename a class; an existing name, as written or as shown, merges the two."""
         if self.table is None or not new.strip() or old not in self.table.classes:
             return
         new = find_class(new, (name for name in self.table.classes if name != old))
@@ -149,8 +149,10 @@ class Document(QObject):
             self.undo.push(_Rename(self, old, new))
 
     def with_manifest(self, use: Callable[[str], None], failed: Callable[[str, str], None]) -> None:
-        """Call `use` with what training is given: the source itself while nothing was changed, else the project's
-        manifest, as soon as it is written; a million photos take seconds, beside the event loop."""
+        """Call `use` with the source for training: the source itself without edits, else the project's manifest.
+
+        The manifest is written first; a million photos take seconds, in the background.
+        """
         if self.table is None or not self.table.edited:
             use(self.source if self.table is not None else "")
             return
@@ -174,7 +176,7 @@ class Document(QObject):
         self._end_writing()[1](sentence(error), details)
 
     def _end_writing(self) -> tuple[Callable[[str], None], Callable[[str, str], None]]:
-        """Who asked first; whoever asked meanwhile gets the photos as they are now."""
+        """Report to the first caller; those who asked meanwhile get the current photos."""
         task, self._writing = self._writing, None
         if task is not None:
             task.dispose()
@@ -197,11 +199,11 @@ class Document(QObject):
             return
         try:
             write_edits(self.folder, self.source, collect_edits(self.table, self._names))
-        except StorageError as error:  # a full disk must not keep the program from going on, nor from closing
+        except StorageError as error:  # a full disk must not stop the program, nor its closing
             self.failed.emit(str(error), "")
 
     def touched(self) -> None:
-        """An edit was done or undone."""
+        """Handle an edit that was done or undone."""
         self._saving.start()
         self.changed.emit()
 
@@ -224,7 +226,7 @@ class Document(QObject):
             if not lock.tryLock(0):
                 self.failed.emit(_not_locked(lock, folder), "")
                 return
-        elif self._saving.isActive():  # the same photos again, with what was just changed about them
+        elif self._saving.isActive():  # the same photos again, with unsaved edits
             self.save()
         self.cancel()
         self._next = (source, folder, lock)
@@ -234,7 +236,7 @@ class Document(QObject):
         self._task.start()
 
     def _on_edited(self, found: tuple[EditedDataset, Edits, str]) -> None:
-        """What was open before is closed only now: what is changed meanwhile belongs to it."""
+        """Take over the scanned photos. The previous dataset is closed only now: edits until now belong to it."""
         if self._next is None or self.sender() is not self._task:
             return
         self._loading = False
@@ -259,7 +261,7 @@ class Document(QObject):
 
 
 def places(dataset: Dataset) -> dict[str, int]:
-    """Rows by absolute path, without "..": 50,000 in 30 ms, for hardly any path has to be put straight."""
+    """Rows by absolute path, without "..": 50,000 in 30 ms, because few paths need normalising."""
     root = os.path.join(os.path.normpath(dataset.root), "")
     return {
         os.path.normpath(os.path.join(root, path)) if CROOKED(path) else root + path.replace("/", os.sep): row
@@ -274,13 +276,13 @@ def _not_locked(lock: QLockFile, folder: Path) -> str:
 
 
 def _scan(source: str, report: Report, cancelled: Callable[[], bool]) -> Dataset:
-    from core.data.source import open_photos  # brings OpenCV; not needed before the first folder is opened
+    from core.data.source import open_photos  # imports OpenCV; not needed before the first folder is opened
 
     return open_photos(source, progress=report, cancelled=cancelled)
 
 
 def _edited(dataset: Dataset, folder: Path) -> tuple[EditedDataset, Edits, str]:
-    """The photos as they were left, and what is wrong with the file that says so: a million names take a second."""
+    """The photos with the stored edits, and what is wrong with their file. A million names take a second."""
     try:
         edits = read_edits(folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -289,7 +291,7 @@ def _edited(dataset: Dataset, folder: Path) -> tuple[EditedDataset, Edits, str]:
 
 
 class _SetRows(QUndoCommand):
-    """Some photos get a class or are left out; remembers what they were."""
+    """Sets the class of photos or excludes them; stores the previous state."""
 
     def __init__(
         self, document: Document, text: str, rows: Array, label: str | None = None, excluded: bool | None = None
@@ -316,7 +318,7 @@ class _SetRows(QUndoCommand):
 
 
 class _Rename(QUndoCommand):
-    """A class gets another name, or joins the class of that name."""
+    """Renames a class, or merges it with the class of that name."""
 
     def __init__(self, document: Document, old: str, new: str) -> None:
         super().__init__(tr("rename {old} to {new}", old=disease_name(old), new=disease_name(new)))

@@ -1,4 +1,4 @@
-"""The examination of the open photos in a process of its own: findings, split and leaks."""
+"""Checks the open photos in a process: findings, split and data leakage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.viewmodels.document import Document
 @final
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One finding of the report: its kind, the photos by row of the table, a sentence."""
+    """One finding: its kind, the photos by row of the table, a sentence."""
 
     kind: str
     rows: tuple[int, ...]
@@ -48,7 +48,7 @@ class Examination(QObject):
         return self._thread is not None
 
     def start(self, settings: dict[str, Any]) -> None:
-        """Look at every photo; `settings` are those of a run (image size, seed, shares)."""
+        """Check every photo; `settings` are those of a run (image size, seed, shares)."""
         self.forget()
         self._document.with_manifest(lambda data: self._start({**settings, "data": data}), self.failed.emit)
 
@@ -62,12 +62,12 @@ class Examination(QObject):
         thread.start()
 
     def cancel(self) -> None:
-        """Ask it to end; what was decoded stays in the cache."""
+        """Cancel; decoded photos stay in the cache."""
         if self._thread is not None:
             self._thread.end_input()
 
     def forget(self) -> None:
-        """Other photos are opened: the report is void."""
+        """Discard the findings, because other photos are opened."""
         self.close()
         self.found, self.split, self.kinds = [], {}, {}
         self.changed.emit()

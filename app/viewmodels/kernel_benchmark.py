@@ -1,4 +1,4 @@
-"""The ladder of kernels, run in a process of its own: which there are, how fast, how exact, and their source."""
+"""The kernel benchmark, run in a process: the kernels of an op, their times, errors and source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from app.viewmodels.rows_model import Column, RowsModel
 @final
 @dataclass(frozen=True, slots=True)
 class KernelResult:
-    """One kernel for the chosen op, direction and shape; `milliseconds` 0 before it ran, `reason` why it cannot."""
+    """One kernel for an op, direction and shape.
+
+    `milliseconds` is 0 before it ran; `reason` says why it cannot run.
+    """
 
     op: str
     direction: str
@@ -56,12 +59,12 @@ class KernelBenchmark(QObject):
         self._thread: ProcessThread | None = None
 
     def list(self) -> None:
-        """Ask which kernels there are; the process stays for the runs."""
+        """Request the list of kernels; the process keeps running for the benchmarks."""
         if self._thread is None:
             self._start()
 
     def run(self, op: str, direction: str, shape: str) -> None:
-        """Prove and time every kernel of an op; results come one by one."""
+        """Verify and time every kernel of an op; results arrive one by one."""
         self.show(op, direction)
         self.list()
         if self._thread is not None:
@@ -69,12 +72,12 @@ class KernelBenchmark(QObject):
             self._thread.send(json.dumps({"op": op, "direction": direction, "shape": shape}))
 
     def show(self, op: str, direction: str) -> None:
-        """List the kernels of an op, not run yet."""
+        """List the kernels of an op without running them."""
         self.rows.show_rows([k for k in self.kernels if (k.op, k.direction) == (op, direction)])
         self.changed.emit()
 
     def cancel(self) -> None:
-        """End the process: a kernel that takes minutes cannot be asked to stop."""
+        """End the process: a kernel that takes minutes cannot be interrupted."""
         self.close()
         self.ended.emit()
         self.list()
@@ -97,7 +100,7 @@ class KernelBenchmark(QObject):
 
     def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
         if self._thread is None or self.sender() is not self._thread:
-            return  # from a process that was given up
+            return  # from a cancelled process
         for answer in bundle:
             if "kernels" in answer:
                 self.kernels = [KernelResult(**raw) for raw in answer["kernels"]]

@@ -1,4 +1,4 @@
-"""The times of one step's kernels as table columns and as stacked bars."""
+"""The kernel times of one step as table columns and stacked bars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIRECTIONS: Final = ("forward", "backward_input", "backward_weight", "update")
 @final
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
-    """A kernel's time, its share of the step, and whether memory and not arithmetic would bound it."""
+    """A kernel's time and share of the step, and whether it is memory-bound."""
 
     time: KernelTime
     share: float
@@ -34,13 +34,13 @@ class TimedKernel:
 
     @property
     def of_peak(self) -> float:
-        """How near to what this device could do at best, 0 to 1."""
+        """Share of the device's peak, 0 to 1."""
         return self.time.floor_ms / self.time.milliseconds if self.time.milliseconds > 0 else 0.0
 
 
     @property
     def from_cache(self) -> bool:
-        """Faster than memory could bring its bytes: they lay in a cache, and memory's speed is no measure of it."""
+        """Whether it is faster than the memory bandwidth allows: its data were in a cache."""
         return self.bytes_bound and self.of_peak > 1
 
 
@@ -51,10 +51,10 @@ def timed(times: Sequence[KernelTime]) -> list[TimedKernel]:
 
 
 def roof(times: Iterable[KernelTime]) -> tuple[float, float]:
-    """GFLOP/s and GB/s of the device at its best, as the floors of a step's kernels were counted with them.
+    """Peak GFLOP/s and GB/s of the device, from the floors of the kernels of a step.
 
-    A floor is the longer of two times, that of the arithmetic and that of the bytes: the fastest of either over all
-    kernels is the peak, or less where no kernel is bound by it.
+    A floor is the longer of the times for arithmetic and for bytes: the highest rate over all kernels is the peak, or
+    less if no kernel is bound by it.
     """
     floors = [(t.flops / t.floor_ms, t.bytes / t.floor_ms) for t in times if t.floor_ms > 0]
     gflops, gigabytes = (max(rates) / 1e6 for rates in zip(*floors, strict=True)) if floors else (1.0, 1.0)
@@ -74,7 +74,7 @@ def columns() -> list[Column]:
 
 
 def peak_text(kernel: TimedKernel) -> str:
-    """The share of what the device can do at best, nothing where no work is counted (a border that is cleared)."""
+    """The share of the device's peak; empty if no work is counted (a border that is cleared)."""
     if kernel.time.floor_ms <= 0:
         return ""
     return tr("from cache") if kernel.from_cache else percent(kernel.of_peak, 0)

@@ -1,4 +1,4 @@
-"""The memory a run will need, asked of a process after the settings have come to rest."""
+"""The memory a run will need, computed by a process after the settings stopped changing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REST_MS: Final = 1200
 
 @final
 class MemoryEstimate(QObject):
-    """`told(text)`: a line for the form, "" while it is not known; `device_known(name)`: what a run would take."""
+    """`told(text)`: a line for the form, "" while unknown; `device_known(name)`: the device of a run."""
 
     told = Signal(str)
     device_known = Signal(str)
@@ -30,7 +30,7 @@ class MemoryEstimate(QObject):
         self._rest.timeout.connect(self._start)
 
     def ask(self, config: dict[str, Any], classes: int, photos: int) -> None:
-        """Tell soon what these settings will take; a question before this one is forgotten."""
+        """Request an estimate for these settings; an earlier request is cancelled."""
         self.forget()
         self._request = json.dumps({"config": config, "classes": classes, "photos": photos})
         self._rest.start()

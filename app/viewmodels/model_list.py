@@ -1,4 +1,4 @@
-"""The models there are: the one that came with the program, those of the runs, and files that were imported."""
+"""The available models: the one that came with the program, those of the runs, and imported files."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class KnownModel:
 
 
 def list_models(settings: Settings) -> list[KnownModel]:
-    """Shipped, own and imported models, the newest run first; files that cannot be read are left out."""
+    """Shipped, own and imported models, the newest run first; unreadable files are skipped."""
     return [model for path, origin in _places(settings) if (model := _read(path, origin)) is not None]
 
 
 def keep_import(settings: Settings, path: str) -> None:
-    """Remember a model file from elsewhere."""
+    """Add a model file from elsewhere."""
     if path not in {known for known, _ in _places(settings)}:
         settings.set_paths(IMPORTS, [path, *settings.paths(IMPORTS)])
 
 
 def forget_import(settings: Settings, path: str) -> None:
-    """Take an imported file off the list; the file stays where it is."""
+    """Remove an imported file from the list; the file itself is kept."""
     settings.set_paths(IMPORTS, [known for known in settings.paths(IMPORTS) if known != path])
 
 

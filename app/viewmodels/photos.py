@@ -1,4 +1,4 @@
-"""Photos as a Qt list: rows of the open table that pass the filter, whatever their number."""
+"""Photos as a Qt list: the rows of the open dataset that pass the filter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOWHERE = QModelIndex()
 
 @final
 class PhotoModel(QAbstractListModel):
-    """`rows` are rows of the table. `marks` are short texts on top of photos (a probability, a reason)."""
+    """`rows` are rows of the dataset. `marks` are short texts on top of photos (a probability, a reason)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -23,13 +23,13 @@ from core.percent import percent, stated
 @final
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One photo: waiting, given up, or with its answer.
+    """One photo: waiting, cancelled, or with its result.
 
-    sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the
-    leaf's area, or None; maps: class maps uint8 ``(height, width)`` by class, as small as they came; probabilities of
-    all classes and familiarity: what the verdict follows from; off_leaf: share of the evidence off the leaf, None
-    where no leaf or no map is; hash: of the photo file's bytes; measured: leaf and diseased area as they came; mask:
-    as a person corrected them; model: which gave the answer.
+    sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the leaf
+    area, or None; maps: class maps uint8 ``(height, width)`` by class, in low resolution; probabilities of all classes
+    and familiarity: inputs of the verdict; off_leaf: share of the evidence outside the leaf, None without a leaf or a
+    map; hash: SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a user;
+    model: which made the prediction.
     """
 
     id: int
@@ -63,7 +63,7 @@ class Result:
 
     @property
     def shown_percent(self) -> float | None:
-        """Diseased percent of the leaf where it means something: of a diseased leaf, or corrected by a person."""
+        """Diseased percent of the leaf if meaningful: of a diseased leaf, or corrected by a user."""
         if self.mask is not None:
             return self.mask.severity.percent
         return self.diseased if self.sure and not self.healthy else None
@@ -74,7 +74,7 @@ class Result:
 
 
 def read_result(row: Result, answer: Mapping[str, Any]) -> Result:
-    """The row with its answer filled in."""
+    """The row with its result."""
     return replace(
         row,
         done=True,
@@ -110,7 +110,7 @@ def decide(result: Result, thresholds: Thresholds | None, classes: Sequence[str]
 
 
 def verdict_text(result: Result) -> str:
-    """The answer in a word or two."""
+    """The verdict in a word or two."""
     if result.given_up:
         return tr("Cancelled")
     if not result.done:
@@ -122,7 +122,7 @@ def verdict_text(result: Result) -> str:
 
 
 def doubts(result: Result) -> str:
-    """Why there is no answer, and what makes one doubtful, with classes named as people name them."""
+    """Why there is no diagnosis, or what makes it doubtful, with classes by their display names."""
     said = " ".join(sentence(text) for text in (result.reason, *result.notes) if text)
     for label, _ in result.top:
         said = said.replace(label, disease_name(label))
@@ -130,7 +130,7 @@ def doubts(result: Result) -> str:
 
 
 def evidence_text(result: Result) -> str:
-    """How much of what speaks for the answer lies beside the leaf; empty where the doubts say it already."""
+    """The share of the evidence outside the leaf; empty if the doubts state it already."""
     if result.off_leaf is None or result.error:
         return ""
     share = percent(result.off_leaf, 0)
@@ -140,8 +140,8 @@ def evidence_text(result: Result) -> str:
 
 
 def severity_text(result: Result) -> str:
-    """How much of the leaf is diseased, with the grade; empty where it means nothing."""
-    from core.diagnosis.severity import grade  # brings OpenCV, which the window's start does without
+    """The diseased area with its grade; empty if it is not meaningful."""
+    from core.diagnosis.severity import grade  # imports OpenCV, which slows down the start
 
     diseased = result.shown_percent
     if diseased is None:

@@ -1,4 +1,4 @@
-"""A result as a line of text for the process that writes it to a file, and back."""
+"""Serialises a result to a line of text for the process that writes files, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.viewmodels.result import Result, read_result
 
 
 def to_line(result: Result) -> dict[str, Any]:
-    """What a file tells of a photo, as JSON; not the class maps."""
+    """What a file states of a photo, as JSON, without class maps."""
     mask = result.mask
     return {
         "id": result.id, "path": result.path, "done": result.done, "given_up": result.given_up,

@@ -1,4 +1,4 @@
-"""Which rows are shown and in which order, as positions; no Qt, so that a thread of its own can find them."""
+"""Which rows are shown and in which order, as positions. No Qt, so that a thread can compute it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST: Final = 256
 @final
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to sort by (`column` -1: as the rows came) and the text that shown rows hold, "" for all rows."""
+    """The column to sort by (-1: original order) and the text that shown rows contain, "" for all rows."""
 
     column: int = -1
     descending: bool = False
@@ -30,18 +30,18 @@ class Wish:
 def arrange(
     rows: Sequence[Any], columns: Sequence[Column], wish: Wish, cancelled: Callable[[], bool] = lambda: False
 ) -> Array:
-    """Positions of the rows to show, int64, in their order; equal rows stay as they came. Whatever, once cancelled."""
+    """Positions of the rows to show, int64, in order; the sort is stable. Undefined once cancelled."""
     chosen = _holding(rows, columns, wish.text.casefold(), cancelled)
     if not 0 <= wish.column < len(columns) or cancelled():
         return chosen
     keys = _keys([rows[at] for at in chosen.tolist()], columns[wish.column], cancelled)
-    if wish.descending:  # backwards twice, so that equal rows stay as they came here too
+    if wish.descending:  # reversed twice, so that the sort stays stable
         return chosen[::-1][np.argsort(keys[::-1], kind="stable")][::-1]
     return chosen[np.argsort(keys, kind="stable")]
 
 
 def _holding(rows: Sequence[Any], columns: Sequence[Column], wanted: str, cancelled: Callable[[], bool]) -> Array:
-    """Positions of rows that hold a text, whatever the case, in one of the columns that are searched."""
+    """Positions of rows that contain a text, ignoring case, in one of the searched columns."""
     if not wanted:
         return np.arange(len(rows))
     found = np.zeros(len(rows), bool)
@@ -56,8 +56,10 @@ def _holding(rows: Sequence[Any], columns: Sequence[Column], wanted: str, cancel
 
 
 def _keys(rows: Sequence[Any], column: Column, cancelled: Callable[[], bool]) -> Array:
-    """What to sort by, one for each row: numbers, or texts as UTF-8, whose bytes stand as their letters do. Arrays,
-    because sorting them lets the window draw meanwhile, and sorting a list does not."""
+    """The sort keys: numbers, or texts as UTF-8, whose bytes sort like their letters.
+
+    Arrays, because sorting them releases the GIL and sorting a list does not.
+    """
     found: list[Any] = []
     for first in range(0, len(rows), STRETCH):
         part = rows[first : first + STRETCH]

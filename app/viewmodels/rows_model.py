@@ -33,7 +33,7 @@ class Column:
 
 @final
 class RowsModel(QAbstractTableModel):
-    """A list of rows behind columns. `append` adds without disturbing selection or scrolling."""
+    """A list of rows with columns. `append` keeps the selection and the scroll position."""
 
     def __init__(self, columns: Sequence[Column], parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -46,7 +46,7 @@ class RowsModel(QAbstractTableModel):
         self.endResetModel()
 
     def set_columns(self, columns: Sequence[Column]) -> None:
-        """The same columns in another language."""
+        """Replace the columns by the same ones in another language."""
         self.columns = tuple(columns)
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(self.columns) - 1)
 
@@ -61,7 +61,7 @@ class RowsModel(QAbstractTableModel):
         self.dataChanged.emit(self.index(at, 0), self.index(at, len(self.columns) - 1))
 
     def replace_all(self, rows: Sequence[Any]) -> None:
-        """As many rows as before, all of them anew; selection and scrolling stay."""
+        """Replace all rows by as many new ones, keeping selection and scroll position."""
         self.rows = list(rows)
         if rows:
             self.dataChanged.emit(self.index(0, 0), self.index(len(rows) - 1, len(self.columns) - 1))
@@ -84,7 +84,7 @@ class RowsModel(QAbstractTableModel):
         return self.value(index.row(), index.column(), role)
 
     def value(self, at: int, column_at: int, role: int) -> Any:
-        """What a row says in a column."""
+        """The value of a row in a column for a Qt role."""
         row, column = self.rows[at], self.columns[column_at]
         match role:
             case Qt.ItemDataRole.DisplayRole:

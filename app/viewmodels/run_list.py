@@ -1,4 +1,4 @@
-"""The runs on the disk: what each reached, and its history to lay over the present one; no Qt."""
+"""The stored runs: their results, and their history for comparison. No Qt."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ NAME: Final = "name.txt"
 @final
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One row of the list. `name`: the folder's, or the one that a person gave; `dataset`: what it learned from;
-    `accuracy`: on the validation photos after the best epoch, `test`: on the test photos; None where not known."""
+    """One row of the list.
+
+    `name`: of the folder, or given by the user; `dataset`: the training photos; `accuracy`: on the validation photos
+    after the best epoch; `test`: on the test photos; None if unknown.
+    """
 
     folder: str
     name: str
@@ -37,7 +40,7 @@ class RunSummary:
 
 
 def list_runs(place: Path) -> list[RunSummary]:
-    """Runs in a folder, the newest first; what cannot be read is left out."""
+    """Runs in a folder, newest first; unreadable ones are skipped."""
     found = []
     for folder in place.iterdir() if place.is_dir() else ():
         try:
@@ -49,7 +52,7 @@ def list_runs(place: Path) -> list[RunSummary]:
 
 
 def rename_run(folder: Path, name: str) -> None:
-    """Call a run by another name; its folder, which files name, stays as it is. Raises StorageError."""
+    """Rename a run; its folder, which files refer to, keeps its name. Raises StorageError."""
     write_file(folder / NAME, name.strip())
 
 
@@ -62,7 +65,7 @@ def delete_run(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> RunView:
-    """A run's history from its log; lines cut short by a crash are left out."""
+    """A run's history from its log; lines truncated by a crash are skipped."""
     view = RunView()
     view.read(e for e in (_event(line) for line in _lines(folder / LOG)) if e is not None)
     return view

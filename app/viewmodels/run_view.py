@@ -1,4 +1,4 @@
-"""One run as the plots and figures see it: events in, arrays out; no Qt."""
+"""The state of one run for plots and figures: events in, arrays out. No Qt."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ class Curve:
 
 @final
 class RunView:
-    """The history of one run. `dirty` is set by every event and cleared by whoever draws; `best_epoch` is the one whose
-    weights are kept as the model."""
+    """The history of one run. `dirty` is set by every event and cleared by the plots.
+
+    `best_epoch` is the one whose weights are kept as the model.
+    """
 
     def __init__(self) -> None:
         self.started: RunStarted | None = None
@@ -61,7 +63,7 @@ class RunView:
         self._epochs = Series(6)
 
     def read(self, events: Iterable[Any]) -> None:
-        """Take in events in order."""
+        """Process events in order."""
         for event in events:
             self._read(event)
         self.dirty = True
@@ -69,7 +71,7 @@ class RunView:
     def _read(self, event: Any) -> None:
         match event:
             case StepDone():
-                self.progress = None  # what was done between two epochs is over
+                self.progress = None  # the work between two epochs is done
                 self._steps.add(
                     event.step, event.loss, event.accuracy, event.learning_rate, event.seconds, event.photos
                 )
@@ -136,7 +138,7 @@ class RunView:
 
     @property
     def seconds_left(self) -> float:
-        """Estimate: the steps to come at the recent speed, plus what an epoch takes beyond its steps."""
+        """Estimated time: the remaining steps at the recent speed, plus the overhead of each epoch."""
         if self.started is None or not len(self._steps):
             return float("nan")
         a_step = float(np.mean(self._steps.column(SECONDS)[-RECENT:]))
@@ -148,7 +150,7 @@ class RunView:
 
     @property
     def finishing(self) -> bool:
-        """Whether all steps are done: what is left is to evaluate the model and to write its report."""
+        """Whether all steps are done: what remains is the evaluation and the report."""
         return bool(self.total_steps) and self.step >= self.total_steps
 
     @property

@@ -1,4 +1,4 @@
-"""Which photos' names hold a text, looked up beside the event loop: a million names take half a second."""
+"""Searches the names of photos in the background: a million names take half a second."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.ops.contract import Array
 
 @final
 class Search(QObject):
-    """`mask` answers at once what it knows; else it looks, and `found` says when to ask again."""
+    """`mask` returns a known result at once; otherwise it searches, and `found` says when to ask again."""
 
     found = Signal()
 
@@ -24,7 +24,7 @@ class Search(QObject):
         self._task: Task | None = None
 
     def mask(self, texts: StringArray, wanted: str) -> Array | None:
-        """Bool ``(N,)``: the strings that contain `wanted` whatever the case; None while they are looked for."""
+        """Bool ``(N,)``: the strings that contain `wanted`, ignoring case; None while the search runs."""
         if self._asked is None or self._asked[0] is not texts or self._asked[1] != wanted:
             self.forget()
             self._asked = (texts, wanted)
@@ -34,7 +34,7 @@ class Search(QObject):
         return self._mask
 
     def forget(self) -> None:
-        """Give up looking; nothing of the texts is held on to."""
+        """Cancel the search and release the texts."""
         task, self._task = self._task, None
         self._asked = self._mask = None
         if task is not None:

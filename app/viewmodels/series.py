@@ -1,4 +1,4 @@
-"""Numbers that arrive one by one and are drawn as arrays; no Qt."""
+"""Numbers that arrive one by one and are drawn as arrays. No Qt."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @final
 class Series:
-    """Rows of floats in one array that doubles when full: adding is constant time, reading copies nothing."""
+    """Rows of floats in an array that doubles when full: appending takes constant time, reading copies nothing."""
 
     def __init__(self, columns: int) -> None:
         self._rows: Floats = np.empty((256, columns))
@@ -35,5 +35,5 @@ class Series:
         return float(self._rows[self._length - 1, index]) if self._length else float("nan")
 
     def cut(self, index: int, above: float) -> None:
-        """Forget the rows whose column `index` (rising) is above a value."""
+        """Remove the rows whose column `index` (ascending) is above a value."""
         self._length = int(np.searchsorted(self.column(index), above, side="right"))

@@ -1,4 +1,4 @@
-"""Rows as a view shows them: sorted by a column, those that hold a text; 100,000 of them without a wait."""
+"""Rows as a view shows them: sorted and filtered; 100,000 of them without a delay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOWHERE = QModelIndex()
 MANY: Final = 2000
 """Rows that are arranged at once, in 4 ms; more are arranged beside the event loop."""
 REST: Final = 10
-"""What changes while it is shown is arranged anew after so many times as long as that takes."""
+"""Changing rows are sorted again after this multiple of the time that sorting takes."""
 CALM_MS: Final = 25
 """Before rows are arranged in a thread: a click on a heading makes Qt ask for 2,200 texts and more, to measure the
 columns and to draw, and beside a thread that computes each may wait for its turn."""
@@ -27,10 +27,11 @@ NAP_MS: Final = 100
 
 @final
 class SortedRows(QAbstractTableModel):
-    """A window on `source`; nothing is asked of its rows but their columns' texts and numbers.
+    """A sorted and filtered view of `source`; it uses only the texts and numbers of the columns.
 
-    Qt's own proxy asks this program 3.4 million times for the keys of 100,000 rows, which takes seven seconds.
-    `narrowing()` and `narrowed()` come around a change of which rows are shown, so that a view can keep its place.
+    Qt's own proxy calls Python 3.4 million times for the sort keys of 100,000 rows, which takes seven seconds.
+    `narrowing()` and `narrowed()` are emitted before and after the shown rows change, so that a view can keep its
+    position.
     """
 
     narrowing = Signal()
@@ -40,7 +41,7 @@ class SortedRows(QAbstractTableModel):
         super().__init__(source)
         self.source = source
         self._wish = Wish()
-        self._order: Array | None = None  # None: all, as they come
+        self._order: Array | None = None  # None: all, in original order
         self._task: Task | None = None
         self._again = False
         self._begun, self._rest = 0.0, 0
@@ -55,7 +56,7 @@ class SortedRows(QAbstractTableModel):
         source.modelReset.connect(self._on_reset)
 
     def rows(self) -> list[Any]:
-        """The rows to show, in their order, also where it has not been found yet."""
+        """The rows to show, in order, also if the order is not computed yet."""
         rows = self.source.rows
         if self._later.isActive() or self.arranging:
             return [rows[at] for at in arrange(rows, self.source.columns, self._wish).tolist()]
@@ -63,22 +64,22 @@ class SortedRows(QAbstractTableModel):
 
     @property
     def arranging(self) -> bool:
-        """Whether another order is on its way."""
+        """Whether another order is being computed."""
         return self._soon.isActive() or self._task is not None
 
     def place(self, row: int) -> int:
-        """Where a shown row lies in the source."""
+        """The source row of a shown row."""
         return row if self._order is None else int(self._order[row])
 
     def row_of(self, place: int) -> int:
-        """The shown row of a place in the source, -1 if it is not shown."""
+        """The shown row of a source row, -1 if it is not shown."""
         if self._order is None:
             return place
         found = np.flatnonzero(self._order == place)
         return int(found[0]) if len(found) else -1
 
     def set_filter(self, text: str) -> None:
-        """Show only rows that hold this text in a column that is searched."""
+        """Show only rows that contain this text in a searched column."""
         self._change(replace(self._wish, text=text.strip()))
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
@@ -86,7 +87,7 @@ class SortedRows(QAbstractTableModel):
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
 
     def close(self) -> None:
-        """Leave no thread behind."""
+        """End the thread."""
         self._later.stop()
         self._soon.stop()
         if self._task is not None:
@@ -116,13 +117,13 @@ class SortedRows(QAbstractTableModel):
             self._arrange()
 
     def _arrange(self) -> None:
-        """Find the order that is wished for: now, or soon in a thread that is given up when another is wished for."""
+        """Compute the requested order: now, or soon in a thread that is cancelled by a newer request."""
         self._later.stop()
         self._soon.stop()
         wish, rows, columns = self._wish, self.source.rows, self.source.columns
         if self._task is not None:
             self._again = True
-            self._task.cancel()  # its end begins anew; waiting for it would stop the window
+            self._task.cancel()  # its end starts the next one; waiting would block the window
         elif wish.column < 0 and not wish.text:
             self._take(None)
         elif len(rows) <= MANY:
@@ -153,7 +154,7 @@ class SortedRows(QAbstractTableModel):
             self._arrange()
 
     def _take(self, order: Array | None) -> None:
-        """Show this order; what is selected stays so where the rows are the same."""
+        """Show this order; the selection stays if the rows are the same."""
         whole = np.arange(len(self.source.rows))
         before, after = (whole if o is None else o for o in (self._order, order))
         if np.array_equal(before, after):
@@ -178,14 +179,14 @@ class SortedRows(QAbstractTableModel):
         self.layoutChanged.emit()
 
     def _stale(self) -> None:
-        """Rows have changed: arrange them anew, soon."""
+        """Rows have changed: compute the order again, soon."""
         if (self._order is not None or self.arranging) and not self._later.isActive():
             self._later.start(0 if len(self.source.rows) <= MANY else self._rest)
 
     def _on_later(self) -> None:
         if not self.arranging:
             self._arrange()
-        else:  # given up for every row that changes, it would never end
+        else:  # cancelled for every changed row, it would never finish
             self._later.start(NAP_MS)
 
     def _on_inserting(self, parent: QModelIndex, first: int, last: int) -> None:
@@ -210,7 +211,7 @@ class SortedRows(QAbstractTableModel):
         self.beginResetModel()
 
     def _on_reset(self) -> None:
-        """Other rows: in their order at once where they are few, else as they come until it is found."""
+        """Show new rows: sorted at once if few, otherwise in original order until the order is computed."""
         rows = self.source.rows
         few = len(rows) <= MANY
         if self._order is not None:
@@ -221,7 +222,7 @@ class SortedRows(QAbstractTableModel):
 
 
 def same_rows(one: Array, other: Array) -> bool:
-    """Whether two orders are of the same positions, none of which comes twice."""
+    """Whether two orders contain the same positions, each once."""
     held = np.zeros(max(one.max(initial=-1), other.max(initial=-1)) + 1, bool)
     held[one] = True
     return len(one) == len(other) and bool(held[other].all())

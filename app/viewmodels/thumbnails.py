@@ -1,4 +1,4 @@
-"""Small pictures of photos, decoded by a few threads, the newest wish first, the least used forgotten."""
+"""Small pictures of photos, decoded by a few threads, newest request first, with an LRU cache."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ THREADS: Final = 2
 
 @final
 class Thumbnails(QObject):
-    """`get` gives a picture or None and wishes for it; `ready(path)` says that it is there.
+    """`get` returns a picture, or None and requests it; `ready(path)` says that it is available.
 
-    side: greatest side of a picture in pixels; kept: how many are remembered; whole: photos, not their centred squares.
+    side: longest side of a picture in pixels; kept: cache size; whole: photos, not their central squares.
     """
 
     ready = Signal(str)
@@ -45,7 +45,7 @@ class Thumbnails(QObject):
         self._decoded.connect(self._on_decoded)
 
     def get(self, path: str) -> QPixmap | None:
-        """The thumbnail of a file; None while it is on its way, a null pixmap where there is none."""
+        """The thumbnail of a file; None while it is decoded, a null pixmap if there is none."""
         if path in self._kept:
             self._kept.move_to_end(path)
             return self._kept[path]
@@ -81,7 +81,7 @@ class Thumbnails(QObject):
 
 @final
 class _Decoder(QRunnable):
-    """Takes wishes until there are none."""
+    """Decodes requests until there are none."""
 
     def __init__(
         self, take: Callable[[], str | None], give: Callable[[str, QImage], None], read: Callable[[str], QImage]
@@ -97,14 +97,14 @@ class _Decoder(QRunnable):
 
 
 def decode_square(path: str, side: int) -> QImage:
-    """The centred square of a photo as the network sees it; a null image where the file is no photo."""
+    """The central square of a photo as the network sees it; a null image if the file is not a photo."""
     from core.data.photo_reader import read_photo
 
     return _image(lambda: read_photo(path, side))
 
 
 def decode_whole(path: str, side: int) -> QImage:
-    """A photo no larger than `side`; a null image where the file is none."""
+    """A photo no larger than `side`; a null image if the file is not a photo."""
     from core.data.photo import shrink
     from core.data.photo_reader import read_photo
 

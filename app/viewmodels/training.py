@@ -18,8 +18,10 @@ from core.storage import unused
 
 @final
 class TrainingModel(QObject):
-    """Owns the view of the present run; `dataset` names the photos it learns from. `changed` says that something
-    arrived; drawing waits for its own timer."""
+    """Owns the view of the current run; `dataset` names its training photos.
+
+    `changed` says that something arrived; drawing uses its own timer.
+    """
 
     changed = Signal()
 
@@ -31,12 +33,12 @@ class TrainingModel(QObject):
         session.events.connect(self._on_events)
 
     def start(self, request: str) -> None:
-        """A new run, as the training process's first line asks for it."""
+        """Start a new run with the first line of the training process."""
         self.view = RunView()
         self._begin(request)
 
     def resume(self, folder: Path, request: str) -> None:
-        """Go on with an earlier run; its curves so far come from its log."""
+        """Resume an earlier run; its curves so far come from its log."""
         self.view = read_run(folder)
         self.view.finished = None
         self._begin(request, str(folder))
@@ -52,5 +54,5 @@ class TrainingModel(QObject):
 
 
 def new_run_folder(place: Path, model: str) -> Path:
-    """A name that sorts by time and says the network."""
+    """A folder name that sorts by time and names the network."""
     return unused(place / f"{time.strftime('%Y%m%d-%H%M%S')}-{model}")

@@ -1,4 +1,4 @@
-"""A file written by a process of its own, so that the window never waits for a page of 300 photos (19 s as PDF)."""
+"""A file written by a process, so that the window never waits for a page of 300 photos (19 s as PDF)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ FRAME_MS: Final = 150
 
 @final
 class Writing(QObject):
-    """One file at a time. Signals: `progress(done, total)`, `written(answer)` with the file's path as `written` and
-    what the process says besides, `failed(sentence, details)`, `busy(bool)`."""
+    """Writes one file at a time.
+
+    Signals: `progress(done, total)`, `written(answer)` with the file's path as `written` and notes, `failed(sentence,
+    details)`, `busy(bool)`.
+    """
 
     progress = Signal(int, int)
     written = Signal(dict)
@@ -44,7 +47,7 @@ class Writing(QObject):
         return self._thread is not None
 
     def start(self, kind: str, target: str, rows: Sequence[Result] = (), **asked: Any) -> None:
-        """Write `target`: kind and what it needs as in `app.processes.writing`. What was being written is given up."""
+        """Write `target`: kind and arguments as in `app.processes.writing`. An active export is cancelled."""
         self.cancel()
         self.target, self._rows, self._sent, self._told = target, rows, 0, False
         thread = ProcessThread(command("writing"), json.loads, self, FRAME_MS)
@@ -57,13 +60,13 @@ class Writing(QObject):
         self.busy.emit(True)
 
     def cancel(self) -> None:
-        """Give it up; a file that was there before stays as it was."""
+        """Cancel; an existing file stays as it was."""
         if self._thread is not None:
             self._end()
             self.busy.emit(False)
 
     def close(self) -> None:
-        """Leave no process and no thread behind."""
+        """End the process and the thread."""
         self._end()
 
     def _end(self) -> None:
@@ -76,7 +79,7 @@ class Writing(QObject):
             thread.deleteLater()
 
     def _feed(self) -> None:
-        """Hand over a piece of the results."""
+        """Send a piece of the results."""
         if self._thread is None:
             return
         for row in self._rows[self._sent : self._sent + PIECE]:
@@ -87,7 +90,7 @@ class Writing(QObject):
 
     def _on_bundle(self, bundle: Sequence[Mapping[str, Any]]) -> None:
         if self._thread is None or self.sender() is not self._thread:
-            return  # from a process that was given up
+            return  # from a cancelled process
         for answer in bundle:
             if "ready" in answer:
                 self._feed()

@@ -1,4 +1,4 @@
-"""A table cell with a bar behind its number: shares are seen before they are read."""
+"""A table cell with a bar behind its number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.viewmodels.rows_model import SORT
 
 @final
 class BarDelegate(QStyledItemDelegate):
-    """The sort value of a cell, divided by `highest`, is the bar's length."""
+    """The length of the bar is the cell's sort value divided by `highest`."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A photo from the camera: seen live, taken with a key, kept beside the program's data."""
+"""Takes a photo with the camera: live view, shutter key, file in the program's data folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FRAME_S = 1 / 25
 
 @final
 class _Capture(QThread):
-    """Reads frames until told to stop. The camera is opened in here: that takes seconds on some systems."""
+    """Reads frames until stopped. The camera is opened here, because that takes seconds on some systems."""
 
     frame = Signal(QImage)
     missing = Signal()
@@ -57,7 +57,7 @@ def to_image(rgb: Any) -> QImage:
 
 @final
 class CameraDialog(QDialog):
-    """`taken(path)` when a photo was taken."""
+    """`taken(path)`: a photo was taken."""
 
     taken = Signal(str)
 

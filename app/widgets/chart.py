@@ -1,4 +1,4 @@
-"""A chart as the window's places have it: nothing moves by the mouse, colours follow the theme."""
+"""A static chart: the mouse moves nothing, colours follow the theme."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TICK_HEIGHT: Final = 16
 
 
 def make_chart(name: str) -> pg.PlotWidget:
-    """An empty chart. The keyboard does not stop here: what it shows stands in a table or in words too."""
+    """An empty chart without keyboard focus: a table or text contains the same data."""
     made = pg.PlotWidget()
     made.setMenuEnabled(False)
     made.hideButtons()
@@ -28,7 +28,7 @@ def make_chart(name: str) -> pg.PlotWidget:
 
 
 def paint_chart(chart: pg.PlotWidget, colours: Colours) -> None:
-    """Background, axes and figures in the theme's colours; an axis has no ticks but its figures."""
+    """Set the background, axes and figures to the theme's colours; axes have no ticks, only figures."""
     chart.setBackground(colours.surface)
     for side in SIDES:
         axis = chart.getAxis(side)
@@ -38,7 +38,7 @@ def paint_chart(chart: pg.PlotWidget, colours: Colours) -> None:
 
 
 def power_ticks(powers: Iterable[int], pixels: float) -> list[tuple[int, str]]:
-    """Powers of ten as figures, all of them or as many as there is room for."""
+    """Powers of ten as tick labels, as many as fit."""
     known = list(powers)
     step = 1
     while step < len(known) and len(known) / step * TICK_HEIGHT > pixels:

@@ -1,4 +1,4 @@
-"""The dialog that asks for a class, by the names that the window shows."""
+"""The dialog that asks for a class, by its display name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from app.translation import tr
 
 
 def ask_class(parent: QWidget, classes: Iterable[str], now: str = "") -> str:
-    """The class chosen or typed, "" where the dialog was cancelled; `now` is selected first.
+    """The class chosen or typed, "" if the dialog was cancelled; `now` is preselected.
 
-    Classes that are shown under one name are listed by their own.
+    Classes with the same display name are listed by their own names.
     """
     known = sorted(classes)
     shown = Counter(map(disease_name, known))

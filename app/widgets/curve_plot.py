@@ -1,4 +1,4 @@
-"""A plot of growing curves: hidden one by one, zoomed, exported; colours and line styles that all can tell apart."""
+"""A plot of growing curves that can be hidden, zoomed and exported; colours and line styles differ for everyone."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ IMAGE_WIDTH: Final = 1600
 
 @final
 class CurvePlot(QWidget):
-    """Curves by name; `show_curves` brings the drawing up to date and keeps what the user hid or zoomed.
+    """Curves by name; `show_curves` updates them and keeps what the user hid or zoomed.
 
-    The ranges are set here and seldom change: whenever one does, both axes are drawn anew, which costs more than all
-    curves, and pyqtgraph's own ranging looks at every curve twice in each redraw.
+    The ranges are set here and seldom change: each change redraws both axes, which costs more than all curves, and
+    pyqtgraph's automatic ranging reads every curve twice per redraw.
     """
 
     def __init__(self, theme: Theme, title: str, unit: str = "") -> None:
@@ -63,7 +63,7 @@ class CurvePlot(QWidget):
         self._zoomed = False
         self.plot.getViewBox().sigRangeChangedManually.connect(self._on_zoomed)
         for side in ("left", "bottom"):
-            # An axis is a recorded picture whose fonts are looked up at every playing: 3 ms each, 36 ms a redraw.
+            # An axis is a QPicture whose fonts are resolved on every replay: 3 ms each, 36 ms a redraw.
             self.plot.getAxis(side).setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = Flow()
         layout = QVBoxLayout(self)
@@ -76,11 +76,11 @@ class CurvePlot(QWidget):
         self._paint()
 
     def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
-        """The lines of the legend follow from the width, but what is around shares out the height as before."""
+        """False: the legend's lines depend on the width, but the surrounding layout keeps the height."""
         return False
 
     def show_curves(self, curves: Sequence[Curve]) -> None:
-        """Draw these curves; others that were there go."""
+        """Draw these curves and remove others."""
         self.curves = list(curves)
         for name in set(self._lines) - {c.name for c in curves}:
             self.plot.removeItem(self._lines.pop(name))
@@ -99,7 +99,7 @@ class CurvePlot(QWidget):
         self._fit()
 
     def _draw(self, curve: Curve) -> None:
-        """A curve grows at its end: where that is as it was drawn, nothing is to be done."""
+        """Append to a curve; nothing is drawn if its end is unchanged."""
         count = len(curve.x)
         end = (count, float(curve.x[-1]), float(curve.y[-1])) if count else (0,)
         if self._drawn.get(curve.name) == end:
@@ -109,7 +109,7 @@ class CurvePlot(QWidget):
         self._lines[curve.name].setData(curve.x, curve.y, symbol=self._symbol(curve.name) if few else None)
 
     def _fit(self) -> None:
-        """All curves that are shown in sight, unless somebody zoomed."""
+        """Show all visible curves completely, unless the user zoomed."""
         shown = [curve for curve in self.curves if self.is_shown(curve.name) and len(curve.x)]
         if self._zoomed or not shown:
             return
@@ -120,13 +120,13 @@ class CurvePlot(QWidget):
         if wanted != self._range:
             self._range = wanted
             self.plot.setXRange(0.0, wanted[0], padding=0.02)
-            self.plot.setYRange(*wanted[1:], padding=0.06)  # room for a marker, and for the figure at the end
+            self.plot.setYRange(*wanted[1:], padding=0.06)  # space for a marker and the last value
 
     def _on_zoomed(self) -> None:
         self._zoomed = True
 
     def export(self, path: Path) -> None:
-        """Write the visible curves as the file's ending says: .png, .svg or .csv."""
+        """Write the visible curves in the format of the file name: .png, .svg or .csv."""
         if path.suffix.lower() == ".csv":
             self._export_csv(path)
         elif path.suffix.lower() == ".svg":
@@ -192,16 +192,16 @@ class CurvePlot(QWidget):
             axis.setTextPen(pg.mkPen(colours.muted))
             axis.setStyle(tickAlpha=1.0, maxTickLevel=1)
             axis.setTickPen(pg.mkPen(mixed(colours.border, colours.surface, 0.5)))
-            axis.setZValue(-1000)  # the grid lies behind the curves
+            axis.setZValue(-1000)  # the grid is behind the curves
         self.plot.showGrid(x=True, y=True)
         for name in self._lines:
             self._style(name)
 
 
 def rounded_end(last: float) -> float:
-    """Where an axis ends that shows epochs up to `last`: seldom elsewhere, and at most a quarter too far.
+    """The end of an axis that shows epochs up to `last`: it changes seldom and is at most a quarter too far.
 
-    Whole epochs, from 8 on multiples of 2, from 16 on of 4, and so on; within the first a half, a quarter, an eighth.
+    Whole epochs, from 8 on multiples of 2, from 16 on of 4, and so on; below one epoch a half, a quarter, an eighth.
     """
     if last <= 1:
         return 2.0 ** math.ceil(math.log2(max(last, 1e-3)))
@@ -210,7 +210,7 @@ def rounded_end(last: float) -> float:
 
 
 def rounded_range(values: Floats) -> tuple[float, float]:
-    """A range with all finite values in it, never empty; its ends lie on a grid of an eighth to a quarter of it."""
+    """A non-empty range that contains all finite values; its ends are on a grid of an eighth to a quarter of it."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     span = max(high - low, 0.1 * abs(high)) or 1.0

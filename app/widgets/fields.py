@@ -1,4 +1,4 @@
-"""Fields that leave the mouse wheel to the page, so that scrolling changes no setting, and the field of a search."""
+"""Input fields that ignore the mouse wheel, so that scrolling changes no setting, and a search field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EDITING: Final = (
 
 @final
 class SpinBox(QSpinBox):
-    """A number, changed by keys and its arrows only."""
+    """A number field, changed by keys and its arrows only."""
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802 (Qt's name here and below)
         event.ignore()
@@ -45,8 +45,11 @@ class Slider(QSlider):
 
 @final
 class SearchField(QLineEdit):
-    """A text to search for. Shortcuts of the window work in it, also those that Qt's text fields take from X11
-    (Ctrl+E there goes to the end of the line), but for the ones that edit text."""
+    """A search field in which the window's shortcuts work.
+
+    Qt's text fields take some shortcuts from X11 (Ctrl+E moves to the end of the line); only those that edit text are
+    kept.
+    """
 
     def __init__(self, hint: str, name: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Widgets side by side that go on in the next line where the width ends, as words do."""
+"""A layout that places widgets side by side and wraps them like words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget
 
 @final
 class Flow(QLayout):
-    """No widget is made narrower than it wants to be; `insertWidget` and `count` are those of Qt's box layouts."""
+    """No widget is narrower than its size hint; `insertWidget` and `count` are those of Qt's box layouts."""
 
     def __init__(self, *widgets: QWidget, spacing: int = 8) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Flow(QLayout):
         return True
 
     def heightForWidth(self, width: int) -> int:  # noqa: N802
-        """Remembered: Qt asks hundreds of times while the layouts around are computed."""
+        """Cached: Qt asks hundreds of times while it computes the surrounding layouts."""
         if width not in self._heights:
             self._heights[width] = self._place(width)[1]
         return self._heights[width]
@@ -52,7 +52,7 @@ class Flow(QLayout):
         super().invalidate()
 
     def minimumSize(self) -> QSize:  # noqa: N802
-        """As wide as the widest, as high as one line: the height follows from the width."""
+        """As wide as the widest widget, as high as one line: the height follows from the width."""
         sizes = [item.sizeHint() for item in self._items]
         return QSize(max((s.width() for s in sizes), default=0), max((s.height() for s in sizes), default=0))
 
@@ -65,7 +65,7 @@ class Flow(QLayout):
             item.setGeometry(place.translated(area.topLeft()))
 
     def _place(self, width: int) -> tuple[list[tuple[QLayoutItem, QRect]], int]:
-        """Where each shown item lies within a width, and the height of all."""
+        """The geometry of each shown item for a width, and the total height."""
         found, corner, line = list[tuple[QLayoutItem, QRect]](), QPoint(0, 0), 0
         for item in self._items:
             if item.isEmpty():  # hidden

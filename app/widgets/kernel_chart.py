@@ -1,4 +1,4 @@
-"""The kernels of one operation as bars, or under the roof of what the machine can do (Williams et al., 2009)."""
+"""The kernels of one operation as bars or as a roofline (Williams et al., 2009)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from app.widgets.parts import label, row, switch
 NAME_HEIGHT: Final = 17
 """Pixels from the name of one kernel to the next."""
 DECADES: Final = (1.0, 2.2)
-"""Powers of ten of FLOP per byte that are drawn before and behind the operation; behind it stand the names."""
+"""Powers of ten of FLOP per byte drawn left and right of the operation; the names are on its right."""
 
 
 @final
 class KernelChart(QWidget):
-    """Bars of GFLOP/s, or the roofline: how far each kernel lies under memory and arithmetic."""
+    """Bars of GFLOP/s, or the roofline with the limits of memory and arithmetic."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class KernelChart(QWidget):
         layout.addWidget(self.plot, 1)
         layout.addWidget(self.said)
         theme.changed.connect(self.draw)
-        self.draw()  # pyqtgraph's own background is black
+        self.draw()  # pyqtgraph's default background is black
 
     def show_results(
         self, results: Sequence[KernelResult], intensity: float, roofs: Mapping[str, Sequence[float]]
@@ -77,7 +77,7 @@ class KernelChart(QWidget):
             self._draw_bars()
 
     def _on_resized(self) -> None:
-        """Where names stand follows from the height."""
+        """Place the names again: they depend on the height."""
         if self.switch.checkedId() == 1 and self.plot.height() != self._height:
             self.draw()
 
@@ -97,7 +97,7 @@ class KernelChart(QWidget):
             self.plot.setYRange(-0.6, max(len(results), 4) - 0.4, padding=0)
 
     def _draw_roofline(self) -> None:
-        """Both axes are powers of ten; the points of one operation stand above each other."""
+        """Draw the roofline; both axes are logarithmic, and the points of one operation are above each other."""
         middle = math.log10(self._intensity)
         x = np.linspace(middle - DECADES[0], middle + DECADES[1], 200)
         heights = [math.log10(max(result.gflops, 1e-6)) for result in self._results]
@@ -122,7 +122,7 @@ class KernelChart(QWidget):
         self.said.show()
 
     def _draw_roof(self, device: str, x: np.ndarray) -> float:
-        """A device's roof; gives its height."""
+        """Draw the roof of a device and return its height."""
         gflops, gigabytes = (math.log10(value) for value in self._roofs[device])
         roof = np.minimum(gflops, gigabytes + x)
         shade = self._theme.colours.curves[0 if device == "cpu" else 1]
@@ -130,7 +130,7 @@ class KernelChart(QWidget):
         return float(roof.max())
 
     def _draw_names(self, heights: Sequence[float], left: float, low: float, high: float) -> None:
-        """The kernels' names, none over another: where the chart is low, neighbours share a line."""
+        """Draw the names of the kernels without overlaps; in a low chart, neighbours share a line."""
         colours = self._theme.colours
         per_pixel = (high - low) / self._room()
         self.names = place_names(
@@ -143,10 +143,10 @@ class KernelChart(QWidget):
             self.plot.addItem(text)
 
     def _room(self) -> float:
-        """Pixels of the height in which points and names stand."""
+        """The height in pixels that is available for points and names."""
         return max(float(self.plot.getViewBox().height()), 2.0 * NAME_HEIGHT)
 
     def _named(self, result: KernelResult) -> str:
-        """The device is named where there is more than one."""
+        """The name of a kernel, with its device if there are several."""
         name = tr(result.algorithm.replace("_", " "))
         return f"{name} ({result.device})" if len({r.device for r in self._results}) > 1 else name

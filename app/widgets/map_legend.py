@@ -1,4 +1,4 @@
-"""What the colours of a class map mean."""
+"""The legend of a class map."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.widgets.parts import label
 
 @final
 class MapLegend(QWidget):
-    """The ramp of colours between two words."""
+    """The colour scale between two words."""
 
     def __init__(self) -> None:
         super().__init__()

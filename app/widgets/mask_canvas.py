@@ -1,4 +1,4 @@
-"""The brush over a photo, by mouse and by keyboard; the photo is zoomed and moved under it."""
+"""The brush over a photo, by mouse and keyboard, with zoom and pan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST: Final = 0.03
 
 @final
 class MaskCanvas(QWidget):
-    """The brush over a photo. Signals: `began()` a stroke, `touched(y, x)` in shares of the photo's square."""
+    """Signals: `began()` for a stroke, `touched(y, x)` in fractions of the photo's square."""
 
     began = Signal()
     touched = Signal(float, float)
@@ -78,7 +78,7 @@ class MaskCanvas(QWidget):
         self.update()
 
     def _touch_along(self, start: QPointF, end: QPointF) -> None:
-        """A quick hand leaves no gaps: discs at half a radius from each other."""
+        """Fill the gaps of a fast stroke with discs at half a radius from each other."""
         step = max(self.radius * self._photo.place().width() / 2, 1.0)
         way = end - start
         parts = max(int((way.x() ** 2 + way.y() ** 2) ** 0.5 / step), 1)
@@ -111,7 +111,7 @@ class MaskCanvas(QWidget):
         self.update()
 
     def _in_sight(self, at: QPointF) -> QPointF:
-        """Pan so that a place is within the widget; gives where it lies then."""
+        """Pan so that a point is inside the widget; returns its position."""
         inside = QPointF(min(max(at.x(), 0.0), self.width()), min(max(at.y(), 0.0), self.height()))
         before = self._photo.place().topLeft()
         if at != inside:
@@ -123,7 +123,7 @@ class MaskCanvas(QWidget):
             self._painting = False
 
     def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: N802
-        """The brush is seen where the keyboard will move it."""
+        """Show the brush where the keyboard will move it."""
         self._at = self._at or self._photo.place().center()
         self.update()
 
@@ -136,7 +136,7 @@ class MaskCanvas(QWidget):
         self.update()
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
-        """Zoom; what lies under the pointer stays there."""
+        """Zoom around the pointer."""
         self._photo.zoom_to(self._photo.zoom * CLOSER ** (event.angleDelta().y() / 120), event.position())
         event.accept()
 

@@ -1,4 +1,4 @@
-"""What a screen reader calls a control: one name for it and for the parts that Qt makes it of."""
+"""Accessible names of controls and of the parts that Qt makes them of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ W = TypeVar("W", bound=QWidget)
 
 
 def named(widget: W, name: str) -> W:
-    """The widget with its name, also on the list of a choice, the line of a number and the bar of tabs."""
+    """The widget with its accessible name, also on its list, line edit and tab bar."""
     widget.setAccessibleName(name)
     if isinstance(widget, QComboBox):
         widget.view().setAccessibleName(name)

@@ -1,4 +1,4 @@
-"""A line across a place that tells how something ended, with the one thing to do next."""
+"""A message line across a page, with one suggested next step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.widgets.parts import button, label
 
 @final
 class Notice(QFrame):
-    """Hidden until there is something to tell. `do` is the button of the next step, `copy` copies the details."""
+    """Hidden without a message. `do` is the button of the next step, `copy` copies the details."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -39,11 +39,11 @@ class Notice(QFrame):
         self.hide()
 
     def tell(self, text: str, verb: str = "", act: Callable[[], object] | None = None) -> None:
-        """Good news or neutral ones."""
+        """Show a success or a neutral message."""
         self._show("notice", "check", self._theme.colours.accent, text, verb, act, "")
 
     def alarm(self, text: str, details: str = "", verb: str = "", act: Callable[[], object] | None = None) -> None:
-        """Something went wrong; says it in a sentence, of the window's or of core's."""
+        """Show an error as a sentence, from the window or from core."""
         self._show("alarm", "warning", self._theme.colours.danger, sentence(text), verb, act, details)
 
     def _show(

@@ -1,4 +1,4 @@
-"""What is laid over a photo, as RGBA: a class map in colours, outlines of leaf and lesions, the painted mask."""
+"""Overlays of a photo as RGBA: coloured class map, outlines of leaf and lesions, painted mask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RAMP: Final = np.array(((70, 30, 110), (225, 90, 60), (250, 235, 90)), np.float3
 
 
 def coloured(values: Array) -> QImage:
-    """A map uint8 ``(h, w)`` as a colour picture; low values are nearly transparent."""
+    """A map uint8 ``(h, w)`` in colours; low values are nearly transparent."""
     v = (values.astype(np.float32) / 255)[..., None]
     rgb = np.where(v < 0.5, RAMP[0] + 2 * v * (RAMP[1] - RAMP[0]), RAMP[1] + (2 * v - 1) * (RAMP[2] - RAMP[1]))
     alpha = 255 * np.sqrt(v)
@@ -28,7 +28,7 @@ def coloured(values: Array) -> QImage:
 
 
 def outlined(labels: Array, lesions: bool) -> QImage:
-    """The leaf's edge in white and, with `lesions`, that of the diseased area in red; mask uint8 ``(h, w)``."""
+    """The outline of the leaf in white and, with `lesions`, of the diseased area in red; mask uint8 ``(h, w)``."""
     fine = labels.repeat(FINER, axis=0).repeat(FINER, axis=1)
     drawn = np.zeros((*fine.shape, 4), np.uint8)
     drawn[edge(fine > BACKGROUND, 3)] = (*RIM, 200)
@@ -39,8 +39,7 @@ def outlined(labels: Array, lesions: bool) -> QImage:
 
 
 def edge(mask: Array, width: int) -> Array:
-    """The pixels of a bool mask ``(h, w)`` that lie within `width` of a pixel outside it; the picture's border is no
-    edge."""
+    """The pixels of a bool mask ``(h, w)`` within `width` of a pixel outside it, excluding the image border."""
     inner = mask
     for _ in range(width):
         p = np.pad(inner, 1, constant_values=True)
@@ -49,7 +48,7 @@ def edge(mask: Array, width: int) -> Array:
 
 
 def painted(labels: Array) -> QImage:
-    """Leaf and diseased area, uint8 ``(h, w)``, for the brush: disease in red, a pale veil off the leaf, white rims."""
+    """Leaf and diseased area, uint8 ``(h, w)``, for the brush: disease in red, pale outside the leaf, white rims."""
     drawn = np.zeros((*labels.shape, 4), np.uint8)
     drawn[labels == DISEASED] = (*SICK, 150)
     drawn[labels == BACKGROUND] = (*RIM, 90)
@@ -58,7 +57,7 @@ def painted(labels: Array) -> QImage:
 
 
 def picture(rgba: Array) -> QImage:
-    """RGBA ``(h, w, 4)`` in 0..255 as Qt's image."""
+    """RGBA ``(h, w, 4)`` in 0..255 as a QImage."""
     pixels = np.ascontiguousarray(rgba.astype(np.uint8))
     height, width = pixels.shape[:2]
     return QImage(pixels.tobytes(), width, height, 4 * width, QImage.Format.Format_RGBA8888).copy()

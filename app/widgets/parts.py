@@ -1,4 +1,4 @@
-"""The small pieces every panel is made of: labels, buttons, cards, headers, empty places."""
+"""The small widgets of every panel: labels, buttons, cards, headers, empty pages."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ MARGIN = 20
 
 @final
 class Button(QPushButton):
-    """A button that keeps the next press of Space from another one: when it is disabled under the keyboard, Qt would
-    move the keyboard on to the next button, such as Stop or Train again."""
+    """A button that keeps the keyboard focus when it is disabled.
+
+    Qt would move the focus to the next button, such as Stop, which the next press of Space would trigger.
+    """
 
     def focusNextPrevChild(self, forward: bool) -> bool:  # noqa: N802 (Qt's name)
         return self.isEnabled() and super().focusNextPrevChild(forward)
@@ -45,7 +47,7 @@ def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
 
 
 def card(*, role: str = "card") -> tuple[QFrame, QVBoxLayout]:
-    """A framed surface and the layout inside it."""
+    """A framed surface and its layout."""
     frame = QFrame()
     frame.setProperty("role", role)
     layout = QVBoxLayout(frame)
@@ -68,8 +70,10 @@ def row(*widgets: QWidget | None, spacing: int = 8) -> QHBoxLayout:
 
 
 def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool = False) -> QPushButton:
-    """A button that is an action: same text, tip, state and effect, with its shortcut in the tip. An icon that changes
-    is named by the action's data."""
+    """A button for an action: same text, tooltip, state and effect, with its shortcut in the tooltip.
+
+    An icon that changes is named by the action's data.
+    """
     button = Button()
     button.setProperty("role", "primary" if primary else "")
     button.setIconSize(QSize(20, 16))
@@ -80,7 +84,7 @@ def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool =
         button.setToolTip(f"{action.toolTip()} ({keys})" if keys else action.toolTip())
         button.setAccessibleName(button.text())
         button.setEnabled(action.isEnabled())
-        if button.parent() is not None:  # shown before it has a place, it would be a window of its own for a moment
+        if button.parent() is not None:  # without a parent it would flash as a window of its own
             button.setVisible(action.isVisible())
         if icon:
             colours = theme.colours
@@ -105,12 +109,12 @@ def button(text: str, clicked: Callable[[], object], role: str = "", tip: str = 
 
 
 def switch(*choices: tuple[str, str]) -> tuple[QButtonGroup, list[QWidget]]:
-    """Buttons of which one is down, the first to begin with; each choice is a text and a tip. Also the buttons."""
+    """Exclusive buttons, the first one checked; each choice is a text and a tooltip. Also returns the buttons."""
     group, made = QButtonGroup(), list[QWidget]()
     for at, (text, tip) in enumerate(choices):
         one = QPushButton(text)
         one.setCheckable(True)
-        one.setAutoExclusive(True)  # what makes a screen reader call it one of several
+        one.setAutoExclusive(True)  # screen readers announce a group
         one.setProperty("role", "switch")
         one.setToolTip(tip)
         group.addButton(one, at)
@@ -120,18 +124,18 @@ def switch(*choices: tuple[str, str]) -> tuple[QButtonGroup, list[QWidget]]:
 
 
 def side_width(place: QWidget) -> int:
-    """Width of a place's left column: a third of the place, within what its forms and tables need."""
+    """Width of a page's left column: a third of the page, within the limits of its forms and tables."""
     return min(max(place.width() // 3, 312), 344)
 
 
 def fit(dialog: QWidget, width: int, height: int) -> None:
-    """The size a dialog would like, but no larger than the screen."""
+    """The preferred size of a dialog, limited to the screen."""
     room = dialog.screen().availableSize()
     dialog.resize(min(width, room.width() - 40), min(height, room.height() - 60))
 
 
 def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
-    """A panel's head: what it is for on the left, its actions on the right."""
+    """A page's header: its purpose on the left, its actions on the right."""
     head = QWidget()
     layout = QHBoxLayout(head)
     layout.setContentsMargins(0, 0, 0, 0)
@@ -150,9 +154,9 @@ def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
 
 @final
 class Figure(QFrame):
-    """One number with its name underneath.
+    """A number with its name below.
 
-    The number's place only ever grows: a label in a layout has the whole window laid out anew with every text, 3 ms.
+    The space of the number only grows: a label in a layout would lay out the whole window with every text, 3 ms.
     """
 
     def __init__(self, name: str, meaning: str = "") -> None:
@@ -188,7 +192,7 @@ class Figure(QFrame):
 
 @final
 class EmptyPlace(QWidget):
-    """What stands where nothing is yet: a drawing, what this place is, and what to do."""
+    """The content of an empty page: a drawing, what the page is for, and what to do."""
 
     def __init__(self, theme: Theme, icon: str, title: str, text: str, *widgets: QWidget) -> None:
         super().__init__()
@@ -215,7 +219,7 @@ class EmptyPlace(QWidget):
     def show_text(self, title: str, text: str) -> None:
         self._title.setText(title)
         self.text.setText(text)
-        self.text.setMinimumHeight(max(self.text.heightForWidth(440), 0))  # no text has no height
+        self.text.setMinimumHeight(max(self.text.heightForWidth(440), 0))  # -1 without a text
 
     def _draw(self) -> None:
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

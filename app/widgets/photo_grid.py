@@ -1,4 +1,4 @@
-"""A grid of photos of which only the visible ones cost anything: 50,000 scroll like fifty."""
+"""A grid of photos in which only visible photos use resources: 50,000 scroll like fifty."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ NOWHERE = QModelIndex()
 
 @final
 class PhotoGrid(QAbstractItemView):
-    """Uniform cells, so that where a photo lies is arithmetic and nothing is laid out beforehand.
+    """Cells of equal size, so that positions are computed and nothing is laid out beforehand.
 
-    `opened(row)` by double click or Enter.
+    `opened(row)`: a double click or Enter.
     """
 
     opened = Signal(int)
@@ -36,7 +36,7 @@ class PhotoGrid(QAbstractItemView):
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.verticalScrollBar().setSingleStep(CELL.height() // 3)
-        thumbnails.ready.connect(self._on_ready)  # not a lambda: pictures may come when the grid has gone
+        thumbnails.ready.connect(self._on_ready)  # not a lambda: pictures may arrive after the grid was deleted
         theme.changed.connect(self.viewport().update)
         self.activated.connect(lambda index: self.opened.emit(index.row()))
 
@@ -49,11 +49,11 @@ class PhotoGrid(QAbstractItemView):
 
     @property
     def step(self) -> int:
-        """Pixels from one column to the next: what is left of the width lies between the photos."""
+        """Pixels from one column to the next, including the space left over between the photos."""
         return max(self.viewport().width() // self.columns, CELL.width())
 
     def selected_rows(self) -> Array:
-        """Positions in the model, int64, rising. From the stretches selected: a million photos are one, or few."""
+        """Selected positions in the model, int64, ascending, from Qt's selection ranges."""
         chosen = np.zeros(self.model().rowCount(), bool)
         for stretch in self.selectionModel().selection().toList():
             chosen[stretch.top() : stretch.bottom() + 1] = True
@@ -104,7 +104,7 @@ class PhotoGrid(QAbstractItemView):
         return self.model().index(min(max(at + steps[action], 0), total - 1), 0) if total else QModelIndex()
 
     def setSelection(self, area: QRect, flags: QItemSelectionModel.SelectionFlag) -> None:  # noqa: N802
-        """Select the cells a rectangle touches; a click is a small rectangle."""
+        """Select the cells that a rectangle touches; a click is a small rectangle."""
         selection = QItemSelection()
         area = area.normalized().translated(0, self.verticalOffset())
         total, columns = self.model().rowCount(), self.columns
@@ -143,7 +143,7 @@ class PhotoGrid(QAbstractItemView):
         columns, total = self.columns, self.model().rowCount()
         first = self.verticalOffset() // CELL.height() * columns
         last = ((self.verticalOffset() + self.viewport().height()) // CELL.height() + 1) * columns
-        # Drawn from the last to the first: wishes are taken newest first, so the top left comes first.
+        # Drawn in reverse order: the newest request is decoded first, so the top left comes first.
         for row in reversed(range(first, min(last, total))):
             self._paint_cell(painter, self.model().index(row, 0))
 

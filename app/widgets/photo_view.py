@@ -1,4 +1,4 @@
-"""One photo, whole and as large as its place allows, with what was looked at framed and a layer over that."""
+"""One photo in full, as large as possible, with an optional frame and overlay."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SHADE: Final = QColor(0, 0, 0, 95)
 
 @final
 class PhotoView(QWidget):
-    """A photo. Boxes (y0, x0, y1, x1) are shares of its centred square, which is what networks see.
+    """A photo. Boxes (y0, x0, y1, x1) are fractions of its central square, which networks see.
 
-    Signals: `opened()` by double click; `moved()` when the photo lies elsewhere in the widget.
+    Signals: `opened()` on a double click; `moved()` when the photo's position in the widget changes.
     """
 
     opened = Signal()
@@ -53,7 +53,7 @@ class PhotoView(QWidget):
         self.update()
 
     def wish(self, photos: Thumbnails, path: str) -> None:
-        """Show a file's photo as soon as it is decoded; the one before stays until then."""
+        """Show a photo as soon as it is decoded; the previous one stays until then."""
         self._wanted = path
         photos.ready.connect(self._on_ready, Qt.ConnectionType.UniqueConnection)
         self._photos = photos
@@ -73,7 +73,7 @@ class PhotoView(QWidget):
         self.show_layer(None if values is None else coloured(values))
 
     def show_layer(self, layer: QImage | None, box: Box = WHOLE) -> None:
-        """A picture over a part of the photo's square; None for none."""
+        """Show an image over a part of the photo's square; None for none."""
         self._layer, self._box = QPixmap() if layer is None else QPixmap.fromImage(layer), box
         self.update()
 
@@ -82,12 +82,12 @@ class PhotoView(QWidget):
         self.update()
 
     def show_frame(self, box: Box | None) -> None:
-        """The part of the square that was looked at, framed unless it is the whole photo; None for no frame."""
+        """Frame the part of the square that was diagnosed, unless it is the whole photo; None for no frame."""
         self._frame = box
         self.update()
 
     def whole(self) -> QRectF:
-        """Where the whole photo lies in the widget."""
+        """The rectangle of the whole photo in the widget."""
         size = self._photo.size() if not self._photo.isNull() else QSize(1, 1)
         scale = self.zoom * min(self.width() / size.width(), self.height() / size.height())
         width, height = size.width() * scale, size.height() * scale
@@ -95,13 +95,13 @@ class PhotoView(QWidget):
         return QRectF(left, _placed(self._centre.y(), height, self.height()), width, height)
 
     def place(self) -> QRectF:
-        """Where the photo's centred square lies in the widget."""
+        """The rectangle of the photo's central square in the widget."""
         whole = self.whole()
         side = min(whole.width(), whole.height())
         return QRectF(whole.center().x() - side / 2, whole.center().y() - side / 2, side, side)
 
     def zoom_to(self, zoom: float, at: QPointF | None = None) -> None:
-        """Enlarge the photo 1 to `FURTHEST` times; the point `at` of the widget (its middle) stays where it is."""
+        """Zoom 1 to `FURTHEST` times; the point `at` of the widget (default: its centre) stays in place."""
         at = at or QPointF(self.width() / 2, self.height() / 2)
         before = self.whole()
         self.zoom = min(max(zoom, 1.0), FURTHEST)
@@ -109,11 +109,11 @@ class PhotoView(QWidget):
         self._look_at(before.topLeft() - at, at, ratio)
 
     def pan(self, by: QPointF) -> None:
-        """Move the photo within the widget; it stays so that no more of the widget is empty than need be."""
+        """Move the photo within the widget, without more empty space than necessary."""
         self._look_at(self.whole().topLeft(), by, 1.0)
 
     def _look_at(self, corner: QPointF, shift: QPointF, ratio: float) -> None:
-        """Put the photo's corner at ``ratio * corner + shift``."""
+        """Set the photo's corner to ``ratio * corner + shift``."""
         whole, middle = self.whole(), QPointF(self.width() / 2, self.height() / 2)
         seen = middle - (corner * ratio + shift)
         self._centre = QPointF(_clamped(seen.x() / whole.width(), self.width() / whole.width()),
@@ -144,13 +144,13 @@ class PhotoView(QWidget):
             self._paint_frame(painter, within(self.place(), self._frame))
 
     def _paint_frame(self, painter: QPainter, frame: QRectF) -> None:
-        """What was looked at, framed, and the rest in the shade."""
+        """Frame the diagnosed part and shade the rest."""
         whole = self.whole()
         if max(abs(whole.width() - frame.width()), abs(whole.height() - frame.height())) < 1:
             return
         rest = QPainterPath()
         rest.addRect(whole)
-        rest.addRect(frame)  # odd-even: what lies in both is left
+        rest.addRect(frame)  # odd-even fill: the overlap is left out of the shade
         painter.fillPath(rest, SHADE)
         for colour, width in ((QColor(0, 0, 0, 150), 3.0), (QColor(255, 255, 255), 1.2)):
             painter.setPen(QPen(colour, width))
@@ -158,17 +158,17 @@ class PhotoView(QWidget):
 
 
 def _placed(centre: float, length: float, room: float) -> float:
-    """Where a side begins of which the share `centre` lies in the middle of the room; in the middle where it fits."""
+    """The start of a side whose fraction `centre` is in the middle; centred if the side fits."""
     return (room - length) / 2 if length <= room else room / 2 - centre * length
 
 
 def _clamped(centre: float, seen: float) -> float:
-    """The share of a side that lies in the middle, so that the share `seen` of it fills the room."""
+    """The fraction of a side in the middle, so that the visible fraction `seen` fills the space."""
     return 0.5 if seen >= 1 else min(max(centre, seen / 2), 1 - seen / 2)
 
 
 def within(place: QRectF, box: Box) -> QRectF:
-    """Part of a square on the screen, `box` in shares."""
+    """A part of a square on the screen; `box` in fractions."""
     y0, x0, y1, x1 = box
     side = place.width()
     return QRectF(place.x() + x0 * side, place.y() + y0 * side, (x1 - x0) * side, (y1 - y0) * side)
@@ -176,7 +176,7 @@ def within(place: QRectF, box: Box) -> QRectF:
 
 @final
 class PhotoDialog(QDialog):
-    """A photo large, with its class and its file."""
+    """A photo in a large dialog, with its class and file."""
 
     def __init__(self, parent: QWidget, path: str, title: str) -> None:
         super().__init__(parent)

@@ -1,4 +1,4 @@
-"""The places of the window, one shown at a time; where one needs more room than there is, it scrolls."""
+"""The pages of the window, one shown at a time; a page that needs more space scrolls."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QStackedWidget, QStyle, QWidg
 
 @final
 class PlacesArea(QScrollArea):
-    """Gives the place shown all the room, and never less than it needs: squeezed, its parts would overlap.
+    """Gives the current page all the space, and never less than it needs, so that widgets do not overlap.
 
-    Qt's own resizing of a scroll area asks for the preferred height, and for the largest of all places.
+    Qt's own resizing of a scroll area uses the preferred height, and the largest of all pages.
     """
 
     def __init__(self, places: QStackedWidget) -> None:
@@ -34,7 +34,7 @@ class PlacesArea(QScrollArea):
         return super().eventFilter(watched, event)
 
     def fit(self) -> None:
-        """Update the size of the places."""
+        """Update the size of the pages."""
         place, room = self._places.currentWidget(), self.maximumViewportSize()
         if place is None:
             return
@@ -49,7 +49,7 @@ class PlacesArea(QScrollArea):
 
 
 def least_size(widget: QWidget, width: int) -> QSize:
-    """The least size of a widget that may be `width` pixels wide; texts that wrap need more height in less width."""
+    """The minimum size of a widget `width` pixels wide; wrapped texts need more height in less width."""
     least, layout = widget.minimumSizeHint(), widget.layout()
     if layout is not None and layout.hasHeightForWidth():
         least.setHeight(max(least.height(), layout.totalMinimumHeightForWidth(max(width, least.width()))))

@@ -1,4 +1,4 @@
-"""What is being prepared, how far it is and about how long it still takes."""
+"""The progress of preparing a model, with the estimated time left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.widgets.parts import label, row
 
 @final
 class PreparationBar(QWidget):
-    """Hidden until something is prepared that takes seconds."""
+    """Hidden unless something takes seconds to prepare."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class PreparationBar(QWidget):
         self.hide()
 
     def show_progress(self, done: int, total: int) -> None:
-        """The model's kernels: `done` of `total`; hides the bar when all are done."""
+        """Show `done` of `total` kernels of the model; hides the bar when all are done."""
         if done == 0:
             self._begun = time.monotonic()
         self.setVisible(done < total)

@@ -1,4 +1,4 @@
-"""The likeliest classes with their probabilities as bars."""
+"""The most probable classes with their probabilities as bars."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ LINE: Final = 36
 
 @final
 class ProbabilityBars(QWidget):
-    """Up to three lines: the class, its probability, a bar. Where no class is named no bar is in colour, and a mark
-    shows how long the first would have to be."""
+    """Up to three lines: class, probability, bar.
+
+    If no class is diagnosed, no bar is coloured, and a mark shows the minimum confidence.
+    """
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -33,7 +35,7 @@ class ProbabilityBars(QWidget):
         theme.changed.connect(self.update)
 
     def show_top(self, top: Sequence[tuple[str, float]], given: bool = True, threshold: float = 0.0) -> None:
-        """`given`: the first class is the answer; `threshold`: the confidence below which it is not, 0 for none."""
+        """`given`: the first class is the diagnosis; `threshold`: the minimum confidence, 0 for no mark."""
         self._top, self._given, self._threshold = top, given, threshold
         self.setToolTip("\n".join(name for name, _ in top))
         self.setAccessibleName(", ".join(f"{disease_name(name)} {stated(share)}" for name, share in top))

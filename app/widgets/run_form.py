@@ -39,7 +39,7 @@ RECIPE: Final = ("network", "training", "optimizer", "loss", "augmentation", "de
 
 @final
 class Field:
-    """One row: its editor, how to read and write it, and the place of its problem."""
+    """One setting: its editor, how to read and write it, and its problem."""
 
     def __init__(self, name: str, row: Setting, default: Any, choices: Sequence[str]) -> None:
         self.name, self.row, self._kind = name, row, type(default)
@@ -52,7 +52,7 @@ class Field:
         self.editor.setToolTip(tip_text(row))
         self.caption = QLabel(tr(row.label))
         self.caption.setBuddy(self.editor)
-        self.caption.setMinimumHeight(self.editor.sizeHint().height())  # both stand at one height
+        self.caption.setMinimumHeight(self.editor.sizeHint().height())  # the same height as the editor
         self.caption.setToolTip(tip_text(row))
         self.problem = label("", "problem", wrap=True)
         self.problem.hide()
@@ -64,7 +64,7 @@ class Field:
         layout.addWidget(self.problem)
 
     def value(self) -> Any:
-        """The value; a text that is no number stays a text, and the list of problems says so."""
+        """The value; a text that is not a number stays a text, which the problems report."""
         raw = self._get()
         if self._kind is float:
             if self.row.zero and not raw.strip():
@@ -79,13 +79,13 @@ class Field:
         with QSignalBlocker(self.editor):
             if isinstance(value, tuple | list):
                 value = join_values(value)
-            meant = self._kind is float and self.row.zero and not value  # a placeholder says so
+            meant = self._kind is float and self.row.zero and not value  # the placeholder shows it
             self._set("" if meant else f"{value:g}" if isinstance(value, float) else value)
 
     def show_problem(self, text: str) -> None:
         self.problem.setText(sentence(text) if text else "")
         room = max(self.editor.width(), LEAST_WIDTH)
-        self.problem.setMinimumHeight(self.problem.heightForWidth(room) if text else 0)  # forms give one line
+        self.problem.setMinimumHeight(self.problem.heightForWidth(room) if text else 0)  # forms reserve one line
         self.problem.setVisible(bool(text))
         self.editor.setProperty("wrong", bool(text))
         self.editor.style().polish(self.editor)
@@ -93,7 +93,7 @@ class Field:
 
 @final
 class RunForm(QWidget):
-    """All settings of a run; `changed` after any edit. Simple shows what a newcomer needs, expert everything."""
+    """All settings of a run; `changed` is emitted after any edit. Simple shows some, Expert all."""
 
     changed = Signal()
 
@@ -135,7 +135,7 @@ class RunForm(QWidget):
             self._layout.setRowVisible(heading, expert and group in shown)
 
     def values(self) -> dict[str, Any]:
-        """Field name to value; what is not a number where one belongs is a text."""
+        """Field name to value; an invalid number stays a text."""
         return {name: field.value() for name, field in self.fields.items()}
 
     def set_values(self, config: RunConfig) -> None:
@@ -145,13 +145,13 @@ class RunForm(QWidget):
         self.changed.emit()
 
     def take_over(self, values: Mapping[str, Any]) -> None:
-        """What another form held, as it stood there."""
+        """Set the values of another form."""
         for name, value in values.items():
             self.fields[name].set_value(value)
         self.changed.emit()
 
     def show_problems(self, problems: Sequence[Problem]) -> list[Problem]:
-        """Mark the fields; gives back the problems that belong to no visible field."""
+        """Mark the fields; returns the problems that belong to no visible field."""
         texts: dict[str, str] = {}
         for problem in problems:
             texts.setdefault(problem.field, problem.message)
@@ -168,12 +168,12 @@ class RunForm(QWidget):
         return self._layout.isRowVisible(self.fields[name].place)
 
     def choose_preset(self, name: str) -> None:
-        """As if it were chosen in its field."""
+        """Choose a preset, as if in its field."""
         self.fields["preset"].set_value(name)
         self._on_preset()
 
     def _on_preset(self) -> None:
-        """A recipe is a recipe: what it does not name goes back to the default, and nothing of the one before stays."""
+        """Apply a preset; fields that it does not name return to their defaults."""
         values = self._presets.get(self.fields["preset"].value())
         if values is not None:
             for name, field in self.fields.items():
@@ -192,7 +192,7 @@ def tip_text(row: Setting) -> str:
 
 
 def split_values(text: str) -> tuple[str, ...]:
-    """The values of a list, between blanks; one that holds blanks itself stands in quotes."""
+    """The values of a list, separated by spaces; a value with spaces is in quotes."""
     return tuple(quoted or plain for quoted, plain in re.findall(r'"([^"]+)"|(\S+)', text))
 
 
@@ -205,7 +205,7 @@ Editor = tuple[QWidget, Callable[[], Any], Callable[[Any], object], Callable[[Ca
 
 
 def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
-    """(widget, read, write, how to hear of changes) for one row."""
+    """(widget, read, write, connect to changes) for one setting."""
     if isinstance(default, bool):
         box = QCheckBox()
         return box, box.isChecked, box.setChecked, lambda slot: box.toggled.connect(lambda _: slot())
@@ -229,7 +229,7 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         spin.setGroupSeparatorShown(True)
         spin.setSpecialValueText(tr(row.zero) if row.zero else "")
         spin.setMinimumWidth(LEAST_WIDTH)
-        spin.lineEdit().setTextMargins(7, 0, 0, 0)  # the style sheet's padding does not reach it
+        spin.lineEdit().setTextMargins(7, 0, 0, 0)  # the style sheet's padding does not apply to it
         return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
     line = QLineEdit()
     line.setMinimumWidth(LEAST_WIDTH)

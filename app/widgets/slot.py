@@ -1,4 +1,4 @@
-"""Functions as slots that end with the widget they belong to."""
+"""Functions as slots that are disconnected with their widget."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from PySide6.QtCore import QObject
 
 @final
 class Slot(QObject):
-    """Connect `call` where the sender lives longer than `owner`: Qt disconnects it when the owner is deleted, and with
-    it a function, which Qt knows no owner of, would go on to be called."""
+    """Connect `call` if the sender lives longer than `owner`: Qt disconnects it when the owner is deleted.
+
+    A plain function has no owner and would still be called.
+    """
 
     def __init__(self, owner: QObject, function: Callable[..., object]) -> None:
         super().__init__(owner)

@@ -1,4 +1,4 @@
-"""The line at the bottom: device, memory, and the run that is going on."""
+"""The status bar: device, memory, and the active run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFRESH_MS: Final = 2000
 
 @final
 class StatusLine(QStatusBar):
-    """Device and memory on the right, the run on the left of them; hints of menus come and go."""
+    """Device and memory on the right, the run left of them; hints of menus on the left."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class StatusLine(QStatusBar):
         self._show_memory()
 
     def show_run(self, text: str, done: int = 0, total: int = 0) -> None:
-        """The present run in a few words; nothing when there is none."""
+        """Show the active run in a few words; nothing if there is none."""
         self.run.setText(text)
         self.bar.setVisible(bool(total))
         self.bar.setMaximum(max(total, 1))

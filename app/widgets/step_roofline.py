@@ -1,4 +1,4 @@
-"""A whole step's kernels under the roof of what this device can do (Williams et al., 2009)."""
+"""The roofline of a whole step's kernels on this device (Williams et al., 2009)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MARGIN: Final = 44
 
 @final
 class StepRoofline(QWidget):
-    """A point a kernel, as large as its share of the step; the wheel and the mouse move nothing."""
+    """One point per kernel, sized by its share of the step; the mouse moves nothing."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class StepRoofline(QWidget):
         layout.addWidget(self.said)
 
     def show_kernels(self, kernels: Sequence[TimedKernel], colours: dict[str, str]) -> None:
-        """`colours`: of each direction, as in the bars beside."""
+        """`colours`: of each direction, as in the bars."""
         theme = self._theme.colours
         self.plot.clear()
         paint_chart(self.plot, theme)
@@ -75,7 +75,7 @@ class StepRoofline(QWidget):
         self.said.setText(said)
 
     def _draw_ticks(self) -> None:
-        """Powers of ten, as many as the height has room for."""
+        """Draw powers of ten, as many as fit."""
         across, upwards = self._ranges
         for side, (low, high), room in (("bottom", across, math.inf), ("left", upwards, self.plot.height() - MARGIN)):
             powers = range(math.floor(low), math.ceil(high) + 1)

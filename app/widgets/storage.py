@@ -1,4 +1,4 @@
-"""What the program keeps to be faster the next time: its size, its limit, and clearing it."""
+"""The caches of the program: their size, limit, and clearing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table over sorted rows, as every place of the window has them."""
+"""A table view of sorted rows, as used on every page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDEST: Final = 300
 
 
 def sorted_view(rows: RowsModel | SortedRows, name: str, stretch: int = 0) -> QTableView:
-    """A table view over the rows, sorted by a click on a heading; column `stretch` takes the spare width."""
+    """A table view of the rows, sorted by a click on a header; column `stretch` takes the spare width."""
     shown = rows if isinstance(rows, SortedRows) else SortedRows(rows)
     view = QTableView()
     view.setModel(shown)
@@ -23,14 +23,13 @@ def sorted_view(rows: RowsModel | SortedRows, name: str, stretch: int = 0) -> QT
     view.setAccessibleName(name)
     view.setSortingEnabled(True)
     view.horizontalHeader().setSortIndicatorClearable(True)
-    view.horizontalHeader().setSortIndicatorShown(False)  # room for an arrow in each heading; ours stands in the text
+    view.horizontalHeader().setSortIndicatorShown(False)  # needs space in every header; ours is text
     view.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
-    # The height that is left: beside texts that wrap Qt's layouts give a table the 192 pixels of its wish, and squeeze
-    # what lies above it.
+    # Without this, Qt's layouts give a table its preferred 192 pixels beside wrapped texts and squeeze what is above.
     view.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
     view.setAlternatingRowColors(True)
     view.setShowGrid(False)
-    view.setWordWrap(False)  # a text too long ends where the room does, not at its last word that fits
+    view.setWordWrap(False)  # a long text is cut at the edge, not at a word
     view.setTabKeyNavigation(False)
     view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
     view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -39,7 +38,7 @@ def sorted_view(rows: RowsModel | SortedRows, name: str, stretch: int = 0) -> QT
     view.verticalHeader().setDefaultSectionSize(28)
     view.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
     view.horizontalHeader().setHighlightSections(False)
-    view.horizontalHeader().setResizeContentsPrecision(30)  # rows measured for a width; all of them cost a second
+    view.horizontalHeader().setResizeContentsPrecision(30)  # rows that are measured; all would take a second
     view.horizontalHeader().setMaximumSectionSize(WIDEST)
     view.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
     view.horizontalHeader().setSectionResizeMode(stretch, QHeaderView.ResizeMode.Stretch)
@@ -47,15 +46,14 @@ def sorted_view(rows: RowsModel | SortedRows, name: str, stretch: int = 0) -> QT
 
 
 def selected(view: QTableView) -> Any | None:
-    """The row under the current index, or None."""
+    """The current row, or None."""
     index = view.currentIndex()
     return index.data(ROW) if index.isValid() else None
 
 
 @final
 class KeptPlace(QObject):
-    """When other rows are shown, the current one stays current, and in sight if it was; the first takes its place
-    where it has gone."""
+    """Keeps the current row, and its visibility, when other rows are shown; the first row if it is gone."""
 
     def __init__(self, view: QTableView, rows: SortedRows) -> None:
         super().__init__(view)
@@ -66,7 +64,7 @@ class KeptPlace(QObject):
 
     def _on_narrowing(self) -> None:
         index = self._view.currentIndex()
-        if index.isValid() or self._rows.rowCount():  # a text that nothing holds makes no row be forgotten
+        if index.isValid() or self._rows.rowCount():  # an empty result of a search does not forget the row
             self._place = self._rows.place(index.row()) if index.isValid() else -1
         self._seen = self._view.viewport().rect().intersects(self._view.visualRect(index))
         self._height = self._view.verticalScrollBar().value()

@@ -1,4 +1,4 @@
-"""What is told of a file while it is written, and what can be done with it then."""
+"""Messages about a file while and after it is written."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ READABLE: Final = frozenset({".csv", ".html", ".pdf"})
 
 
 def tell_written(notice: Notice, name: str, *more: str) -> None:
-    """The file is there: where, what is to be known of it, and a button that opens it, or its folder where other
-    programs than a reader are meant to use it."""
+    """Say where the file was saved, notes on it, and offer to open it or its folder."""
     text = " ".join([tr("Saved to {name}", name=name), *map(sentence, more)])
     path = Path(name)
     shown, verb = (path, tr("Open")) if path.suffix.lower() in READABLE else (path.parent, tr("Open folder"))
@@ -26,7 +25,7 @@ def tell_written(notice: Notice, name: str, *more: str) -> None:
 
 
 def follow_writing(notice: Notice, writing: Writing) -> None:
-    """Tell of everything that `writing` writes."""
+    """Show messages for everything that `writing` writes."""
 
     def going(done: int = 0, total: int = 0) -> None:
         name = Path(writing.target).name

@@ -27,7 +27,7 @@ def due(monkeypatch, generation):
     monkeypatch.setattr(gc, "get_count", lambda: tuple(counts))
 
 
-def test_many_objects_are_walked_once(quiet, monkeypatch):
+def test_many_objects_are_traversed_once(quiet, monkeypatch):
     results = [[n, [n]] for n in range(collector.MANY)]
     due(monkeypatch, 2)
     collector.collect()

@@ -1,4 +1,4 @@
-"""The Diagnose place without a network: the slider judges anew, the brush corrects, the report shows it."""
+"""The Diagnose page without a network: the slider updates verdicts, the brush edits masks, the report shows both."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def place(start, tmp_path):
     return panel, model
 
 
-def test_the_slider_judges_all_photos_anew_and_says_what_it_costs(place):
+def test_the_slider_updates_all_verdicts_and_shows_its_effect(place):
     panel, model = place
     panel.coverage.slider.setValue(2)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0], NOT_SURE, NOT_SURE]

@@ -97,9 +97,9 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
     assert program.document.table is None
 
 
-@pytest.mark.parametrize(("folder", "words"), [("field", "one class"), ("field/walk", "are not in class folders")])
+@pytest.mark.parametrize(("folder", "words"), [("field", "one class"), ("field/visit", "are not in class folders")])
 def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qtbot, tmp_path):
-    write_folder(tmp_path / "field", {"walk": 3})
+    write_folder(tmp_path / "field", {"visit": 3})
     program, source = start(), tmp_path / folder
     panel = program.window.place("dataset")
     drop(program.window, [source])

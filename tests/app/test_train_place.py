@@ -22,7 +22,7 @@ needs_model = pytest.mark.skipif(not shipped_model(), reason="the shipped model 
 
 
 @needs_model
-def test_training_starts_from_learned_leaves_until_the_switch_says_otherwise(start):
+def test_training_starts_from_the_pretrained_model_by_default(start):
     setup = start().window.go("train").setup
     values = setup.form.values()
     assert values["start"] == shipped_model()

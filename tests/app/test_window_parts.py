@@ -66,7 +66,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
-def test_texts_can_be_read_on_their_grounds(colours):
+def test_texts_are_legible_on_their_backgrounds(colours):
     for text in (colours.text, colours.muted, colours.accent, colours.danger, colours.warning):
         assert contrast(text, colours.surface) >= 4.5, text
     assert contrast(colours.on_accent, colours.accent) >= 4.5

@@ -128,7 +128,7 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
     assert bad == {"path": str(broken), "error": "The file is empty."}
 
 
-def test_diagnose_walks_folders_and_writes_tables_and_text(trained, photos, cache):
+def test_diagnose_searches_folders_and_writes_tables_and_text(trained, photos, cache):
     table = call("core.diagnose", trained[0], photos, "--csv", cache=cache)
     rows = list(csv.DictReader(io.StringIO(table.stdout)))
     assert len(rows) == 36

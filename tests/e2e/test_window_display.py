@@ -71,5 +71,5 @@ def test_the_window_opens_a_folder_on_a_real_display(display, tmp_path, theme):
     assert done.returncode == 0, done.stderr
     image = QImage(str(picture))
     assert image.width() >= 960
-    ground = image.pixelColor(image.width() - 8, image.height() // 2).lightness()
-    assert ground > 200 if theme == "light" else ground < 60
+    background = image.pixelColor(image.width() - 8, image.height() // 2).lightness()
+    assert background > 200 if theme == "light" else background < 60

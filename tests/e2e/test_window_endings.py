@@ -1,4 +1,4 @@
-"""Closing in every state, and ground that gives way: folders that vanish, a full disk, photos dropped meanwhile."""
+"""Closing in every state, and failures: folders that vanish, a full disk, photos dropped meanwhile."""
 
 import errno
 import os

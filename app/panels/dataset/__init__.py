@@ -1,1 +1,1 @@
-"""The place of the photos: classes, health, split, augmentation, and the grid."""
+"""The Dataset page: classes, quality, split, augmentation, and the photo grid."""

@@ -1,4 +1,4 @@
-"""A live preview of the augmentation: one photo as training may see it."""
+"""A live preview of the augmentation of one photo."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from app.translation import tr
 from app.widgets.fields import ComboBox
 from app.widgets.naming import named
 from app.widgets.parts import button, label, row
+from core.config import AUGMENTATIONS
 
 COUNT: Final = 9
 SIDE: Final = 128
@@ -21,7 +22,7 @@ SOURCE: Final = 256
 
 @final
 class AugmentationPane(QWidget):
-    """Nine draws of the chosen strength for the selected photo, made in the background."""
+    """Nine random augmentations of the selected photo at the chosen level, computed in the background."""
 
     def __init__(self, selected_path: Callable[[], str]) -> None:
         super().__init__()
@@ -30,9 +31,10 @@ class AugmentationPane(QWidget):
         self._task: Task | None = None
         self._again = False
         self.strength = named(ComboBox(), tr("Strength of the augmentation"))
-        for name in ("none", "light", "standard", "strong"):
+        for name in AUGMENTATIONS:
             self.strength.addItem(tr(name), name)
-        self.strength.setCurrentIndex(2)
+        self.strength.setCurrentText(tr("standard"))
+        self.meaning = label("", "caption", wrap=True)
         self.strength.currentIndexChanged.connect(lambda _: self.refresh())
         grid = QGridLayout()
         grid.setSpacing(6)
@@ -42,18 +44,20 @@ class AugmentationPane(QWidget):
             picture.setScaledContents(True)
             picture.setAccessibleName(tr("Example {n}", n=at + 1))
             grid.addWidget(picture, at // 3, at % 3)
-        grid.setColumnStretch(3, 1)  # the pictures stand at the left edge, as all else does
-        self.text = label(tr("Select a photo. Each time it is used in training, it is cropped, rotated and recoloured "
-                             "at random, for example:"), "muted", wrap=True)  # fmt: skip
+        grid.setColumnStretch(3, 1)  # pictures are left-aligned
+        self.text = label(tr("Select a photo. Each time it is used in training, it is changed at random, for example:"),
+                          "muted", wrap=True)  # fmt: skip
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 8, 0, 0)
         layout.addWidget(self.text)
         layout.addLayout(row(self.strength, button(tr("Others"), self._on_others), None))
+        layout.addWidget(self.meaning)
         layout.addLayout(grid)
         layout.addStretch(1)
 
     def refresh(self) -> None:
-        """Draw anew for the selected photo, if this pane is seen."""
+        """Compute the preview of the selected photo, if this pane is visible."""
+        self.meaning.setText(tr(AUGMENTATIONS[self.strength.currentData()]))
         path = self._path()
         if not path or not self.isVisible():
             return
@@ -78,7 +82,7 @@ class AugmentationPane(QWidget):
             place.setPixmap(QPixmap.fromImage(image))
 
     def hideEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
-        """Nothing is drawn for nobody; also the way out when the window closes."""
+        """Cancel the preview of a hidden pane, also when the window closes."""
         self._again = False
         if self._task is not None:
             self._on_finished()
@@ -93,7 +97,7 @@ class AugmentationPane(QWidget):
 
 
 def draw(path: str, strength: str, epoch: int) -> list[Any]:
-    """Pictures of one photo as the training may see it; none where the file cannot be read."""
+    """Augmented versions of one photo; none if the file cannot be read."""
     import numpy as np
 
     from core.data.augment import draw_rows

@@ -1,4 +1,4 @@
-"""The classes with their counts; selecting some shows only their photos; rename by F2 or double click."""
+"""The classes with their photo counts: a selection shows only their photos; rename with F2 or a double click."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW = 20
 
 @final
 class ClassesPane(QWidget):
-    """`chosen(list)` class names to show (empty: all), `renamed(old, new)`."""
+    """`chosen(list)`: class names to show (empty: all); `renamed(old, new)`."""
 
     chosen = Signal(list)
     renamed = Signal(str, str)
@@ -53,7 +53,7 @@ class ClassesPane(QWidget):
         layout.addLayout(row(self._rename, None, self._all))
 
     def show_table(self, table: EditedDataset) -> None:
-        """Counts of the photos in use; classes that an edit emptied are gone."""
+        """Show the counts of the photos in use, without classes that an edit emptied."""
         before = self.selected()
         counts = table.counts()
         rows = [(name, int(n)) for name, n in zip(table.classes, counts, strict=True)
@@ -70,7 +70,7 @@ class ClassesPane(QWidget):
         return [index.data(ROW)[0] for index in self.table.selectionModel().selectedRows()]
 
     def _select(self, names: list[str]) -> None:
-        """Select these classes, as far as they are still there, and tell nobody."""
+        """Select these classes, if they still exist, without a signal."""
         selection, view = QItemSelection(), self.table.model()
         for index in (view.index(at, 0) for at in range(view.rowCount())):
             if index.data(ROW)[0] in names:
@@ -89,7 +89,7 @@ class ClassesPane(QWidget):
 
 
 def balance_text(rows: list[tuple[str, int]]) -> str:
-    """What the counts mean for training, in a sentence."""
+    """What the counts mean for training, as a sentence."""
     used = sorted(n for _, n in rows if n)
     if len(used) < 2:
         return tr("Training needs two classes or more.")

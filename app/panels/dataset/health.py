@@ -1,4 +1,4 @@
-"""What is wrong with the photos: counts by kind; a kind opens its photos in the grid."""
+"""Problems of the photos: counts by kind; opening a kind shows its photos in the grid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.wording import stage_text
 
 @final
 class HealthPane(QWidget):
-    """`opened(rows, name)` shows the photos of a finding."""
+    """`opened(rows, name)`: show the photos of a finding."""
 
     opened = Signal(object, str)
 
@@ -47,7 +47,7 @@ class HealthPane(QWidget):
         layout.addLayout(row(self.check, self.stop, None))
         layout.addWidget(self.table, 1)
         layout.addWidget(self.advice)
-        layout.addStretch(0)  # takes the room while there is no table
+        layout.addStretch(0)  # fills the space while there is no table
         examination.progress.connect(self._on_progress)
         examination.changed.connect(self.refresh)
         examination.ended.connect(self.refresh)
@@ -58,7 +58,7 @@ class HealthPane(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Bring the list up to date."""
+        """Update the list."""
         busy, found, known = self._examination.busy, self._examination.found, self._examination.kinds
         self.bar.setVisible(busy)
         self.stop.setVisible(busy)

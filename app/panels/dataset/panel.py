@@ -1,4 +1,4 @@
-"""The Dataset place: open photos, see what is in them, put right what is wrong."""
+"""The Dataset page: open photos, inspect them, correct problems."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ SEARCH_MS: Final = 150
 
 @final
 class DatasetPanel(QWidget):
-    """Left: classes, health, split, augmentation. Right: the photos of what is chosen on the left. Signal:
-    `diagnose_asked(folder)` for photos without classes."""
+    """Left: classes, quality, split, augmentation. Right: the photos chosen on the left.
+
+    Signal: `diagnose_asked(folder)` for photos without classes.
+    """
 
     diagnose_asked = Signal(str)
 
@@ -174,7 +176,7 @@ class DatasetPanel(QWidget):
         self.which.currentIndexChanged.connect(lambda _: self._on_filter())
         self.grid.opened.connect(self._on_opened_photo)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
-        self.photos.modelReset.connect(self._on_selection)  # Qt tells of no selection that a reset has ended
+        self.photos.modelReset.connect(self._on_selection)  # Qt signals no cleared selection
         self.grid.selectionModel().currentChanged.connect(lambda *_: self.augmentation.refresh())
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
         self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))
@@ -184,21 +186,21 @@ class DatasetPanel(QWidget):
         self.side.setFixedWidth(side_width(self))
 
     def selection(self) -> Array:
-        """Rows of the table that are selected in the grid."""
+        """Table rows that are selected in the grid."""
         return self.photos.rows[self.grid.selected_rows()]
 
     def current_path(self) -> str:
-        """The file of the photo the cursor is on, "" for none."""
+        """The file of the current photo, "" if there is none."""
         index = self.grid.currentIndex()
         return str(index.data(PATH)) if index.isValid() else ""
 
     def show_rows(self, rows: Array, what: str) -> None:
-        """Show these photos (a list of the health report, a cell of the confusion matrix) until the filter changes."""
+        """Show these photos (of a finding, or a cell of the confusion matrix) until the filter changes."""
         self._listed, self._listed_as = np.asarray(rows, np.int64), f"{what}: "
         self.refresh()
 
     def refresh(self) -> None:
-        """Fill the grid with what the filters leave; with a text to search for, once it has been looked for."""
+        """Fill the grid with the photos that pass the filters, after a search has finished."""
         table = self._document.table
         if table is None:
             return
@@ -250,7 +252,7 @@ class DatasetPanel(QWidget):
         self.stack.setCurrentIndex(1)
 
     def _on_opened(self) -> None:
-        self._listed = None  # rows of the photos that were open before
+        self._listed = None  # rows of the previous photos
 
     def _on_progress(self, done: int, total: int) -> None:
         self.bar.setRange(0, total)
@@ -271,7 +273,7 @@ class DatasetPanel(QWidget):
         self._on_changed()
 
     def _on_failed(self, message: str, details: str) -> None:
-        """Photos side by side in a folder were perhaps brought for an answer, not to learn from."""
+        """Suggest a diagnosis for photos without class folders: they may not be meant for training."""
         self._on_changed()
         source = self._document.asked
         again = (tr("Diagnose "
@@ -299,7 +301,7 @@ class DatasetPanel(QWidget):
 
 
 def holds_photos(folder: str) -> bool:
-    """Whether photos lie in a folder itself, not in folders within it."""
+    """Whether photos are in a folder itself, not in its subfolders."""
     try:
         with os.scandir(folder) as entries:
             return any(entry.name.lower().endswith(tuple(EXTENSIONS)) for entry in entries)

@@ -1,4 +1,4 @@
-"""How the photos are split, and the leak meter: what a careless split would have given away."""
+"""The split of the photos, and the data leakage that a random split would have caused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEIGHT: Final = 76
 
 @final
 class LeakMeter(QWidget):
-    """Two bars: leaked photos of this split, and of a random one."""
+    """Two bars: leaked photos of this split and of a random split."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class LeakMeter(QWidget):
 
 @final
 class SplitPane(QWidget):
-    """Counts per class and split as the examination made it; training makes the same one."""
+    """Photos per class and split as the check computed them; training makes the same split."""
 
     def __init__(self, theme: Theme, examination: Examination) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""The place where new photos are diagnosed."""
+"""The page where new photos are diagnosed."""

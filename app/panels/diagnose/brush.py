@@ -1,4 +1,4 @@
-"""Correct by hand what was taken for leaf and for disease: a brush over the photo, the percentage live beside it."""
+"""Edits the leaf and the diseased area with a brush over the photo, with the percentage beside it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REMEMBERED: Final = 100
 
 @final
 class BrushDialog(QDialog):
-    """Signal: `corrected(mask)` when it is kept, None where that is the automatic mask."""
+    """Signal: `corrected(mask)` when the mask is saved; None if it is the automatic mask."""
 
     corrected = Signal(object)
 

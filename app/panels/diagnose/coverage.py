@@ -1,4 +1,4 @@
-"""How photos are judged: a slider along the model's own curve of coverage against accuracy, and the cut to the leaf."""
+"""The slider for the minimum confidence, with the resulting accuracy, and the switch for cropping."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from core.percent import percent
 
 @final
 class CoverageBar(QWidget):
-    """To the left every photo is answered, to the right only the surest; what that costs always stands beside it."""
+    """Left: every photo is diagnosed; right: only those with the highest confidence. The effect is shown beside it."""
 
     def __init__(self, model: DiagnosisModel, settings: Settings) -> None:
         super().__init__()
         self._model, self._settings = model, settings
         self._points: list[CoveragePoint] = []
-        with contextlib.suppress(ValueError):  # a hand-edited file may hold no number
+        with contextlib.suppress(ValueError):  # a hand-edited file may not contain a number
             model.coverage = min(max(float(settings.text("coverage", str(model.coverage))), 0.0), 1.0)
         self.slider = Slider()
         self.slider.setFixedWidth(150)
@@ -51,7 +51,7 @@ class CoverageBar(QWidget):
 
     def _on_model(self) -> None:
         thresholds = self._model.thresholds
-        known = {round(p.coverage, 4): p for p in thresholds.curve} if thresholds else {}  # equal ones are one place
+        known = {round(p.coverage, 4): p for p in thresholds.curve} if thresholds else {}  # equal ones once
         self._points = [known[coverage] for coverage in sorted(known, reverse=True)]
         self.slider.setEnabled(bool(self._points))
         self.slider.blockSignals(True)

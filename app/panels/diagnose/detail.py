@@ -1,4 +1,4 @@
-"""One diagnosed photo: large, the diseased area outlined, the likeliest classes, and the card of the disease."""
+"""One diagnosed photo: enlarged, with outlined diseased area, most probable classes and disease card."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ LEAST: Final = 250
 
 @final
 class DetailPane(QWidget):
-    """Shows a `Result`; nothing here waits for anything. Signals for the photo shown: `correct_asked()`, and
-    `large_asked()` by double click."""
+    """Shows a `Result`; no method waits. Signals: `correct_asked()`, and `large_asked()` on a double click."""
 
     correct_asked = Signal()
     large_asked = Signal()
@@ -53,7 +52,7 @@ class DetailPane(QWidget):
         self.shown: Result | None = None
         self._waiting = tr("Diagnosing…")
         self.setMinimumHeight(LEAST)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # as high for every photo
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the same height for every photo
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(12)
@@ -62,11 +61,11 @@ class DetailPane(QWidget):
         layout.addWidget(self._advice_card(), 5)
 
     def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
-        """The table's place below does not follow from how many lines a photo's texts have."""
+        """False: the height of the table below does not depend on the length of a photo's texts."""
         return False
 
     def _photo_card(self) -> QFrame:
-        """The photo, what lies over it, and of a class map how strongly and what its colours mean."""
+        """The photo with its overlay, and the opacity and legend of a class map."""
         self.photo = PhotoView(tr("Photo only"))
         self.photo.setToolTip(tr("Double-click, or Enter in the table: show only the photo, enlarged"))
         self.photo.opened.connect(self.large_asked)
@@ -97,7 +96,7 @@ class DetailPane(QWidget):
         return frame
 
     def _answer_card(self, theme: Theme) -> QFrame:
-        """The answer, which is scrolled where the window is low, and below it how much is diseased, always in sight."""
+        """The verdict, scrollable in a low window, and the diseased area below it, always visible."""
         self.verdict = label("", "verdict", wrap=True)
         self.doubt = label("", "warning", wrap=True)
         self.bars = ProbabilityBars(theme)
@@ -135,7 +134,7 @@ class DetailPane(QWidget):
         return frame
 
     def _advice_card(self) -> QFrame:
-        """What is known of the disease."""
+        """The disease card."""
         self.card = named(QTextBrowser(), tr("About the disease"))
         self.card.setOpenExternalLinks(False)
         self.card.setProperty("role", "inside")
@@ -145,13 +144,13 @@ class DetailPane(QWidget):
         return frame
 
     def show_waiting(self, preparing: bool) -> None:
-        """What stands where an answer will: the photo is looked at, or the model prepared before that."""
+        """Show that the photo is being diagnosed, or that the model is being prepared."""
         self._waiting = tr("Preparing the model…") if preparing else tr("Diagnosing…")
         if self.shown is not None and not (self.shown.done or self.shown.given_up):
             self.verdict.setText(self._waiting)
 
     def show_result(self, result: Result | None, threshold: float = 0.0) -> None:
-        """Show a photo and what was said of it; None clears the place. `threshold`: the confidence asked for."""
+        """Show a photo and its result; None clears the pane. `threshold`: the minimum confidence."""
         before, self.shown = self.shown, result
         if result is None:
             return
@@ -179,7 +178,7 @@ class DetailPane(QWidget):
         self._fill_maps(result, area)
 
     def _fill_maps(self, result: Result, area: Mask | None) -> None:
-        """The outlines, and the maps of the likeliest classes; what kind was looked at stays chosen."""
+        """List the outlines and the maps of the most probable classes; the selected kind stays selected."""
         before = self.which.currentData()
         self.which.blockSignals(True)
         self.which.clear()
@@ -210,7 +209,7 @@ class DetailPane(QWidget):
 
 
 def _advice(result: Result) -> str:
-    """The card of the likeliest class as rich text; where the photo is unlike all that was learned no card is right."""
+    """The card of the most probable class as rich text; no card for a photo that looks unfamiliar."""
     if result.error:
         hint = tr("If another program shows this photo, save it there as JPEG and add that file here.")
         return f"<p>{html.escape(hint)}</p>"
@@ -220,6 +219,6 @@ def _advice(result: Result) -> str:
         hint = tr("The model is not sure, so no disease card is shown. If the model knows this crop, take the photo "
                   "again: one leaf that fills the picture, in daylight, in focus.")
         return f"<p>{html.escape(hint)}</p>"
-    likeliest = result.top[0][0]
-    bare = result.verdict == NO_LEAF and likeliest.lower() in NO_LEAF_NAMES
-    return card_html(find_card(likeliest), result.sure or bare)
+    best = result.top[0][0]
+    bare = result.verdict == NO_LEAF and best.lower() in NO_LEAF_NAMES
+    return card_html(find_card(best), result.sure or bare)

@@ -1,4 +1,4 @@
-"""How a model leaves for other programs: as ONNX in float32, or in eight bits where photos are at hand."""
+"""Exports a model as ONNX: in float32, or in 8 bits if photos are available."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ WIDTH = 480
 
 
 def photos_for(model: str, opened: str) -> tuple[str, str]:
-    """The model as `core.export` is to be told of it (a run's folder where it lies in one), and the photos for eight
-    bits: "" where the run has its own, or where there are none."""
+    """The model for `core.export` (its run folder, if it is in one), and the photos for 8 bits.
+
+    The photos are "" if the run has its own, or if there are none.
+    """
     run = Path(model).parent
     own = Path(model).name == "best.safetensors" and (run / CONFIG).is_file()
     return (str(run), "") if own else (model, opened)
@@ -26,7 +28,7 @@ def photos_for(model: str, opened: str) -> tuple[str, str]:
 
 @final
 class ModelExportDialog(QDialog):
-    """Signal: `chosen(eight bits)`; where the file goes is asked next."""
+    """Signal: `chosen(eight bits)`; the file is asked for next."""
 
     chosen = Signal(bool)
 

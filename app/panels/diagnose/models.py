@@ -54,7 +54,7 @@ class ModelsDialog(QDialog):
         self._refresh(in_use)
 
     def _refresh(self, path: str) -> None:
-        """Read the list again, with this file selected."""
+        """Read the list again and select this file."""
         models = list_models(self._settings)
         self.rows.show_rows(models)
         at = next((number for number, model in enumerate(models) if model.path == path), 0)

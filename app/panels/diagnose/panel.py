@@ -1,4 +1,4 @@
-"""The Diagnose place: photos in, answers out, one by one; the window never waits."""
+"""The Diagnose page: results appear one by one; the window never waits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SETTLE_MS: Final = 60
 
 @final
 class DiagnosePanel(QWidget):
-    """Results as they come; the newest selected photo large above the table of all. Signal: `synthetic_asked()`."""
+    """The results in a table, with the selected photo enlarged above it. Signal: `synthetic_asked()`."""
 
     synthetic_asked = Signal()
 
@@ -63,8 +63,8 @@ class DiagnosePanel(QWidget):
         self.preparation = PreparationBar()
         follow_writing(self.notice, writing)
         self._unready = False
-        self._all = ""  # what is said of all results, filtered or not
-        self._newest = -1  # place of a photo just brought that is not shown yet
+        self._all = ""  # the summary of all results, filtered or not
+        self._newest = -1  # row of a new photo that is not shown yet
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
         self.table = sorted_view(model.shown, tr("Results"), stretch=1)
@@ -97,7 +97,7 @@ class DiagnosePanel(QWidget):
             button(tr("Clear"), self._on_clear, "flat", tr("Remove all results from the list; the photo files are "
                                                            "kept")),
         )  # fmt: skip
-        tools.setStretch(0, 9)  # the search takes what is free before the gap does, up to its greatest width
+        tools.setStretch(0, 9)  # the search field grows first, up to its maximum width
         below = QVBoxLayout()
         below.setSpacing(8)
         below.addWidget(self.coverage)
@@ -124,7 +124,7 @@ class DiagnosePanel(QWidget):
         layout.addLayout(body, 1)
 
     def _empty_places(self, theme: Theme) -> tuple[QWidget, QWidget]:
-        """What stands here without a model, and without a photo."""
+        """The pages shown without a model and without photos."""
         actions = self._actions
         no_model = EmptyPlace(
             theme, "diagnose", tr("No model yet"),
@@ -153,9 +153,9 @@ class DiagnosePanel(QWidget):
         model.brought.connect(self._on_brought)
         for counted in (model.shown.narrowed, model.shown.modelReset):
             counted.connect(self._on_scope)
-        for shown_anew in (model.shown.rowsInserted, model.shown.narrowed, model.shown.layoutChanged):
-            # after the table has put its own place right
-            shown_anew.connect(Slot(self, lambda *_: self._show_newest()).call)
+        for reshown in (model.shown.rowsInserted, model.shown.narrowed, model.shown.layoutChanged):
+            # after the table has restored its own position
+            reshown.connect(Slot(self, lambda *_: self._show_newest()).call)
         self.search.textChanged.connect(model.shown.set_filter)
         self.table.selectionModel().currentChanged.connect(lambda *_: self._settle.start())
         self._actions.export_csv.triggered.connect(self._on_export_csv)
@@ -164,7 +164,7 @@ class DiagnosePanel(QWidget):
         self._on_rows()
 
     def shown_results(self) -> list[Result]:
-        """What the filter leaves, in the table's order."""
+        """The results that pass the filter, in the table's order."""
         return self._model.shown.rows()
 
     def _on_loading(self) -> None:
@@ -173,7 +173,7 @@ class DiagnosePanel(QWidget):
         self._on_preparing(0, 0)
 
     def _on_preparing(self, done: int, total: int) -> None:
-        """A photo that waits for the model says so."""
+        """Show the progress of preparing the model, also for the waiting photo."""
         self.preparation.show_progress(done, total)
         self.detail.show_waiting(done < total)
 
@@ -182,7 +182,7 @@ class DiagnosePanel(QWidget):
         self.notice.alarm(message, details)
 
     def _on_model(self, path: str) -> None:
-        if self._unready and self._model.ready:  # what was told was wrong with the model before
+        if self._unready and self._model.ready:  # hides the error of the previous model
             self._unready = False
             self.notice.hide()
         name = self._model.model_name or unnamed(Path(path))
@@ -200,7 +200,7 @@ class DiagnosePanel(QWidget):
             self.table.selectRow(0)
 
     def _on_brought(self, first: int, known: int) -> None:
-        """Who brings a photo wants to see that one, and not another of before."""
+        """Select a newly added photo."""
         self._newest = first
         self._show_newest()
         if known:
@@ -223,7 +223,7 @@ class DiagnosePanel(QWidget):
         self._on_busy(*self._model.progress)
 
     def _on_correct(self) -> None:
-        """The brush for the photo shown."""
+        """Open the brush for the current photo."""
         result = self.detail.shown
         area = result.area() if result is not None else None
         if result is not None and area is not None:
@@ -233,7 +233,7 @@ class DiagnosePanel(QWidget):
             dialog.open()
 
     def _on_large(self) -> None:
-        """The selected photo without anything over it, as large as the screen allows."""
+        """Show the selected photo without overlays, as large as the screen allows."""
         index = self.table.currentIndex()
         if index.isValid():
             result: Result = index.data(ROW)
@@ -266,7 +266,7 @@ class DiagnosePanel(QWidget):
         self._on_scope()
 
     def _on_scope(self) -> None:
-        """Say which results are shown, and so exported."""
+        """Show which results pass the filter and would be exported."""
         text = self._scope()
         if not self._model.working:
             self.state.setText(text if self.search.text().strip() else self._all)
@@ -278,9 +278,9 @@ class DiagnosePanel(QWidget):
             action.setToolTip(form.format(results=text))
 
     def _scope(self) -> str:
-        """How many results the filter leaves, of how many."""
+        """How many of the results pass the filter."""
         shown, total = self._model.shown.rowCount(), len(self._model.rows.rows)
-        if not self.search.text().strip():  # rows just brought are shown a moment later
+        if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 

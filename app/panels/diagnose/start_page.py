@@ -1,4 +1,4 @@
-"""What the Diagnose place shows before there is a photo: where to drop one, what the model knows, how to take one."""
+"""The Diagnose page without photos: a drop area, what the model knows, and how to take a photo."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StartPage(QWidget):
         self._draw()
 
     def show_classes(self, classes: Sequence[str]) -> None:
-        """The classes that the model can name; none while it is being loaded."""
+        """Show the classes of the model; none while it is being loaded."""
         self.known.setText(crops_html(classes) if classes else tr("Loading the model…"))
 
     def _drop_area(self, actions: Actions) -> QFrame:
@@ -90,7 +90,7 @@ class StartPage(QWidget):
 
 
 def crops_html(classes: Sequence[str]) -> str:
-    """Crop after crop with its diseases, as rich text; classes without a crop as one list."""
+    """The diseases of each crop as rich text; classes without a crop as one list."""
     crops: dict[str, list[str]] = {}
     for name in classes:
         crop, _, disease = name.rpartition("/")
@@ -107,7 +107,7 @@ def crops_html(classes: Sequence[str]) -> str:
 
 
 def crop_name(crop: str) -> str:
-    """A crop as people call it, with a capital; one that is not known here by its own name."""
+    """The display name of a crop, capitalised; an unknown crop keeps its own name."""
     known = {
         "apple": tr("Apple"), "bean": tr("Bean"), "blackgram": tr("Black gram"), "chilli": tr("Chilli"),
         "citrus": tr("Citrus"), "strawberry": tr("Strawberry"), "tomato": tr("Tomato"),

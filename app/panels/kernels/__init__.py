@@ -1,1 +1,1 @@
-"""The place where every kernel is proved, timed and read."""
+"""The page where kernels are verified, timed and read."""

@@ -1,4 +1,4 @@
-"""The Kernels place: the ladder of an op as bars and table, each result proved, its source beside."""
+"""The Kernels page: the kernels of an op as bars and table, verified, with their source."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KernelsPanel(QWidget):
         self.devices = label(tr("Listing the kernels for this computer…"), "muted", wrap=True)
         self.table = sorted_view(model.rows, tr("Kernels"), stretch=5)
         head = self.table.horizontalHeader()
-        head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are sentences; tips have all
+        head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are long
         head.resizeSection(VERDICT, 200)
         self.chart = KernelChart(theme)
         self.place = label("", "heading")

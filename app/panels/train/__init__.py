@@ -1,1 +1,1 @@
-"""The place where a network learns: settings, live curves, kernels, confusion, runs."""
+"""The page where a network is trained: settings, live curves, kernels, confusion, runs."""

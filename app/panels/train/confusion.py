@@ -1,4 +1,4 @@
-"""What the network takes for what: the matrix of the best epoch, whose model is kept; a cell opens its photos."""
+"""The confusion matrix of the best epoch, whose model is kept; a cell opens its photos."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.percent import percent
 
 @final
 class ConfusionPane(QWidget):
-    """`cell_opened(truth, said)` with two class names, by double click or Enter."""
+    """`cell_opened(truth, said)`: two class names, by a double click or Enter."""
 
     cell_opened = Signal(str, str)
 

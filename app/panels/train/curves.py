@@ -1,4 +1,4 @@
-"""The live curves: loss, accuracy, learning rate; export and zoom for all three."""
+"""The live curves of loss, accuracy and learning rate, with export and zoom."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.widgets.parts import EmptyPlace, button, card, label, row
 
 @final
 class CurvesPane(QWidget):
-    """Three plots over the epochs; earlier runs can be laid over them."""
+    """Three plots over the epochs; earlier runs can be compared with them."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class CurvesPane(QWidget):
         return page
 
     def show_stage(self, stage: str) -> None:
-        """What stands here before the first step: what the run does now, or how to start one."""
+        """Show what the run does before its first step, or how to start one."""
         if stage:
             self._empty.show_text(tr("The training is being prepared"), stage)
             return
@@ -72,12 +72,12 @@ class CurvesPane(QWidget):
         )  # fmt: skip
 
     def show_next(self, view: RunView) -> None:
-        """Bring one plot up to date, another at each call: three at once would hold the window up for 10 ms."""
+        """Update one plot, another at each call: three at once would block the window for 10 ms."""
         self._next = (self._next + 1) % len(self.plots)
         self.show_run(view, [list(self.plots)[self._next]])
 
     def show_run(self, view: RunView, which: Iterable[str] = ("loss", "accuracy", "rate")) -> None:
-        """Bring plots up to date with the run and the ones laid over it."""
+        """Update the plots with the run and the runs compared with it."""
         self._stack.setCurrentIndex(1 if view.started is not None or self._over else 0)
         for what in which:
             curves = view.curves(what)
@@ -87,7 +87,7 @@ class CurvesPane(QWidget):
             self.plots[what].show_curves(curves)
 
     def lay_over(self, runs: dict[str, RunView]) -> None:
-        """Earlier runs by name, drawn with their validation curve."""
+        """Compare with earlier runs, by name, drawn with their validation curve."""
         self._over = runs
 
     def reset_zoom(self) -> None:
@@ -95,7 +95,7 @@ class CurvesPane(QWidget):
             plot.reset_zoom()
 
     def export(self, path: Path) -> list[Path]:
-        """One file per plot, named after the given one; gives what was written."""
+        """Write one file per plot, named after the given one; returns the files."""
         written = []
         for name, plot in self.plots.items():
             place = path.with_name(f"{path.stem}-{name}{path.suffix}")

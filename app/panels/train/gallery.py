@@ -1,4 +1,4 @@
-"""The photos behind a cell of the confusion matrix: surest mistake first; labels are set right here."""
+"""The photos of a cell of the confusion matrix, most confident mistake first; labels can be corrected here."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from core.percent import stated
 
 @final
 class GalleryDialog(QDialog):
-    """Validation photos of one true class that the network takes for another (or rightly knows).
+    """Validation photos of one true class that the network predicts as another (or correctly).
 
-    The run's best model looks at them again, so that each has a probability and a class map. `train_asked` after
-    labels were changed.
+    The best model of the run predicts them again, so that each has a probability and a class map. Signal: `train_asked`
+    after labels were changed.
     """
 
     train_asked = Signal()
@@ -55,7 +55,7 @@ class GalleryDialog(QDialog):
         self._results: dict[int, Result] = {}
         self._asked = held_out(folder, truth)
         self._model = DiagnosisModel(self)
-        self._model.crop = False  # the matrix counts answers on whole photos
+        self._model.crop = False  # the matrix counts predictions for whole photos
         self.photos = PhotoModel()
         self.grid = PhotoGrid(theme, pictures[0], tr("Photos of this cell"))
         self.grid.setModel(self.photos)
@@ -131,7 +131,7 @@ class GalleryDialog(QDialog):
         self._refresh_state()
 
     def _on_busy(self) -> None:
-        """With all photos there, the first one is shown."""
+        """Show the first photo when all photos are there."""
         self._refresh_state()
         if not self._model.working and len(self.photos.rows) and not self.grid.currentIndex().isValid():
             self.grid.setCurrentIndex(self.photos.index(0))
@@ -180,7 +180,7 @@ class GalleryDialog(QDialog):
 
 
 def held_out(folder: Path, truth: str) -> list[str]:
-    """Files of the validation photos of a class, as the run's split file and settings name them."""
+    """Files of the validation photos of a class, from the run's split file and settings."""
     import json
 
     settings = json.loads((folder / "config.json").read_text("utf-8"))

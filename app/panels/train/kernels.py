@@ -1,4 +1,4 @@
-"""Where a training step spends its time: stacked bars per layer or the roofline, and every kernel in a table."""
+"""Times of the kernels of a training step: stacked bars per layer or the roofline, and a table."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class KernelTimesPane(QWidget):
         layout.addWidget(self._stack)
 
     def _fit(self) -> None:
-        """As many layers as there is room for."""
+        """Show as many layers as fit."""
         shown = max(int(self.plot.getViewBox().height() // LAYER_HEIGHT), 2)
         self.plot.setYRange(-0.6, min(self._layers, shown) - 0.4, padding=0)
 

@@ -1,4 +1,4 @@
-"""What a finished run reached: figures side by side, what they mean in words, and what to do next."""
+"""The result of a finished run: figures, their meaning in words, and what to do next."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class OutcomePane(QWidget):
         outer.addWidget(self._stack)
 
     def show_run(self, view: RunView) -> None:
-        """The run's end, or that there is none yet."""
+        """Show the result of a run, or that there is none yet."""
         end, evaluated = view.finished, view.evaluated
         self.report = end.report_path if end is not None and Path(end.report_path).is_file() else ""
         for action in (self._actions.run_report, self._actions.run_pdf):
@@ -81,13 +81,13 @@ class OutcomePane(QWidget):
         for tile in self.tiles:
             self._places.addWidget(tile)
         chosen = choice_text(view)
-        warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run says them again
+        warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run repeats them
         said = [sentence(text) for text in (evaluated.words if evaluated else ())]
         self.words.setText("\n\n".join([*said, *chosen, *warned]))
 
 
 def choice_text(view: RunView) -> list[str]:
-    """Why the test figure is another one than that of the best epoch; nothing where there is no test."""
+    """Why the test accuracy differs from that of the best epoch; nothing without a test split."""
     if view.evaluated is None or view.evaluated.judged_on != "test" or view.best_epoch is None:
         return []
     return [tr("Validation accuracy after epoch {epoch}, the best one: {share}. These photos were used to choose the "
@@ -96,7 +96,7 @@ def choice_text(view: RunView) -> list[str]:
 
 
 def headline(end: RunFinished, evaluated: RunEvaluated | None) -> str:
-    """What the run reached, in a sentence; never the kinder figure alone."""
+    """The result as a sentence, with the border baseline beside the accuracy."""
     if end.reason == "stopped" and not end.step:
         return tr("Stopped before the first step. Nothing was changed.")
     if end.reason == "stopped":

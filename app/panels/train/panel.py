@@ -1,4 +1,4 @@
-"""The Train place: settings on the left; figures, curves, kernels, confusion and runs on the right."""
+"""The Train page: settings on the left; figures, curves, kernels, confusion and runs on the right."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TrainPanel(QWidget):
         self.redraw()
 
     def _make_figures(self) -> None:
-        """The figures of a run, which are dashes before there is one."""
+        """The figures of a run; dashes before there is one."""
         self.figures = {
             "epoch": Figure(tr("epoch"), tr("In one epoch every training photo is used once.")),
             "loss": Figure(tr("loss of this step"),
@@ -128,7 +128,7 @@ class TrainPanel(QWidget):
         layout.addLayout(body, 1)
 
     def _on_tick(self) -> None:
-        """Draw a part of what is new; go on until all parts have been drawn once after the last event."""
+        """Draw some of what changed, until every plot was drawn once after the last event."""
         view = self._model.view
         if not self.isVisible() or self.tabs.currentWidget() is not self.curves:
             self.redraw()
@@ -141,7 +141,7 @@ class TrainPanel(QWidget):
             self._timer.stop()
 
     def redraw(self) -> None:
-        """Bring what is visible up to date with the run."""
+        """Update what is visible with the run."""
         view = self._model.view
         self._timer.stop()
         if not self.isVisible():
@@ -188,7 +188,7 @@ class TrainPanel(QWidget):
         if view.finished is not None and state is State.IDLE:
             return ""
         if state is State.PAUSED:
-            return tr("Paused. Press “Resume” to go on.")
+            return tr("Paused. Press “Resume” to continue.")
         if state is State.STOPPING:
             return tr("Stopping: saving a checkpoint…")
         if view.progress is not None and state is State.RUNNING:

@@ -1,4 +1,4 @@
-"""Earlier runs: continue one, lay its curves over the present ones, diagnose with it, rename or delete it."""
+"""Earlier runs: resume, compare curves, diagnose, rename or delete."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ from core.percent import percent
 
 @final
 class RunsPane(QWidget):
-    """`chosen_over(list)` the runs to lay over; `resume_asked` and `result_asked` a folder; `diagnose_asked` a model
-    file; `refused` a sentence. `going` names the folder of the run that goes on, which is not deleted."""
+    """Signals: `chosen_over(list)` runs to compare; `resume_asked`, `result_asked` a folder;
+
+    `diagnose_asked` a model file; `refused` a sentence. `going` is the folder of the active run, which cannot be
+    deleted.
+    """
 
     chosen_over = Signal(list)
     resume_asked = Signal(str)
@@ -65,7 +68,7 @@ class RunsPane(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the runs' folder again."""
+        """Read the folder of runs again."""
         runs = list_runs(self._place())
         self.model.show_rows(runs)
         self._stack.setCurrentIndex(1 if runs else 0)

@@ -1,4 +1,4 @@
-"""What to train: the form, its problems, and the memory the run will need."""
+"""The settings of a training: the form, its problems, and the memory that the run will need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OF_THE_START = ("model", "image_size")
 
 @final
 class SetupPane(QFrame):
-    """The left column of the place. `edited` after every change of a field."""
+    """The left column of the page. `edited` is emitted after every change of a field."""
 
     edited = Signal()
 
@@ -64,12 +64,12 @@ class SetupPane(QFrame):
         self._scroll = scroll = QScrollArea()
         scroll.setWidget(self.form)
         scroll.setWidgetResizable(True)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # its fields come into sight by themselves
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # it scrolls to the focused field by itself
         scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(14, 12, 8, 12)
         head = row(label(tr("Settings"), "heading"), None, *buttons, spacing=0)
-        head.setContentsMargins(0, 0, 8, 0)  # as far as the form's fields
+        head.setContentsMargins(0, 0, 8, 0)  # aligned with the form's fields
         layout.addLayout(head)
         layout.addWidget(self.data)
         layout.addWidget(self.start)
@@ -78,12 +78,12 @@ class SetupPane(QFrame):
         layout.addWidget(self.memory)
 
     def show_data(self, data: str) -> None:
-        """The photos that are open: the next run learns from them."""
+        """Show the open photos: the next run is trained on them."""
         self._data = data
         self._show_data()
 
     def show_running(self, dataset: str) -> None:
-        """The photos that a run learns from now, "" where none runs."""
+        """Show the photos of the active run, "" if there is none."""
         self._running = dataset
         self._show_data()
 
@@ -97,13 +97,13 @@ class SetupPane(QFrame):
         self.data.setToolTip(self._data)
 
     def show_demo(self, demo: bool) -> None:
-        """The demo leaves have a recipe of their own; other photos go back to the usual start."""
+        """Use the preset of the synthetic leaves; other photos use the usual preset."""
         if demo != self._demo:
             self._demo = demo
             self.form.choose_preset(DEMO if demo else self.start.preset(bool(shipped_model())))
 
     def show_device(self, device: str) -> None:
-        """What a run would take, once it is known: decides the recipe for learning from scratch."""
+        """Set the device that a run would use, once it is known: it decides the preset from scratch."""
         self.start.device = device
 
     def config(self, data: str, out: str = "") -> RunConfig | None:
@@ -123,7 +123,7 @@ class SetupPane(QFrame):
         self.others.setVisible(bool(texts))
 
     def show_wrong(self) -> None:
-        """Bring the first field with a problem into sight."""
+        """Scroll to the first field with a problem."""
         field = self.form.wrong()
         if field is not None:
             self._scroll.ensureWidgetVisible(field)

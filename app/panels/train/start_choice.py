@@ -1,4 +1,4 @@
-"""Where learning starts: from the leaf model that came with the program, or from nothing; one switch, plain words."""
+"""The switch between training from the pretrained leaf model and training from scratch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shipped_model() -> str:
 
 
 def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
-    """The presets for the form: `transfer` with the file it starts from and that file's photo size."""
+    """The presets of the form: `transfer` with the pretrained model and its photo size."""
     values = {name: dict(preset.values) for name, preset in PRESETS.items()}
     if model:
         values[TRANSFER] |= {"start": model, **_of_file(model)}
@@ -37,7 +37,7 @@ def presets(model: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _of_file(model: str) -> dict[str, Any]:
-    """Network and photo size of a model file, which a run that starts from it takes over."""
+    """Network and photo size of a model file, which a run that starts from it uses."""
     from core.diagnosis.model_file import read_model
     from core.errors import LeafClinicError
 
@@ -78,11 +78,11 @@ class StartChoice(QWidget):
             self.hide()
 
     def preset(self, learned: bool) -> str:
-        """The preset behind a side of the switch on the device at hand."""
+        """The preset of a side of the switch on this device."""
         return TRANSFER if learned else SCRATCH[self.device]
 
     def show_start(self, preset: str, start: str) -> None:
-        """Follow the form, where both can be set by hand."""
+        """Follow the form, where both can be set directly."""
         learned = bool(start)
         self._group.button(int(learned)).setChecked(True)
         if preset == DEMO:
