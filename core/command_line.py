@@ -38,7 +38,7 @@ WITHOUT_TRAINING: Final = {"device": "device to compute on"}
 
 CHANGEABLE: Final = frozenset({
     "data", "cache", "device", "threads", "minutes", "checkpoint_seconds", "time_every", "verify", "stream_photos",
-    "field", "leaf_tests", "teacher", "name",
+    "field", "leaf_tests", "teacher", "name", "gpus",
 })
 """What a resumed run may do otherwise than the run began; anything else would be another run."""
 

@@ -159,6 +159,7 @@ class RunConfig:
                        choices=("auto", "cpu", "cuda"), expert=False)
     precision: str = _row("float32", "device", "Precision", "number format of the convolutions",
                           choices=("float32", "tf32", "mixed"))
+    gpus: int = _row(1, "device", "GPUs", "number of GPUs of this machine that share each batch", low=1, high=1024)
     algorithm: str = _row("auto", "device", "Algorithm", "kernel family by name, or auto")
     threads: int = _row(0, "device", "Threads", "number of CPU threads; 0: all cores", low=0, high=1024)
     stream_photos: bool = _row(False, "device", "Stream photos",

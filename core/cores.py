@@ -21,6 +21,11 @@ def usable_cores() -> int:
     return cores if quota is None else min(cores, max(1, math.ceil(quota)))
 
 
+def count_gpu_files(devices: Path = Path("/dev")) -> int:
+    """NVIDIA GPUs by their device files, without starting CUDA: on Linux alone, as NCCL."""
+    return len([file for file in devices.glob("nvidia*") if file.name.removeprefix("nvidia").isdecimal()])
+
+
 @functools.cache
 def cpu_quota(process: Path = PROCESS) -> float | None:
     """Cores' worth of time that control groups leave this process (``docker run --cpus``, Kubernetes' limits), None

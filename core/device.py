@@ -27,7 +27,9 @@ class PhotoBatch:
     photos: uint8 ``(N, H, W, 3)`` RGB, any N up to the plan's batch; augmentation: float32 ``(N, AUGMENTATION_SIZE)``
     (`core.ops.photo`); labels: int32 ``(N,)``, -1 where unknown. With `index`, photos may be None:
     the rows of the set that was put on the device by `Plan.keep_photos`. targets: float32 ``(N, classes)``, what a
-    loss that is taught (`core.ops.builder.with_loss`) wants of each photo, sums of 1; None for any other.
+    loss that is taught (`core.ops.builder.with_loss`) wants of each photo, sums of 1; None for any other. first: place
+    of the first photo in the batch of its step. Where this is one rank's share of that batch: parts, into which every
+    rank's share is split; step_labels, the labels of the whole batch.
     """
 
     photos: Array | None
@@ -35,6 +37,9 @@ class PhotoBatch:
     labels: Array
     index: Array | None = None
     targets: Array | None = None
+    first: int = 0
+    parts: int = 0
+    step_labels: Array | None = None
 
     def target_problem(self, classes: int) -> str:
         """Why a loss that wants targets of so many classes, or none (0), cannot take this batch, or nothing."""
@@ -103,6 +108,8 @@ class Plan(ABC):
     layout: ParameterLayout
     memory: Memory
     batch: int
+    ranks: int = 1
+    """Plans that compute each step together, each a part of its batch (`core.communicator`)."""
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array]) -> None:
@@ -147,8 +154,12 @@ class Plan(ABC):
         """One optimizer step with the gradients at hand (divided by the number of accumulated batches)."""
 
     @abstractmethod
-    def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
-        """`gradient` and `update` in one go, the same bits; on CUDA one replay of the captured graph.
+    def average(self, result: StepResult) -> StepResult:
+        """Replace the gradient at hand by its mean over the ranks; the same for loss and hits of this rank's step."""
+
+    @abstractmethod
+    def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
+        """`gradient`, `average` and `update` in one go, the same bits; on CUDA one replay of the captured graph.
 
         Where the result is not finite, weights and optimizer state stay as they were.
         """

@@ -14,10 +14,15 @@ EXIT_FAILED = 1
 EXIT_WRONG_INPUT = 2
 EXIT_STOPPED = 3
 """Exit code of a stopped training, whose run can be resumed with ``--resume``."""
+EXIT_LOST = 4
+"""Exit code of a rank of a training that other ranks did not answer."""
 EXIT_INTERRUPTED = 130
 """Exit code after Ctrl-C with nothing to resume; as in shells, 128 plus the signal's number."""
 EXIT_CODES = "Exit codes: 0 done, 1 other errors, 2 wrong input, 130 stopped by Ctrl-C"
 """For the help of every command but the training's, which knows a fifth."""
+
+
+RESUME = "Continue the training with --resume from its last checkpoint."
 
 
 class LeafClinicError(Exception):
@@ -95,3 +100,24 @@ class TrainingDiverged(LeafClinicError):
 @final
 class StorageError(LeafClinicError):
     """A file of the run could not be written (full disk, rights); the run stays resumable."""
+
+
+class RankFailed(LeafClinicError):
+    """Another error, on a rank that does not lead."""
+
+    def __init__(self, rank: int, error: LeafClinicError) -> None:
+        self.exit_code = error.exit_code
+        super().__init__(f"Rank {rank}: {error}")
+
+
+@final
+class RankLost(LeafClinicError):
+    """Ranks of a run on several devices have ended or do not answer; the run stays resumable."""
+
+    exit_code = EXIT_LOST
+
+    def __init__(self, ranks: Sequence[int], seconds: float) -> None:
+        self.ranks = tuple(ranks)
+        listed = ", ".join(str(rank) for rank in ranks)
+        names = f"Rank {listed}" if len(self.ranks) == 1 else f"Ranks {listed}" if ranks else "Another rank"
+        super().__init__(f"{names} did not answer for {seconds:.0f} seconds, so the training ended. {RESUME}")

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from core.communicator import Communicator
 from core.device import Optimizer, Plan
 from core.errors import DeviceError
 from core.graph import Graph
@@ -28,16 +29,16 @@ def compile_plan(
     seed: int = 0,
     threads: int = 0,
     verify: bool = False,
+    communicator: Communicator | None = None,
 ) -> Plan:
     """A plan for `graph`, whose last node is the loss when `training` (`core.ops.builder.with_loss`).
 
-    `frozen` names parameters that keep their values; `outputs` further nodes that `predict` returns;
-    `threads` 0 means all cores. Raises DeviceError, KernelUnavailable or OutOfMemory, never another
+    `frozen` names parameters that keep their values; `outputs` further nodes that `predict` returns; `threads` 0 means
+    all cores; `communicator` connects ranks. Raises DeviceError, KernelUnavailable or OutOfMemory, never another
     device or kernel than asked for; "auto" takes CUDA where it can be opened.
     """
     if device not in DEVICES:
         raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
-    optimizer = optimizer or Optimizer()
     trouble = None if device == "cpu" else cuda_problem()
     if device == "cuda" and trouble is not None:
         raise DeviceError(trouble)
@@ -45,15 +46,24 @@ def compile_plan(
         from core.gpu.plan import CudaPlan  # numba.cuda costs a second: only where it is used
 
         return CudaPlan(
-            graph, batch=batch, training=training, precision=precision, algorithm=algorithm,
-            optimizer=optimizer, outputs=outputs, frozen=frozen, seed=seed, verify=verify,
+            graph, batch=batch, training=training, precision=precision, algorithm=algorithm, optimizer=optimizer,
+            outputs=outputs, frozen=frozen, seed=seed, verify=verify, communicator=communicator,
         )
     from core.cpu.plan import CpuPlan  # compiles kernels at import: only where it is used
 
     return CpuPlan(
-        graph, batch=batch, training=training, precision=precision, algorithm=algorithm,
-        optimizer=optimizer, outputs=outputs, frozen=frozen, seed=seed, threads=threads, verify=verify,
+        graph, batch=batch, training=training, precision=precision, algorithm=algorithm, optimizer=optimizer,
+        outputs=outputs, frozen=frozen, seed=seed, threads=threads, verify=verify, communicator=communicator,
     )
+
+
+def count_gpus() -> int:
+    """GPUs of this machine that CUDA shows to this process."""
+    if cuda_problem() is not None:
+        return 0
+    from core.gpu.driver.device import count_devices
+
+    return count_devices()
 
 
 def cuda_problem() -> str | None:

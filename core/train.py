@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from core.child_process import module_command
 from core.command_line import (
     add_settings,
     change_settings,
@@ -26,6 +27,8 @@ from core.command_line import (
 from core.config import RunConfig
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
+from core.distributed.launch import end_rank, run_rank, run_ranks
+from core.distributed.place import Place, choose_gpu
 from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_STOPPED, Problem
 from core.training.commands import Commands
 from core.training.dry_run import describe_memory, describe_network
@@ -33,7 +36,7 @@ from core.training.events import Progress, RunFailed, RunFinished
 from core.training.memory_forecast import forecast_memory, share_photos
 from core.training.presets import PRESETS
 from core.training.run_folder import default_folder, read_config
-from core.training.setup import choose_device
+from core.training.setup import check_gpus, choose_device
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
@@ -47,8 +50,8 @@ Reader = JsonReader | TerminalReader | TraceWriter
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 130 stopped before, 1 anything else."""
-    argv = sys.argv[1:] if argv is None else argv
-    return run_command(lambda: train(argv), tell_event if "--json" in argv else None)
+    given = sys.argv[1:] if argv is None else argv
+    return end_rank(lambda: run_command(lambda: train(given), tell_event if "--json" in given else None))
 
 
 def tell_event(message: str, exit_code: int) -> None:
@@ -57,7 +60,12 @@ def tell_event(message: str, exit_code: int) -> None:
 
 
 def train(argv: Sequence[str]) -> int:
-    """Train as the arguments say. Raises LeafClinicError."""
+    """Train as the arguments say, as one of several ranks where a launcher says so. Raises LeafClinicError."""
+    return run_rank(lambda place: train_rank(argv, place))
+
+
+def train_rank(argv: Sequence[str], place: Place) -> int:
+    """Train as one of the ranks; only the first one prints."""
     arguments, found = read_arguments(make_parser(), argv)
     config = configure(arguments, found)
     reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())
@@ -66,8 +74,16 @@ def train(argv: Sequence[str]) -> int:
     if arguments.dry_run:
         print(dry_run(config))
         return EXIT_DONE
+    if config.gpus > 1 and place.size == 1:
+        check_gpus(config)
+        return run_ranks(module_command("core.train", *argv), config.gpus)
+    choose_gpu(place)
     profile = Path(arguments.profile) if arguments.profile else None
-    trainer = Trainer(config, resume=bool(arguments.resume), overwrite=arguments.overwrite, profiled=bool(profile))
+    trainer = Trainer(
+        config, resume=bool(arguments.resume), overwrite=arguments.overwrite, profiled=bool(profile), place=place
+    )
+    if place.rank:
+        return follow(trainer, ())
     if profile is None:
         return follow(trainer, (reader,))
     with closing(TraceWriter(profile)) as trace:

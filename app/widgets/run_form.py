@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, final
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
@@ -22,6 +23,7 @@ from app.widgets.fields import ComboBox, SpinBox
 from app.widgets.naming import named
 from app.widgets.parts import label
 from core.config import RunConfig, Setting, settings, to_dict
+from core.cores import count_gpu_files
 from core.errors import Problem
 from core.training.presets import PRESETS
 
@@ -107,8 +109,11 @@ class RunForm(QWidget):
         self._layout.setVerticalSpacing(8)
         self._layout.setHorizontalSpacing(12)
         self._layout.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        gpus = count_gpu_files()
         for name, (field, row) in settings().items():
-            if name not in GIVEN:
+            if name == "gpus" and gpus > 1:
+                self._add(name, replace(row, high=gpus, expert=False), field.default)
+            elif name not in (*GIVEN, "gpus"):
                 self._add(name, row, field.default)
         self.set_expert(False)
 

@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from core.communicator import Communicator, SingleProcess
 from core.cores import usable_cores
 from core.cpu import batch_norm as bn
 from core.cpu import elementwise as ew
@@ -54,9 +55,11 @@ class CpuPlan(Plan):
     def __init__(
         self, graph: Graph, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
         optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (),
-        seed: int = 0, threads: int = 0, verify: bool = False,
+        seed: int = 0, threads: int = 0, verify: bool = False, communicator: Communicator | None = None,
     ) -> None:  # fmt: skip
         refuse_choices(precision, algorithm)
+        self._communicator = communicator or SingleProcess()
+        self.ranks = self._communicator.size
         self.batch, self.training, self._seed, self._verify = batch, training, seed, verify
         self.threads = threads or usable_cores()
         self.program = spell_out_flatten(lower(graph, training, outputs))
@@ -162,7 +165,7 @@ class CpuPlan(Plan):
 
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
         if not accumulate:
-            self._accumulated = self._photos = 0
+            self._accumulated, self._photos = 0, batch.first
         count = self._point_at(batch)
         self._context[tiled.ADD] = int(accumulate)
         self._inverse *= np.float32(share)
@@ -187,8 +190,18 @@ class CpuPlan(Plan):
         self._run_groups(*self._updates, 1, 2)
         self._pack()
 
-    def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
-        result = self.gradient(batch)
+    def average(self, result: StepResult) -> StepResult:
+        scores = np.array([result.loss, result.correct], np.float32)
+        blocks = [(self._gradient.ctypes.data, self.layout.trained), (scores.ctypes.data, len(scores))]
+        self._communicator.average_gradients(blocks)
+        self._run_groups(*self._updates, 0, 1)
+        norm = self._optimizer.norm(self._accumulated)
+        return StepResult(float(scores[0]), round(scores[1] * self.ranks), result.photos, norm)
+
+    def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
+        result = self.gradient(batch, share=share)
+        if self.ranks > 1:
+            result = self.average(result)
         if result.is_finite:
             self.update(learning_rate)
         return result

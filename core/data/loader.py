@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -33,7 +34,8 @@ class Loader:
     split; labels: int32 ``(N,)``. Training shuffles, augments and drops an incomplete last batch (unless it is the only
     one); otherwise all photos come in order and unchanged. replacement, mixing: of backgrounds and of photos with their
     labels, in training; resident: the photos are on the device already (`Plan.keep_photos(photos)`), and batches carry
-    their slots in `index`.
+    their slots in `index`. Of several ranks, each gets a share of every training batch, in parts of at most `part`
+    photos, and every `ranks`-th batch of the others.
     """
 
     def __init__(
@@ -51,6 +53,9 @@ class Loader:
         resident: bool = False,
         replacement: BackgroundReplacement | None = None,
         mixing: Mixing | None = None,
+        rank: int = 0,
+        ranks: int = 1,
+        part: int = 0,
     ) -> None:
         self.photos, self.slots, self.labels = photos, np.asarray(slots), np.asarray(labels, np.int32)
         if len(self.slots) and not 0 <= self.slots.min() <= self.slots.max() < len(photos):
@@ -58,6 +63,7 @@ class Loader:
         self.batch, self.size, self.training = batch, size, training
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
         self.replacement, self.mixing = replacement, mixing
+        self.rank, self.ranks, self.part = rank, ranks, part or batch
         self._pages = PageReleaser(photos)
         self.wait_seconds = 0.0
         """Seconds that the consumer has waited for batches."""
@@ -102,14 +108,29 @@ class Loader:
         try:
             order = self.order(epoch)
             times = occurrences(order)
-            for step in range(first, self.steps):
+            steps = range(first, self.steps) if self.training else range(first + self.rank, self.steps, self.ranks)
+            for step in steps:
                 if stop.is_set():
                     return
                 part = slice(step * self.batch, (step + 1) * self.batch)
-                ready.put(self.gather(epoch, order[part], times[part]))
+                shared = self.training and self.ranks > 1
+                gather = self._gather_share if shared else self.gather
+                ready.put(gather(epoch, order[part], times[part]))
             ready.put(None)
         except BaseException as error:  # noqa: BLE001 - raised again in `batches`
             ready.put(error)
+
+    def _gather_share(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
+        """This rank's share of a batch; if the batch has too few photos, one without a label."""
+        parts = -(-self.batch // (self.ranks * self.part))
+        first = self.rank * parts * self.part
+        share = slice(first, first + parts * self.part)
+        labels = self.labels[chosen]
+        if first < len(chosen):
+            mine = self.gather(epoch, chosen[share], times[share])
+        else:
+            mine = replace(self.gather(epoch, chosen[:1], times[:1]), labels=np.array([-1], np.int32))
+        return replace(mine, first=first, parts=parts, step_labels=labels)
 
     def gather(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
         """One batch of the photos `chosen`; times: how often each occurred earlier in the epoch."""

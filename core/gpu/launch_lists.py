@@ -9,15 +9,27 @@ from typing import Final
 from core.gpu.frame import Frame, Places
 from core.gpu.launch import Launch
 from core.gpu.lowering import walk
-from core.gpu.ops.update.launches import UpdateArrays, pack_launch, result_launches, update_launch
+from core.gpu.ops.update.launches import (
+    UpdateArrays,
+    average_launches,
+    pack_launch,
+    result_launches,
+    score_launch,
+    update_launch,
+)
 from core.optim.optimizer import Optimizer
 
 PDL_IMAGES: Final = 2
 """Images of a prediction up to which launches are dependent ones: more images gain nothing, training loses time."""
 
 
-def write_lists(frame: Frame, where: Places, at: Mapping[str, int], optimizer: Optimizer) -> dict[str, list[Launch]]:
-    """Every list by name, with real addresses: `where` for the frame's arrays, `at` for the optimizer's."""
+def write_lists(
+    frame: Frame, where: Places, at: Mapping[str, int], optimizer: Optimizer, averages: bool = False
+) -> dict[str, list[Launch]]:
+    """Every list by name, with real addresses: `where` for the frame's arrays, `at` for the optimizer's.
+
+    averages: the gradient is averaged over ranks in the lists "step" and "average".
+    """
     training = frame.program.training
     frame.restart(where)
     walk(frame, training, False)
@@ -32,10 +44,12 @@ def write_lists(frame: Frame, where: Places, at: Mapping[str, int], optimizer: O
     count = frame.layout.trained
     end = result_launches(where, count, frame.batch, arrays)
     update = [update_launch(where, count, frame.processors, optimizer, arrays), pack_launch(frame)]
-    return {
-        **lists, "gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update,
-        "step": [*first, *end, *update],
-    }  # fmt: skip
+    lists |= {"gradient": [*first, *end], "accumulate": [*frame.launches, *end], "update": update}
+    if not averages:
+        return {**lists, "step": [*first, *end, *update]}
+    average = average_launches(where, count, arrays)
+    score = score_launch(where, frame.batch, arrays)
+    return {**lists, "average": average, "step": [*first, score, *average, *update]}
 
 
 def dependent_launches(launches: Sequence[Launch]) -> list[Launch]:

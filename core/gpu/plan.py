@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from core.arena import lay_out
+from core.communicator import Communicator, SingleProcess
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
 from core.gpu.compilation import turing
@@ -24,11 +25,11 @@ from core.gpu.graph_capture import Event, Graph, record_lanes
 from core.gpu.launch import RELU, Launch
 from core.gpu.launch_lists import write_lists
 from core.gpu.lowering import keep_all, walk
-from core.gpu.ops.update.launches import roles_of
+from core.gpu.ops.update.launches import NORM, roles_of
 from core.gpu.select import LEVELS
 from core.gpu.sizes import block_sizes, count_memory
 from core.gpu.staging import Staging
-from core.gpu.timing import time_launches
+from core.gpu.timing import time_launches, time_replays
 from core.gpu.verify import verify_program
 from core.graph import PHOTO
 from core.graph import Graph as Network
@@ -36,6 +37,8 @@ from core.ops.contract import Array, Mode
 from core.ops.photo import Backgrounds
 from core.optim.optimizer import moments, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
+
+AVERAGED: Final = ("step", "average")  # lists in which gradient, loss and hits become those of all ranks
 
 
 @final
@@ -45,11 +48,13 @@ class CudaPlan(Plan):
     def __init__(
         self, graph: Network, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
         optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (), seed: int = 0,
-        verify: bool = False,
+        verify: bool = False, communicator: Communicator | None = None,
     ) -> None:  # fmt: skip
         if algorithm not in LEVELS:
             raise KernelUnavailable(f"There is no algorithm {algorithm!r}. Choose one of {', '.join(LEVELS)}.")
         self._algorithm = algorithm
+        self._communicator = communicator or SingleProcess()
+        self.ranks = self._communicator.size
         self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
         self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
         self.program = lower(graph, training, outputs, RELU)
@@ -81,7 +86,7 @@ class CudaPlan(Plan):
         )  # fmt: skip
         self._blocks["pack places"].put(frame.all_packs())
         self._blocks["tables"].put(frame.all_tables())
-        self._lists = write_lists(frame, where, at, self._optimizer)
+        self._lists = write_lists(frame, where, at, self._optimizer, self.ranks > 1)
         wanted: list[Recipe] = [launch.recipe for launches in self._lists.values() for launch in launches]
         self._functions = self._device.load(wanted)
         self._streams = self._stream, self._side, ahead = [self._device.new_stream() for _ in range(3)]
@@ -188,7 +193,7 @@ class CudaPlan(Plan):
 
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
         if not accumulate:
-            self._parts = self._photos = 0
+            self._parts, self._photos = 0, batch.first
         self._parts += 1
         self._control.settings["step"], self._control.settings["share"] = self._step, share
         result = self._step_result(batch, "accumulate" if accumulate else "gradient")
@@ -197,14 +202,23 @@ class CudaPlan(Plan):
 
     def _step_result(self, batch: PhotoBatch, kind: str) -> StepResult:
         count = self._put_batch(batch)
+        result = self._run_step(kind, count)
+        if self._verify:
+            self._check_against_reference(batch, count)
+        return result
+
+    def _run_step(self, kind: str, photos: int) -> StepResult:
         self._replay(kind)
         copy_out(self._answer, 0, self._blocks["answer"], 0, 16, self._stream)
         self._staging.send_ahead()
         self._synchronize()
-        if self._verify:
-            self._check_against_reference(batch, count)
         loss, hits, norm = (float(v) for v in self._answer.array[:12].view(np.float32))
-        return StepResult(loss, int(hits), count, norm)
+        return StepResult(loss, round(hits * self.ranks if kind in AVERAGED else hits), photos, norm)
+
+    def average(self, result: StepResult) -> StepResult:
+        self._device.activate()
+        self._blocks["answer"].put(np.array([result.loss, result.correct], np.float32))
+        return self._run_step("average", result.photos)
 
     def _check_against_reference(self, batch: PhotoBatch, photos: int) -> None:
         mode = Mode(training=True, seed=self._seed, step=int(self._control.settings["step"][0]), photo0=self._photos)
@@ -224,14 +238,15 @@ class CudaPlan(Plan):
         self._replay("update")
         self._synchronize()
 
-    def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
+    def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
         if self._verify:  # the reference must see the weights before the update
-            result = self.gradient(batch)
+            result = self.gradient(batch, share=share)
+            result = self.average(result) if self.ranks > 1 else result
             if result.is_finite:
                 self.update(learning_rate)
             return result
-        self._parts, self._photos = 1, 0
-        self._control.settings["step"], self._control.settings["share"] = self._step, 1
+        self._parts, self._photos = 1, batch.first
+        self._control.settings["step"], self._control.settings["share"] = self._step, share
         self._set_rates(learning_rate)
         result = self._step_result(batch, "step")
         self._step -= not result.is_finite  # the kernel left the weights alone
@@ -296,15 +311,7 @@ class CudaPlan(Plan):
         self._put_batch(batch)
         kind = "step" if self.training else "predict"
         self._replay(kind)
-        before, after = Event(timing=True), Event(timing=True)
-        before.record(self._stream)
-        for _ in range(replays):
-            self._replay(kind)
-        after.record(self._stream)
-        took = after.milliseconds_since(before)
-        before.close()
-        after.close()
-        return took / replays
+        return time_replays(lambda: self._replay(kind), self._stream, replays)
 
     def kernels(self) -> list[tuple[str, str, str]]:
         launches = self._lists["step" if self.training else "predict"]
@@ -377,7 +384,17 @@ class CudaPlan(Plan):
         self._graphs[name].replay()
 
     def _record(self, name: str) -> list[Event]:
-        return record_lanes(self._lists[name], self._stream, self._side, self._launch)
+        run = self._launch_averaged if self.ranks > 1 and name in AVERAGED else self._launch
+        return record_lanes(self._lists[name], self._stream, self._side, run)
+
+    def _launch_averaged(self, launch: Launch, stream: Any) -> None:
+        if launch.kernel == NORM:  # the gradient is complete, and nothing has read it yet
+            gradient, scores = self._blocks["gradient"].address, self._blocks["answer"].address  # scores: loss, hits
+            self._communicator.average_gradients([(gradient, self.layout.trained), (scores, 2)], stream)
+        self._launch(launch, stream)
 
     def _synchronize(self) -> None:
-        gpu.check(driver.cuStreamSynchronize(self._stream))
+        if self.ranks > 1:  # others may be missing
+            self._communicator.wait(lambda: gpu.is_idle(self._stream))
+        else:
+            gpu.check(driver.cuStreamSynchronize(self._stream))

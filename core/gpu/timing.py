@@ -41,6 +41,19 @@ def time_launches(
     return times
 
 
+def time_replays(replay: Callable[[], None], stream: Any, count: int) -> float:
+    """Mean milliseconds of so many replays in a row."""
+    before, after = Event(timing=True), Event(timing=True)
+    before.record(stream)
+    for _ in range(count):
+        replay()
+    after.record(stream)
+    took = after.milliseconds_since(before)
+    before.close()
+    after.close()
+    return took / count
+
+
 def floor_milliseconds(device: Device, flops: int, moved: int) -> float:
     """Time at the device's peak memory rate or peak bf16 rate, whichever is longer."""
     rate = MATRIX_RATE.get(device.capability[0], 2048) * device.processors * device.clock

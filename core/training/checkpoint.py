@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, final
@@ -31,14 +31,15 @@ KINDS: Final = {"str": text, "int": whole, "float": maybe(number, math.inf)}
 """Readers by the type of a dataclass' field; JSON has no infinity."""
 
 
-def _fields_of(kind: type) -> Reader:
-    return record({field.name: KINDS[str(field.type)] for field in fields(kind)})
+def _fields_of(kind: type, optional: Collection[str] = ()) -> Reader:
+    readers = {field.name: KINDS[str(field.type)] for field in fields(kind)}
+    return record({n: r for n, r in readers.items() if n not in optional}, {n: readers[n] for n in optional})
 
 
 HEADER: Final = record(
     {
-        "config": mapping, "classes": listing(text), "fingerprint": text, "conditions": _fields_of(Conditions),
-        "state": _fields_of(RunState), "logs": named(count),
+        "config": mapping, "classes": listing(text), "fingerprint": text,
+        "conditions": _fields_of(Conditions, ("ranks",)), "state": _fields_of(RunState), "logs": named(count),
     },
     {"teachers": listing(text)},
 )  # fmt: skip

@@ -30,6 +30,9 @@ class Commands:
     def stopped(self) -> bool:
         return self._stop.is_set()
 
+    def paused(self) -> bool:
+        return not self._go.is_set()
+
     def wait_while_paused(self) -> None:
         """Return when the run is resumed or stopped."""
         while not self._stop.is_set() and not self._go.wait(POLL_SECONDS):

@@ -12,6 +12,8 @@ from core.config import RunConfig
 from core.cores import usable_cores
 from core.plan import cuda_problem
 
+ONE_DEVICE: Final = {"threads": 0, "ranks": 1}
+"""Conditions that are not mentioned: of one GPU."""
 NAMES: Final = {"version": "LeafClinic", "compiler": "Numba"}
 """Names of conditions in sentences, where they differ from the field."""
 
@@ -22,7 +24,8 @@ class Conditions:
     """The reproducibility contract: equal settings, photos and conditions give equal bits.
 
     version: of LeafClinic; compiler: version of Numba; device: "cpu" or "cuda"; processor: instruction set of the CPU
-    kernels, or name of the GPU; threads: that share a batch on the CPU, 0 on a GPU, where they change nothing.
+    kernels, or name of the GPU; threads: that share a batch on the CPU, 0 on a GPU, where they change nothing;
+    ranks: processes that share a batch.
     """
 
     version: str
@@ -30,20 +33,23 @@ class Conditions:
     device: str
     processor: str
     threads: int
+    ranks: int = 1
 
     def __str__(self) -> str:
-        return ", ".join(f"{NAMES.get(name, name)} {value}" for name, value in asdict(self).items() if value != 0)
+        return ", ".join(f"{NAMES.get(name, name)} {value}" for name, value in asdict(self).items()
+                         if value != ONE_DEVICE.get(name))  # fmt: skip
 
 
-def present_conditions(config: RunConfig, device: str) -> Conditions:
+def present_conditions(config: RunConfig, device: str, ranks: int = 1) -> Conditions:
     """The conditions of a run with these settings on this machine. Raises DeviceError if the device is missing."""
     if device == "cuda":
         from core.gpu.driver.device import open_device  # numba-cuda is optional
 
-        return Conditions(__version__, numba.__version__, device, open_device().name, 0)
+        return Conditions(__version__, numba.__version__, device, open_device().name, 0, ranks)
     from core.cpu.instruction_set import current_isa
 
-    return Conditions(__version__, numba.__version__, device, current_isa().name, config.threads or usable_cores())
+    threads = config.threads or usable_cores()
+    return Conditions(__version__, numba.__version__, device, current_isa().name, threads, ranks)
 
 
 def keep_conditions(config: RunConfig, before: Conditions | None) -> RunConfig:

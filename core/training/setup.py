@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from core.communicator import Communicator, SingleProcess
 from core.config import RunConfig
 from core.data.background_replacement import BackgroundReplacement
+from core.data.cache import PhotoCache
 from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled
 from core.data.field_photos import FieldPhotos, count_common, open_field, scan_field
 from core.data.loader import Loader
@@ -21,19 +24,28 @@ from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.learned_photos import LearnedPhotos, learned_from
 from core.diagnosis.photo_size import with_photo_side
+from core.distributed.place import Place, connect
 from core.errors import DeviceError, OutOfMemory
 from core.graph import Graph
 from core.ops.builder import with_loss
+from core.ops.contract import Array
 from core.optim.settings import optimizer_of
-from core.plan import compile_plan, cuda_problem
+from core.plan import compile_plan, count_gpus, cuda_problem
 from core.training.commands import Commands
 from core.training.conditions import Conditions, present_conditions
 from core.training.events import Progress
 from core.training.photo_checks import classes_check, describe_prevented_leakage, evaluation_contents
 from core.training.recipe_fitting import fit_recipe
-from core.training.teacher import Teachers, describe_teachers, read_teachers
+from core.training.teacher import Teacher, Teachers, describe_teachers, read_teachers
 from core.training.threaded_job import ThreadedJob
-from core.training.transfer import configure_from_origin, describe_origin, first_network, frozen_parameters, read_origin
+from core.training.transfer import (
+    Origin,
+    configure_from_origin,
+    describe_origin,
+    first_network,
+    frozen_parameters,
+    read_origin,
+)
 from core.training.validation import Validator, compile_inference
 
 AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
@@ -43,6 +55,10 @@ AUTO_STEPS: Final = 20
 """Fewest steps of an epoch with an automatic batch."""
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
+VALIDATE: Final = "validate"
+"""The stage of the validation after an epoch."""
+ALONE: Final = Place()
+SINGLE: Final = SingleProcess()
 
 
 @final
@@ -63,6 +79,7 @@ class Setup:
     graph: Graph
     graph_in_use: Graph
     device: str
+    communicator: Communicator
     plan: Plan
     teachers: Teachers | None
     only_training: list[Plan | Teachers]
@@ -81,7 +98,13 @@ class Setup:
 
     @property
     def conditions(self) -> Conditions:
-        return present_conditions(self.config, self.device)
+        return present_conditions(self.config, self.device, self.communicator.size)
+
+    @property
+    def evaluated(self) -> dict[str, Loader | None]:
+        """The loaders of what ranks evaluate together, by stage (`Validator.assist`)."""
+        chosen, tested = self.validation, self.test
+        return {VALIDATE: chosen, "validation": chosen, "test": tested, "field": self.field}
 
     def close_training(self) -> None:
         """Give back the memory that only training needs."""
@@ -89,19 +112,20 @@ class Setup:
             self.only_training.pop().close()
 
     def close(self) -> None:
+        if self.communicator.lost:  # work on the GPU that waits for other ranks never ends
+            return
         self.close_training()
         self.validator.plan.close()
 
 
-def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, Setup]:
-    """Scan and decode the photos, compile the plans, load the first weights; yields progress."""
+def set_up(config: RunConfig, commands: Commands, place: Place = ALONE) -> Generator[Progress, None, Setup]:
+    """Connect the ranks, scan and decode the photos, compile the plans, load the first weights; yields progress."""
     device, note = choose_device(config.device)
-    origin = read_origin(config)
-    config = configure_from_origin(config, origin)
-    teacher_files = read_teachers(config)
-    config = replace(config, teacher=tuple(str(teacher.path) for teacher in teacher_files))
+    communicator = connect(place, device)
+    config, origin, teacher_files = _read_models(config)
     scanned = scan_field(config.field, config.label) if config.field else None  # errors are reported at once
-    photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
+    with one_on_each_machine_first(communicator):
+        photos = yield from _prepare(config, device, commands, classes_check(scanned, teacher_files))
     precision, told = choose_precision(config.precision, device)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     classes = photos.dataset.classes
@@ -110,9 +134,11 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     if device == "cuda":
         yield Progress("compile", 0, 0)
     config, fitted = fit_recipe(replace(config, precision=precision), len(photos.rows(TRAIN)))
-    plan, batch = compile_fitting(config, graph, device, class_weights(config, photos), len(photos.rows(TRAIN)))
+    weights, count = class_weights(config, photos), len(photos.rows(TRAIN))
+    plan, batch = compile_fitting(config, graph, device, weights, count, communicator)
     teachers = Teachers(teacher_files, config, classes, device, plan.batch) if teacher_files else None
-    validator = Validator(used, compile_inference(used, device, VALIDATION_BATCH[device], config.threads), classes)
+    evaluation = compile_inference(used, device, VALIDATION_BATCH[device], config.threads)
+    validator = Validator(used, evaluation, classes, communicator)
     plan.load(network.weights)
     replacement = yield from _prepare_replacement(config, photos, plan, commands)
     validator.plan.keep_photos(photos.cache.photos, stream=True)
@@ -124,16 +150,21 @@ def set_up(config: RunConfig, commands: Commands) -> Generator[Progress, None, S
     told, origin_words = told + describe_prevented_leakage(photos), describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
-        graph=graph, graph_in_use=used, device=device, plan=plan, teachers=teachers, origin_words=origin_words,
+        graph=graph, graph_in_use=used, device=device, communicator=communicator, plan=plan, teachers=teachers,
         only_training=[plan] if teachers is None else [plan, teachers], validator=validator,
         learned=learned_from(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
-        train=_loader(config, photos, TRAIN, batch, resident, replacement),
-        validation=_loader(config, photos, VALIDATION, VALIDATION_BATCH[device], False),
-        test=_loader(config, photos, TEST, VALIDATION_BATCH[device], False) if len(photos.rows(TEST)) else None,
-        field=None if field is None else _field_loader(config, field, VALIDATION_BATCH[device]),
+        origin_words=origin_words, **_loaders_of_evaluation(config, photos, field, device, communicator),
+        train=_training_loader(config, photos, batch, resident, replacement, communicator),
         warnings=(*note, *told, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
     )  # fmt: skip
 
+
+def _read_models(config: RunConfig) -> tuple[RunConfig, Origin | None, tuple[Teacher, ...]]:
+    """The files of the start and of the teachers, and the settings that follow from them."""
+    origin = read_origin(config)
+    config = configure_from_origin(config, origin)
+    teachers = read_teachers(config)
+    return replace(config, teacher=tuple(str(teacher.path) for teacher in teachers)), origin, teachers
 
 
 def _prepare(
@@ -223,6 +254,17 @@ def choose_device(wanted: str) -> tuple[str, tuple[str, ...]]:
     return ("cuda", ()) if problem is None else ("cpu", (f"Training on the CPU. {problem}",))
 
 
+def check_gpus(config: RunConfig) -> None:
+    """Raise DeviceError where this machine has fewer GPUs than the settings ask for."""
+    found = count_gpus()
+    if config.device == "cpu" or not found:
+        why = cuda_problem() or "They asked for the CPU."
+        raise DeviceError(f"--gpus {config.gpus} needs GPUs. {why} Several processes on CPUs are started by MPI: "
+                          "mpirun -n 2 leafclinic train ... --device cpu.")  # fmt: skip
+    if found < config.gpus:
+        raise DeviceError(f"--gpus {config.gpus}: this machine has {found}.")
+
+
 def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
     """The precision, with a sentence if an older GPU supports only float32; the GPU must be open."""
     if device != "cuda" or wanted == "float32":
@@ -234,39 +276,54 @@ def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
 
 
 def compile_fitting(
-    config: RunConfig, graph: Graph, device: str, weights_of_classes: tuple[float, ...], photos: int
-) -> tuple[Plan, int]:
-    """The training plan and its batch: as configured, or with 0 the largest power of two that fits the device."""
+    config: RunConfig, graph: Graph, device: str, weights_of_classes: tuple[float, ...], photos: int,
+    communicator: Communicator = SINGLE,
+) -> tuple[Plan, int]:  # fmt: skip
+    """The training plan and its batch: as configured, or with 0 the largest that fits the device of every rank."""
     if config.batch_size:
-        return compile_training(config, graph, device, config.batch_size, weights_of_classes), config.batch_size
-    batch = auto_batch(device, photos)
+        given = config.batch_size
+        return compile_training(config, graph, device, given, weights_of_classes, communicator), given
+    batch = auto_batch(device, photos, communicator.size)
     while True:
+        plan: Plan | None = None
         try:
-            return compile_training(config, graph, device, batch, weights_of_classes), batch
+            plan = compile_training(config, graph, device, batch, weights_of_classes, communicator)
         except OutOfMemory:
             if batch == 1:
                 raise
-            batch //= 2
+        everywhere = all(communicator.gather(b"" if plan is None else b"fits"))
+        if plan is not None and everywhere:
+            return plan, batch
+        if plan is not None:
+            plan.close()
+        batch //= 2
 
 
-def auto_batch(device: str, photos: int) -> int:
-    """A power of two from 4 to `AUTO_BATCH`, such that an epoch has at least `AUTO_STEPS` steps if possible."""
-    batch = AUTO_BATCH[device]
+def auto_batch(device: str, photos: int, ranks: int = 1) -> int:
+    """A power of two from 4 to `AUTO_BATCH`, such that an epoch has at least `AUTO_STEPS` steps if possible; times the
+    ranks at most."""
+    batch = AUTO_BATCH[device] * ranks
     while batch > 4 and photos < AUTO_STEPS * batch:
         batch //= 2
     return batch
 
 
 def compile_training(
-    config: RunConfig, graph: Graph, device: str, batch: int, weights_of_classes: tuple[float, ...]
-) -> Plan:
-    """The training plan of a run, for one of the `accumulate` micro-batches of a step."""
+    config: RunConfig, graph: Graph, device: str, batch: int, weights_of_classes: tuple[float, ...],
+    communicator: Communicator = SINGLE,
+) -> Plan:  # fmt: skip
+    """The training plan of a run, for one of the `accumulate` micro-batches of a rank's share of a step."""
     return compile_plan(
         with_loss(graph, config.label_smoothing, weights_of_classes, uses_soft_targets(config)),
-        device=device, batch=max(batch // config.accumulate, 1), training=True, precision=config.precision,
+        device=device, batch=part_size(config, batch, communicator.size), training=True, precision=config.precision,
         algorithm=config.algorithm, optimizer=optimizer_of(config), frozen=frozen_parameters(config, graph),
-        seed=config.seed, threads=config.threads, verify=config.verify,
+        seed=config.seed, threads=config.threads, verify=config.verify, communicator=communicator,
     )
+
+
+def part_size(config: RunConfig, batch: int, ranks: int) -> int:
+    """Photos of a micro-batch: every rank computes `accumulate` of them in a step."""
+    return -(-batch // (config.accumulate * ranks))
 
 
 def uses_soft_targets(config: RunConfig) -> bool:
@@ -292,27 +349,46 @@ def fingerprint(photos: PhotoSet) -> str:
     return hashlib.sha256(photos.fingerprint.encode() + splits.tobytes()).hexdigest()
 
 
-def _loader(
-    config: RunConfig, photos: PhotoSet, split: int, batch: int, resident: bool,
-    replacement: BackgroundReplacement | None = None,
-) -> Loader:
-    rows = photos.rows(split)
-    training = split == TRAIN
-    size = config.image_size if training else config.use_size or config.image_size
+def _training_loader(
+    config: RunConfig, photos: PhotoSet, batch: int, resident: bool, replacement: BackgroundReplacement | None,
+    communicator: Communicator,
+) -> Loader:  # fmt: skip
+    rows = photos.rows(TRAIN)
+    part = part_size(config, batch, communicator.size)
     mixing = None
-    if training and config.mix:
-        part = max(batch // config.accumulate, 1)
+    if config.mix:
         mixing = Mixing(config.mix, part, len(photos.dataset.classes), config.label_smoothing, config.augment)
     return Loader(
-        photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch,
-        size=size, training=training, augment=config.augment, sampling=config.sampling,
-        seed=config.seed, resident=resident, replacement=replacement, mixing=mixing,
-    )
+        photos.cache.photos, photos.cache.slots[rows], photos.dataset.labels[rows], batch=batch, size=config.image_size,
+        training=True, augment=config.augment, sampling=config.sampling, seed=config.seed, resident=resident,
+        replacement=replacement, mixing=mixing, rank=communicator.rank, ranks=communicator.size, part=part,
+    )  # fmt: skip
 
 
-def _field_loader(config: RunConfig, field: FieldPhotos, batch: int) -> Loader:
-    size = config.use_size or config.image_size
-    return Loader(field.cache.photos, field.slots, field.labels, batch=batch, size=size, training=False)
+def _loaders_of_evaluation(
+    config: RunConfig, photos: PhotoSet, field: FieldPhotos | None, device: str, communicator: Communicator
+) -> dict[str, Any]:
+    """The loaders of the photos that are not trained on, by their field of `Setup`; None where there are no photos."""
+
+    def load(cache: PhotoCache, slots: Array, labels: Array) -> Loader | None:
+        return None if not len(slots) else Loader(
+            cache.photos, slots, labels, batch=VALIDATION_BATCH[device], size=config.use_size or config.image_size,
+            training=False, rank=communicator.rank, ranks=communicator.size,
+        )  # fmt: skip
+
+    rows = {name: photos.rows(split) for name, split in (("validation", VALIDATION), ("test", TEST))}
+    found = {name: load(photos.cache, photos.cache.slots[r], photos.dataset.labels[r]) for name, r in rows.items()}
+    return {**found, "field": None if field is None else load(field.cache, field.slots, field.labels)}
+
+
+@contextmanager
+def one_on_each_machine_first(communicator: Communicator) -> Iterator[None]:
+    """Let one rank of every machine work first, so that the others find what it has written to the cache."""
+    if communicator.machine_rank:
+        communicator.barrier()
+    yield
+    if not communicator.machine_rank:
+        communicator.barrier()
 
 
 def changed_photos(before: Iterable[tuple[str, str]], now: Iterable[tuple[str, str]]) -> str:

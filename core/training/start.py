@@ -10,6 +10,7 @@ from typing import final
 from core.data.skipped_file import write_skipped
 from core.data.split_file import write_split
 from core.errors import DataError, ModelFileError
+from core.training.agreement import check_ranks, share_plan, share_state
 from core.training.checkpoint import Checkpoint, load_checkpoint
 from core.training.conditions import describe_change
 from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, open_run
@@ -20,20 +21,29 @@ from core.training.setup import Setup, changed_photos
 @final
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The open folder, the state of the run, and warnings for the user."""
+    """The state of the run, warnings for the user, and the open folder on the rank that writes to it."""
 
-    folder: RunFolder
+    folder: RunFolder | None
     state: RunState
     warnings: tuple[str, ...]
 
 
 def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Started:
-    """Create the folder of a run, or load the last checkpoint of an earlier run into the plan.
+    """Create the folder of a run, or load the last checkpoint of an earlier run into the plan. The first of several
+    ranks does this for all.
 
     Raises DataError where the photos changed, ModelFileError where no checkpoint is whole.
     """
-    if not resume:
-        return _begin(setup, create_run(path, setup.config, overwrite))
+    ranks = setup.communicator
+    check_ranks(setup)
+    started = Started(None, RunState(), ())
+    if ranks.rank == 0:
+        started = _resume(setup, path) if resume else _begin(setup, create_run(path, setup.config, overwrite))
+    share_plan(ranks, setup.plan)
+    return replace(started, state=share_state(ranks, started.state))
+
+
+def _resume(setup: Setup, path: Path) -> Started:
     folder = open_run(path)
     try:
         started = _continue(setup, folder)

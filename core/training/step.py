@@ -23,25 +23,37 @@ def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: Ph
     The weights are only changed by a finite gradient: `is_finite` of the result says whether they were. A batch
     that is one part is a step of the plan's own.
     Parts give the loss and the gradient of the whole batch, also where class weights make some parts heavier.
+    With several ranks, the batch is this rank's share of the step's, and the result that of all.
     `following` is the next step's batch, whose photos may travel meanwhile.
     """
     parts = split_batch(batch, plan.batch)
+    empty = replace(cut_batch(batch, 0, 1), labels=np.array([-1], np.int32))
+    parts += [empty] * (batch.parts - len(parts))  # whose share is 0
     upcoming = [*parts[1:], None if following is None else cut_batch(following, 0, plan.batch)]
+    labels = batch.labels if batch.step_labels is None else batch.step_labels
+    shares = shares_of_parts(plan, labels, len(parts))[batch.first // plan.batch :]
     if len(parts) == 1:
         plan.announce(upcoming[0])
-        return plan.train_step(batch, learning_rate)
-    shares = share_out(class_weights_of(plan), [part.labels for part in parts])
+        return replace(plan.train_step(batch, learning_rate, shares[0]), photos=len(labels))
     loss, correct, norm = 0.0, 0, 0.0
-    for number, (part, after, share) in enumerate(zip(parts, upcoming, shares, strict=True)):
+    for number, (part, after, share) in enumerate(zip(parts, upcoming, shares, strict=False)):
         plan.announce(after)
         result = plan.gradient(part, accumulate=number > 0, share=share)
         loss += result.loss / len(parts)
         correct += result.correct
         norm = result.gradient_norm
-    done = StepResult(loss, correct, len(batch.labels), norm)
+    done = StepResult(loss, correct, len(labels), norm)
+    if plan.ranks > 1:
+        done = plan.average(done)
     if done.is_finite:
         plan.update(learning_rate)
     return done
+
+
+def shares_of_parts(plan: Plan, labels: Array, parts: int) -> list[float]:
+    """The share of every part of a step with these labels; each rank has so many parts, the last perhaps empty."""
+    firsts = range(0, plan.ranks * parts * plan.batch, plan.batch)
+    return share_out(class_weights_of(plan), [labels[first : first + plan.batch] for first in firsts])
 
 
 def share_out(weights: Sequence[float], labels: Sequence[Array]) -> list[float]:
@@ -86,6 +98,7 @@ def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
         labels=batch.labels[part],
         index=None if batch.index is None else batch.index[part],
         targets=None if batch.targets is None else batch.targets[part],
+        first=batch.first + first,
     )
 
 

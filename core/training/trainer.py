@@ -23,9 +23,11 @@ from core.data.dataset import Cancelled
 from core.device import PhotoBatch
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST, default_name
+from core.distributed.place import Place
 from core.errors import LeafClinicError, StorageError
 from core.ops.contract import Array
 from core.optim.schedule import learning_rate
+from core.training.agreement import Agreement, check_weights, share_state
 from core.training.checkpoint import LAST, Checkpoint, load_checkpoint, save_checkpoint
 from core.training.commands import Commands
 from core.training.conditions import keep_conditions
@@ -46,7 +48,7 @@ from core.training.kernel_sampling import KernelSampling
 from core.training.run_evaluation import RunEvaluation
 from core.training.run_folder import RunFolder, check_new_run, default_folder
 from core.training.run_state import RunState
-from core.training.setup import Setup, set_up
+from core.training.setup import ALONE, VALIDATE, Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run
 from core.training.step import cut_batch, diverged, find_broken_layer, pair_with_next, take_step
@@ -59,16 +61,18 @@ class Trainer:
 
     config: sound settings (`core.config.problems` is empty). resume: continue the
     run in that folder. overwrite: replace an earlier run there. profiled: time the kernels
-    of one of the first steps already, however short the run is.
+    of one of the first steps already, however short the run is. place: of this process among those that train together,
+    of which the first alone writes.
     """
 
     def __init__(
-        self, config: RunConfig, *, resume: bool = False, overwrite: bool = False, profiled: bool = False
-    ) -> None:
+        self, config: RunConfig, *, resume: bool = False, overwrite: bool = False, profiled: bool = False,
+        place: Place = ALONE,
+    ) -> None:  # fmt: skip
         self.config = replace(
             config, out=config.out or default_folder(config), name=config.name or default_name(config.data)
         )
-        self._resume, self._overwrite, self._profiled = resume, overwrite, profiled
+        self._resume, self._overwrite, self._profiled, self._place = resume, overwrite, profiled, place
         self._path = Path(self.config.out)
         self._started = False
 
@@ -87,10 +91,10 @@ class Trainer:
         if self._resume:
             before, _ = load_checkpoint(self._path)
             config = keep_conditions(config, before and before.conditions)
-        else:
+        elif self._place.rank == 0:
             check_new_run(self._path, config, self._overwrite)
         try:
-            setup = yield from set_up(config, commands)
+            setup = yield from set_up(config, commands, self._place)
         except Cancelled:
             yield RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
             return
@@ -99,11 +103,12 @@ class Trainer:
         try:
             started = start_run(setup, self._path, self._resume, self._overwrite)
             folder, self._started = started.folder, True
-            for event in _Run(setup, started, commands, self._profiled).events():
-                if not isinstance(event, Progress):
+            for event in _Run(setup, started, self._path, commands, self._profiled).events():
+                if folder is not None and not isinstance(event, Progress):
                     folder.log(event)
                 begun |= isinstance(event, StepDone)
                 yield event
+            setup.communicator.close()
         except LeafClinicError as error:
             if folder is not None and isinstance(error, StorageError) and not (self._resume or begun):
                 self._started = False
@@ -122,13 +127,15 @@ class Trainer:
 class _Run:
     """The state of a run during training."""
 
-    def __init__(self, setup: Setup, started: Started, commands: Commands, profiled: bool) -> None:
-        self.setup, self.folder, self.commands = setup, started.folder, commands
+    def __init__(self, setup: Setup, started: Started, path: Path, commands: Commands, profiled: bool) -> None:
+        self.setup, self.folder, self.path, self.commands = setup, started.folder, path, commands
         self.state = started.state
         self._notes = (*setup.warnings, *started.warnings)
         self._config = setup.config
         self._per_epoch = setup.train.steps
-        self._saved_at = time.monotonic()
+        self._ranks = setup.communicator
+        self._agreement = Agreement(self._ranks, commands, self._config.checkpoint_seconds)
+        self._agreement.seconds = self.state.seconds
         self._sampling = KernelSampling(self._config.time_every, profiled)
         self._stall = watch_for_stall(setup)
 
@@ -136,15 +143,22 @@ class _Run:
         yield self._started()
         for note in self._notes:
             yield Warned(note)
+        self._ranks.limited = True
         reason = yield from self._epochs()
+        self._ranks.limited = False  # the first rank alone tests the model and writes
         if reason == "stopped":
-            yield self._save()
-            best = str(self.folder.path / BEST) if self.state.best_epoch >= 0 else ""
+            yield from self._save()
+            best = str(self.path / BEST) if self.state.best_epoch >= 0 else ""
             yield self._finished(reason, best)
             return
         self.setup.close_training()
-        ended = yield from finish_run(self.setup, self.folder, self.state)
-        yield self._finished(reason, str(ended.model), str(ended.report), ended.judgement)
+        if self.folder is None:
+            self.setup.validator.assist(self.setup.evaluated)
+            yield self._finished(reason, "")
+        else:
+            ended = yield from finish_run(self.setup, self.folder, self.state)
+            self.setup.validator.dismiss()
+            yield self._finished(reason, str(ended.model), str(ended.report), ended.judgement)
 
     def _epochs(self) -> Generator[Event, None, str]:
         """Run the remaining epochs; returns "completed", "early" or "stopped"."""
@@ -157,14 +171,26 @@ class _Run:
             if not self._is_validation_due():
                 self.state = self.state.after_unvalidated_epoch()
                 continue
-            begin = time.monotonic()
-            weights = evaluation_weights(self.setup.plan, self.setup.train, self.state.epoch)
-            validator, loader = self.setup.validator, self.setup.validation
-            figures = yield from validator.evaluate("validate", weights, loader, self.commands)
-            if figures is None:
+            if not (yield from self._validate()):
                 return "stopped"
-            yield from self._end_epoch(weights, figures, time.monotonic() - begin)
         return "completed"
+
+    def _validate(self) -> Generator[Event, None, bool]:
+        """Validate and end the epoch; returns False if the run was stopped."""
+        begin, validator = time.monotonic(), self.setup.validator
+        check_weights(self._ranks, self.setup.plan)
+        if self.folder is None:
+            validator.assist(self.setup.evaluated)
+        else:
+            weights = evaluation_weights(self.setup.plan, self.setup.train, self.state.epoch)
+            figures = yield from validator.evaluate(VALIDATE, weights, self.setup.validation, self.commands)
+            validator.dismiss()
+            if figures is None:
+                return False
+            yield from self._end_epoch(self.folder, weights, figures, time.monotonic() - begin)
+        self.state = share_state(self._ranks, self.state)
+        self._agreement.seconds = self.state.seconds
+        return True
 
     def _steps(self) -> Generator[Event, None, bool]:
         """Run the remaining steps of the epoch; returns False if the run was stopped."""
@@ -175,12 +201,12 @@ class _Run:
         try:
             for batch, following in pair_with_next(batches):
                 yield from self._step(batch, following, begin, loader.wait_seconds - waited)
+                self._agreement.renew(self.state.seconds)
                 if self._is_late():
                     return True
-                if time.monotonic() - self._saved_at >= self._config.checkpoint_seconds:
-                    yield self._save()
-                self.commands.wait_while_paused()
-                if self.commands.stopped():
+                if self._agreement.save:
+                    yield from self._save()
+                if self._agreement.stop:
                     return False
                 waited, begin = loader.wait_seconds, time.monotonic()
         finally:
@@ -197,7 +223,7 @@ class _Run:
         result = take_step(plan, batch, rate, following)
         if not result.is_finite:
             layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
-            kept = str(self.folder.path / LAST) if (self.folder.path / LAST).exists() else ""
+            kept = str(self.path / LAST) if (self.path / LAST).exists() else ""
             raise diverged(before.step + 1, result.loss, layer, kept)
         seconds = time.monotonic() - begin
         self.state = before.after_step(result, seconds)
@@ -207,7 +233,7 @@ class _Run:
         )
         if told := self._stall.look(self.state.step, result.loss):
             yield Warned(told, urgent=True)
-        if self._sampling.is_due(before.step, seconds):
+        if self.folder is not None and self._sampling.is_due(before.step, seconds):
             yield self._time_kernels(batch)
 
     def _time_kernels(self, batch: PhotoBatch) -> KernelTimes:
@@ -223,10 +249,10 @@ class _Run:
         config, total = self._config, self._config.epochs * self._per_epoch
         if not config.minutes:
             return self.state.step
-        return max(self.state.step, min(int(self.state.seconds / (60 * config.minutes) * total), total - 1))
+        return max(self.state.step, min(int(self._agreement.seconds / (60 * config.minutes) * total), total - 1))
 
     def _is_late(self) -> bool:
-        return bool(self._config.minutes) and self.state.seconds >= 60 * self._config.minutes
+        return bool(self._config.minutes) and self._agreement.seconds >= 60 * self._config.minutes
 
     def _is_validation_due(self) -> bool:
         """Whether this epoch is validated: every `validate_every` epochs, and the last."""
@@ -234,40 +260,43 @@ class _Run:
         return done % config.validate_every == 0 or done >= config.epochs or self._is_late()
 
     def _end_epoch(
-        self, weights: Mapping[str, Array], figures: Metrics, seconds: float
+        self, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, seconds: float
     ) -> Generator[Event, None, None]:
         state = self.state
         best = state.is_better(figures.accuracy, figures.loss)
         self.state = state.after_epoch(figures.accuracy, figures.loss, seconds)
         if best:
-            save_best(self.setup, self.folder, weights, figures, state.epoch)
+            save_best(self.setup, folder, weights, figures, state.epoch)
         yield EpochDone(
             state.epoch, state.step, state.train_loss, state.train_accuracy, figures.loss, figures.accuracy, best,
             figures.confusion, state.epoch_seconds + seconds, state.photos / max(state.epoch_seconds, 1e-9),
             self.setup.plan.memory.total,
         )
-        yield self._save(best)
+        yield from self._save(best)
 
-    def _save(self, best: bool = False) -> CheckpointSaved:
+    def _save(self, best: bool = False) -> Generator[CheckpointSaved, None, None]:
         """Write a checkpoint after syncing the logs. Raises if weights are not finite."""
+        self._agreement.saved()
+        if self.folder is None:
+            return
         setup, state = self.setup, self.state
         weights = setup.plan.weights()
         for name, array in weights.items():
             if not np.isfinite(array).all():
-                raise diverged(state.step, float("nan"), name.rpartition(".")[0], str(self.folder.path / LAST))
+                raise diverged(state.step, float("nan"), name.rpartition(".")[0], str(self.path / LAST))
         checkpoint = Checkpoint(
             to_dict(self._config), setup.classes, setup.fingerprint, setup.conditions, state, self.folder.sync(),
             weights, setup.plan.state(), setup.teachers.digests if setup.teachers else (),
         )
         path = save_checkpoint(self.folder.path, checkpoint)
-        self._saved_at = time.monotonic()
-        return CheckpointSaved(state.step, str(path), best)
+        self._agreement.saved()
+        yield CheckpointSaved(state.step, str(path), best)
 
     def _started(self) -> RunStarted:
         setup, config = self.setup, self._config
         kernels = tuple(sorted({kernel for _, _, kernel in setup.plan.kernels()}))
         return RunStarted(
-            str(self.folder.path), setup.graph.name, setup.device, setup.classes, len(setup.train.labels),
+            str(self.path), setup.graph.name, setup.device, setup.classes, len(setup.train.labels),
             len(setup.validation.labels), 0 if setup.test is None else len(setup.test.labels), config.epochs,
             self._per_epoch, self.state.step, setup.plan.memory.total, kernels,
         )

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
+from safetensors.numpy import load, save
 
+from core.communicator import Communicator
 from core.data.loader import Loader
 from core.device import Plan
 from core.diagnosis.metrics import Metrics, compute_metrics
@@ -26,10 +28,13 @@ STATISTICS_BATCHES: Final = 30
 
 @final
 class Validator:
-    """Evaluates weights with one inference plan of the network, with batch norm folded."""
+    """Evaluates weights with one inference plan of the network, with batch norm folded.
 
-    def __init__(self, graph: Graph, plan: Plan, classes: Sequence[str]) -> None:
-        self._graph, self.plan, self._classes = graph, plan, tuple(classes)
+    Of several ranks, each computes some batches: the first asks (`evaluate`, `predict`), the others `assist`.
+    """
+
+    def __init__(self, graph: Graph, plan: Plan, classes: Sequence[str], communicator: Communicator) -> None:
+        self._graph, self.plan, self._classes, self._communicator = graph, plan, tuple(classes), communicator
 
     def evaluate(
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
@@ -42,19 +47,49 @@ class Validator:
         self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
     ) -> Generator[Progress, None, Array | None]:
         """Logits ``(N, classes)`` of the loader's photos in order; None if the run was stopped."""
+        if self._communicator.size > 1:
+            self._communicator.broadcast(stage.encode())
+            self._communicator.broadcast(save({name: np.asarray(array, order="C") for name, array in weights.items()}))
+        return (yield from self._predict_share(stage, weights, loader, commands))
+
+    def assist(self, loaders: Mapping[str, Loader | None]) -> None:
+        """Compute this rank's share of every prediction until rank 0 has called `dismiss`. loaders: by stage."""
+        while stage := self._communicator.broadcast(b"").decode():
+            weights, loader = load(self._communicator.broadcast(b"")), loaders[stage]
+            assert loader is not None
+            for _ in self._predict_share(stage, weights, loader, Commands()):
+                pass
+
+    def dismiss(self) -> None:
+        """End `assist` on the other ranks."""
+        if self._communicator.size > 1:
+            self._communicator.broadcast(b"")
+
+    def _predict_share(
+        self, stage: str, weights: Mapping[str, Array], loader: Loader, commands: Commands
+    ) -> Generator[Progress, None, Array | None]:
         self.plan.load(fold_weights(self._graph, weights))
         logits, total = [], loader.steps
         batches = loader.batches(0)
         try:
-            for done, (batch, following) in enumerate(pair_with_next(batches), 1):
+            for batch, following in pair_with_next(batches):
                 self.plan.announce(following)
                 logits.append(self.plan.predict(batch)["logits"])
-                if commands.stopped():
+                if commands.stopped() and self._communicator.size == 1:
                     return None
-                yield Progress(stage, done, total)
+                yield Progress(stage, min(len(logits) * self._communicator.size, total), total)
         finally:
             batches.close()  # type: ignore[attr-defined]  # ends the loader's thread
+        return collect_batches(self._communicator, logits, total)
+
+
+def collect_batches(communicator: Communicator, logits: Sequence[Array], total: int) -> Array:
+    """The logits ``(N, classes)`` of all photos, in order, of which rank r has computed batches r, r + size, ..."""
+    if communicator.size == 1:
         return np.concatenate(logits)
+    shares = communicator.gather(save({str(number): array for number, array in enumerate(logits)}))
+    found = [load(share) for share in shares]
+    return np.concatenate([found[step % len(found)][str(step // len(found))] for step in range(total)])
 
 
 def compile_inference(

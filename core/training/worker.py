@@ -17,9 +17,13 @@ from collections.abc import Callable
 from typing import Final, TextIO
 
 from core.config import from_dict
+from core.distributed.launch import end_rank, read_request, run_rank, run_ranks
+from core.distributed.place import Place, choose_gpu
 from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_WRONG_INPUT, LeafClinicError
+from core.pipe_process import command
 from core.training.commands import Commands
 from core.training.events import Event, RunFailed, RunFinished, StepDone, to_line
+from core.training.setup import check_gpus
 from core.training.trainer import Trainer
 
 STEPS_SECONDS: Final = 0.2
@@ -28,6 +32,11 @@ STEPS_SECONDS: Final = 0.2
 
 def main() -> int:
     """Run one training; the exit code is that of the command line."""
+    return end_rank(train)
+
+
+def train() -> int:
+    """Run one training, or one rank of it, and write what happens."""
     events = _own_stdout()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the window's affair
 
@@ -39,7 +48,7 @@ def main() -> int:
 
     told = [0.0]
     try:
-        return serve(sys.stdin, tell)
+        return run_rank(lambda place: serve(sys.stdin, tell, place, events))
     except LeafClinicError as error:
         tell(RunFailed(str(error), traceback.format_exc(), error.exit_code))
         return error.exit_code
@@ -48,16 +57,23 @@ def main() -> int:
         return EXIT_FAILED
 
 
-def serve(lines: TextIO, tell: Callable[[Event], None]) -> int:
-    """Read the first line, train, obey the others. Raises LeafClinicError."""
-    first = lines.readline()
+def serve(lines: TextIO, tell: Callable[[Event], None], place: Place, events: TextIO) -> int:
+    """Read the first line, train, obey the others; with several GPUs, the first of the ranks obeys. Raises
+    LeafClinicError."""
+    first = read_request(place) if place.meeting else lines.readline()
     if not first.strip():
         return EXIT_WRONG_INPUT
     asked = json.loads(first)
+    config = from_dict(asked["config"])
+    if config.gpus > 1 and place.size == 1:
+        check_gpus(config)
+        return run_ranks(command("training", "core.training.worker"), config.gpus, first, events)
+    choose_gpu(place)
     commands = Commands()
-    threading.Thread(target=_obey, args=(lines, commands), daemon=True).start()
+    if place.rank == 0:
+        threading.Thread(target=_obey, args=(lines, commands), daemon=True).start()
     trainer = Trainer(
-        from_dict(asked["config"]), resume=bool(asked.get("resume")), overwrite=bool(asked.get("overwrite")),
+        config, resume=bool(asked.get("resume")), overwrite=bool(asked.get("overwrite")), place=place,
         profiled=True,  # the window shows kernel times from the first steps on
     )  # fmt: skip
     code = EXIT_DONE

@@ -57,7 +57,7 @@ class ReferencePlan(Plan):
 
     def gradient(self, batch, accumulate=False, share=1.0):
         if not accumulate:
-            self._parts = self._seen = 0
+            self._parts, self._seen = 0, batch.first
         mode = Mode(True, self._seed, self._step, self._seen)
         photos = self._photos(batch)
         with np.errstate(all="ignore"):
@@ -87,8 +87,11 @@ class ReferencePlan(Plan):
             if first < self.layout.trained and name not in self._frozen:
                 self._weights[name] = flat[first : first + int(np.prod(shape))].reshape(shape)
 
-    def train_step(self, batch, learning_rate):
-        result = self.gradient(batch)
+    def average(self, result):
+        return result
+
+    def train_step(self, batch, learning_rate, share=1.0):
+        result = self.gradient(batch, share=share)
         if result.is_finite:
             self.update(learning_rate)
         return result

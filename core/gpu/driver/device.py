@@ -40,6 +40,15 @@ def check(result: Any) -> Any:
     return values[0] if len(values) == 1 else values or None
 
 
+def is_idle(stream: Any) -> bool:
+    """Whether all work queued on a stream is done. Raises DeviceError where it failed."""
+    status = driver.cuStreamQuery(stream)
+    if status[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
+        return False
+    check(status)
+    return True
+
+
 def problem() -> str | None:
     """Why no GPU can be used here, as a sentence with the remedy, or None."""
     try:
@@ -58,6 +67,11 @@ def problem() -> str | None:
             "2018) or newer. Use --device cpu."
         )
     return None
+
+
+def count_devices() -> int:
+    """GPUs that the driver shows, where `problem` finds none."""
+    return int(check(driver.cuDeviceGetCount()))
 
 
 def precision_problem() -> str | None:

@@ -56,11 +56,11 @@ def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
     original = module.compile_training
     tried = []
 
-    def refuse(config, graph, device, batch, weights):
+    def refuse(config, graph, device, batch, *more):
         tried.append(batch)
         if batch > 2:
             raise OutOfMemory("too much")
-        return original(config, graph, device, batch, weights)
+        return original(config, graph, device, batch, *more)
 
     monkeypatch.setattr(module, "compile_training", refuse)
     setup = finish(set_up(tiny(batch_size=0), Commands()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from core.gpu.ops.update import optimizer
 from core.ops.contract import Array, volume
 from core.optim.optimizer import Optimizer
 from core.program import ParameterLayout
+
+NORM: Final = "norm"
+"""The launch that reads the whole gradient first: ranks average theirs in front of it."""
 
 
 @final
@@ -40,15 +43,35 @@ def roles_of(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
 
 def result_launches(places: Places, count: int, batch: int, arrays: UpdateArrays) -> list[Launch]:
     """Norm of the gradient of `count` floats, and loss, hits and norm for the host."""
-    norm = {"gradient": places.gradient, "sums": arrays.sums, "count": count}
-    result = {
+    return [_norm_launch(places, count, arrays), _result_launch(places, batch, arrays)]
+
+
+def average_launches(places: Places, count: int, arrays: UpdateArrays) -> list[Launch]:
+    """The same where the gradient, loss and hits are averaged over ranks just before the first of these launches."""
+    values = {"sums": arrays.sums, "control": places.control, "out": arrays.result}
+    signature = optimizer.NORM_RESULT
+    return [
+        _norm_launch(places, count, arrays),
+        _launch("norm_result", "norm_result", (), signature, values, (1, 1, 1), (optimizer.NORM_BLOCKS, 1, 1)),
+    ]
+
+
+def score_launch(places: Places, batch: int, arrays: UpdateArrays) -> Launch:
+    """Loss and hits of this rank's images, to be averaged; the norm that it writes is replaced afterwards."""
+    return _result_launch(places, batch, arrays)
+
+
+def _norm_launch(places: Places, count: int, arrays: UpdateArrays) -> Launch:
+    values = {"gradient": places.gradient, "sums": arrays.sums, "count": count}
+    block = (optimizer.NORM_BLOCKS, 1, 1)
+    return _launch(NORM, "norm", (), optimizer.NORM, values, block, block, join=True)
+
+
+def _result_launch(places: Places, batch: int, arrays: UpdateArrays) -> Launch:
+    values = {
         "sums": arrays.sums, "results": places.results, "control": places.control, "out": arrays.result, "batch": batch,
     }  # fmt: skip
-    block = (optimizer.NORM_BLOCKS, 1, 1)
-    return [
-        _launch("norm", "norm", (), optimizer.NORM, norm, block, block, join=True),
-        _launch("result", "result", (), optimizer.RESULT, result, (1, 1, 1), block),
-    ]
+    return _launch("result", "result", (), optimizer.RESULT, values, (1, 1, 1), (optimizer.NORM_BLOCKS, 1, 1))
 
 
 def update_launch(places: Places, count: int, processors: int, rule: Optimizer, arrays: UpdateArrays) -> Launch:

@@ -76,6 +76,22 @@ def result(sums, results, control, out, batch):
         store_float(u64(out + u64(8)), f32(root * _read_factor(control)))
 
 
+NORM_RESULT: Final = KernelSignature((
+    Argument("sums", POINTER, "float32 (NORM_BLOCKS,), partial sums of squares"),
+    _CONTROL,
+    Argument("out", POINTER, "float32 (3,): only the last, the norm of the gradient, is written"),
+))  # fmt: skip
+
+
+def norm_result(sums, control, out):
+    """One block: the norm of a gradient that was averaged over ranks; loss and hits were averaged with it."""
+    scratch = cuda.shared.array(128, dtype=types.float32)
+    t = i32(cuda.threadIdx.x)
+    squares = block_sum(load_float(u64(sums + u64(i64(t) * 4))), scratch)
+    if t == 0:
+        store_float(u64(out + u64(8)), f32(cuda.libdevice.sqrtf(squares) * _read_factor(control)))
+
+
 UPDATE: Final = KernelSignature((
     Argument("weights", POINTER, "float32 (count,)"),
     Argument("gradient", POINTER, "float32 (count,), sums over the parts of the step"),

@@ -1,0 +1,167 @@
+"""Starts the ranks of one machine, one process a GPU, and ends all of them when one fails."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Final, final
+
+from core.child_process import child_environment
+from core.distributed.place import MEETING, Place, find_place
+from core.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_LOST,
+    EXIT_STOPPED,
+    RESUME,
+    LeafClinicError,
+    RankFailed,
+    RankLost,
+)
+
+GRACE_SECONDS: Final = 2.0
+"""How long the other ranks may take to end by themselves."""
+OTHERS_SECONDS: Final = 1.0
+"""How long other ranks leave it to rank 0 to say what is wrong for all."""
+POLL_SECONDS: Final = 0.05
+REQUEST: Final = "request"
+GOOD: Final = (EXIT_DONE, EXIT_STOPPED)
+PARENT_DIED: Final = 1
+"""PR_SET_PDEATHSIG of prctl (linux/prctl.h)."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A started rank, and what it writes to its error stream; rank 0 writes to that of the launcher."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    errors: Path | None
+
+    def is_lost(self) -> bool:
+        """Whether it ended because another one did not answer."""
+        return self.process.returncode == EXIT_LOST
+
+    def describe(self) -> str:
+        """Why it ended, as a sentence that names it."""
+        code = self.process.returncode
+        if code is None:
+            return f"Rank {self.number} did not answer."
+        if code < 0:
+            return f"Rank {self.number} was ended by signal {-code} ({signal.Signals(-code).name})."
+        said = ""
+        if self.errors is not None:
+            said = self.errors.read_text("utf-8", "replace").strip().rpartition("\n")[2]
+        return said if said.startswith("Rank") else f"Rank {self.number} failed: {said or f'exit code {code}'}"
+
+
+def run_ranks(command: Sequence[str], count: int, request: str = "", output: IO[str] | None = None) -> int:
+    """Run a command once a GPU and give its exit code. Raises LeafClinicError that names the rank which failed.
+
+    request: what every rank can read with `read_request`; output: of rank 0, by default that of this process.
+    """
+    with tempfile.TemporaryDirectory(prefix="leafclinic-") as meeting:
+        (Path(meeting) / REQUEST).write_text(request, "utf-8")
+        ranks = [_start(command, number, count, Path(meeting), output) for number in range(count)]
+        before = signal.signal(signal.SIGTERM, _stopper(ranks))
+        ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal tells the ranks itself
+        try:
+            return _follow(ranks)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGINT, ignored)
+            for rank in ranks:
+                rank.process.kill()
+                rank.process.wait()
+
+
+def read_request(place: Place) -> str:
+    """What the launcher of this rank left for it."""
+    return (Path(place.meeting) / REQUEST).read_text("utf-8")
+
+
+def _start(command: Sequence[str], number: int, count: int, meeting: Path, output: IO[str] | None) -> Rank:
+    # NCCL's own sockets stay on this machine
+    place = {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": str(count), MEETING: str(meeting),
+             "NCCL_SOCKET_IFNAME": "lo"}  # fmt: skip
+    how: dict[str, Any] = {"env": child_environment(**place), "preexec_fn": _end_with_parent}
+    if number == 0:
+        return Rank(0, subprocess.Popen(command, stdout=output, **how), None)
+    errors = meeting / f"errors-{number}"
+    with errors.open("wb") as file:
+        nothing = subprocess.DEVNULL
+        return Rank(number, subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=file, **how), errors)
+
+
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PARENT_DIED, signal.SIGTERM)
+
+
+def _stopper(ranks: Sequence[Rank]) -> Callable[[int, FrameType | None], None]:
+    def stop(number: int, frame: FrameType | None) -> None:
+        for rank in ranks:
+            rank.process.terminate()
+
+    return stop
+
+
+def _follow(ranks: Sequence[Rank]) -> int:
+    """Wait for all ranks, or end them when one fails."""
+    while all(rank.process.poll() in (None, *GOOD) for rank in ranks):
+        if all(rank.process.returncode is not None for rank in ranks):
+            return ranks[0].process.returncode
+        time.sleep(POLL_SECONDS)
+    until = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < until and any(rank.process.poll() is None for rank in ranks):
+        time.sleep(POLL_SECONDS)
+    first = ranks[0]
+    if (first.process.returncode or 0) > 0 and not first.is_lost():
+        return first.process.returncode  # it has said why
+    failed = [rank for rank in ranks if rank.process.returncode not in (None, EXIT_LOST, *GOOD)]
+    silent = [rank for rank in ranks if rank.process.returncode is None]
+    raise LeafClinicError(f"{(failed or silent or ranks)[0].describe()} {RESUME}")
+
+
+def run_rank(work: Callable[[Place], int]) -> int:
+    """Run a training's work as the rank that this process is. A rank other than the first is named by its errors."""
+    place = find_place()
+    try:
+        return work(place)
+    except RankLost:
+        if not place.meeting:
+            raise
+        os._exit(EXIT_LOST)  # the launcher says which rank it was
+    except LeafClinicError as error:
+        if place.rank == 0:
+            raise
+        time.sleep(OTHERS_SECONDS)
+        raise RankFailed(place.rank, error) from error
+
+
+def end_rank(work: Callable[[], int]) -> int:
+    """Run a command's work, and end the other ranks of this run, where it has some, if it failed."""
+    try:
+        code = work()
+    except Exception:  # noqa: BLE001 - the others would wait for this rank
+        traceback.print_exc()
+        code = EXIT_FAILED
+    if code in GOOD:
+        return code
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    if "mpi4py.MPI" in sys.modules:
+        sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
+    if MEETING in os.environ:
+        os._exit(code)  # work on the GPU that waits for other ranks would never end
+    return code

@@ -1,0 +1,119 @@
+"""Ranks on NVIDIA GPUs, connected by NCCL: one process a GPU, gradients summed inside the captured step (extra
+`multi-gpu`). NCCL alone opens connections; `SOCKETS` and the user's NCCL_* variables say where."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+
+from core.communicator import Communicator
+from core.distributed.place import Place
+from core.errors import DeviceError
+from core.gpu.driver.device import is_idle, open_device
+from core.gpu.driver.memory import Block
+
+try:
+    from nccl.bindings import nccl
+except ImportError as error:
+    raise DeviceError(f"Training on several GPUs needs NCCL ({error}). Install it with: "
+                      "pip install 'leafclinic[multi-gpu]'") from error  # fmt: skip
+
+BYTES, FLOATS, MEAN = int(nccl.DataType.Uint8), int(nccl.DataType.Float32), int(nccl.RedOp.Avg)
+SOCKETS: Final = "NCCL_COMM_ID"
+"""Where ranks of several machines meet; read by NCCL itself."""
+ID_FILE: Final = "nccl-id"
+ID_SECONDS: Final = 120.0
+PIECE: Final = 1 << 22
+"""Bytes of host data that are broadcast at a time."""
+
+
+@final
+class NcclCommunicator(Communicator):
+    """Host data travel through a small block on the GPU; gradients are averaged where they are."""
+
+    def __init__(self, place: Place, mpi: Communicator | None) -> None:
+        super().__init__()
+        self.rank, self.size, self.machine_rank = place.rank, place.size, place.machine_rank
+        self._mpi, self._device = mpi, open_device()
+        self._stream = self._device.new_stream()
+        try:
+            self._ranks = nccl.comm_init_rank_scalable(self.size, self.rank, 1, bytearray(self._identifier(place)), 0)
+        except nccl.NCCLError as error:
+            raise DeviceError(f"NCCL cannot connect rank {self.rank} with the others: {error}.") from error
+        self._block = Block(PIECE)
+
+    def _identifier(self, place: Place) -> bytes:
+        """NCCL's identifier of the group, made by rank 0; or, with an address, by each rank from that."""
+        if place.address:
+            os.environ.setdefault(SOCKETS, place.address)
+            return bytes(nccl.get_unique_id())
+        made = bytes(nccl.get_unique_id()) if self.rank == 0 else b""
+        return _exchange(Path(place.meeting) / ID_FILE, made) if self._mpi is None else self._mpi.broadcast(made)
+
+    def average_gradients(self, blocks: Sequence[tuple[int, int]], stream: Any = None) -> None:
+        nccl.group_start()
+        for address, count in blocks:
+            nccl.all_reduce(address, address, count, FLOATS, MEAN, self._ranks, int(stream))
+        nccl.group_end()
+
+    def broadcast(self, content: bytes) -> bytes:
+        length = int.from_bytes(self._pass_on(len(content).to_bytes(8, "little"), 8), "little")
+        return b"".join(self._pass_on(content[at : at + PIECE], min(PIECE, length - at))
+                        for at in range(0, length, PIECE))  # fmt: skip
+
+    def _pass_on(self, piece: bytes, length: int) -> bytes:
+        if self.rank == 0:
+            self._block.put(np.frombuffer(piece, np.uint8))
+        at = self._block.address
+        self._run(lambda: nccl.broadcast(at, at, length, BYTES, 0, self._ranks, int(self._stream)))
+        return self._block.get(length, np.uint8).tobytes()
+
+    def gather(self, content: bytes) -> list[bytes]:
+        lengths = np.frombuffer(self._collect(len(content).to_bytes(8, "little"), 8), np.int64)
+        room = max(int(lengths.max()), 1)
+        whole = self._collect(content, room)
+        return [whole[room * rank :][: int(length)] for rank, length in enumerate(lengths)]
+
+    def _collect(self, content: bytes, room: int) -> bytes:
+        """What all ranks give, each in so many bytes."""
+        block = Block(room * self.size)
+        mine = block.address + room * self.rank
+        block.put(np.frombuffer(content, np.uint8), room * self.rank)
+        self._run(lambda: nccl.all_gather(mine, block.address, room, BYTES, self._ranks, int(self._stream)))
+        whole = block.get(room * self.size, np.uint8).tobytes()
+        block.close()
+        return whole
+
+    def _run(self, call: Callable[[], None]) -> None:
+        self._device.activate()
+        call()
+        self.wait(lambda: is_idle(self._stream))
+
+    def silent_ranks(self) -> tuple[int, ...]:
+        return () if self._mpi is None else self._mpi.silent_ranks()
+
+    def close(self) -> None:
+        super().close()
+        self._device.activate()
+        self._block.close()
+        # NCCL's group ends with the process: destroying it waits for every captured graph that uses it
+
+
+def _exchange(path: Path, made: bytes) -> bytes:
+    """Leave the identifier in a file, or wait for it."""
+    if made:
+        part = path.with_suffix(".part")
+        part.write_bytes(made)
+        part.replace(path)
+        return made
+    until = time.monotonic() + ID_SECONDS
+    while not path.exists():
+        if time.monotonic() > until:
+            raise DeviceError(f"Rank 0 left nothing in {path.parent} for {ID_SECONDS:.0f} seconds.")
+        time.sleep(0.02)
+    return path.read_bytes()

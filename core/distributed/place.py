@@ -1,0 +1,104 @@
+"""The place of this process among those that train together, as MPI, Slurm, torchrun or `--gpus` tell it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+from core.communicator import Communicator, SingleProcess
+from core.errors import DeviceError
+
+MEETING: Final = "LEAFCLINIC_MEETING"
+"""A private folder of the launcher of one machine, in which rank 0 leaves NCCL's identifier."""
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+
+MPI_SIZES: Final = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""Set by the launchers of Open MPI; and of MPICH, Intel MPI and Slurm with --mpi=pmi2."""
+NAMES: Final = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # torchrun, and core.distributed.launch
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),  # srun
+)
+"""Environment variables of rank, size, and rank on the machine."""
+SLURM_PORTS: Final = (20000, 40000)
+"""First port for Slurm jobs, and how many; the job's number selects one."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank. address: where ranks of several machines meet, as "host:port"; meeting: the folder where those of one
+    machine do; mpi: MPI knows the ranks."""
+
+    rank: int = 0
+    size: int = 1
+    machine_rank: int = 0
+    address: str = ""
+    meeting: str = ""
+    mpi: bool = False
+
+
+def find_place(environment: Mapping[str, str] = os.environ) -> Place:
+    """The place of this process. Raises DeviceError where variables contradict each other."""
+    meeting = environment.get(MEETING, "")
+    for rank, size, machine_rank in NAMES:
+        if rank in environment and environment.get(size, "").isdecimal():
+            own, all_ranks, here = (int(environment.get(name, "0")) for name in (rank, size, machine_rank))
+            if not 0 <= own < all_ranks:
+                raise DeviceError(f"{rank}={own} is no rank among {size}={all_ranks}.")
+            if all_ranks > 1:
+                return Place(own, all_ranks, here, "" if meeting else _address(environment), meeting)
+    if any(int(environment.get(name, "1")) > 1 for name in MPI_SIZES):
+        from core.distributed.mpi import world  # MPI starts at its import: only where it was launched
+
+        return world()
+    return Place()
+
+
+def _address(environment: Mapping[str, str]) -> str:
+    """Where NCCL meets: beside torchrun's own port, or on the first node of a Slurm step."""
+    if "MASTER_ADDR" in environment and "MASTER_PORT" in environment:
+        return f"{environment['MASTER_ADDR']}:{int(environment['MASTER_PORT']) + 1}"
+    nodes = environment.get("SLURM_STEP_NODELIST", "")
+    if not nodes:
+        raise DeviceError("There are several ranks, but MASTER_ADDR and MASTER_PORT do not say where they meet.")
+    first, count = SLURM_PORTS
+    return f"{first_node(nodes)}:{first + int(environment.get('SLURM_JOB_ID', '0')) % count}"
+
+
+def first_node(nodes: str) -> str:
+    """The first name of a Slurm list such as "gpu[007-012,020],cpu1"."""
+    return re.sub(r"^([^\[,]*)(?:\[(\d+)[^\]]*\])?.*$", r"\1\2", nodes)
+
+
+def choose_gpu(place: Place) -> None:
+    """Let this process see the GPU of its rank alone; called before CUDA starts. Raises DeviceError."""
+    if place.size == 1:
+        return
+    visible = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+    if len(visible) > 1 and place.machine_rank >= len(visible):
+        raise DeviceError(f"Rank {place.rank} has no GPU: {VISIBLE} names {len(visible)} for more ranks.")
+    if len(visible) != 1:  # Slurm and others show each process its own
+        os.environ[VISIBLE] = visible[place.machine_rank] if visible else str(place.machine_rank)
+
+
+def connect(place: Place, device: str) -> Communicator:
+    """The ranks of this run on "cpu" or "cuda", all of which call this. Raises DeviceError."""
+    if place.size == 1:
+        return SingleProcess()
+    if place.mpi:
+        from core.distributed.mpi import MpiCommunicator
+
+        ranks = MpiCommunicator(place)
+        if len(set(ranks.gather(device.encode()))) > 1:
+            raise DeviceError("Some ranks have a GPU and others do not. Choose the CPU for all with --device cpu.")
+        if device == "cpu":
+            return ranks
+    elif device == "cpu":
+        raise DeviceError("Several processes on CPUs need MPI: pip install 'leafclinic[mpi]', then "
+                          "mpirun -n 2 leafclinic train ... --device cpu.")  # fmt: skip
+    from core.distributed.nccl import NcclCommunicator
+
+    return NcclCommunicator(place, ranks if place.mpi else None)

@@ -1,0 +1,126 @@
+"""What the ranks of a run agree on: that they began with the same, when to save, pause and stop, and the state.
+
+Whatever depends on a clock or on the user is decided by rank 0, or by any rank's stop, and known to all before the same
+step. One rank decides alone, after every step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final, final
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from core import __version__
+from core.communicator import Communicator
+from core.config import to_dict
+from core.device import Plan
+from core.errors import InputError, LeafClinicError
+from core.training.commands import Commands
+from core.training.run_state import RunState
+from core.training.setup import Setup
+
+SECONDS: Final = 0.25
+"""Between two agreements, which cost more than a short step's share."""
+PLACES: Final = ("cache", "out", "name", "threads", "gpus")
+"""Settings that may differ from rank to rank."""
+
+
+def check_ranks(setup: Setup) -> None:
+    """Raise InputError where a rank has another version, other settings or other photos than rank 0."""
+    settings = {name: value for name, value in to_dict(setup.config).items() if name not in PLACES}
+    own = {"version": __version__, "photos and split": setup.fingerprint, "device": setup.device, **settings}
+    found = [json.loads(text) for text in setup.communicator.gather(json.dumps(own).encode())]
+    for rank, other in enumerate(found):
+        for name in own:
+            if other.get(name) != found[0].get(name):
+                raise InputError(
+                    f"Rank {rank} has another value of {name!r} than rank 0: {other.get(name)!r} instead of "
+                    f"{found[0].get(name)!r}. Start all ranks with the same version, settings and photos."
+                )
+
+
+def check_weights(communicator: Communicator, plan: Plan) -> None:
+    """Raise LeafClinicError where ranks have different weights: their steps were not the same."""
+    digest = hashlib.sha256()
+    for name, array in plan.weights().items():
+        if plan.layout.offsets[name][0] < plan.layout.trained:  # running statistics are each rank's own
+            digest.update(array.tobytes())
+    found = communicator.gather(digest.digest())
+    different = [str(rank) for rank, other in enumerate(found) if other != found[0]]
+    if different:
+        raise LeafClinicError(f"Rank {', '.join(different)} has other weights than rank 0 after the same steps. "
+                              "Continue with --resume from the last checkpoint, and check that device.")  # fmt: skip
+
+
+def share_state(communicator: Communicator, state: RunState) -> RunState:
+    """The state of rank 0."""
+    return RunState(**json.loads(communicator.broadcast(json.dumps(asdict(state)).encode())))
+
+
+def share_plan(communicator: Communicator, plan: Plan) -> None:
+    """Load the weights and the optimizer state of rank 0."""
+    if communicator.size == 1:
+        return
+    content = save(_dense(plan.weights())) if communicator.rank == 0 else b""
+    weights = load(communicator.broadcast(content))
+    content = save(_dense(plan.state())) if communicator.rank == 0 else b""
+    state = load(communicator.broadcast(content))
+    plan.load(weights)
+    plan.load_state(state)
+
+
+def _dense(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
+
+
+@final
+class Agreement:
+    """What is due after a step, equally on every rank.
+
+    seconds: of the run, on the clock of rank 0; the fields are those of the last agreement.
+    """
+
+    def __init__(self, communicator: Communicator, commands: Commands, checkpoint_seconds: float) -> None:
+        self._communicator, self._commands, self._limit = communicator, commands, checkpoint_seconds
+        self._begun = self._saved_at = time.monotonic()
+        self._steps = self._left = 1
+        self.stop = self.save = False
+        self.seconds = 0.0
+
+    def saved(self) -> None:
+        """A checkpoint was written."""
+        self._saved_at = time.monotonic()
+
+    def renew(self, seconds: float) -> None:
+        """After a step; `seconds`: of the run, as this rank counts them."""
+        self.stop = self.save = False
+        self._left -= 1
+        if self._left:
+            return
+        now = time.monotonic()
+        steps = int(SECONDS * self._steps / max(now - self._begun, 1e-6)) if self._communicator.size > 1 else 1
+        wanted = {
+            "stop": self._commands.stopped(), "pause": self._commands.paused(), "seconds": seconds,
+            "save": now - self._saved_at >= self._limit, "steps": min(max(steps, 1), 2 * self._steps),
+        }  # fmt: skip
+        found = [json.loads(text) for text in self._communicator.gather(json.dumps(wanted).encode())]
+        self.stop, self.save = any(one["stop"] for one in found), found[0]["save"]
+        self.seconds = found[0]["seconds"]
+        self._steps = self._left = found[0]["steps"]
+        if found[0]["pause"]:
+            self._pause()
+        self._begun = time.monotonic()
+
+    def _pause(self) -> None:
+        """Wait, all ranks for the first, which can wait for long."""
+        limited, self._communicator.limited = self._communicator.limited, False
+        if self._communicator.rank == 0:
+            self._commands.wait_while_paused()
+        self.stop |= any(self._communicator.gather(b"stop" if self._commands.stopped() else b""))
+        self._communicator.limited = limited

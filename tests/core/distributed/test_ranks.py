@@ -1,0 +1,135 @@
+"""Two and three ranks on the CPU, started by MPI, compute what one process computes, and resume with the same bits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+
+import numpy as np
+import pytest
+
+from tests.helpers.commands import ROOT, environment
+from tests.helpers.tiny_photos import write_photos
+
+
+def find_mpirun():
+    """Of the package `openmpi`, which need not belong to the environment that runs the tests."""
+    try:
+        files = distribution("openmpi").files or ()
+    except PackageNotFoundError:
+        return None
+    return next(str(file.locate().resolve()) for file in files if file.name == "mpirun")
+
+
+MPIRUN = find_mpirun()
+ROOT_ALLOWED = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
+
+pytestmark = pytest.mark.skipif(MPIRUN is None, reason="Open MPI is not installed")
+
+
+def start(count, *arguments, cache, **more):
+    """Python with these arguments in so many ranks."""
+    command = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(count), sys.executable, *map(str, arguments)]
+    here = {**environment(cache), **ROOT_ALLOWED, "NUMBA_NUM_THREADS": "1", **more}
+    return subprocess.Popen(command, cwd=ROOT, env=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def found(request, tmp_path_factory):
+    """What the ranks found, and how many there were."""
+    out = tmp_path_factory.mktemp("ranks")
+    photos = write_photos(out / "photos", classes=("green", "brown", "grey"), each=16)
+    with start(request.param, "-m", "tests.helpers.ranks", photos, out, cache=out / "home") as process:
+        said, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, said[-2000:] + errors[-4000:]
+    return request.param, json.loads((out / "found.json").read_text("utf-8"))
+
+
+def test_contents_of_any_length_reach_every_rank(found):
+    count, it = found
+    assert it["gathered"] == [(bytes([rank]) * (3 * rank)).hex() for rank in range(count)]
+    assert (it["broadcast"], it["nothing"]) == ("from 0", "")
+
+
+def test_the_mean_has_the_same_bits_on_every_rank_and_ends_where_it_should(found):
+    count, it = found
+    means = [np.frombuffer(bytes.fromhex(text), np.float32) for text in it["mean"]]
+    for rank, mean in enumerate(means):
+        assert mean[:5].tobytes() == means[0][:5].tobytes()
+        assert mean[:5] == pytest.approx(count)
+        assert list(mean[5:]) == [2 * rank + 1] * 2  # behind the block
+
+
+def test_uneven_shares_and_ranks_without_photos_give_the_step_of_the_whole_batch(found):
+    assert max(found[1]["uneven"]) < 1e-6
+
+
+def test_ranks_train_as_one_process_that_accumulates(found):
+    it = found[1]
+    assert it["difference"] < 1e-4
+    shared, alone = it["losses"]
+    assert shared == pytest.approx(alone, rel=1e-4)
+    assert it["validated"][0] == [pytest.approx(figures, rel=1e-3) for figures in it["validated"][1]]
+    assert it["tested"][0] == it["tested"][1]
+
+
+def test_a_run_that_any_rank_stopped_resumes_with_the_same_bits(found):
+    it = found[1]
+    assert it["stopped"] == ["stopped"]
+    assert it["resumed equal"]
+    assert it["resumed losses"] == it["losses"][0]
+
+
+def test_another_number_of_ranks_is_told_on_resume(found):
+    count, it = found
+    assert any(f"ranks 1 instead of {count}" in text for text in it["changed"]), it["changed"]
+
+
+def test_ranks_with_other_settings_are_refused_by_name(found):
+    count, it = found
+    assert it["refused"].startswith(f"Rank {count - 1} has another value of 'learning_rate' than rank 0: 0.5")
+
+
+SILENT = """
+import sys, time
+import core.communicator as communicator
+from core.distributed.place import connect, find_place
+communicator.ANSWER_SECONDS = 1.0
+ranks = connect(find_place(), "cpu")
+ranks.limited = True
+ranks.barrier()
+if ranks.rank == 1:
+    time.sleep(60)
+try:
+    ranks.barrier()
+except communicator.RankLost as error:
+    print(error.ranks, error, flush=True)
+    time.sleep(1)
+    from core.distributed.launch import end_rank
+    end_rank(lambda: error.exit_code)
+"""
+
+
+def test_a_rank_that_does_not_answer_is_named_and_all_end(tmp_path):
+    with start(3, "-c", SILENT, cache=tmp_path) as process:
+        said, errors = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert said.count("(1,) Rank 1 did not answer") == 2, said + errors
+
+
+def test_a_killed_rank_ends_all(tmp_path):
+    code = """
+import os, signal, time
+from core.distributed.place import connect, find_place
+ranks = connect(find_place(), "cpu")
+ranks.barrier()
+if ranks.rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60)
+"""
+    with start(2, "-c", code, cache=tmp_path) as process:
+        said, errors = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "rank 1" in (said + errors)
