@@ -10,7 +10,8 @@ pytestmark = pytest.mark.gui
 
 
 @pytest.fixture
-def form(qtbot):
+def form(qtbot, monkeypatch):
+    monkeypatch.setattr("app.widgets.run_form.count_gpu_files", lambda: 4)
     made = RunForm({"quick": {"epochs": 3, "learning_rate": 0.5, "model": "cnn"}})
     qtbot.addWidget(made)
     return made
@@ -19,6 +20,16 @@ def form(qtbot):
 def test_every_setting_has_a_field_with_a_name_for_readers(form):
     assert set(form.fields) == set(settings()) - set(GIVEN)
     assert all(field.editor.accessibleName() and field.caption.buddy() for field in form.fields.values())
+
+
+def test_the_number_of_gpus_is_asked_only_where_there_are_several(form, qtbot, monkeypatch):
+    assert form.fields["gpus"].editor.maximum() == 4
+    assert form.is_visible("gpus")
+    monkeypatch.setattr("app.widgets.run_form.count_gpu_files", lambda: 1)
+    alone = RunForm()
+    qtbot.addWidget(alone)
+    assert "gpus" not in alone.fields
+    assert from_dict(alone.values()).gpus == 1
 
 
 def test_the_form_gives_back_the_defaults(form):

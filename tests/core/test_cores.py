@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core import cores
-from core.cores import cpu_quota, usable_cores
+from core.cores import count_gpu_files, cpu_quota, usable_cores
 
 V1 = "28 24 0:24 {root} {place} rw,nosuid - cgroup cgroup rw,{controllers}\n"
 V2 = "25 24 0:22 {root} {place} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -86,3 +86,9 @@ def test_threads_follow_the_quota_and_never_go_beyond_the_cores(monkeypatch, quo
 def test_this_machine_is_read():
     quota = cpu_quota()
     assert quota is None or quota > 0
+
+
+def test_gpus_are_counted_by_their_device_files(tmp_path):
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "sda"):
+        (tmp_path / name).touch()
+    assert count_gpu_files(tmp_path) == 3
