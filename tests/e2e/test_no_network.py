@@ -1,4 +1,4 @@
-"""No command and no window opens a socket but Unix ones: the kernel ends each process that does."""
+"""No command or window opens a socket but Unix ones, or the kernel ends its process. No command changes a photo."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def run(home, *arguments, wanted=0):
     return out
 
 
+def contents(folder):
+    """Names, bytes and times of everything below a folder."""
+    return {path: (path.is_file() and path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*")}
+
+
 @pytest.mark.parametrize("family", ["AF_INET", "AF_INET6", "AF_NETLINK"])
 def test_the_filter_ends_a_process_at_its_first_other_socket(home, family):
     code = f"import socket; socket.socket(socket.AF_UNIX); socket.socket(socket.{family}, socket.SOCK_DGRAM)"
@@ -51,6 +56,7 @@ def test_the_filter_ends_a_process_at_its_first_other_socket(home, family):
 
 def test_every_command_does_its_work_without_a_socket(home, trained, photos, tmp_path):
     photo, model = next(photos.rglob("*.png")), trained[0] / "best.safetensors"
+    before = contents(photos)
     asked, report = [str(model), "--onnx", str(tmp_path / "it.onnx")], tmp_path / "report.html"
     code = f"import time; from core.export import main; assert main({asked}) == 0; time.sleep({LINGER})"
     begun = time.monotonic()
@@ -65,6 +71,7 @@ def test_every_command_does_its_work_without_a_socket(home, trained, photos, tmp
     assert lingering.returncode == 0, out + err
     assert "Checked: onnxruntime" in out
     assert time.monotonic() - begun > LINGER
+    assert contents(photos) == before, "the folder of photos is only read"
 
 
 def test_the_window_trains_and_diagnoses_without_a_socket(home):
