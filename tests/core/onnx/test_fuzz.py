@@ -11,6 +11,7 @@ from core.errors import ModelFileError
 from core.models import initial_weights
 from core.onnx import Imported, read_onnx, write_onnx
 from core.ops.builder import Builder
+from tests.helpers.damage import damage
 from tests.helpers.onnx_files import SOUND, model
 
 NORMAL, MANY = 300, 10_000
@@ -36,26 +37,6 @@ def originals():
     graph = small_graph()
     ours = write_onnx(graph, initial_weights(graph, 0), ("a", "b", "c"), 1.5)
     return [ours, *(model(nodes, constants, **more) for nodes, constants, more in SOUND.values())]
-
-
-def damage(data, rng):
-    """Flipped, set, cut, doubled or inserted bytes, or a number made huge."""
-    raw = bytearray(data)
-    for _ in range(rng.integers(1, 6)):
-        kind, place, span = rng.integers(6), int(rng.integers(len(raw) or 1)), int(rng.integers(1, 40))
-        if kind == 0 and raw:
-            raw[place] ^= 1 << int(rng.integers(8))
-        elif kind == 1 and raw:
-            raw[place] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF]))
-        elif kind == 2:
-            del raw[place : place + span]
-        elif kind == 3:
-            raw[place:place] = raw[place : place + span]
-        elif kind == 4:
-            raw[place:place] = rng.bytes(span)
-        else:
-            raw[place : place + 10] = b"\xff" * 9 + b"\x01"
-    return bytes(raw)
 
 
 def fuzz(count, seed, tmp_path):

@@ -1,0 +1,51 @@
+"""Damaged photos and manifests: a sentence of ours or a result, never anything else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.data.exif import taken_at
+from core.data.manifest import open_manifest
+from core.data.photo import PhotoError, check
+from core.errors import LeafClinicError
+from tests.helpers.damage import damage
+from tests.helpers.hostile_photos import tiff
+from tests.helpers.photo_files import corners, encode, jpeg_with_orientation
+
+COUNTS = [300, pytest.param(30_000, marks=pytest.mark.slow)]
+PHOTOS = (
+    jpeg_with_orientation(corners(), 6), *(encode(corners(), ending) for ending in (".png", ".webp", ".bmp")),
+    tiff("u1", 3), b"GIF89a" + bytes([16, 0, 16, 0, 0x80, 0, 0]) + bytes(40),
+)  # fmt: skip
+MANIFEST = b'path,label,group,split\na.jpg,"leaf, rust",1,train\nb/c.png,healthy,2,test\n'
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_headers_of_damaged_photos_are_refused_with_a_sentence_or_read(count):
+    rng, sentences = np.random.default_rng(0), []
+    for number in range(count):
+        data = np.frombuffer(damage(PHOTOS[number % len(PHOTOS)], rng), np.uint8)
+        assert taken_at(data) >= 0
+        try:
+            header = check(data)
+        except PhotoError as error:
+            sentences.append(str(error))
+        else:
+            assert min(header.width, header.height) >= 0
+    assert 0 < len(sentences) < count
+    assert all(sentence.endswith(".") for sentence in sentences)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_damaged_manifests_are_refused_with_a_sentence_or_read(count, tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "damaged.csv"
+    sentences = []
+    for _ in range(count):
+        path.write_bytes(damage(MANIFEST, rng))
+        try:
+            assert len(open_manifest(path)) > 0
+        except LeafClinicError as error:
+            sentences.append(str(error))
+    assert 0 < len(sentences) < count
+    assert all(sentence.endswith(".") for sentence in sentences)
