@@ -89,6 +89,7 @@ class DiagnosisModel(QObject):
         if model_path != self.model_path:  # thresholds of another model do not apply
             self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
             self._cleared = [replace(row, probabilities=()) for row in self._cleared]
+            self.thresholds = None
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
         thread = ProcessThread(command("diagnose"), json.loads, self)

@@ -103,7 +103,7 @@ def read_map(raw: Mapping[str, Any]) -> Array:
 
 def decide(result: Result, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> Result:
     """The result with its verdict at another coverage; nothing is computed again."""
-    if not result.top or len(result.probabilities) != len(classes):
+    if not result.probabilities or len(result.probabilities) != len(classes):
         return result
     verdict = decide_verdict(np.array(result.probabilities), result.familiarity, thresholds, classes, coverage)
     return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason)

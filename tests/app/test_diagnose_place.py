@@ -1,6 +1,7 @@
 """The Diagnose page without a network: the slider updates verdicts, the brush edits masks, the report shows both."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import cv2
 import numpy as np
@@ -11,7 +12,9 @@ from PySide6.QtTest import QTest
 
 from app.mask import LEAF, Mask, encode_mask
 from app.panels.diagnose.brush import BrushDialog
+from app.process_thread import ProcessThread
 from app.results_file import write_csv, write_html
+from app.viewmodels import diagnosis
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import Result, decide, read_result
 from app.viewmodels.rows_model import ROW
@@ -70,6 +73,26 @@ def test_the_slider_updates_all_verdicts_and_shows_its_effect(place):
     panel.coverage.slider.setValue(0)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0]] * 3
     assert "0.0\u00a0%" in panel.coverage.said.text()
+
+
+def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(place, monkeypatch):
+    panel, model = place
+    panel.coverage._on_model()
+    panel.detail.show_result(Result(0, "/photos/leaf.jpg"))
+    assert panel.coverage.said.text()
+    monkeypatch.setattr(diagnosis, "ProcessThread", lambda *_: Mock(spec=ProcessThread))
+    model.load("/models/another.safetensors")
+    assert not panel.coverage.said.text()
+    assert not panel.coverage.slider.isEnabled()
+    assert panel.detail.verdict.text() == "Preparing the model…"
+    model.ready = {"classes": ["healthy"]}
+    model.model_ready.emit(model.model_path)
+    assert panel.detail.verdict.text() == "Diagnosing…"
+
+
+def test_a_result_of_another_model_stays_while_no_model_is_ready():
+    result = Result(0, "/photos/leaf.jpg", True, "rust", (("rust", 0.9),))
+    assert decide(result, None, (), 1.0) is result
 
 
 def test_points_of_equal_coverage_are_one_place_of_the_slider(place):

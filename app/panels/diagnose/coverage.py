@@ -47,6 +47,7 @@ class CoverageBar(QWidget):
         self.setLayout(layout)
         self.slider.valueChanged.connect(self._on_moved)
         model.model_ready.connect(self._on_model)
+        model.loading.connect(self._on_model)
         self._on_model()
 
     def _on_model(self) -> None:

@@ -170,7 +170,7 @@ class DiagnosePanel(QWidget):
     def _on_loading(self) -> None:
         self.start.show_classes(self._model.known)
         self._on_model(self._model.model_path)
-        self._on_preparing(0, 0)
+        self.preparation.show_progress(0, 0)
 
     def _on_preparing(self, done: int, total: int) -> None:
         """Show the progress of preparing the model, also for the waiting photo."""
@@ -187,6 +187,7 @@ class DiagnosePanel(QWidget):
             self.notice.hide()
         name = self._model.model_name or unnamed(Path(path))
         self.model_button.setText(tr("Model: {name}", name=name) if path else tr("Choose the model"))
+        self.detail.show_waiting(not self._model.ready)
         figures = self._model.ready.get("figures", {})
         self.model_button.setToolTip("\n".join([path, *(f"{k}: {v:.3g}" for k, v in figures.items())]))
         self._on_rows()
