@@ -83,7 +83,7 @@ def _seeds(small: Array) -> Array:
     central = _centrality()
     if behind > GREEN_BEHIND:
         return _seeds_on_leaves(lab, central)
-    # Otsu parts leaf and ground; on soil its word is taken up to 20, on paper dead tissue must stay in
+    # Otsu separates leaf and background; on soil its threshold counts up to 20, on paper dead tissue must stay in
     q = np.clip(index * 3 + 60, 0, 255).astype(np.uint8)
     otsu = (cv2.threshold(q, 0, 255, cv2.THRESH_OTSU)[0] - 60) / 3
     coloured = behind > 5

@@ -1,4 +1,4 @@
-"""Which photos a network has learned from, so that whoever judges it can say how many of these it knows.
+"""Which photos a network has learned from, so that an evaluation can say how many of its photos are among them.
 
 A photo is known by its mark, the first eight bytes of its file's SHA-256: of 12,000 learned photos and 12,000 judged
 ones two different files share a mark with a chance of 1e-11. The same picture saved anew has another mark.

@@ -54,7 +54,7 @@ def segment_lesions(rgb: Array, leaf: Array, mildew: bool = False) -> Array:
 
 
 def _inner(leaf: Array) -> Array:
-    """The leaf without its rim of two pixels, where leaf and ground mix."""
+    """The leaf without its rim of two pixels, where leaf and background mix."""
     inner = cv2.erode(leaf.astype(np.uint8), cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (5, 5))) > 0
     return np.asarray(inner if inner.sum() >= LEAST_LEAF else leaf)
 

@@ -13,7 +13,7 @@ from core.ops.contract import Array
 SIDE: Final = 160
 """Pixels at which a photo is looked at, whatever its own and its network's."""
 LIGHTEST: Final = 0.05
-"""Share of the pixels that tells how bright a photo is: a dark ground says nothing."""
+"""Share of the pixels that tells how bright a photo is: a dark background says nothing."""
 
 
 def photo_faults(rgb: Array) -> tuple[str, ...]:

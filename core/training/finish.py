@@ -32,7 +32,7 @@ from core.training.setup import Setup
 class FinishedRun:
     """The results of a finished run."""
 
-    judgement: RunEvaluation
+    evaluation: RunEvaluation
     model: Path
     report: Path
 
@@ -63,23 +63,23 @@ def finish_run(
     path = folder.path / BEST
     baseline = yield from measure_border(setup)
     model = yield from complete_trained_model(setup, read_model(path), baseline)
-    judgement = yield from evaluate_run(setup, model, baseline)
-    model = judgement.write_into(describe_data(setup, model))
+    evaluation = yield from evaluate_run(setup, model, baseline)
+    model = evaluation.write_into(describe_data(setup, model))
     write_model(path, model)
-    folder.write_confusion(judgement.figures)
-    yield judgement.to_event()
+    folder.write_confusion(evaluation.figures)
+    yield evaluation.to_event()
     folder.sync()
     history = read_history(folder.path / EVENTS)
     data = ReportData(
         config=setup.config,
         history=history,
-        judgement=judgement,
+        evaluation=evaluation,
         model=model,
         conditions=setup.conditions,
         seconds=state.seconds,
         warnings=tuple(history.warnings),
     )
-    return FinishedRun(judgement, path, folder.write(REPORT, render_report(data)))
+    return FinishedRun(evaluation, path, folder.write(REPORT, render_report(data)))
 
 
 def describe_data(setup: Setup, model: ModelFile) -> ModelFile:

@@ -31,7 +31,7 @@ def draw_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
         y = 30 + BAR * at
         parts += [
             text(NAMES - 8, y + 14, name, anchor="end"),
-            f'<rect x="{NAMES}" y="{y}" width="{BARS}" height="18" rx="3" class="ground" fill="{MUTED}" '
+            f'<rect x="{NAMES}" y="{y}" width="{BARS}" height="18" rx="3" class="background" fill="{MUTED}" '
             'fill-opacity="0.12"/>',
             f'<rect x="{NAMES}" y="{y}" width="{max(BARS * share, 1):.1f}" height="18" rx="3" fill="{colour}"/>',
             text(NAMES + BARS + 8, y + 14, f"{100 * share:.1f} %", "ink"),

@@ -38,7 +38,7 @@ class ReportData:
 
     config: RunConfig
     history: History
-    judgement: RunEvaluation
+    evaluation: RunEvaluation
     model: ModelFile
     conditions: Conditions
     seconds: float
@@ -47,18 +47,18 @@ class ReportData:
 
 def render_report(data: ReportData) -> str:
     """The whole page."""
-    judgement = data.judgement
-    figures, device = judgement.figures, data.conditions.device
+    evaluation = data.evaluation
+    figures, device = evaluation.figures, data.conditions.device
     title = f"LeafClinic: {data.config.model} on {len(figures.classes)} classes"
     when = time.strftime("%Y-%m-%d %H:%M")
     return page.render_page(title, [
         f"<h1>{escape(title)}</h1>",
         page.paragraphs([f"Training run, {when}. {data.seconds / 60:.1f} minutes on {device}."], "muted"),
-        *_summary(judgement),
+        *_summary(evaluation),
         *(page.note(text) for text in data.warnings),
-        page.heading("Dependence on the background"), *_leaf(judgement),
+        page.heading("Dependence on the background"), *_leaf(evaluation),
         page.heading("Curves"), _curves(data.history),
-        page.heading(f"Class by class ({judgement.judged_on} photos)"), _classes(figures),
+        page.heading(f"Class by class ({evaluation.judged_on} photos)"), _classes(figures),
         page.heading("Confusion matrix"), *_confusion(figures),
         page.heading("Confidence and calibration"), *_trust(data.model),
         page.heading("Settings and run"), _deeds(data),
@@ -67,28 +67,28 @@ def render_report(data: ReportData) -> str:
     ])  # fmt: skip
 
 
-def _summary(judgement: RunEvaluation) -> list[str]:
+def _summary(evaluation: RunEvaluation) -> list[str]:
     """The figures to be seen first, lab beside field, and what they mean."""
-    figures = judgement.figures
-    parts = judgement.parts if len(judgement.parts) > 1 else (Subset(f"{judgement.judged_on} photos", figures.photos,
+    figures = evaluation.figures
+    parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset(f"{evaluation.judged_on} photos", figures.photos,
                                                                    figures.right),)  # fmt: skip
     shown = [(page.percent(p.accuracy), f"right, {p.name}", f"{page.interval(p.interval)}, {p.photos} photos")
              for p in parts]  # fmt: skip
     shown.append((f"{figures.macro_f1:.3f}", "macro F1", "mean over the classes"))
-    if judgement.baseline is not None:
-        shown.append((page.percent(judgement.baseline.border), "from the border only", "photo border only"))
-    if judgement.reading is not None:
-        plain = page.percent(judgement.reading.plain)
-        shown.append((page.percent(judgement.reading.swapped), "on another background", f"instead of {plain}"))
-    caution = [page.note(VALIDATION_NOTE)] if judgement.judged_on == "validation" else []
-    return [page.tiles(shown), page.paragraphs([judgement.verdict()], "lead"), *caution]
+    if evaluation.baseline is not None:
+        shown.append((page.percent(evaluation.baseline.border), "from the border only", "photo border only"))
+    if evaluation.reading is not None:
+        plain = page.percent(evaluation.reading.plain)
+        shown.append((page.percent(evaluation.reading.swapped), "on another background", f"instead of {plain}"))
+    caution = [page.note(VALIDATION_NOTE)] if evaluation.judged_on == "validation" else []
+    return [page.tiles(shown), page.paragraphs([evaluation.verdict()], "lead"), *caution]
 
 
-def _leaf(judgement: RunEvaluation) -> list[str]:
-    doubts, reading, baseline = judgement.doubts(), judgement.reading, judgement.baseline
+def _leaf(evaluation: RunEvaluation) -> list[str]:
+    doubts, reading, baseline = evaluation.doubts(), evaluation.reading, evaluation.baseline
     if not doubts:
         return [page.paragraphs(["Not tested in this run (--leaf-tests no)."])]
-    rows = [(f"the network, {judgement.judged_on} photos", judgement.figures.accuracy, page.GREEN)]
+    rows = [(f"the network, {evaluation.judged_on} photos", evaluation.figures.accuracy, page.GREEN)]
     if reading is not None:
         rows += [("background blurred", reading.blurred, page.GREEN),
                  ("background swapped", reading.swapped, page.GREEN)]  # fmt: skip
@@ -96,7 +96,7 @@ def _leaf(judgement: RunEvaluation) -> list[str]:
         rows += [("border baseline", baseline.border, page.RED),
                  ("always the most common class", baseline.majority, page.MUTED)]  # fmt: skip
     more = []
-    if not judgement.parts:
+    if not evaluation.parts:
         more.append("It is not known where these photos were taken. Evaluate your own field photos with --field "
                     "FOLDER: accuracy on lab photos says little about plants outdoors.")
     return [page.bullets([*doubts, *more]), draw_bars("Accuracy", rows)]
@@ -208,7 +208,7 @@ def _again(data: ReportData) -> list[str]:
     return [
         page.paragraphs([describe_reproducibility(config, conditions),
                          "Evaluate the model of this run on the same photos:"]),
-        page.command(evaluation_command(config, data.judgement.judged_on)),
+        page.command(evaluation_command(config, data.evaluation.judged_on)),
         page.paragraphs(["Repeat the training on the same split (it lists every photo with its group and SHA-256):"]),
         page.command(training_command(config, conditions)),
     ]

@@ -125,7 +125,7 @@ def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiv
 def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str, photos: Array) -> str:
     """The first layer whose output on this batch is not finite, else the one whose gradient is not.
 
-    The forward walk is done again with a plan that returns the output of every layer; `photos` are those
+    The forward pass is computed again with a plan that returns the output of every layer; `photos` are those
     that the batch's index counts.
     """
     batch = replace(batch, targets=None)  # an inference plan has no loss

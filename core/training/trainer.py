@@ -158,7 +158,7 @@ class _Run:
         else:
             ended = yield from finish_run(self.setup, self.folder, self.state)
             self.setup.validator.dismiss()
-            yield self._finished(reason, str(ended.model), str(ended.report), ended.judgement)
+            yield self._finished(reason, str(ended.model), str(ended.report), ended.evaluation)
 
     def _epochs(self) -> Generator[Event, None, str]:
         """Run the remaining epochs; returns "completed", "early" or "stopped"."""

@@ -13,7 +13,7 @@ SIDE = 48
 
 
 def scenes(count=40, seed=0):
-    """Leaves whose class is told by the ground alone (odd: red paper), and their masks."""
+    """Leaves whose class is told by the background alone (odd: red paper), and their masks."""
     rng = np.random.default_rng(seed)
     labels = np.arange(count) % 2
     photos = np.empty((count, SIDE, SIDE, 3), np.uint8)
@@ -25,13 +25,13 @@ def scenes(count=40, seed=0):
     return np.clip(photos + noise, 0, 255).astype(np.uint8), masks, labels
 
 
-def test_an_answer_that_reads_the_ground_fails_when_it_is_swapped():
+def test_an_answer_that_reads_the_background_fails_when_it_is_swapped():
     photos, masks, labels = scenes()
 
-    def by_ground(batch):
+    def by_background(batch):
         return (batch[:, 2, 2, 0] > batch[:, 2, 2, 2]).astype(np.int64)
 
-    plain, blurred, swapped = measure_backgrounds(photos, masks, labels, by_ground)
+    plain, blurred, swapped = measure_backgrounds(photos, masks, labels, by_background)
     assert (plain, blurred, swapped) == (1.0, 1.0, 0.0)
 
 

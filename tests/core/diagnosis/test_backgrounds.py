@@ -1,4 +1,4 @@
-"""Masks and grounds of the training photos: found once, kept by content, of leaves only."""
+"""Masks and backgrounds of the training photos: found once, kept by content, of leaves only."""
 
 import tracemalloc
 
@@ -36,7 +36,7 @@ def make(photos, report=lambda *said: None, cancelled=lambda: False):
     return backgrounds.prepare_replacement(photos, 0.5, report, cancelled)
 
 
-def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leaves):
+def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_backgrounds(leaves):
     swap = make(leaves)
     rows = leaves.rows(TRAIN)
     slots, labels = leaves.cache.slots[rows], leaves.dataset.labels[rows]
@@ -50,10 +50,10 @@ def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_grounds(leave
     assert (masks[:, ::31, ::31] == 0).all()
     painted = swap.backgrounds.images
     assert painted.shape == (len(rows), SIDE, SIDE, 3)
-    assert np.abs(painted.astype(int) - 170).max() < 60, "a leaf was left in a ground"
+    assert np.abs(painted.astype(int) - 170).max() < 60, "a leaf was left in a background"
 
 
-def test_masks_and_grounds_take_the_memory_that_was_foretold(leaves):
+def test_masks_and_backgrounds_take_the_memory_that_was_foretold(leaves):
     training, side = len(leaves.rows(TRAIN)), leaves.cache.side
     kept, beside = backgrounds.count_bytes(training, len(leaves.cache.photos), side)
     make(leaves)  # what is imported and cached by the first time is no part of it

@@ -18,9 +18,9 @@ DATA = os.environ.get("LEAFCLINIC_DATA", "")
 SIDE = 224
 
 
-def drawn(ground=(150, 140, 160), spots=()):
+def drawn(background=(150, 140, 160), spots=()):
     """A green ellipse on paper, brown discs on it."""
-    photo = np.full((SIDE, SIDE, 3), ground, np.uint8)
+    photo = np.full((SIDE, SIDE, 3), background, np.uint8)
     cv2.ellipse(photo, (112, 112), (80, 55), 20, 0, 360, (60, 130, 50), -1)
     for x, y, r in spots:
         cv2.circle(photo, (x, y), r, (120, 80, 40), -1)
@@ -58,9 +58,9 @@ def test_twenty_photos_marked_by_hand_are_met_within_five_points_of_leaf_area():
     assert np.median(overlaps) >= 0.9
 
 
-@pytest.mark.parametrize("ground", [(150, 140, 160), (220, 220, 225), (10, 10, 12), (120, 105, 130)])
-def test_a_drawn_leaf_is_found_on_any_paper(ground):
-    leaf = segment_leaf(drawn(ground))
+@pytest.mark.parametrize("background", [(150, 140, 160), (220, 220, 225), (10, 10, 12), (120, 105, 130)])
+def test_a_drawn_leaf_is_found_on_any_paper(background):
+    leaf = segment_leaf(drawn(background))
     true = np.zeros((SIDE, SIDE), np.uint8)
     cv2.ellipse(true, (112, 112), (80, 55), 20, 0, 360, 1, -1)
     assert (leaf & (true > 0)).sum() / (leaf | (true > 0)).sum() > 0.95

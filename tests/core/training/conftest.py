@@ -12,7 +12,7 @@ from tests.helpers.tiny_photos import write_photos
 
 @pytest.fixture
 def reference_plans(monkeypatch):
-    """Every plan that the trainer compiles walks the references."""
+    """Every plan that the trainer compiles executes the references."""
 
     def compile_plan(graph, *, batch=1, training=False, optimizer=None, outputs=(), frozen=(), seed=0, **others):
         return ReferencePlan(

@@ -30,7 +30,7 @@ def discs(tmp_path):
     return str(tmp_path / "discs")
 
 
-def test_leaves_are_set_on_other_grounds_and_a_resumed_run_has_the_same_bits(reference_plans, tiny, discs, monkeypatch):
+def test_leaves_on_other_backgrounds_and_a_resumed_run_has_the_same_bits(reference_plans, tiny, discs, monkeypatch):
     seen = []
     gradient = ReferencePlan.gradient
     monkeypatch.setattr(

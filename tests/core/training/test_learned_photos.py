@@ -1,4 +1,4 @@
-"""A run says how many of the photos that judge it its first weights or its teachers have learned from."""
+"""A run says on how many of its evaluation photos its first weights or its teachers were trained."""
 
 from __future__ import annotations
 

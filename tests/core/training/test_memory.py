@@ -1,4 +1,4 @@
-"""A run keeps to the memory that --dry-run prints: all its arrays, counted while it trains and judges."""
+"""A run keeps to the memory that --dry-run prints: all its arrays, counted while it trains and evaluates."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def foretold(config: RunConfig) -> dict[str, int]:
 def test_other_backgrounds_are_part_of_every_phase():
     plain = RunConfig(data="photos", model="cnn", image_size=96, batch_size=16, device="cpu", threads=1)
     before, after = foretold(plain), foretold(replace(plain, augment_background=0.5))
-    masks, grounds = 200 * 48**2, (200 - 2 * 30) * 3 * 96**2
-    assert {after[phase] - size for phase, size in before.items()} == {masks + grounds}
-    assert after["finding leaves"] > masks + grounds
+    masks, backgrounds = 200 * 48**2, (200 - 2 * 30) * 3 * 96**2
+    assert {after[phase] - size for phase, size in before.items()} == {masks + backgrounds}
+    assert after["finding leaves"] > masks + backgrounds
 
 
 def write_teacher(path: Path) -> str:

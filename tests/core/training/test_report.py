@@ -62,7 +62,7 @@ def data():
         history.add(EpochDone(epoch, 4 * epoch + 4, 1.0, 0.5, 0.9, 0.75, epoch == 1, ((3, 1), (0, 4)), 1.0, 40.0, 99))
     logits, labels = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1])
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
-    judgement = RunEvaluation(
+    evaluation = RunEvaluation(
         "test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
         baseline=Baseline(0.6, 0.6, 0.5, 8), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7, 0.4),
         calibration_error=0.02,
@@ -75,7 +75,7 @@ def data():
         "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0, "curve": curve},
         "data": {"sources": ["Eight photos."]},
     })  # fmt: skip
-    return ReportData(RunConfig(model="cnn", epochs=2), history, judgement, model, CONDITIONS, 90.0,
+    return ReportData(RunConfig(model="cnn", epochs=2), history, evaluation, model, CONDITIONS, 90.0,
                       ("1 photo is excluded.",))
 
 
@@ -105,14 +105,14 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
 
 
 def test_without_a_test_split_the_page_says_that_the_figure_is_too_kind(data):
-    kind = replace(data, judgement=replace(data.judgement, judged_on="validation"))
+    kind = replace(data, evaluation=replace(data.evaluation, judged_on="validation"))
     assert "slightly too high" in render_report(kind)
     assert "slightly too high" not in render_report(data)
 
 
 def test_a_run_without_the_tests_of_the_leaf_says_so(data):
-    bare = replace(data.judgement, baseline=None, reading=None, places=())
-    page = render_report(replace(data, judgement=bare))
+    bare = replace(data.evaluation, baseline=None, reading=None, places=())
+    page = render_report(replace(data, evaluation=bare))
     assert "Not tested in this run" in page
     assert "Border baseline" not in page
 
@@ -127,21 +127,21 @@ def test_a_network_that_is_never_surer_of_one_photo_than_of_another_has_no_curve
 
 def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
     own = compute_metrics(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]), ("<rust>", "healthy"))
-    judgement = replace(data.judgement, places=(), field=own)
-    assert "test photos 87.5 % (7 of 8" in judgement.verdict()
-    assert "own field photos 66.7 % (2 of 3" in judgement.verdict()
-    event = judgement.to_event()
+    evaluation = replace(data.evaluation, places=(), field=own)
+    assert "test photos 87.5 % (7 of 8" in evaluation.verdict()
+    assert "own field photos 66.7 % (2 of 3" in evaluation.verdict()
+    event = evaluation.to_event()
     assert event.parts == (("test", 8, 7), ("test photos", 8, 7), ("own field photos", 3, 2))
     assert from_line(to_line(event)) == event
-    written = judgement.write_into(data.model)
+    written = evaluation.write_into(data.model)
     assert written.figures["field_accuracy"] == pytest.approx(2 / 3)
     assert [row["name"] for row in written.sections["test"]["parts"]] == ["all", "test photos", "own field photos"]
-    page = render_report(replace(data, judgement=judgement, model=written))
+    page = render_report(replace(data, evaluation=evaluation, model=written))
     assert page.count("own field photos") >= 3
 
 
 def test_bars_intervals_and_confusion_are_sound_drawings(data):
-    figures = data.judgement.figures
+    figures = data.evaluation.figures
     bars = draw_bars("A & B", [("<x>", 0.5, "#000")])
     for drawing in (bars, draw_interval(0.5, (0.2, 0.8)), draw_confusion(figures)):
         assert ET.fromstring(drawing).get("viewBox")
