@@ -14,7 +14,7 @@ from app.cards import disease_name
 from app.document_pdf import write_pdf
 from app.mask import BACKGROUND, DISEASED, Mask
 from app.translation import sentence, tr
-from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
+from app.viewmodels.result import Result, doubts, severity_text, verdict_text
 from core.cores import usable_cores
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
@@ -26,7 +26,7 @@ from core.text import csv_text
 
 TOLD: Final = 1000
 """Rows of the table between two tellings of how far it is."""
-HEAD: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "evidence_off_leaf", "reason", "error")
+HEAD: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
 Progress: TypeAlias = Callable[[int, int], None]
 Remarks: TypeAlias = Sequence[str]
 """Sentences on all photos together, such as which share of them the model diagnoses."""
@@ -40,7 +40,7 @@ def write_csv(path: Path, results: Sequence[Result], remarks: Remarks = (), prog
     """Write one row per photo. Raises StorageError.
 
     Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
-    Barratt grade, share of the evidence outside the leaf, reason for no diagnosis, error, and model.
+    Barratt grade, reason for no diagnosis, error, and model.
     """
     places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
     rows: list[list[object]] = [["path", "diagnosis", *places, *HEAD, *as_fields(ModelIdentity())]]
@@ -57,8 +57,7 @@ def _cells(result: Result) -> list[object]:
     percent = result.shown_percent
     amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
     hand = "yes" if result.mask is not None else "" if result.error else "no"
-    beside = "" if result.off_leaf is None else f"{result.off_leaf:.4f}"
-    return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, beside, doubts(result), result.error,
+    return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, doubts(result), result.error,
             *as_fields(result.model).values()]  # fmt: skip
 
 
@@ -97,7 +96,7 @@ def _entry(result: Result, picture: bytes) -> Entry:
     if result.error:
         return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
-    sentences = (doubts(result), severity_text(result), evidence_text(result))
+    sentences = (doubts(result), severity_text(result))
     guesses = tuple((disease_name(label), share) for label, share in result.top)
     return Entry(name, verdict_text(result), kind, sentences, guesses, result.shown_percent, picture, result.model)
 

@@ -29,7 +29,7 @@ from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.coverage import coverage_curve
 from core.diagnosis.crop import crop_of
-from core.diagnosis.familiarity import SCORES, FeatureStatistics, auroc, familiarity
+from core.diagnosis.familiarity import auroc, familiarity, read_statistics
 from core.diagnosis.features import feature_node
 from core.diagnosis.intervals import bootstrap_interval
 from core.diagnosis.metrics import compute_metrics, wilson_interval
@@ -120,7 +120,7 @@ def _part(name: str, right: Array) -> dict[str, Any]:
 
 def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[str, Any]) -> dict[str, Any]:
     """AUROC of photos without a leaf and of unknown crops; refusals at the stored thresholds."""
-    found = FeatureStatistics.from_arrays(model.extra)
+    found = read_statistics(model.extra)
     index = next(i for i, name in enumerate(model.classes) if name in NO_LEAF_NAMES)
     p_leaves = state_probabilities(model, leaves.logits)[:, index]
     p_bare = state_probabilities(model, bare.logits)[:, index]
@@ -132,15 +132,14 @@ def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[st
     thresholds = Thresholds.from_section(model.sections[SECTION], len(model.classes))
     assert thresholds is not None
     out["non_leaves_found_at_threshold"] = float((p_bare >= thresholds.no_leaf).mean())
-    for score in SCORES:
-        known = familiarity(score, leaves.logits, leaves.features, found, model.temperature)
-        if score == thresholds.score:
-            out["good_leaves_refused_as_unlike"] = float((known < thresholds.far).mean())
-        for name, seen in unknown.items():
-            strange = familiarity(score, seen.logits, seen.features, found, model.temperature)
-            out[f"unknown {name}, AUROC by {score}"] = auroc(known, strange)
-            if score == thresholds.score:
-                out[f"unknown {name}, refused as unlike"] = float((strange < thresholds.far).mean())
+    score, temperature = thresholds.score, model.temperature
+    known = familiarity(score, leaves.logits, leaves.features, found, temperature)
+    out["good_leaves_refused_as_unlike"] = float((known < thresholds.far).mean())
+    for name, seen in unknown.items():
+        strange = familiarity(score, seen.logits, seen.features, found, temperature)
+        out[f"unknown {name}, AUROC"] = auroc(known, strange)
+        out[f"unknown {name}, FPR at 95 % TPR"] = float((strange >= np.quantile(known, 0.05)).mean())
+        out[f"unknown {name}, refused as unlike"] = float((strange < thresholds.far).mean())
     return out
 
 

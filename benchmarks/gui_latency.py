@@ -215,7 +215,7 @@ def time_reports(program: Program, home: Path, folder: Path) -> list[Row]:
     step = max(len(photos) // REPORT, 1)
     results = [
         Result(n, photos[n * step % len(photos)], True, name, ((name, 0.97), ("bean/rust", 0.02)), diseased=3.1,
-               off_leaf=0.2, measured=area, model=ModelIdentity("leaves", "0" * 64, "2026-11-22"))
+               measured=area, model=ModelIdentity("leaves", "0" * 64, "2026-11-22"))
         for n, name in enumerate(("tomato/late_blight", "tomato/healthy") * (REPORT // 2))
     ]  # fmt: skip
     found, allowed = [], {"html": 5.0, "pdf": 8.0}

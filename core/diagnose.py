@@ -121,7 +121,7 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
         answer = {"path": d.path, "verdict": d.verdict, "top": top, "milliseconds": round(d.milliseconds, 3)}
         if d.reason:
             answer["reason"] = d.reason
-        more = {"diseased": d.diseased, "grade": d.grade, "off_leaf": d.off_leaf, "notes": list(d.notes) or None}
+        more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
         answer |= {name: value for name, value in more.items() if value is not None}
         answer |= as_fields(model)
         print(json_line({"path": d.path, "error": d.error} if d.error else answer), flush=True)
@@ -131,12 +131,12 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
 
 def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
-    _print_row(["path", "verdict", *names, "milliseconds", "error", "diseased", "grade", "off_leaf", *as_fields(model)])
+    _print_row(["path", "verdict", *names, "milliseconds", "error", "diseased", "grade", *as_fields(model)])
     read = 0
     for d in diagnoses:
         guesses = [cell for g in d.top for cell in (g.label, f"{g.probability:.6f}")]
         guesses += [""] * (2 * TOP - len(guesses))
-        more = ["" if v is None else f"{v:.4g}" for v in (d.diseased, d.grade, d.off_leaf)]
+        more = ["" if v is None else f"{v:.4g}" for v in (d.diseased, d.grade)]
         _print_row([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error, *more,
                     *as_fields(model).values()])
         read += not d.error
@@ -171,8 +171,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("photos", metavar="PHOTO", nargs="+", help="photo files, or folders of photos")
     parser.add_argument("--json", action="store_true", help="print one JSON object per photo, one per line")
     parser.add_argument("--csv", action="store_true", help="print a CSV table with one line per photo")
-    parser.add_argument("--examine", action="store_true", help="also measure the diseased area and how much of the "
-                        "evidence is outside the leaf; photos are cropped to small leaves first")  # fmt: skip
+    parser.add_argument("--examine", action="store_true", help="also measure the diseased area; photos are cropped "
+                        "to small leaves first")  # fmt: skip
     parser.add_argument("--no-crop", action="store_true", help="with --examine: do not crop photos to small leaves")
     parser.add_argument("--report", metavar="OUT.html", default="",
                         help="also write an HTML report with pictures (implies --examine)")

@@ -109,7 +109,6 @@ def _describe(found: Examination) -> dict[str, Any]:
         "top": [[guess.label, guess.probability] for guess in found.top],
         "probabilities": [round(float(p), 7) for p in found.probabilities],
         "familiarity": found.familiarity,
-        "off_leaf": found.off_leaf if found.heat is not None and severity.leaf.any() else None,
         "notes": list(found.warnings),
         "diseased": severity.percent if severity.leaf.any() else None,
         "maps": {guess.label: encode_map(placed(heat, found.box))

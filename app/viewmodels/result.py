@@ -27,9 +27,8 @@ class Result:
 
     sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the leaf
     area, or None; maps: class maps uint8 ``(height, width)`` by class, in low resolution; probabilities of all classes
-    and familiarity: inputs of the verdict; off_leaf: share of the evidence outside the leaf, None without a leaf or a
-    map; hash: SHA-256 of the photo file; measured: leaf and diseased area as measured; mask: as corrected by a user;
-    model: which made the prediction.
+    and familiarity: inputs of the verdict; hash: SHA-256 of the photo file; measured: leaf and diseased area as
+    measured; mask: as corrected by a user; model: which made the prediction.
     """
 
     id: int
@@ -46,7 +45,6 @@ class Result:
     maps: dict[str, Array] = field(default_factory=dict)
     probabilities: tuple[float, ...] = ()
     familiarity: float = 0.0
-    off_leaf: float | None = None
     hash: str = ""
     measured: Mapping[str, Any] | None = None
     mask: Mask | None = None
@@ -89,7 +87,6 @@ def read_result(row: Result, answer: Mapping[str, Any]) -> Result:
         maps={label: read_map(raw) for label, raw in answer.get("maps", {}).items()},
         probabilities=tuple(answer.get("probabilities", ())),
         familiarity=float(answer.get("familiarity", 0.0)),
-        off_leaf=answer.get("off_leaf"),
         hash=answer.get("hash", ""),
         measured=answer.get("mask"),
         model=ModelIdentity(**answer.get("model", {})),
@@ -127,16 +124,6 @@ def doubts(result: Result) -> str:
     for label, _ in result.top:
         said = said.replace(label, disease_name(label))
     return said
-
-
-def evidence_text(result: Result) -> str:
-    """The share of the evidence outside the leaf; empty if the doubts state it already."""
-    if result.off_leaf is None or result.error:
-        return ""
-    share = percent(result.off_leaf, 0)
-    if any(sentence(note).startswith(share) for note in result.notes):
-        return ""
-    return tr("{share} of the evidence for this diagnosis is outside the leaf.", share=share)
 
 
 def severity_text(result: Result) -> str:

@@ -17,7 +17,7 @@ def to_line(result: Result) -> dict[str, Any]:
         "id": result.id, "path": result.path, "done": result.done, "given_up": result.given_up,
         "verdict": result.verdict, "top": result.top, "error": result.error, "milliseconds": result.milliseconds,
         "sure": result.sure, "reason": result.reason, "notes": result.notes, "diseased": result.diseased,
-        "off_leaf": result.off_leaf, "mask": result.measured, "model": asdict(result.model),
+        "mask": result.measured, "model": asdict(result.model),
         "corrected": None if mask is None else encode_mask(mask.severity, mask.box),
     }  # fmt: skip
 

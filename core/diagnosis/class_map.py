@@ -7,7 +7,6 @@ features: the map is exact); Selvaraju et al., "Grad-CAM", 2017.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import cv2
 import numpy as np
@@ -16,10 +15,6 @@ from core.diagnosis.features import feature_node, head_node
 from core.graph import Graph
 from core.ops.contract import Array, Mode, Result
 from core.ops.op_table import OPS
-
-OUTSIDE_LEAF_WARNING: Final = 0.7
-"""Share of the map outside the leaf above which a diagnosis has a warning. Of 400 validation photos 1.8 % are above,
-with 14 % wrong diagnoses against 1.3 % of the others. The median is 0.44, since a map is coarse."""
 
 
 def class_map(graph: Graph, weights: Mapping[str, Array], features: Array, index: int) -> Array:

@@ -17,7 +17,7 @@ from core.diagnosis.background_dependence import BackgroundDependence, measure_b
 from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.class_map import class_map, share_outside_leaf
 from core.diagnosis.crop_temperatures import fit_temperatures
-from core.diagnosis.familiarity import familiarity, fit_statistics
+from core.diagnosis.familiarity import familiarity, fit_subspace
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.model_file import ModelFile
@@ -27,8 +27,6 @@ from core.ops.contract import Array
 
 CALIBRATION: Final = "calibration"
 """Section of the model file with the reliability on validation photos."""
-SCORE: Final = "relative"
-"""The familiarity score (measurements: docs/diagnosis.md); networks without a feature map use "energy"."""
 PER_CLASS: Final = 100
 """Training photos per class for the feature statistics."""
 BACKGROUND_PHOTOS: Final = 300
@@ -127,7 +125,10 @@ def _with_thresholds(
 ) -> ModelFile:
     statistics, score = None, "energy"
     if known.features is not None:
-        statistics, score = fit_statistics(known.features, known_labels, len(model.classes)), SCORE
+        leaves = ~np.isin(known_labels, [i for i, name in enumerate(model.classes) if name.lower() in NO_LEAF_NAMES])
+        leaves |= not leaves.any()
+        logits = known.logits[leaves] / model.temperature
+        statistics, score = fit_subspace(logits, known.features[leaves]), "vim"
     familiar = familiarity(score, seen.logits, seen.features, statistics, model.temperature)
     thresholds = set_thresholds(state_probabilities(model, seen.logits), labels, familiar, score, model.classes)
     extra = {**model.extra, **(statistics.to_arrays() if statistics else {})}

@@ -12,8 +12,8 @@ import numpy as np
 from core.data.photo import PhotoError, square
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import state_probabilities
-from core.diagnosis.class_map import OUTSIDE_LEAF_WARNING, class_map, enlarge, share_outside_leaf
-from core.diagnosis.familiarity import FeatureStatistics, familiarity
+from core.diagnosis.class_map import class_map, enlarge
+from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.leaf_mask import leaf_box, segment_leaf, segment_leaves
 from core.diagnosis.model_file import ModelFile
@@ -38,7 +38,7 @@ class Examination:
     top: likeliest classes with calibrated probabilities, and probabilities ``(classes,)`` of all; photo: the square
     that was looked at, uint8 RGB ``(side, side, 3)``; box: y0, x0, y1, x1 of it in the whole centred square, as
     shares 0..1; heats: where each of `top` is seen, 0..1 ``(side, side)``, none where the network has no feature map;
-    off_leaf: share of the first of them off the leaf; severity: masks and percentage; leaves: how many there seem to
+    severity: masks and percentage; leaves: how many there seem to
     be in the photo; faults: what is wrong with the photo itself, as sentences.
     """
 
@@ -49,7 +49,6 @@ class Examination:
     box: tuple[float, float, float, float]
     severity: Severity
     heats: tuple[Array, ...]
-    off_leaf: float
     familiarity: float
     milliseconds: float
     leaves: int = 1
@@ -66,9 +65,6 @@ class Examination:
         said = list(self.faults)
         if self.leaves > 1:
             said.append(f"This photo seems to show {self.leaves} leaves; the diagnosis is about the outlined one.")
-        if self.heat is not None and self.off_leaf > OUTSIDE_LEAF_WARNING:
-            share = f"{100 * self.off_leaf:.0f} %"
-            said.append(f"{share} of the evidence for this diagnosis is outside the leaf; do not trust it.")
         return tuple(said)
 
 
@@ -83,7 +79,7 @@ class Examiner:
             model, device=device, threads=threads, outputs=(self.map_node,) if self.map_node else ()
         )
         self.thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
-        self.statistics = FeatureStatistics.from_arrays(model.extra)
+        self.statistics = read_statistics(model.extra)
 
     def examine(self, rgb: Array, *, crop: bool = True, coverage: float = COVERAGE) -> Examination:
         """Examine a uint8 RGB photo of any size. `crop`: cut to a small leaf first; `coverage`: the slider, 0..1."""
@@ -97,13 +93,13 @@ class Examiner:
         features = outputs[self.map_node] if self.map_node else None
         familiar = self._familiarity(logits, features)
         verdict = decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
-        heats, off_leaf = self._maps(features, order[:TOP], photo.shape[0], leaf)
+        heats = self._maps(features, order[:TOP], photo.shape[0])
         if verdict.word == NO_LEAF:  # nothing to measure, and nothing for the evidence to lie beside
-            leaf, off_leaf, leaves = np.zeros_like(leaf), 0.0, 0
+            leaf, leaves = np.zeros_like(leaf), 0
         severity = measure_severity(photo, leaf, top[0].label)
         milliseconds = 1000 * (time.perf_counter() - begin)
         return Examination(
-            verdict, top, probabilities, photo, box, severity, heats, off_leaf, familiar, milliseconds,
+            verdict, top, probabilities, photo, box, severity, heats, familiar, milliseconds,
             leaves, photo_faults(rgb),
         )  # fmt: skip
 
@@ -130,7 +126,7 @@ class Examiner:
             path, found.verdict.word, found.top, milliseconds, reason=found.verdict.reason,
             diseased=severity.percent if measured else None,
             grade=severity.grade if measured else None,
-            off_leaf=None if found.heat is None else found.off_leaf, notes=found.warnings,
+            notes=found.warnings,
         ), found
 
     def close(self) -> None:
@@ -151,12 +147,12 @@ class Examiner:
         part = square(whole[a:c, b:d], side)
         return part, segment_leaf(part), box, leaves
 
-    def _maps(self, features: Array | None, classes: Array, side: int, leaf: Array) -> tuple[tuple[Array, ...], float]:
-        """The maps of `classes`, and the share of the first that lies off the leaf."""
+    def _maps(self, features: Array | None, classes: Array, side: int) -> tuple[Array, ...]:
+        """The maps of `classes`."""
         if features is None:
-            return (), 0.0
+            return ()
         raw = [class_map(self.model.graph, self.model.weights, features[0], int(index)) for index in classes]
-        return tuple(enlarge(heat, side) for heat in raw), share_outside_leaf(raw[0], leaf)
+        return tuple(enlarge(heat, side) for heat in raw)
 
     def _familiarity(self, logits: Array, features: Array | None) -> float:
         if self.thresholds is None:

@@ -1,43 +1,65 @@
-"""How familiar a photo is: scores that are high for what was learned and low for anything else.
+"""How familiar a photo is: a score that is high for what was trained on and low for anything else.
 
-From logits: the largest probability, the largest logit, the energy (Liu et al., 2020). From pooled features:
-distance to the nearest class mean (Lee et al., 2018), the same less the distance to the mean of all (Ren et al.,
-2021), and the distance to the nearest training photos (Sun et al., 2022). Which one is used is chosen by measuring.
+Networks with a feature map use ViM (Wang et al., "ViM: out-of-distribution with virtual-logit matching", 2022): the
+energy of the logits (Liu et al., 2020) less the scaled distance of the pooled features from the principal subspace of
+the training features. Other networks use the energy alone. Models of earlier versions hold statistics for the relative
+Mahalanobis distance (Ren et al., 2021), which are still read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
-from core.diagnosis.metrics import softmax
 from core.ops.contract import Array
 
 DIMENSIONS: Final = 128
-"""Most directions kept of the features, those that part the classes best: of a crop never seen 64 % are refused
-where 2 % of known leaves are, with 64 directions 53 % (chilli, validation photos)."""
-FEWEST: Final = 64
-PER_DIMENSION: Final = 20
-"""Photos that each direction beyond `FEWEST` rests on: spreads of few photos are no measure."""
-SHRINK: Final = 0.05
-"""Part of the identity mixed into covariances, so that few photos cannot make them singular."""
-NEEDS_FEATURES: Final = ("mahalanobis", "relative")
-SCORES: Final = ("probability", "max_logit", "energy", *NEEDS_FEATURES)
+"""Most dimensions of the principal subspace (benchmarks/results/unknown_crops.json compares sizes and scores)."""
+PER_DIMENSION: Final = 10
+"""Training photos per dimension: of few photos a large subspace would hold every one exactly."""
+NEEDS_FEATURES: Final = ("vim", "relative")
+SCORES: Final = ("energy", *NEEDS_FEATURES)
 FEATURES: Final = "features."
 """Prefix of the statistics' names in a model file."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class FeatureStatistics:
-    """Where the classes lie in feature space, after training.
+class PrincipalSubspace:
+    """The subspace in which the features of training photos vary.
+
+    center ``(F,)``; basis ``(F, D)``, orthonormal columns; scale: logits per unit of distance from the subspace.
+    """
+
+    center: Array
+    basis: Array
+    scale: float
+
+    def to_arrays(self) -> dict[str, Array]:
+        basis = self.basis.astype(np.float16)
+        return {"features.center": self.center.astype(np.float32), "features.basis": basis,
+                "features.scale": np.array([self.scale], np.float32)}  # fmt: skip
+
+    def residual(self, features: Array) -> Array:
+        """Distance of pooled features ``(N, F)`` from the subspace, float64 ``(N,)``."""
+        x = np.asarray(features, np.float64) - self.center
+        basis = np.asarray(self.basis, np.float64)
+        return np.asarray(np.linalg.norm(x - x @ basis @ basis.T, axis=1))
+
+    def score(self, logits: Array, features: Array) -> Array:
+        return np.asarray(energy(logits) - self.scale * self.residual(features))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassDistances:
+    """Where the classes are in whitened feature space; written by earlier versions.
 
     center ``(F,)`` and whiten ``(F, D)`` turn features into coordinates in which the spread within classes is 1;
-    means ``(classes, D)``; spread ``(D,)``: variance of all training photos there. whiten holds nearly all numbers, of
-    float16 where that can be: AUROC and refusals of the shipped model are the same (0.9882, 205 photos of rice).
+    means ``(classes, D)``; spread ``(D,)``: variance of all training photos there.
     """
 
     center: Array
@@ -45,87 +67,65 @@ class FeatureStatistics:
     means: Array
     spread: Array
 
-    def to_arrays(self) -> dict[str, Array]:
-        return {
-            "features.center": self.center.astype(np.float32), "features.whiten": _narrow(self.whiten),
-            "features.means": self.means.astype(np.float32), "features.spread": self.spread.astype(np.float32),
-        }  # fmt: skip
+    def score(self, logits: Array, features: Array) -> Array:
+        x = (np.asarray(features, np.float64) - self.center) @ self.whiten
+        near = (((x[:, None] - self.means[None]) ** 2).sum(axis=-1)).min(axis=1)
+        return np.asarray((x**2 / self.spread).sum(axis=1) - near)
 
-    @staticmethod
-    def from_arrays(arrays: Mapping[str, Array]) -> FeatureStatistics | None:
-        """The statistics of a model file, or None where it has none or they do not fit together."""
-        try:
-            parts = [arrays[f"features.{name}"] for name in ("center", "whiten", "means", "spread")]
-        except KeyError:
-            return None
-        center, whiten, means, spread = parts
+
+FeatureStatistics: TypeAlias = PrincipalSubspace | ClassDistances
+
+
+def read_statistics(arrays: Mapping[str, Array]) -> FeatureStatistics | None:
+    """The statistics of a model file, or None if it has none or they do not fit together."""
+    found = {name.removeprefix(FEATURES): array for name, array in arrays.items() if name.startswith(FEATURES)}
+    if any(array.dtype.kind != "f" or not np.isfinite(array).all() for array in found.values()):
+        return None
+    if found.keys() == {"center", "basis", "scale"}:
+        center, basis, scale = (found[name] for name in ("center", "basis", "scale"))
+        fits = center.ndim == 1 and basis.ndim == 2 and basis.shape[0] == len(center) and scale.shape == (1,)
+        return PrincipalSubspace(center, basis, float(scale[0])) if fits else None
+    if found.keys() == {"center", "whiten", "means", "spread"}:
+        center, whiten, means, spread = (found[name] for name in ("center", "whiten", "means", "spread"))
         fits = (
-            all(part.dtype.kind == "f" for part in parts) and center.ndim == spread.ndim == 1
-            and whiten.ndim == means.ndim == 2 and whiten.shape[0] == len(center)
+            center.ndim == spread.ndim == 1 and whiten.ndim == means.ndim == 2 and whiten.shape[0] == len(center)
             and means.shape[1] == whiten.shape[1] == len(spread) and bool((spread > 0).all())
         )  # fmt: skip
-        return FeatureStatistics(center, whiten, means, spread) if fits else None
+        return ClassDistances(center, whiten, means, spread) if fits else None
+    return None
 
 
-def fit_statistics(features: Array, labels: Array, classes: int, dimensions: int = DIMENSIONS) -> FeatureStatistics:
-    """Statistics of pooled training features ``(N, F)``; every class needs at least one photo."""
+def fit_subspace(logits: Array, features: Array, dimensions: int = DIMENSIONS) -> PrincipalSubspace:
+    """The subspace of training photos: logits over the temperature ``(N, classes)``, pooled features ``(N, F)``."""
     x = np.asarray(features, np.float64)
-    kept = min(dimensions, max(FEWEST, len(x) // PER_DIMENSION), x.shape[1])
     center = x.mean(axis=0)
-    means = np.stack([x[labels == c].mean(axis=0) for c in range(classes)])
-    rest = x - means[labels]
-    within = rest.T @ rest / len(x)
-    within += SHRINK * np.trace(within) / len(within) * np.eye(len(within))
-    whitening = np.linalg.inv(np.linalg.cholesky(within)).T  # of eigenvectors: seven times the time
-    around = (means - center) @ whitening
-    # directions in which the class means differ most, then (if there is room) those of largest spread
-    z = (x - center) @ whitening
-    directions = np.linalg.eigh(z.T @ z)[1].T[::-1]
-    between = np.linalg.svd(around, full_matrices=False)[2][: classes - 1]
-    basis = np.linalg.qr(np.concatenate((between, directions))[:kept].T)[0]
-    whiten = whitening @ basis
-    # in few directions the spread within classes is well known: whiten again, without shrinking
-    left = rest @ whiten
-    values, vectors = np.linalg.eigh(left.T @ left / len(x) + 1e-6 * np.eye(whiten.shape[1]))
-    whiten = _narrow(whiten @ (vectors / np.sqrt(values))).astype(np.float64)  # as it will be stored
-    z = (x - center) @ whiten
-    return FeatureStatistics(center, whiten, (means - center) @ whiten, z.var(axis=0) + 1e-6)
+    kept = max(min(dimensions, len(x) // PER_DIMENSION, x.shape[1] - 1), 1)
+    basis = np.linalg.svd(x - center, full_matrices=False)[2][:kept].T
+    space = PrincipalSubspace(center, basis.astype(np.float16).astype(np.float64), 0.0)  # as it will be stored
+    residual = float(space.residual(x).mean())
+    scale = float(logits.max(axis=1).mean()) / residual if residual > 0 else 0.0
+    return PrincipalSubspace(center, space.basis, max(scale, 0.0))
 
 
-def _narrow(whiten: Array) -> Array:
-    """Numbers of float16, or of float32 where the largest or smallest features ask for more."""
-    with np.errstate(over="ignore"):
-        half = whiten.astype(np.float16)
-    error = np.abs(half.astype(np.float64) - whiten).max()
-    return half if error <= np.abs(whiten).max() * 2.0**-11 else whiten.astype(np.float32)
-
-
-def coordinates(features: Array, statistics: FeatureStatistics) -> Array:
-    """Pooled features ``(N, F)`` in whitened coordinates, float64 ``(N, D)``."""
-    return np.asarray((np.asarray(features, np.float64) - statistics.center) @ statistics.whiten)
+def energy(logits: Array) -> Array:
+    """Log of the sum of exponentials, float64 ``(N,)``."""
+    z = np.asarray(logits, np.float64)
+    top = z.max(axis=1)
+    return np.asarray(top + np.log(np.exp(z - top[:, None]).sum(axis=1)))
 
 
 def familiarity(
     name: str, logits: Array, features: Array | None, statistics: FeatureStatistics | None, temperature: float = 1.0
 ) -> Array:
     """One of `SCORES` for logits ``(N, classes)`` and pooled features ``(N, F)``: float64 ``(N,)``, higher is known."""
-    if name == "probability":
-        return np.asarray(softmax(logits, temperature).max(axis=1))
-    z = logits.astype(np.float64) / temperature
-    if name == "max_logit":
-        return np.asarray(z.max(axis=1))
+    logits = np.asarray(logits, np.float64) / temperature
     if name == "energy":
-        top = z.max(axis=1)
-        return np.asarray(top + np.log(np.exp(z - top[:, None]).sum(axis=1)))
+        return energy(logits)
+    if name not in SCORES:
+        raise ValueError(f"There is no score {name!r}.")
     if features is None or statistics is None:
         raise ValueError(f"The score {name!r} needs features and their statistics.")
-    x = coordinates(features, statistics)
-    near = (((x[:, None] - statistics.means[None]) ** 2).sum(axis=-1)).min(axis=1)
-    if name == "mahalanobis":
-        return np.asarray(-near)
-    if name == "relative":
-        return np.asarray((x**2 / statistics.spread).sum(axis=1) - near)
-    raise ValueError(f"There is no score {name!r}.")
+    return statistics.score(logits, features)
 
 
 def auroc(known: Array, unknown: Array) -> float:

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.diagnosis import verdict
-from core.diagnosis.familiarity import FEATURES, NEEDS_FEATURES, SCORES, FeatureStatistics
+from core.diagnosis.familiarity import FEATURES, NEEDS_FEATURES, SCORES, ClassDistances, read_statistics
 from core.diagnosis.features import feature_node
 from core.diagnosis.learned_photos import LearnedPhotos, checked_marks
 from core.diagnosis.model_identity import KIND, VERSION, find_model
@@ -223,10 +223,10 @@ def _checked(file: TensorFile) -> ModelFile:
 
 def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[str, Array]) -> None:
     """Thresholds and what they are compared with must be whole, or every diagnosis would fail or mean nothing."""
-    statistics, classes, node = FeatureStatistics.from_arrays(extra), graph.classes, feature_node(graph)
+    statistics, classes, node = read_statistics(extra), graph.classes, feature_node(graph)
     if statistics is None and any(name.startswith(FEATURES) for name in extra):
         raise ModelFileError("The file's statistics of features are cut or do not fit together.")
-    if statistics is not None and len(statistics.means) != classes:
+    if isinstance(statistics, ClassDistances) and len(statistics.means) != classes:
         raise ModelFileError(f"The file has statistics of {len(statistics.means)} classes and {classes} classes.")
     if statistics is not None and (node is None or len(statistics.center) != graph.node(node).shape[-1]):
         raise ModelFileError("The file's statistics of features are of another network.")

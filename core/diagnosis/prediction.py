@@ -15,7 +15,7 @@ from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.device import PhotoBatch, Plan
 from core.diagnosis.calibration import state_probabilities
-from core.diagnosis.familiarity import FeatureStatistics, familiarity
+from core.diagnosis.familiarity import familiarity, read_statistics
 from core.diagnosis.features import feature_node, pool
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, Verdict, decide_verdict
@@ -42,8 +42,8 @@ class Diagnosis:
     """The diagnosis of one photo: the verdict and the most likely classes, or why it could not be read.
 
     milliseconds: for reading, decoding and the photo's share of its batch; reason: why the verdict is not a class. Only
-    an examination sets the rest: diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11; off_leaf:
-    share of the class activation outside the leaf, 0..1; notes: reasons for doubt.
+    an examination sets the rest: diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11; notes: reasons
+    for doubt.
     """
 
     path: str
@@ -54,7 +54,6 @@ class Diagnosis:
     reason: str = ""
     diseased: float | None = None
     grade: int | None = None
-    off_leaf: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -81,7 +80,7 @@ class Predictor:
     ) -> None:
         self.model, self.batch = model, batch
         self._thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
-        self._statistics = FeatureStatistics.from_arrays(model.extra)
+        self._statistics = read_statistics(model.extra)
         self._features = feature_node(model.graph) if self._thresholds else None
         if self._features and self._features not in outputs:
             outputs = (*outputs, self._features)

@@ -39,7 +39,6 @@ def answer(probability, photo="0"):
     rest = (1 - probability) / 2
     return {
         "verdict": CLASSES[0], "sure": True, "probabilities": [probability, rest, rest], "familiarity": 0.0,
-        "off_leaf": 0.38,
         "top": [[CLASSES[0], probability], [CLASSES[1], rest], [CLASSES[2], rest]], "diseased": 0.0, "hash": photo * 64,
         "maps": {name: {"height": 1, "width": 2, "data": "AP8="} for name in CLASSES},
         "mask": encode_mask(Severity(leaf, np.zeros_like(leaf)), (0.0, 0.0, 1.0, 1.0)),
@@ -264,18 +263,6 @@ def test_it_is_said_on_which_photos_the_slider_was_measured(place):
     panel.coverage.slider.setValue(1)
     assert panel.coverage.said.text().startswith("At this threshold the model diagnoses 90\u00a0%")
     assert "Left: every photo" in panel.coverage.slider.toolTip()
-
-
-def test_how_much_of_the_evidence_lies_off_the_leaf_is_always_said_and_once(place):
-    panel, model = place
-    assert panel.detail.evidence.text().startswith("38\u00a0% of the evidence for this diagnosis is outside")
-    known = model.rows.rows[0]
-    doubted = "80 % of the evidence for this diagnosis is outside the leaf; do not trust it."
-    panel.detail.show_result(replace(known, off_leaf=0.8, notes=(doubted,)))
-    assert not panel.detail.evidence.text()
-    assert "do not trust" in panel.detail.doubt.text()
-    panel.detail.show_result(replace(known, off_leaf=None))
-    assert not panel.detail.evidence.text()
 
 
 def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(place, qtbot, tmp_path, home):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.gui
 
 SICK = Result(
     3, "/photos/leaf.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), notes=("n",),
-    diseased=4.0, off_leaf=0.4, hash="0" * 64,
+    diseased=4.0, hash="0" * 64,
     model=ModelIdentity("tomato", "0" * 64, "2026-11-22"),
 )  # fmt: skip
 
@@ -72,11 +72,9 @@ def test_results_are_written_by_a_process_of_their_own(kind, writing, results, q
     data = target.read_bytes()
     if kind == "csv":
         assert data.count(b"\n") == 4
-        assert b",0.4000," in data
     if kind == "html":
         assert b"Answers 97" in data
         assert data.count(b"data:image/jpeg") == 3
-        assert b"is outside the leaf" in data
     if kind == "pdf":
         assert data.startswith(b"%PDF")
 

@@ -16,7 +16,7 @@ from app.__main__ import main
 from core import tensor_file
 from core.config import RunConfig, problems
 from core.data.idx import read_idx
-from core.diagnosis.familiarity import FeatureStatistics
+from core.diagnosis.familiarity import PrincipalSubspace
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import SECTION
@@ -80,8 +80,8 @@ def model_seed(tmp_path_factory):
     """A model with everything that a file can hold."""
     graph = build("squeezenet1_1", 3, 32)
     rng = np.random.default_rng(0)
-    statistics = FeatureStatistics(rng.random(512), rng.random((512, 4)), rng.random((3, 4)), rng.random(4) + 0.1)
-    rejection = {"score": "relative", "far": -1e9, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1.0, 0.0, 0.9, 0.0]]}
+    statistics = PrincipalSubspace(rng.random(512), rng.random((512, 4)), 0.5)
+    rejection = {"score": "vim", "far": -1e9, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1.0, 0.0, 0.9, 0.0]]}
     path, sections = tmp_path_factory.mktemp("seed") / "m.safetensors", {SECTION: rejection, "test": {"parts": []}}
     write_model(path, ModelFile(
         graph, initial_weights(graph, 0), ("a", "b", "c"), 32, figures={"test_accuracy": 0.5}, sections=sections,
@@ -153,11 +153,11 @@ def test_a_header_that_is_no_object_of_ours_is_refused(model_seed, tmp_path, tex
         read_model(path) if kind == "model" else read_checkpoint(path)
 
 
-@pytest.mark.parametrize("name", ["center", "whiten", "means", "spread"])
+@pytest.mark.parametrize("name", ["center", "basis", "scale"])
 @pytest.mark.parametrize("change", ["missing", "cut"])
 def test_statistics_of_features_that_are_missing_or_cut_are_refused(model_seed, tmp_path, name, change):
     path, full = tmp_path / "m.safetensors", f"extra/features.{name}"
-    tensors = {n: a[:1] if n == full else a for n, a in model_seed.tensors.items() if n != full or change == "cut"}
+    tensors = {n: a[:-1] if n == full else a for n, a in model_seed.tensors.items() if n != full or change == "cut"}
     sign(path, "model", 1, json.dumps(model_seed.header), tensors)
     with pytest.raises(ModelFileError, match="statistics"):
         read_model(path)

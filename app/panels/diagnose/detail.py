@@ -20,7 +20,7 @@ from app.cards import card_html, disease_name, find_card
 from app.mask import Mask, decode_box
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.result import Result, doubts, evidence_text, severity_text, verdict_text
+from app.viewmodels.result import Result, doubts, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import ComboBox, Slider
 from app.widgets.map_legend import MapLegend
@@ -103,9 +103,6 @@ class DetailPane(QWidget):
         self.threshold = label("", "caption")
         self.threshold.setToolTip(tr("Below this confidence the verdict is “not sure”. Set it with the slider below "
                                      "the photo."))
-        self.evidence = label("", "muted", wrap=True)
-        self.evidence.setToolTip(tr("The class map is coarse, so about half is normal. Above {share} the diagnosis is "
-                                    "doubtful.", share=percent(0.7, 0)))  # fmt: skip
         self.notes = label("", "muted", wrap=True)
         self.notes.setToolTip(tr("Horsfall-Barratt grades: steps of the diseased leaf area, finer near 0 and 100 %"))
         self.correct = button(tr("Edit diseased area…"), self.correct_asked.emit, "",
@@ -114,7 +111,7 @@ class DetailPane(QWidget):
         answer = QWidget()
         texts = QVBoxLayout(answer)
         texts.setContentsMargins(14, 10, 12, 4)
-        for widget in (self.verdict, self.doubt, self.bars, self.threshold, self.evidence):
+        for widget in (self.verdict, self.doubt, self.bars, self.threshold):
             texts.addWidget(widget)
         texts.addStretch(1)
         scroll = QScrollArea()
@@ -167,8 +164,6 @@ class DetailPane(QWidget):
         self.bars.show_top(result.top, result.sure, threshold if below else 0.0)
         self.threshold.setText(tr("Minimum confidence: {share}", share=percent(threshold, 0)))
         self.threshold.setVisible(below)
-        self.evidence.setText(evidence_text(result))
-        self.evidence.setVisible(bool(self.evidence.text()))
         self.notes.setText(severity_text(result))
         self.notes.setVisible(bool(self.notes.text()))
         area = result.area()

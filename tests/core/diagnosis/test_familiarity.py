@@ -2,80 +2,90 @@ import numpy as np
 import pytest
 
 from core.diagnosis.familiarity import (
-    SCORES,
-    FeatureStatistics,
+    ClassDistances,
+    PrincipalSubspace,
     auroc,
-    coordinates,
     familiarity,
-    fit_statistics,
+    fit_subspace,
+    read_statistics,
 )
 
 
 @pytest.fixture(scope="module")
 def learned():
-    """Three classes as clouds in 12 dimensions, one direction of which is noisy and tells nothing."""
+    """Logits and features of three classes in 40 dimensions that vary in 5 of them, and the fitted subspace."""
     rng = np.random.default_rng(0)
-    centres = rng.normal(0, 4, (3, 12))
     labels = np.repeat(np.arange(3), 200)
-    features = centres[labels] + rng.normal(0, 1, (600, 12)) * np.array([30.0] + [1.0] * 11)
-    return features, labels, centres, fit_statistics(features, labels, 3, 8)
+    directions = np.linalg.qr(rng.normal(size=(40, 5)))[0]
+    features = (np.eye(3)[labels] @ rng.normal(0, 4, (3, 5)) + rng.normal(0, 1, (600, 5))) @ directions.T + 2
+    features += rng.normal(0, 0.05, features.shape)
+    logits = 5 * np.eye(3)[labels] + rng.normal(0, 1, (600, 3))
+    return logits, features, fit_subspace(logits, features, 5)
 
 
-def test_whitened_coordinates_have_unit_spread_within_classes(learned):
-    features, labels, _, statistics = learned
-    z = coordinates(features, statistics)
-    within = np.std(z - statistics.means[labels], axis=0)
-    assert z.shape == (600, 8)
-    assert np.all((within > 0.6) & (within < 1.05))
+def test_a_photo_off_the_subspace_is_unfamiliar_whatever_its_logits(learned):
+    logits, features, space = learned
+    strange = features + np.random.default_rng(1).normal(0, 1, features.shape)
+    known, unknown = (familiarity("vim", logits, x, space) for x in (features, strange))
+    assert auroc(known, unknown) > 0.99
+    assert auroc(familiarity("energy", logits, features, space), familiarity("energy", logits, strange, space)) == 0.5
 
 
-@pytest.mark.parametrize(("scale", "kept"), [(1.0, np.float16), (1e-7, np.float32), (1e9, np.float32)])
-def test_a_file_holds_the_statistics_as_they_are_used_in_half_precision_where_that_can_be(learned, scale, kept):
-    features, labels, _, _ = learned
-    statistics = fit_statistics(features * scale, labels, 3, 8)
-    arrays = statistics.to_arrays()
-    assert arrays["features.whiten"].dtype == kept
-    back = FeatureStatistics.from_arrays(arrays)
-    logits = np.zeros((600, 3))
-    want, got = (familiarity("relative", logits, features * scale, s) for s in (statistics, back))
-    assert got == pytest.approx(want, rel=1e-4, abs=1e-4)
-
-
-@pytest.mark.parametrize("score", ["mahalanobis", "relative"])
-def test_photos_far_from_every_class_are_unfamiliar(learned, score):
-    features, _, centres, statistics = learned
-    rng = np.random.default_rng(1)
-    strange = -2 * centres.mean(0) + rng.normal(0, 4, (200, 12))
-    logits = np.zeros((600, 3))
-    known = familiarity(score, logits, features, statistics)
-    unknown = familiarity(score, logits[:200], strange, statistics)
+def test_a_photo_within_the_subspace_is_unfamiliar_by_its_logits(learned):
+    logits, features, space = learned
+    known, unknown = (familiarity("vim", z, features, space) for z in (logits, logits / 10))
     assert auroc(known, unknown) > 0.9
 
 
-def test_scores_of_logits_by_hand():
+def test_the_scale_gives_residuals_the_size_of_the_largest_logits(learned):
+    logits, features, space = learned
+    assert space.scale * space.residual(features).mean() == pytest.approx(logits.max(axis=1).mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize(("photos", "kept"), [(2, 1), (30, 3), (600, 39)])
+def test_few_photos_span_a_small_subspace(learned, photos, kept):
+    logits, features, _ = learned
+    assert fit_subspace(logits[:photos], features[:photos]).basis.shape == (40, kept)
+
+
+def test_the_subspace_goes_to_arrays_and_back_and_crafted_ones_are_refused(learned):
+    logits, features, space = learned
+    arrays = space.to_arrays()
+    back = read_statistics(arrays)
+    assert isinstance(back, PrincipalSubspace)
+    want, got = (familiarity("vim", logits, features, s) for s in (space, back))
+    assert got == pytest.approx(want, rel=1e-4, abs=1e-4)
+    assert read_statistics({}) is None
+    assert read_statistics({**arrays, "features.basis": np.zeros((3, 5), np.float32)}) is None
+    assert read_statistics({**arrays, "features.scale": np.array([np.nan], np.float32)}) is None
+    assert read_statistics({"features.center": arrays["features.center"]}) is None
+
+
+def test_statistics_of_earlier_versions_are_read():
+    means = np.array([[3.0, 0, 0, 0], [0, 3, 0, 0]])
+    given = {"center": np.zeros(4), "whiten": np.eye(4), "means": means, "spread": np.ones(4)}
+    given = {f"features.{name}": array.astype(np.float32) for name, array in given.items()}
+    statistics = read_statistics(given)
+    assert isinstance(statistics, ClassDistances)
+    score = familiarity("relative", np.zeros((2, 2)), np.array([[3.0, 0, 0, 0], [-3, 0, 0, 0]]), statistics)
+    assert score.tolist() == [9.0, 9.0 - 18.0]
+    assert read_statistics({**given, "features.spread": np.zeros(4)}) is None
+
+
+def test_energy_by_hand():
     z = np.log(np.array([[0.7, 0.2, 0.1]]))
-    assert familiarity("probability", z, None, None)[0] == pytest.approx(0.7)
-    assert familiarity("max_logit", z, None, None)[0] == pytest.approx(np.log(0.7))
     assert familiarity("energy", z + 3, None, None)[0] == pytest.approx(3.0)
+    assert familiarity("energy", z + 3, None, None, temperature=0.5)[0] == pytest.approx(6 + np.log(0.54))
 
 
 def test_scores_say_what_they_lack():
     with pytest.raises(ValueError, match="needs features"):
-        familiarity("relative", np.zeros((1, 3)), None, None)
-    assert "relative" in SCORES
+        familiarity("vim", np.zeros((1, 3)), None, None)
+    with pytest.raises(ValueError, match="no score"):
+        familiarity("mahalanobis", np.zeros((1, 3)), None, None)
 
 
 def test_auroc_counts_ties_as_half():
     assert auroc(np.array([2.0, 3.0]), np.array([0.0, 1.0])) == 1.0
     assert auroc(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == 0.5
     assert auroc(np.array([1.0, 2.0]), np.array([1.0, 3.0])) == pytest.approx(0.375)
-
-
-def test_statistics_go_to_arrays_and_back_and_crafted_ones_are_refused(learned):
-    features, _, _, statistics = learned
-    arrays = statistics.to_arrays()
-    back = FeatureStatistics.from_arrays(arrays)
-    assert back is not None
-    assert np.allclose(coordinates(features, back), coordinates(features, statistics), atol=1e-3)
-    assert FeatureStatistics.from_arrays({}) is None
-    assert FeatureStatistics.from_arrays({**arrays, "features.means": np.zeros((3, 5), np.float32)}) is None
