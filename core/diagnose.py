@@ -28,9 +28,11 @@ from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import ModelIdentity, as_fields, read_identity
+from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
+from core.diagnosis.plant_output import report_errors, show_plants
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
 from core.diagnosis.report_entry import make_entry, remarks
-from core.diagnosis.verdict import COVERAGE, SECTION, describe_slider
+from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
 from core.percent import SPACE, stated
 from core.storage import write_file
@@ -51,6 +53,8 @@ def diagnose(argv: Sequence[str]) -> int:
     check_folder("report", arguments.report, found)
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
+    if arguments.group and (arguments.examine or arguments.report):
+        found.append(Problem("group", "cannot be combined with --examine or --report."))
     config = merge_settings(read_settings(arguments, found), {}, found)
     paths = list(find_photos(arguments.photos))
     prepare()
@@ -69,6 +73,14 @@ def diagnose(argv: Sequence[str]) -> int:
             card = page.heading("Model card") + render_card_html(model)
             write_file(Path(arguments.report), render_batch(entries, remarks(model), card))
             sys.stderr.write(f"Report: {arguments.report}\n")
+    elif arguments.group:
+        names = group_photos(paths, arguments.group)
+        predictor = Predictor(model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
+        with closing(predictor):
+            thresholds = Thresholds.from_section(model.sections.get(SECTION, {}), len(model.classes))
+            photos = report_errors(predictor.diagnose(paths, coverage=coverage))
+            plants = diagnose_plants(photos, names, thresholds, model.classes, coverage)
+        read = show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
     else:
         predictor = Predictor(model, device=device, batch=min(BATCH, len(paths)), threads=config.threads)
         with closing(predictor):
@@ -176,6 +188,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-crop", action="store_true", help="with --examine: do not crop photos to small leaves")
     parser.add_argument("--report", metavar="OUT.html", default="",
                         help="also write an HTML report with pictures (implies --examine)")
+    parser.add_argument("--group", choices=GROUPINGS, default="",
+                        help="diagnose plants instead of photos: photos of one plant are in one folder, or were taken "
+                        "within a minute of one another")  # fmt: skip
     parser.add_argument("--coverage", default="", metavar="SHARE",
                         help="fraction of photos to diagnose, 0..1; lower means higher confidence "
                         f"(default: {COVERAGE})")

@@ -8,6 +8,7 @@ from typing import Any
 from benchmarks.tables.results import markdown_table, percent, read
 
 TEST = "diagnosis_test"
+UNKNOWN = ("rice", "soybean", "strawberry", "wheat")
 
 
 def accuracy() -> str:
@@ -27,31 +28,46 @@ def reliability() -> str:
     covered = {share: right for share, right, _ in found["coverage"]}
     rows = [
         ["macro F1", f"{found['macro_f1']:.3f}"],
-        ["calibration error", f"{found['calibration_error']:.4f}"],
+        *([f"calibration error{place}", f"{found['calibration_error' + key]:.4f}"]
+          for place, key in (("", ""), (", lab photos", "_lab"), (", field photos", "_field"))),
         *([f"correct among the most confident {percent(share, 0)}", percent(right, 2)]
           for share, right in covered.items() if share < 1),
         ["AUROC of photos without a leaf", f"{rejection['no_leaf_auroc']:.5f}"],
         ["leaves rejected at the threshold that rejects 98 % of photos without a leaf",
          percent(rejection["good_leaves_refused_where_98_percent_of_non_leaves_are"], 2)],
-        ["AUROC of an unknown crop (rice)", f"{rejection['unknown rice, AUROC by relative']:.3f}"],
-        ["rice photos rejected as unfamiliar", percent(rejection["unknown rice, refused as unlike"])],
         ["leaves of known crops rejected as unfamiliar", percent(rejection["good_leaves_refused_as_unlike"])],
-        *([f"predictions changed: {name}", percent(share)] for name, share in found["changed_answers"].items()),
+        *([f"AUROC of an unknown crop ({crop})", f"{rejection[f'unknown {crop}, AUROC']:.3f}"] for crop in UNKNOWN),
+        *([f"{crop} photos rejected as unfamiliar", percent(rejection[f"unknown {crop}, refused as unlike"])]
+          for crop in UNKNOWN),
         ["size of the model file", f"{found['bytes'] / 1e6:.1f} MB"],
     ]  # fmt: skip
     return markdown_table(["on the test split", "figure"], rows) + f"\n\nCommit {found['commit'][:10]}."
 
 
 def unknown_crops() -> str:
-    """Networks trained without a crop: how well that crop is told from the known ones."""
-    methods = {"probability": "probability", "max_logit": "largest logit", "energy": "energy",
-               "mahalanobis": "Mahalanobis", "relative": "relative Mahalanobis (used)"}
-    rows = []
-    for crop in ("citrus", "chilli"):
-        rejection = read(f"diagnosis_without_{crop}")["rejection"]
-        cells = [f"{rejection[f'unknown {crop}, AUROC by {method}']:.3f}" for method in methods]
-        rows.append([crop, *cells, percent(rejection[f"unknown {crop}, refused as unlike"], 0)])
-    return markdown_table(["crop left out of training", *methods.values(), "rejected"], rows)
+    """AUROC and share rejected of crops that the model does not know, by score."""
+    text = ""
+    for model, found in read("unknown_crops")["models"].items():
+        groups = list(found["unknown_photos"])
+        rows = [[name, *(f"{row[group][0]:.3f} ({percent(row[group][2], 0)})" for group in groups)]
+                for name, row in found["scores"].items()]  # fmt: skip
+        text += f"{model}:\n\n" + markdown_table(["score", *groups], rows) + "\n\n"
+    return text.rstrip()
+
+
+def error_signals() -> str:
+    """How well each signal tells wrong diagnoses from correct ones."""
+    rows = [[name, f"{auroc[0]:.3f}", f"{auroc[1]:.3f}"] for name, auroc in read("error_signals")["signals"].items()]
+    return markdown_table(["signal, AUROC of a wrong diagnosis", "all", "answered"], rows)
+
+
+def plants() -> str:
+    """Accuracy of 1, 2, 4 and 6 photos of one class together."""
+    rows = [
+        [part, size, percent(row["correct"], 2), percent(row["vote"], 2), f"{row['calibration_error']:.3f}"]
+        for part, sizes in read("plants")["parts"].items() for size, row in sizes.items()
+    ]  # fmt: skip
+    return markdown_table(["photos", "together", "correct", "correct by vote", "calibration error"], rows)
 
 
 def readings() -> str:
@@ -67,5 +83,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "diagnosis accuracy": accuracy,
     "diagnosis reliability": reliability,
     "unknown crops": unknown_crops,
+    "error signals": error_signals,
+    "plants": plants,
     "test readings": readings,
 }

@@ -37,13 +37,22 @@ class ClassProbability:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.familiarity`)."""
+
+    probabilities: Array
+    familiar: float
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The diagnosis of one photo: the verdict and the most likely classes, or why it could not be read.
 
-    milliseconds: for reading, decoding and the photo's share of its batch; reason: why the verdict is not a class. Only
-    an examination sets the rest: diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11; notes: reasons
-    for doubt.
+    milliseconds: for reading, decoding and the photo's share of its batch; reason: why the verdict is not a class;
+    prediction: what the verdict follows from, unless the photo was examined. Only an examination sets the rest:
+    diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11; notes: reasons for doubt.
     """
 
     path: str
@@ -52,18 +61,10 @@ class Diagnosis:
     milliseconds: float = 0.0
     error: str = ""
     reason: str = ""
+    prediction: Prediction | None = None
     diseased: float | None = None
     grade: int | None = None
     notes: tuple[str, ...] = ()
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class Prediction:
-    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.familiarity`)."""
-
-    probabilities: Array
-    familiar: float
 
 
 @final
@@ -165,7 +166,7 @@ class Predictor:
         order = np.argsort(-probabilities, kind="stable")[:TOP]
         top = tuple(ClassProbability(classes[i], float(probabilities[i])) for i in order)
         verdict = self.decide(prediction, coverage)
-        return Diagnosis(path, verdict.word, top, milliseconds, reason=verdict.reason)
+        return Diagnosis(path, verdict.word, top, milliseconds, reason=verdict.reason, prediction=prediction)
 
 
 def choose_device(wanted: str) -> str:

@@ -69,7 +69,7 @@ def test_shipped_own_and_imported_models_are_one_list(settings, own, given):
         (shipped_model(), SHIPPED), (own, OWN), (given, IMPORTED),
     ]  # fmt: skip
     assert [model.identity.name for model in found] == ["LeafClinic leaves", "tomato 2026-11-22", "friend"]
-    assert (found[0].classes, found[1].classes, found[1].accuracy) == (34, 2, 0.75)
+    assert (found[0].classes, found[1].classes, found[1].accuracy) == (50, 2, 0.75)
     Path(given).unlink()
     assert [model.origin for model in list_models(settings)] == [SHIPPED, OWN]
 

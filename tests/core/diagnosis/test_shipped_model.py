@@ -25,9 +25,9 @@ def examiner():
 
 def test_it_is_small_and_has_all_that_an_examination_needs():
     model = read_model(PATH)
-    assert PATH.stat().st_size <= 6_000_000
-    assert len(model.classes) == 34
-    assert not any(name.startswith("rice/") for name in model.classes)
+    assert PATH.stat().st_size <= 8_000_000
+    assert len(model.classes) == 50
+    assert not any(name.startswith(("rice/", "soybean/", "wheat/")) for name in model.classes)
     assert {"rejection", "calibration", "reading_leaf", "test", "data"} <= set(model.sections)
 
 
@@ -52,3 +52,13 @@ def test_known_leaves_are_named_and_scenes_refused(examiner):
     assert blight.verdict.word == "tomato/late_blight"
     assert 5 < blight.severity.percent < 40
     assert say("background/none/image_735.webp").verdict.word == NO_LEAF
+
+
+@pytest.mark.skipif(not DATA, reason="LEAFCLINIC_DATA does not name the photos")
+@pytest.mark.parametrize(("condition", "name"), [
+    ("scab", "pp2021_c7c17c13e11f87b0"), ("cedar_apple_rust", "pp2021_e24eb8804f9f568d"),
+    ("healthy", "pp2021_fea880b74f960c8b"),
+])  # fmt: skip
+def test_apple_leaves_in_the_orchard_are_named(examiner, condition, name):
+    photo = read_photo(os.path.join(DATA, "field", "apple", condition, f"{name}.webp"), 288)
+    assert examiner.examine(photo, crop=False).verdict.word == f"apple/{condition}"

@@ -1,0 +1,93 @@
+"""Several photos of a plant: how they are grouped, and what they say together."""
+
+import json
+
+import numpy as np
+import pytest
+
+from core.diagnosis.coverage import CoveragePoint
+from core.diagnosis.model_identity import ModelIdentity
+from core.diagnosis.plant import diagnose_plant, diagnose_plants, group_photos, pool_probabilities
+from core.diagnosis.plant_output import show_plants
+from core.diagnosis.prediction import Diagnosis, Prediction
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Thresholds
+from tests.core.data.test_burst_groups import jpeg_taken
+from tests.helpers.photo_files import corners, jpeg
+
+CLASSES = ("apple/scab", "apple/rust", "background/none")
+THRESHOLDS = Thresholds("energy", 0.0, 2, 0.9, (CoveragePoint(1.0, 0.6, 0.9, 0.0),))
+
+
+def seen(*probabilities, familiar=1.0):
+    return Prediction(np.array(probabilities), familiar)
+
+
+def diagnose(*photos):
+    return diagnose_plant("plant", photos, THRESHOLDS, CLASSES, 1.0)
+
+
+def test_one_photo_keeps_its_probabilities():
+    assert pool_probabilities(np.array([[0.7, 0.2, 0.1]])) == pytest.approx([0.7, 0.2, 0.1])
+
+
+def test_photos_that_agree_are_surer_than_each_but_less_than_independent_ones():
+    pooled = pool_probabilities(np.array([[0.6, 0.4], [0.6, 0.4]]))
+    assert 0.6 < pooled[0] < 0.36 / (0.36 + 0.16)
+    assert pooled[0] == pytest.approx(1 / (1 + (0.4 / 0.6) ** np.sqrt(2)))
+
+
+def test_a_sure_photo_outweighs_two_doubtful_ones():
+    plant = diagnose(seen(0.98, 0.01, 0.01), seen(0.45, 0.5, 0.05), seen(0.45, 0.5, 0.05))
+    assert (plant.verdict.word, plant.used, plant.photos) == ("apple/scab", 3, 3)
+
+
+def test_photos_without_a_leaf_and_unfamiliar_ones_do_not_count():
+    plant = diagnose(seen(0.8, 0.15, 0.05), seen(0.01, 0.02, 0.97), seen(0.01, 0.98, 0.01, familiar=-1.0))
+    assert (plant.verdict.word, plant.used, plant.photos) == ("apple/scab", 1, 3)
+    assert plant.top[0].probability == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("photo", "word"), [
+    (seen(0.01, 0.02, 0.97), NO_LEAF), (seen(0.9, 0.1, 0.0, familiar=-1.0), NOT_SURE),
+])  # fmt: skip
+def test_a_plant_without_a_usable_photo_has_no_diagnosis(photo, word):
+    plant = diagnose(photo, photo)
+    assert (plant.verdict.word, plant.used, plant.top) == (word, 0, ())
+    assert plant.verdict.reason
+
+
+def test_photos_that_cannot_be_read_are_not_counted():
+    found = [Diagnosis("a/1", prediction=seen(0.9, 0.05, 0.05)), Diagnosis("a/2", error="broken"),
+             Diagnosis("b/1", error="broken")]  # fmt: skip
+    (plant,) = diagnose_plants(found, ["a", "a", "b"], THRESHOLDS, CLASSES, 1.0)
+    assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
+
+
+def test_the_folder_is_the_plant():
+    assert group_photos(["x/a/1.jpg", "x/a/2.jpg", "x/b/1.jpg", "1.jpg"], "folder") == ["x/a", "x/a", "x/b", "."]
+
+
+def test_photos_within_a_minute_of_the_one_before_are_one_plant(tmp_path):
+    paths = []
+    for name, time in (("c", "10:02:30"), ("a", "10:00:00"), ("b", "10:00:59"), ("d", "10:01:50"), ("none", "")):
+        path = tmp_path / f"{name}.jpg"
+        path.write_bytes(jpeg_taken(corners(), f"2026:06:01 {time}") if time else jpeg(corners()))
+        paths.append(str(path))
+    names = group_photos(paths, "time")
+    assert names == [paths[1], paths[1], paths[1], paths[1], paths[4]]
+    assert group_photos([paths[0], paths[1], paths[2]], "time") == [paths[0], paths[1], paths[1]]
+    assert group_photos([str(tmp_path / "missing.jpg")], "time") == [str(tmp_path / "missing.jpg")]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv"])
+def test_a_plant_is_one_line(form, capsys):
+    plants = [diagnose(seen(0.9, 0.05, 0.05), seen(0.9, 0.05, 0.05)), diagnose(seen(0.01, 0.02, 0.97))]
+    assert show_plants(plants, form, ModelIdentity("m", "0" * 64, "2026-11-22")) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == (3 if form == "csv" else 2)
+    if form == "json":
+        told = json.loads(lines[0])
+        assert (told["plant"], told["photos"], told["used"], told["verdict"]) == ("plant", 2, 2, "apple/scab")
+    if form == "text":
+        assert lines[0].startswith("plant (2 of 2 photos): apple/scab ")
+        assert "no leaf" in lines[1]
