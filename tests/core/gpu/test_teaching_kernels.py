@@ -75,7 +75,7 @@ PARTS = ((False, 2), (True, 1))
 """Whether the gradients are added to those before, and the real images of the batch."""
 
 
-@pytest.mark.parametrize(("algorithm", "parts"), [("naive", PARTS), ("shared", PARTS[:1]), ("im2col", PARTS[:1])])
+@pytest.mark.parametrize(("algorithm", "parts"), [("naive", PARTS), ("im2col", PARTS[:1])])
 def test_a_whole_network_has_the_references_gradients(algorithm, parts):
     graph, memory = small_network(), Memory(1 << 20)
     program, layout = lower(graph, True), lay_out_parameters(graph)
