@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.errors import KernelUnavailable
 from core.gpu import control
 from core.gpu.compilation import turing
 from core.gpu.compilation.hopper import CAPABILITY as HOPPER
@@ -85,10 +86,16 @@ def reason_against(candidate: Candidate, direction: str, case: Case) -> str | No
         return "An activation's gradient is folded into the next kernel of a plan, not into this one."
     if case.op == "batch_norm" and case.attributes["frozen"] and direction == WEIGHT:
         return "A frozen batch norm learns nothing."
-    frame = new_frame(case_for(candidate, case), None if problem() else open_device())
-    frame.algorithm = candidate.level
-    with frame.comparing():
-        return candidate.reason_against(PlanCase(frame, frame.program.steps, candidate.direction)) or None
+    try:
+        frame = new_frame(case_for(candidate, case), None if problem() else open_device())
+        frame.algorithm = candidate.level
+        with frame.comparing():
+            reason = candidate.reason_against(PlanCase(frame, frame.program.steps, candidate.direction))
+        if not reason:
+            write(candidate, direction, frame)
+    except KernelUnavailable as error:
+        return str(error)
+    return reason or None
 
 
 def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any = None) -> None:

@@ -31,8 +31,8 @@ from core.gpu.sm90.tma import (
     arrive,
     copy_tile,
     divide,
-    encode_map,
     expect_bytes,
+    matrix_map,
     prefetch_map,
     wait_for,
 )
@@ -260,7 +260,7 @@ def write(case: Case) -> None:
     tile: Tile = case.configuration or choose(m, n, processors)
     down, across = blocks_of(m, tile.rows), blocks_of(n, tile.columns)
     values = {
-        "map_a": encode_map(x.address, m, k, tile.rows), "map_b": encode_map(x2.address, k, n, DEPTH),
+        "map_a": matrix_map(x.address, m, k, tile.rows), "map_b": matrix_map(x2.address, k, n, DEPTH),
         "c": out.address, "m": m, "n": n, "k": k, "down": down, "across": across,
     }  # fmt: skip
     case.frame.add(

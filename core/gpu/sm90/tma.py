@@ -13,7 +13,6 @@ from typing import Any, Final
 from core.gpu.compilation.cuda import intrinsic, types
 from core.gpu.compilation.hopper import MAP
 from core.gpu.compilation.ptx import instruction
-from core.gpu.driver.device import check
 from core.gpu.driver.tensor_map import TensorMap
 
 _u, _l, _i = types.uint32, types.uint64, types.int32
@@ -25,9 +24,9 @@ TILE_COLUMNS: Final = 64
 """bf16 columns of a tile: a swizzled line of 128 bytes."""
 
 
-def encode_map(address: int, rows: int, columns: int, tile_rows: int) -> Any:
+def matrix_map(address: int, rows: int, columns: int, tile_rows: int) -> TensorMap:
     """Tensor map of a row-major bf16 matrix, a launch's argument: tiles of `tile_rows` x 64."""
-    return check(TensorMap(address, rows, columns, columns, tile_rows, TILE_COLUMNS).encode())
+    return TensorMap(address, rows, columns, columns, tile_rows, TILE_COLUMNS)
 
 
 @intrinsic
