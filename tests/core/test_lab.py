@@ -284,3 +284,14 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="No space left"):
         save_png(draw_bars("title", "ms", [("one", 0.5)]), tmp_path / "x.png")
     assert not list(tmp_path.iterdir())
+
+
+def test_every_algorithm_of_the_cpu_gives_the_same_loss(capsys, tmp_path):
+    file = tmp_path / "algorithms.json"
+    assert lab.main(["algorithms", "--device", "cpu", "--model", "mlp", "--image-size", "28", "--batch", "4",
+                     "--json", str(file)]) == 0  # fmt: skip
+    ran = [row for row in json.loads(file.read_text("utf-8")) if not row["reason"]]
+    assert {row["algorithm"] for row in ran} >= {"naive", "im2col", "auto"}
+    assert max(row["loss"] for row in ran) - min(row["loss"] for row in ran) < 1e-4
+    assert all(row["milliseconds"] > 0 for row in ran)
+    assert "faster by" in capsys.readouterr().out
