@@ -202,7 +202,7 @@ def time_results(program: Program) -> list[Row]:
     act("search, few found", lambda: panel.search.setText("IMG_0007"), lambda: table.rowCount() == 100)
     act("search, all found", lambda: panel.search.setText("IMG"), lambda: table.rowCount() == RESULTS)
     act("search given up", lambda: panel.search.setText(""), lambda: table.rowCount() == RESULTS)
-    act("slider", lambda: panel.coverage.slider.setValue(1), lambda: "not answered" in panel.state.text())
+    act("slider", lambda: panel.coverage.slider.setValue(1), lambda: "not diagnosed" in panel.state.text())
     return found
 
 

@@ -50,8 +50,8 @@ def _check(folder: Path, whole: Path, own: bool) -> None:
         return
     group = status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid)
     if group or status.st_mode & stat.S_IWOTH:
-        raise InputError(f"{whole} is not used: other users may write to {folder}. Remove {whole}, then run: "
-                         f"chmod go-w {folder}")
+        then = "" if folder == whole else f", then run: chmod go-w {folder}"
+        raise InputError(f"{whole} is not used: other users may write to {folder}. Remove {whole}{then}")
 
 
 def _is_private_group(gid: int) -> bool:
