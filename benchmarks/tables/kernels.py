@@ -68,7 +68,7 @@ def bf16_table(results: dict[str, Any]) -> str:
             older = max(value for name, value in rungs.items() if name.startswith("tensor_core"))
             cells = with_factors({**rungs, "tensor_core": older}, ("tensor_core", "wgmma", "copy_engine"), False)
             rows.append([row["name"][12:], *cells, *shares(row, "bf16")])
-    head = ["size (TFLOP/s)", "tensor_core", "wgmma", "copy_engine", "cuBLAS bf16", "best of cuBLAS", "of the peak"]
+    head = ["size (TFLOP/s)", "tensor_core", "wgmma", "tma", "cuBLAS bf16", "best of cuBLAS", "of the peak"]
     return markdown_table(head, rows)
 
 

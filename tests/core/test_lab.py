@@ -264,14 +264,14 @@ def test_a_step_stands_under_the_roof_in_a_hundred_columns(tmp_path, capsys):
 
 def test_the_products_are_measured_by_cublas_and_by_the_peak_of_their_arithmetic(monkeypatch, capsys):
     rungs = [Timing("naive", 4.0, 500.0), Timing("narrow", 0.0, 0.0, "The depth 512 is more than 32."),
-             Timing("copy_engine", 0.01, 200_000.0, halved=True), Timing("cublas", 0.1, 20_000.0)]
+             Timing("tma", 0.01, 200_000.0, halved=True), Timing("cublas", 0.1, 20_000.0)]
     monkeypatch.setattr(studies, "peaks", lambda: {False: 50_000.0, True: 1_000_000.0})
     monkeypatch.setattr(studies, "matmul_study", lambda sizes: iter([("512 x 512 x 512", rungs)]))
     assert lab.main(["matmul"]) == 0
     lines = capsys.readouterr().out.splitlines()
     found = {line.split()[0]: line for line in lines if line.startswith("  ")}
     assert found["naive"].split()[1:] == ["4.0000", "500.0", "1.0x", "2", "%", "1", "%"]
-    assert found["copy_engine"].split()[1:] == ["0.0100", "200,000.0", "400.0x", "20", "%"], "cuBLAS was float32"
+    assert found["tma"].split()[1:] == ["0.0100", "200,000.0", "400.0x", "20", "%"], "cuBLAS was float32"
     assert "more than 32" in found["narrow"]
     assert max(map(len, lines)) <= 100
 
