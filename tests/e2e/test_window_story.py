@@ -31,7 +31,7 @@ def press(qtbot, place, text):
 def open_demo(program, qtbot, monkeypatch):
     """The demo photos, few and small."""
     monkeypatch.setattr(commands, "DEMO", {"photos_per_class": 20, "side": 48})
-    press(qtbot, program.window.place("dataset"), "Open the demo photos")
+    press(qtbot, program.window.place("dataset"), "Open synthetic leaves")
     qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
 
 
