@@ -39,6 +39,7 @@ def stage_text(stage: str, done: int, total: int) -> str:
         "copies": tr("Looking for near-duplicates"),
         "leaves": tr("Segmenting leaves"),
         "compile": tr("Preparing the kernels"),
+        "tune": tr("Measuring the kernels"),
         "validate": tr("Evaluating on validation photos"),
         "validation": tr("Evaluating on validation photos"),
         "test": tr("Evaluating on test photos"),

@@ -161,6 +161,9 @@ class RunConfig:
                           choices=("float32", "tf32", "mixed"))
     gpus: int = _row(1, "device", "GPUs", "number of GPUs of this machine that share each batch", low=1, high=1024)
     algorithm: str = _row("auto", "device", "Algorithm", "kernel family by name, or auto")
+    tune: bool = _row(
+        False, "device", "Tune the GPU", "measure before training which kernels are fastest on this GPU (minutes, once)"
+    )
     threads: int = _row(0, "device", "Threads", "number of CPU threads; 0: all cores", low=0, high=1024)
     stream_photos: bool = _row(False, "device", "Stream photos",
                                "send photos to the GPU batch by batch, even if they fit there at once")

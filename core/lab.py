@@ -8,6 +8,7 @@
     leafclinic lab algorithms                           a training iteration by every algorithm, CPU, GPU and PyTorch
     leafclinic lab sweep                                photos per second over batch and photo sizes
     leafclinic lab explain --model squeezenet1_1        which kernel each step runs on a GPU, and why
+    leafclinic lab tune --model squeezenet1_1           measure which kernels are fastest on this GPU
     leafclinic lab mnist train | predict | unpack       digits by presets, photographed ones, and as photo folders
 """
 
@@ -41,12 +42,15 @@ from core.laboratory.mnist import RECIPES, Recipe, certainty, digit_graph, learn
 from core.laboratory.options import make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
+from core.laboratory.tuning import plans, tune_plans
 from core.ops.contract import Arrays
 from core.plan import cuda_problem
 from core.storage import write_file
 from core.text import printable
 
 PROGRESS_WIDTH: Final = 79
+BAR: Final = 30
+"""Characters of a progress bar."""
 SHOWN: Final = 25
 """Kernels of a step that are printed, the slowest; the picture has all."""
 
@@ -309,14 +313,40 @@ def _save(arguments: argparse.Namespace, figures: Any, draw: Any) -> None:
 
 
 def run_explain(arguments: argparse.Namespace) -> None:
-    explained, seconds = explain_plan(arguments), 0.0
-    for one in explained:
-        print(f"\n{' + '.join(one.steps)}, {one.direction}")
+    from core.gpu.tuning import encode  # numba.cuda costs a second: only where it is used
+
+    found, seconds = explain_plan(arguments), 0.0
+    for one in found.choices:
+        inside = f": {found.measured[one]:.1f} us in the step" if found.measured and one in found.measured else ""
+        print(f"\n{' + '.join(one.steps)}, {one.direction}{inside}")
         for row in one.considered:
-            cost = row.reason or f"{row.microseconds:10.1f} us, {row.source}"
+            way = "" if row.configuration is None else f", {encode(row.configuration)}"
+            cost = row.reason or f"{row.microseconds:10.1f} us, {row.source}{way}"
             print(f"  {'->' if row.candidate.name == one.chosen else '  '} {row.candidate.name:16} {cost}")
             seconds += row.microseconds if row.candidate.name == one.chosen else 0.0
     print(f"\n{seconds:.1f} us in all")
+    for origin in found.origins:
+        print(origin)
+    if found.measured is not None and found.others is not None:
+        for name, took in found.others.items():
+            print(f"  beside the choices: {name:16} {took:10.1f} us")
+        parts = sum(found.measured.values()) + sum(found.others.values())
+        print(f"in the captured step: {parts:.1f} us, the whole takes {found.whole:.1f} us")
+
+
+def run_tune(arguments: argparse.Namespace) -> None:
+    wanted = plans(arguments.model, arguments.batch, arguments.precision, arguments.what)
+    command = " ".join(("leafclinic lab", *sys.argv[1:]))
+    shown = ""
+    for event in tune_plans(wanted, arguments.budget, arguments.out, command, arguments.commit):
+        line = f"{event.target.name}: {event.done} of {event.total} cases, {event.text}"
+        if sys.stderr.isatty():
+            done = BAR * event.done // max(event.total, 1)
+            sys.stderr.write(f"\r[{'#' * done}{'.' * (BAR - done)}] {line:{PROGRESS_WIDTH}.{PROGRESS_WIDTH}}")
+            sys.stderr.flush()
+        if event.is_last or event.target.name != shown:
+            print(("\n" if sys.stderr.isatty() else "") + line, flush=True)
+        shown = event.target.name
 
 
 COMMANDS: Final = {
@@ -328,6 +358,7 @@ COMMANDS: Final = {
     "roofline": run_roofline,
     "sweep": run_sweep,
     "explain": run_explain,
+    "tune": run_tune,
     "mnist": run_mnist,
 }
 

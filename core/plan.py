@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from core.communicator import Communicator
 from core.device import Optimizer, Plan
 from core.errors import DeviceError
 from core.graph import Graph
+from core.ops.contract import Array
 
 DEVICES: Final = ("auto", "cpu", "cuda")
 PRECISIONS: Final = ("float32", "tf32", "mixed")
@@ -75,3 +77,35 @@ def cuda_problem() -> str | None:
             return "This portable version computes on the CPU. The version installed with pip also uses NVIDIA GPUs."
         return f"The CUDA packages are not installed ({error.name}). Install them with: pip install '.[cuda]'"
     return problem()
+
+
+def untuned_note() -> str | None:
+    """A sentence where nothing was measured on the GPU, which `cuda_problem` finds no fault with, or None."""
+    from core.gpu.driver.device import open_device
+    from core.gpu.tuning import load_table
+
+    device = open_device()
+    if load_table(device.identity).entries:
+        return None
+    return (
+        f"No kernel was measured on the {device.name} yet, so they are chosen by an estimate. To measure them once, "
+        "which takes some minutes: --tune, or leafclinic lab tune."
+    )
+
+
+def tune_training(
+    graph: Graph, weights: Mapping[str, Array], batch: int, precision: str
+) -> Iterator[tuple[int, int]]:
+    """Measure which kernels are fastest for a training plan on the GPU; gives (cases measured, all of them)."""
+    from core.gpu import tuner, tuning
+    from core.gpu.driver.device import open_device
+
+    device = open_device()
+    gpu, path = device.identity, tuning.make_user_path(device.identity)
+    measured = dict(tuning.read_table(path)[1]) if path.exists() else {}
+    target = tuner.Target(graph.name, graph, weights, batch, precision, True)
+    before, command = tuning.load_table(gpu), f"leafclinic train --tune ({graph.name}, batch {batch}, {precision})"
+    for event in tuner.tune(
+        device, target, before, measured, lambda entries: tuning.write_table(path, gpu, entries, command), math.inf
+    ):
+        yield event.done, event.total

@@ -1,6 +1,6 @@
 """Why each step runs the kernel that it runs: every candidate, the reason against it or its cost, and the choice.
 
-Needs no GPU: a compute capability is enough.
+Needs no GPU: a compute capability is enough. With one, `inside` says what each choice adds to the captured step.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Final, final
 from core.errors import DeviceError
 from core.gpu.candidates import CANDIDATES
 from core.gpu.frame import Frame
+from core.gpu.launch import Launch
 from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, Considered, Segment
+from core.gpu.tuning import EMPTY, Table
 from core.program import Program, Step, lay_out_parameters
 
 GPUS: Final = {(7, 5): (40, 64 << 10), (8, 0): (108, 163 << 10), (8, 6): (82, 99 << 10), (9, 0): (132, 227 << 10)}
@@ -32,8 +34,9 @@ class Explained:
 
 
 def frame_for(
-    program: Program, batch: int, precision: str, capability: tuple[int, int], algorithm: str = "auto"
-) -> Frame:
+    program: Program, batch: int, precision: str, capability: tuple[int, int], algorithm: str = "auto",
+    tuning: Table = EMPTY,
+) -> Frame:  # fmt: skip
     """A frame for a GPU that need not be there. Raises DeviceError for a capability without kernels."""
     known = [c for c in GPUS if c <= capability]
     if not known:
@@ -41,7 +44,7 @@ def frame_for(
     processors, shared = GPUS[max(known)]
     return Frame(
         program, lay_out_parameters(program.graph), batch, precision, processors, frozenset(), shared,
-        hopper=capability == (9, 0), turing=capability < (8, 0), algorithm=algorithm,
+        hopper=capability == (9, 0), turing=capability < (8, 0), algorithm=algorithm, tuning=tuning,
     )  # fmt: skip
 
 
@@ -51,6 +54,27 @@ def explain(frame: Frame) -> list[Explained]:
     if frame.program.training:
         found += _explain(frame, list(reversed(choose_backward(frame))), (BACKWARD, WEIGHT, INPUT))
     return found
+
+
+DIRECTIONS: Final = {
+    FORWARD: (FORWARD,), INPUT: (INPUT,), WEIGHT: (WEIGHT,), BACKWARD: (INPUT, WEIGHT),
+}  # fmt: skip
+"""Directions of a choice's launches."""
+
+
+def inside(
+    explained: Sequence[Explained], launches: Sequence[tuple[Launch, float]]
+) -> tuple[dict[Explained, float], dict[str, float]]:
+    """(microseconds of each choice in the captured step, those of what is no choice: the image, loss, update ...)."""
+    times = {one: 0.0 for one in explained if one.chosen}
+    others: dict[str, float] = {}
+    for launch, microseconds in launches:
+        owners = [one for one in times if launch.layer in one.steps and launch.direction in DIRECTIONS[one.direction]]
+        if owners:
+            times[owners[0]] += microseconds
+        else:
+            others[launch.kernel] = others.get(launch.kernel, 0.0) + microseconds
+    return times, others
 
 
 def _explain(frame: Frame, segments: Sequence[Segment], directions: Sequence[str]) -> list[Explained]:

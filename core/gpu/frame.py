@@ -17,6 +17,7 @@ from core.arena import Lifetime
 from core.errors import KernelUnavailable
 from core.gpu.kernels.parts.fragments import ELEMENT
 from core.gpu.launch import Launch, Tensor, windows_of
+from core.gpu.tuning import EMPTY, Table
 from core.graph import PHOTO
 from core.ops.contract import Array, volume
 from core.ops.window import Window, read_window
@@ -53,7 +54,7 @@ class Frame:
     def __init__(
         self, program: Program, layout: ParameterLayout, batch: int, precision: str, processors: int,
         frozen: frozenset[str], shared: int = 227 << 10, whole: bool = False, hopper: bool = False,
-        kept: frozenset[str] = frozenset(), turing: bool = False, algorithm: str = "auto",
+        kept: frozenset[str] = frozenset(), turing: bool = False, algorithm: str = "auto", tuning: Table = EMPTY,
     ) -> None:  # fmt: skip
         self.program, self.layout, self.batch, self.processors, self.frozen = program, layout, batch, processors, frozen
         self.shared = shared
@@ -62,8 +63,8 @@ class Frame:
         """Whether values and gradients are stored too that no kernel of the step reads, to be looked at."""
         self.hopper, self.kept = hopper, kept
         """Whether kernels for compute capability 9.0 alone may be used; buffers that are read after the walk."""
-        self.algorithm = algorithm
-        """The highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
+        self.tuning, self.algorithm = tuning, algorithm
+        """Measured costs, and the highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
         self.partials: dict[str, int] = {}
         """How many partial sums a launch wrote of the array so named."""
         self.has_logits = self._comparing = False
@@ -97,12 +98,13 @@ class Frame:
         return (9, 0) if self.hopper else (7, 5) if self.arithmetic == "fma" else (8, 0)
 
     def restart(self, places: Places) -> None:
-        """Begin the second walk."""
+        """Begin again, with these addresses."""
         self.places = places
         self.launches = []
         self.partials = {}
         self.has_logits = False
         self._joins = 0
+        self._sizes, self._first, self._last, self._uses = {}, {}, {}, {}
 
     def add(self, launch: Launch) -> None:
         if self._joins == 1 and launch.lane == 0:
@@ -124,6 +126,11 @@ class Frame:
         self._last[name] = max(now, self._last.get(name, 0))
         self._uses.setdefault(name, set()).add(now)
         return self.places.arena + self.places.offsets.get(name, 0)
+
+    @property
+    def array_sizes(self) -> Mapping[str, int]:
+        """Bytes of every array of the arena used since the last restart."""
+        return self._sizes
 
     @contextmanager
     def comparing(self) -> Iterator[None]:

@@ -61,9 +61,7 @@ class Event:
         check(driver.cuEventDestroy(self._handle))
 
 
-def record_lanes(
-    launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]
-) -> list[Event]:
+def record_lanes(launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]) -> list[Event]:
     """Queue launches on two streams with the waits between them; gives the events to close after the capture."""
     events: list[Event] = []
 
@@ -94,3 +92,12 @@ def record_lanes(
     if used:
         mark(side).hold(main)
     return events
+
+
+def capture_lanes(launches: Sequence[Launch], main: Any, side: Any, run: Callable[[Launch, Any], None]) -> Graph:
+    """Launches on two streams as one graph."""
+    events: list[Event] = []
+    graph = Graph(main, lambda: events.extend(record_lanes(launches, main, side, run)))
+    for event in events:
+        event.close()
+    return graph

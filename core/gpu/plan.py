@@ -21,7 +21,7 @@ from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned, copy_out
 from core.gpu.fitting import fits, require_room
 from core.gpu.frame import Frame, Places
-from core.gpu.graph_capture import Event, Graph, record_lanes
+from core.gpu.graph_capture import Graph, capture_lanes
 from core.gpu.launch import RELU, Launch
 from core.gpu.launch_lists import write_lists
 from core.gpu.lowering import keep_all, walk
@@ -29,7 +29,8 @@ from core.gpu.ops.update.launches import NORM, roles_of
 from core.gpu.select import LEVELS
 from core.gpu.sizes import block_sizes, count_memory
 from core.gpu.staging import Staging
-from core.gpu.timing import time_launches, time_replays
+from core.gpu.timing import time_inside, time_launches, time_replays
+from core.gpu.tuning import EMPTY, Table, load_table
 from core.gpu.verify import verify_program
 from core.graph import PHOTO
 from core.graph import Graph as Network
@@ -48,11 +49,11 @@ class CudaPlan(Plan):
     def __init__(
         self, graph: Network, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
         optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (), seed: int = 0,
-        verify: bool = False, communicator: Communicator | None = None,
+        verify: bool = False, communicator: Communicator | None = None, tuning: Table | None = None,
     ) -> None:  # fmt: skip
         if algorithm not in LEVELS:
             raise KernelUnavailable(f"There is no algorithm {algorithm!r}. Choose one of {', '.join(LEVELS)}.")
-        self._algorithm = algorithm
+        self._algorithm, self._tuning = algorithm, tuning
         self._communicator = communicator or SingleProcess()
         self.ranks = self._communicator.size
         self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
@@ -72,7 +73,8 @@ class CudaPlan(Plan):
 
     def _build(self) -> None:
         self._device = gpu.open_device()
-        self._frame = frame = self._new_frame(self.batch)
+        self._tuning = load_table(self._device.identity) if self._tuning is None else self._tuning
+        self.frame = frame = self._new_frame(self.batch)
         walk(frame, self.training, self.training)
         arena = lay_out(frame.lifetimes(keep_all(frame) if self._verify else self._kept_buffers()))
         self.memory = count_memory(frame, self._moments, arena.bytes)
@@ -102,6 +104,7 @@ class CudaPlan(Plan):
         return Frame(
             self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared, self._verify,
             d.capability == HOPPER, frozenset(self._kept_buffers()), d.capability < turing.FIRST_AFTER, self._algorithm,
+            self._tuning or EMPTY,
         )  # fmt: skip
 
     def _kept_buffers(self) -> list[str]:
@@ -110,7 +113,7 @@ class CudaPlan(Plan):
 
     def _allocate(self, arena: int) -> None:
         try:
-            for name, size in block_sizes(self._frame, self._moments, arena).items():
+            for name, size in block_sizes(self.frame, self._moments, arena).items():
                 self._blocks[name] = Block(size)
         except OutOfMemory:
             for block in self._blocks.values():
@@ -174,7 +177,7 @@ class CudaPlan(Plan):
 
     def read(self, value: Value, gradient: bool = False) -> Array:
         """A value of the last walk, or its gradient, as float32 ``(batch, *shape)``."""
-        t = self._frame.image(value, gradient)
+        t = self.frame.image(value, gradient)
         count = self.batch * t.height * t.width * t.pitch
         whole = t.address - value.channel * t.element - self._blocks["arena"].address
         if t.element == 2:
@@ -184,7 +187,7 @@ class CudaPlan(Plan):
             flat = self._blocks["arena"].get(count, np.float32, whole)
         array = flat.reshape(self.batch, t.height, t.width, t.pitch)[..., value.channel : value.channel + t.channels]
         if value.buffer == PHOTO:
-            (top, left, _, _), (height, width, _) = self._frame.border, self.program.buffers[PHOTO]
+            (top, left, _, _), (height, width, _) = self.frame.border, self.program.buffers[PHOTO]
             array = array[:, top : top + height, left : left + width]
         return np.ascontiguousarray(array).reshape(self.batch, *value.shape)
 
@@ -265,10 +268,11 @@ class CudaPlan(Plan):
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._device.activate()
         photos = np.ascontiguousarray(photos, np.uint8)
-        self._drop_photos()
+        self._kept = None
+        if "photos" in self._blocks:
+            self._blocks.pop("photos").close()
         if stream or not self.fits(photos.nbytes):
-            room = self._staging.make_room(self.batch * photos[:1].nbytes)
-            self.memory = replace(self.memory, photos=room)
+            self.memory = replace(self.memory, photos=self._staging.make_room(self.batch * photos[:1].nbytes))
             return False
         self._blocks["photos"] = Block(photos.nbytes)
         self._blocks["photos"].put(photos)
@@ -289,11 +293,6 @@ class CudaPlan(Plan):
     def borrow_photos(self, owner: CudaPlan) -> None:
         self._owner = owner
 
-    def _drop_photos(self) -> None:
-        self._kept = None
-        if "photos" in self._blocks:
-            self._blocks.pop("photos").close()
-
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
         self._put_batch(batch)
         launches, weights = self._lists["gradient" if self.training else "predict"], self._blocks["weights"]
@@ -301,10 +300,15 @@ class CudaPlan(Plan):
         for launch in launches:
             self._launch(launch, self._stream)
         self._synchronize()
-        run, arithmetic = (lambda launch: self._launch(launch, self._stream)), self._frame.arithmetic
+        run, arithmetic = (lambda launch: self._launch(launch, self._stream)), self.frame.arithmetic
         times = time_launches(self._device, launches, self._stream, run, arithmetic)
         weights.put(before)  # batch norm's running statistics
         return times
+
+    def time_inside(self, batch: PhotoBatch) -> list[tuple[Launch, float]]:
+        """Launches of the captured step or prediction, and the microseconds that each adds to it; weights change."""
+        self._put_batch(batch)
+        return time_inside(self._lists["step" if self.training else "predict"], self._stream, self._capture)
 
     def replay_milliseconds(self, batch: PhotoBatch, replays: int) -> float:
         """Mean time of a whole step (training) or prediction on the device, for benchmarks; weights change."""
@@ -329,8 +333,7 @@ class CudaPlan(Plan):
     def come_back(self) -> None:
         """After `leave`: allocated, compiled and loaded again."""
         assert self._parked is not None
-        weights, state = self._parked
-        kept = self._kept
+        (weights, state), kept = self._parked, self._kept
         self._build()
         self.load(weights)
         if self.training:
@@ -375,17 +378,14 @@ class CudaPlan(Plan):
     def _replay(self, name: str) -> None:
         """Queue a list of launches as one graph, captured the first time."""
         if name not in self._graphs:
-            for launch in self._lists[name]:  # attributes cannot be set during a capture
-                self._functions[launch.recipe].allow_shared(launch.shared)
-            events: list[Event] = []
-            self._graphs[name] = Graph(self._stream, lambda: events.extend(self._record(name)))
-            for event in events:
-                event.close()
+            self._graphs[name] = self._capture(self._lists[name], self.ranks > 1 and name in AVERAGED)
         self._graphs[name].replay()
 
-    def _record(self, name: str) -> list[Event]:
-        run = self._launch_averaged if self.ranks > 1 and name in AVERAGED else self._launch
-        return record_lanes(self._lists[name], self._stream, self._side, run)
+    def _capture(self, launches: Sequence[Launch], averaged: bool = False) -> Graph:
+        for launch in launches:  # attributes cannot be set during a capture
+            self._functions[launch.recipe].allow_shared(launch.shared)
+        run = self._launch_averaged if averaged else self._launch
+        return capture_lanes(launches, self._stream, self._side, run)
 
     def _launch_averaged(self, launch: Launch, stream: Any) -> None:
         if launch.kernel == NORM:  # the gradient is complete, and nothing has read it yet

@@ -12,9 +12,13 @@ from math import inf
 from typing import Any, Final, final
 
 from core.errors import KernelUnavailable
+from core.gpu.cost_model import estimate
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
-from core.gpu.tuning import estimate
+from core.gpu.tuning import Key, choose_measured
+from core.graph import PHOTO
+from core.ops.contract import volume
+from core.ops.window import read_window
 from core.program import Step
 
 FORWARD: Final = "forward"
@@ -40,8 +44,8 @@ BF16: Final = frozenset(("bf16",))
 class Case:
     """Neighbouring steps in one direction, in one plan: everything a candidate may look at.
 
-    `walk` has the state of the backward traversal; it is None while candidates are compared. `configuration` is one of
-    the candidate's (a tile); None stands for the one in the tuning table.
+    `walk` has the state of the backward traversal; it is None while candidates are compared. `configuration` is the
+    chosen one of the candidate's, such as a tile; None while candidates are compared, or where there is no choice.
     """
 
     frame: Frame
@@ -65,6 +69,37 @@ class Case:
     def pattern(self) -> tuple[str, ...]:
         return tuple(step.op for step in self.steps)
 
+    @property
+    def key(self) -> Key:
+        """The case in a tuning table: what its steps are, and pixels, channels and depth of the product."""
+        frame, first, last = self.frame, self.steps[0], self.steps[-1]
+        following = frame.following(last)
+        kinds = [_describe(step) for step in self.steps]
+        if frame.program.training and following is not None and following.op == "batch_norm":
+            kinds.append("(batch_norm)")
+        mode = "training" if frame.program.training else "prediction"
+        pixels = frame.batch * (last.output.shape[0] * last.output.shape[1] if len(last.output.shape) == 3 else 1)
+        area = max((kernel[0] * kernel[1] for step in self.steps for kernel in [_kernel(step)]), default=1)
+        depth = area * (volume(first.inputs[0].shape) if first.op == "dense" else first.inputs[0].shape[-1])
+        columns = sum(step.output.shape[-1] for step in self.steps if step.output.buffer == last.output.buffer)
+        return Key(f"{self.direction} {mode} {frame.arithmetic}: {' + '.join(kinds)}", (pixels, columns, depth))
+
+
+def _kernel(step: Step) -> tuple[int, int]:
+    """Height and width of a step's window, (1, 1) without one."""
+    return read_window(step.attributes).kernel if "kernel" in step.attributes else (1, 1)
+
+
+def _describe(step: Step) -> str:
+    """A step's op, window and groups, as a tuning table names it."""
+    if "kernel" not in step.attributes:
+        return step.op
+    window = read_window(step.attributes)
+    sizes = f"{window.kernel[0]}x{window.kernel[1]}/{window.stride[0]}"
+    groups = int(step.attributes.get("groups", 1))  # type: ignore[arg-type]
+    image = " of the image" if step.inputs[0].buffer == PHOTO else ""
+    return f"{step.op} {sizes}{f' in {groups} groups' if groups > 1 else ''}{image}"
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -72,7 +107,7 @@ class Candidate:
     """One way to compute a pattern of steps in one direction.
 
     `write` adds the launches to the frame; `refuses` gives the reason against a case as a sentence, or nothing.
-    `efficiency` is the share of the roofline it reaches where nothing was measured (`core.gpu.tuning`).
+    `efficiency` is the share of the roofline it reaches where nothing was measured (`core.gpu.cost_model`).
     """
 
     name: str
@@ -85,8 +120,10 @@ class Candidate:
     refuses: Callable[[Case], str] = lambda case: ""
     capability: tuple[int, int] = (7, 5)
     arithmetics: frozenset[str] = EVERY
-    configurations: Callable[[Case], Sequence[Any]] = lambda case: ()
-    """What tuning may try for a case, such as tiles; `write` reads the chosen one from the case."""
+    configurations: Callable[[Case], Sequence[Any]] = lambda case: (None,)
+    """Ways to compute a case that it does not refuse, such as tiles, the most promising first; none refuses it, too."""
+    exclusive: bool = False
+    """Whether its neighbours rely on it: where it does not refuse, no other candidate computes the steps."""
 
     def reason_against(self, case: Case) -> str:
         """Why it cannot compute the case, or nothing."""
@@ -101,20 +138,24 @@ class Candidate:
         if self.level not in FAST and frame.algorithm in FAST:
             return f"It is for teaching: --algorithm {self.level} runs it."
         try:
-            return self.refuses(case)
+            return self.refuses(case) or ("" if self.configurations(case) else NO_CONFIGURATION)
         except KernelUnavailable as error:
             return str(error)
+
+
+NO_CONFIGURATION: Final = "None of its tiles fits."
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """One candidate of a case: the reason against it, or its cost in microseconds and where that is from."""
+    """One candidate of a case: the reason against it, or its cost in microseconds, where that is from, and how."""
 
     candidate: Candidate
     reason: str
-    microseconds: float
-    source: str
+    microseconds: float = inf
+    source: str = ""
+    configuration: Any = None
 
 
 @final
@@ -160,13 +201,32 @@ class Candidates:
     def of(self, pattern: tuple[str, ...], direction: str) -> Sequence[Candidate]:
         return self._by_pattern.get((pattern, direction), ())
 
+    def usable(self, case: Case) -> tuple[dict[str, Sequence[Any]], dict[str, str]]:
+        """(configurations of each candidate that can compute the case, reasons against the others), by name."""
+        rows = self.of(case.pattern, case.direction)
+        reasons = {row.name: row.reason_against(case) for row in rows}
+        alone = next((row.name for row in rows if row.exclusive and not reasons[row.name]), "")
+        found: dict[str, Sequence[Any]] = {}
+        for row in rows:
+            if alone and row.name != alone and not reasons[row.name]:
+                reasons[row.name] = f"The steps beside rely on {alone}."
+            if not reasons[row.name]:
+                found[row.name] = row.configurations(case)
+        return found, reasons
+
     def consider(self, case: Case) -> list[Considered]:
-        """Every candidate of the case's pattern."""
+        """Every candidate of the case's pattern: measured where all that can compute it were, otherwise estimated."""
+        configurations, reasons = self.usable(case)
+        measured, source = choose_measured(case.frame.tuning, case.key, configurations)
         found = []
-        for candidate in self.of(case.pattern, case.direction):
-            reason = candidate.reason_against(case)
-            cost = inf if reason else estimate(case.frame, case.steps, case.direction, candidate.efficiency)
-            found.append(Considered(candidate, reason, cost, "" if reason else "estimated"))
+        for row in self.of(case.pattern, case.direction):
+            if reasons[row.name]:
+                found.append(Considered(row, reasons[row.name]))
+                continue
+            configuration, microseconds = measured.get(row.name, (configurations[row.name][0], 0.0))
+            if not source:
+                microseconds = estimate(case.frame, case.steps, case.direction, row.efficiency)
+            found.append(Considered(row, "", microseconds, source or "estimated", configuration))
         return found
 
     def choose(self, case: Case) -> Choice | None:
@@ -176,7 +236,7 @@ class Candidates:
             highest = max(LEVELS.index(c.candidate.level) for c in usable)
             usable = [c for c in usable if LEVELS.index(c.candidate.level) == highest]
         best = min(usable, key=lambda c: c.microseconds, default=None)
-        return best and Choice(case, best.candidate, best.microseconds)
+        return best and Choice(replace(case, configuration=best.configuration), best.candidate, best.microseconds)
 
     def require(self, case: Case) -> Choice:
         """As `choose`. Raises KernelUnavailable with every candidate's reason."""
@@ -205,6 +265,8 @@ def backward_segment(table: Candidates, frame: Frame, steps: tuple[Step, ...]) -
         return Segment(steps, ()) if len(steps) == 1 else None
     whole = table.choose(Case(frame, steps, BACKWARD))
     together = Segment(steps, (whole,)) if whole else None
+    if whole is not None and whole.candidate.exclusive:
+        return together
     last = Case(frame, steps, INPUT)
     if len(steps) > 1 and table.choose(last) is None:
         return together

@@ -101,7 +101,9 @@ def reason_against(candidate: Candidate, direction: str, case: Case) -> str | No
 def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any = None) -> None:
     """Write the launches of one direction: those of the candidate, after what it reads of an earlier pass."""
     step, frame.algorithm = frame.program.steps[0], candidate.level
-    case = PlanCase(frame, (step,), candidate.direction, Backward(frame, False), configuration)
+    case = PlanCase(frame, (step,), candidate.direction, Backward(frame, False))
+    with frame.comparing():
+        case = replace(case, configuration=configuration or candidate.configurations(case)[0])
     if direction != FORWARD and candidate.level in FAST:
         if step.op == "max_pool":  # the places of the maxima
             write_step(frame, step)

@@ -1,13 +1,14 @@
-"""Times every launch of a step with events on the device, and says what its bytes and FLOPs would need at best."""
+"""Times every launch of a step on the device: alone, and what it adds to the captured step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any, Final
 
 from core.device import KernelTime
 from core.gpu.driver.device import Device
-from core.gpu.graph_capture import Event
+from core.gpu.graph_capture import Event, Graph
 from core.gpu.launch import Launch
 
 MATRIX_RATE: Final = {8: 2048, 9: 4096, 10: 8192, 12: 2048}
@@ -58,3 +59,26 @@ def floor_milliseconds(device: Device, flops: int, moved: int) -> float:
     """Time at the device's peak memory rate or peak bf16 rate, whichever is longer."""
     rate = MATRIX_RATE.get(device.capability[0], 2048) * device.processors * device.clock
     return max(moved / device.bandwidth, flops / rate) * 1e3
+
+
+PREFIX_ROUNDS: Final = 5
+"""Measurements of a prefix, of which the median counts."""
+PREFIX_MILLISECONDS: Final = 1.0
+"""Time that the replays of one measurement take together, about."""
+
+
+def time_inside(
+    launches: Sequence[Launch], stream: Any, capture: Callable[[Sequence[Launch]], Graph]
+) -> list[tuple[Launch, float]]:
+    """Launches of a sequence, and the microseconds that each adds to it.
+
+    The first 1, 2, 3 ... launches are captured as graphs; the difference of two neighbours is what a launch adds, with
+    all that overlaps: launches on the second stream, and dependent launches. The differences add up to the whole.
+    """
+    found = [0.0]
+    for length in range(1, len(launches) + 1):
+        graph, replays = capture(launches[:length]), max(3, round(PREFIX_MILLISECONDS * 1e3 / max(found[-1], 5.0)))
+        graph.replay()
+        found.append(1e3 * median(time_replays(graph.replay, stream, replays) for _ in range(PREFIX_ROUNDS)))
+        graph.close()
+    return [(launch, b - a) for launch, a, b in zip(launches, found, found[1:], strict=False)]

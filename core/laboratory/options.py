@@ -117,8 +117,11 @@ def add_networks(command: AddCommand) -> None:
         made.add_argument("--image-size", type=read_whole, default=[224], metavar="PX", help="default: 224", **several)
     add_explain(command("explain", "show why each step of a plan uses its kernel",
                         "Lists every candidate with its cost in microseconds or the reason why it cannot run. Needs no "
-                        "GPU.",
+                        "GPU. With a GPU it also shows what each step adds to the time of the captured plan.",
                         "cuda", figures=False))
+    add_tune(command("tune", "measure which kernels and tiles are fastest on this GPU",
+                     "All later plans on this GPU use the measurements. Run an interrupted command again to resume it. "
+                     "An earlier choice is replaced only by a faster one.", "cuda", figures=False))
     sweep.add_argument("--training", action="store_true", help="time training steps instead of inference")
 
 
@@ -128,10 +131,23 @@ def add_explain(explain: argparse.ArgumentParser) -> None:
     explain.add_argument("--batch", type=read_whole, default=32, metavar="N", help="batch size; default: 32")
     explain.add_argument("--image-size", type=read_whole, default=224, metavar="PX", help="default: 224")
     explain.add_argument("--precision", choices=PRECISIONS, default="mixed", help="default: mixed")
-    explain.add_argument("--capability", type=read_capability, metavar="MAJOR.MINOR", default=(9, 0),
-                         help="compute capability of the GPU: 7.5, 8.0, 8.6, 9.0 ...; default: 9.0")
+    explain.add_argument("--capability", type=read_capability, metavar="MAJOR.MINOR",
+                         help="compute capability of a GPU, such as 8.6; default: the GPU of this machine, else 9.0")
     explain.add_argument("--algorithm", default="auto", metavar="LEVEL", help="as in leafclinic train; default: auto")
     explain.add_argument("--training", action="store_true", help="explain a training step instead of inference")
+
+
+def add_tune(tune: argparse.ArgumentParser) -> None:
+    tune.add_argument("--model", nargs="+", default=[], choices=sorted(MODELS), metavar="NAME",
+                      help=f"of {', '.join(MODELS)}; default: those of the GPU benchmark")
+    tune.add_argument("--batch", type=read_whole, nargs="+", default=[], metavar="N", help="batch sizes")
+    tune.add_argument("--precision", nargs="+", choices=PRECISIONS, default=[], metavar="NAME",
+                      help=f"of {', '.join(PRECISIONS)}; default: mixed, and those of the GPU benchmark")
+    tune.add_argument("--what", choices=("training", "inference", "both"), default="both", help="default: both")
+    tune.add_argument("--budget", type=read_rate, default=0.0, metavar="MINUTES",
+                      help="stop after this time; the same command resumes later")
+    tune.add_argument("--out", type=Path, metavar="FILE", help="write this table, not the one in the user's cache")
+    tune.add_argument("--commit", default="", metavar="HASH", help="commit of the sources, stored in the table")
 
 
 def read_capability(text: str) -> tuple[int, int]:

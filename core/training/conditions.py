@@ -24,8 +24,8 @@ class Conditions:
     """The reproducibility contract: equal settings, photos and conditions give equal bits.
 
     version: of LeafClinic; compiler: version of Numba; device: "cpu" or "cuda"; processor: instruction set of the CPU
-    kernels, or name of the GPU; threads: that share a batch on the CPU, 0 on a GPU, where they change nothing;
-    ranks: processes that share a batch.
+    kernels, or the GPU and its tuning table, which choose kernels; threads: that share a batch on the CPU, 0 on a GPU,
+    where they change nothing; ranks: processes that share a batch.
     """
 
     version: str
@@ -44,8 +44,11 @@ def present_conditions(config: RunConfig, device: str, ranks: int = 1) -> Condit
     """The conditions of a run with these settings on this machine. Raises DeviceError if the device is missing."""
     if device == "cuda":
         from core.gpu.driver.device import open_device  # numba-cuda is optional
+        from core.gpu.tuning import load_table
 
-        return Conditions(__version__, numba.__version__, device, open_device().name, 0, ranks)
+        opened = open_device()
+        processor = f"{opened.name}, tuning table {load_table(opened.identity).fingerprint}"
+        return Conditions(__version__, numba.__version__, device, processor, 0, ranks)
     from core.cpu.instruction_set import current_isa
 
     threads = config.threads or usable_cores()

@@ -18,7 +18,7 @@ from core.text import json_line
 @final
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a stage before or after training ("scan", "cache", "compile"); total 0 is unknown."""
+    """Progress of a stage before or after training ("scan", "cache", "compile", "tune"); total 0 is unknown."""
 
     stage: str
     done: int

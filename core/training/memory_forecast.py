@@ -18,8 +18,9 @@ from core.diagnosis.features import feature_node
 from core.graph import Graph
 from core.training.model_completion import LEAST_PHOTOS, MOST_BYTES
 from core.training.recipe_fitting import fit_recipe
-from core.training.setup import VALIDATION_BATCH, compile_fitting, graph_in_use
+from core.training.setup import VALIDATION_BATCH, graph_in_use
 from core.training.teacher import Teachers, read_teachers
+from core.training.training_plan import compile_fitting
 from core.training.validation import compile_inference
 
 CHECKPOINT_COPIES: Final = 2

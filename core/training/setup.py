@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final, final
 
-import numpy as np
-
-from core.communicator import Communicator, SingleProcess
+from core.communicator import Communicator
 from core.config import RunConfig
 from core.data.background_replacement import BackgroundReplacement
 from core.data.cache import PhotoCache
@@ -25,12 +23,10 @@ from core.diagnosis.backgrounds import prepare_replacement
 from core.diagnosis.learned_photos import LearnedPhotos, learned_from
 from core.diagnosis.photo_size import with_photo_side
 from core.distributed.place import Place, connect
-from core.errors import DeviceError, OutOfMemory
+from core.errors import DeviceError
 from core.graph import Graph
-from core.ops.builder import with_loss
 from core.ops.contract import Array
-from core.optim.settings import optimizer_of
-from core.plan import compile_plan, count_gpus, cuda_problem
+from core.plan import count_gpus, cuda_problem
 from core.training.commands import Commands
 from core.training.conditions import Conditions, present_conditions
 from core.training.events import Progress
@@ -38,27 +34,20 @@ from core.training.photo_checks import classes_check, describe_prevented_leakage
 from core.training.recipe_fitting import fit_recipe
 from core.training.teacher import Teacher, Teachers, describe_teachers, read_teachers
 from core.training.threaded_job import ThreadedJob
+from core.training.training_plan import compile_for_training, part_size
 from core.training.transfer import (
     Origin,
     configure_from_origin,
     describe_origin,
     first_network,
-    frozen_parameters,
     read_origin,
 )
 from core.training.validation import Validator, compile_inference
-
-AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
-"""Largest automatic batch (`batch_size` 0). On the CPU larger batches gain nothing: photos are computed one by one."""
-
-AUTO_STEPS: Final = 20
-"""Fewest steps of an epoch with an automatic batch."""
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
 VALIDATE: Final = "validate"
 """The stage of the validation after an epoch."""
 ALONE: Final = Place()
-SINGLE: Final = SingleProcess()
 
 
 @final
@@ -131,11 +120,8 @@ def set_up(config: RunConfig, commands: Commands, place: Place = ALONE) -> Gener
     classes = photos.dataset.classes
     network = first_network(config, origin, classes)
     graph, used = network.graph, graph_in_use(config, network.graph)
-    if device == "cuda":
-        yield Progress("compile", 0, 0)
     config, fitted = fit_recipe(replace(config, precision=precision), len(photos.rows(TRAIN)))
-    weights, count = class_weights(config, photos), len(photos.rows(TRAIN))
-    plan, batch = compile_fitting(config, graph, device, weights, count, communicator)
+    plan, batch, untuned = yield from compile_for_training(config, graph, device, photos, network.weights, communicator)
     teachers = Teachers(teacher_files, config, classes, device, plan.batch) if teacher_files else None
     evaluation = compile_inference(used, device, VALIDATION_BATCH[device], config.threads)
     validator = Validator(used, evaluation, classes, communicator)
@@ -146,7 +132,7 @@ def set_up(config: RunConfig, commands: Commands, place: Place = ALONE) -> Gener
     if teachers is not None:
         teachers.borrow_photos(plan)
     identity, evaluated = fingerprint(photos), evaluation_contents(photos, field)
-    told += (*fitted, *describe_teachers(teacher_files, config.teacher_share, identity, evaluated))
+    told += (*untuned, *fitted, *describe_teachers(teacher_files, config.teacher_share, identity, evaluated))
     told, origin_words = told + describe_prevented_leakage(photos), describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
@@ -273,74 +259,6 @@ def choose_precision(wanted: str, device: str) -> tuple[str, tuple[str, ...]]:
 
     reason = precision_problem()
     return (wanted, ()) if reason is None else ("float32", (f"{reason} This run uses it instead of {wanted}.",))
-
-
-def compile_fitting(
-    config: RunConfig, graph: Graph, device: str, weights_of_classes: tuple[float, ...], photos: int,
-    communicator: Communicator = SINGLE,
-) -> tuple[Plan, int]:  # fmt: skip
-    """The training plan and its batch: as configured, or with 0 the largest that fits the device of every rank."""
-    if config.batch_size:
-        given = config.batch_size
-        return compile_training(config, graph, device, given, weights_of_classes, communicator), given
-    batch = auto_batch(device, photos, communicator.size)
-    while True:
-        plan: Plan | None = None
-        try:
-            plan = compile_training(config, graph, device, batch, weights_of_classes, communicator)
-        except OutOfMemory:
-            if batch == 1:
-                raise
-        everywhere = all(communicator.gather(b"" if plan is None else b"fits"))
-        if plan is not None and everywhere:
-            return plan, batch
-        if plan is not None:
-            plan.close()
-        batch //= 2
-
-
-def auto_batch(device: str, photos: int, ranks: int = 1) -> int:
-    """A power of two from 4 to `AUTO_BATCH`, such that an epoch has at least `AUTO_STEPS` steps if possible; times the
-    ranks at most."""
-    batch = AUTO_BATCH[device] * ranks
-    while batch > 4 and photos < AUTO_STEPS * batch:
-        batch //= 2
-    return batch
-
-
-def compile_training(
-    config: RunConfig, graph: Graph, device: str, batch: int, weights_of_classes: tuple[float, ...],
-    communicator: Communicator = SINGLE,
-) -> Plan:  # fmt: skip
-    """The training plan of a run, for one of the `accumulate` micro-batches of a rank's share of a step."""
-    return compile_plan(
-        with_loss(graph, config.label_smoothing, weights_of_classes, uses_soft_targets(config)),
-        device=device, batch=part_size(config, batch, communicator.size), training=True, precision=config.precision,
-        algorithm=config.algorithm, optimizer=optimizer_of(config), frozen=frozen_parameters(config, graph),
-        seed=config.seed, threads=config.threads, verify=config.verify, communicator=communicator,
-    )
-
-
-def part_size(config: RunConfig, batch: int, ranks: int) -> int:
-    """Photos of a micro-batch: every rank computes `accumulate` of them in a step."""
-    return -(-batch // (config.accumulate * ranks))
-
-
-def uses_soft_targets(config: RunConfig) -> bool:
-    """Whether targets are probabilities instead of labels: from teachers or from mixing."""
-    return bool(config.teacher) or config.mix > 0
-
-
-def class_weights(config: RunConfig, photos: PhotoSet) -> tuple[float, ...]:
-    """Weight of each class in the loss, with mean 1 over the training photos; empty without weights."""
-    if config.class_weights == "none":
-        return ()
-    power = {"balanced": 1.0, "sqrt": 0.5}[config.class_weights]
-    labels = photos.dataset.labels[photos.rows(TRAIN)]
-    counts = np.bincount(labels, minlength=len(photos.dataset.classes)).astype(np.float64)
-    weights = counts**-power
-    weights *= counts.sum() / (counts * weights).sum()
-    return tuple(float(w) for w in weights)
 
 
 def fingerprint(photos: PhotoSet) -> str:

@@ -31,6 +31,7 @@ STAGES: Final = {
     "copies": "Looking for near-duplicates",
     "leaves": "Segmenting leaves",
     "compile": "Compiling kernels",
+    "tune": "Measuring kernels",
     "validate": "Evaluating on validation photos",
     "validation": "Evaluating on validation photos",
     "test": "Evaluating on test photos",
@@ -40,7 +41,7 @@ STAGES: Final = {
     "calibration": "Calibrating confidence",
     "background": "Testing dependence on the background",
 }
-BEFORE: Final = ("demo", "scan", "cache", "copies", "leaves", "compile")
+BEFORE: Final = ("demo", "scan", "cache", "copies", "leaves", "compile", "tune")
 """Stages whose end is worth a line also where nobody watches."""
 SMOOTHING: Final = 0.95
 """Loss and accuracy in the bar are running means over about 20 steps."""

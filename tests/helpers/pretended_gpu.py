@@ -10,7 +10,7 @@ from core.gpu.compilation.cuda import driver as real
 
 DONE = real.CUresult.CUDA_SUCCESS
 ATTRIBUTES = {"CAPABILITY_MAJOR": 9, "CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132, "SHARED_MEMORY": 227 << 10}
-MODULES = ("driver.device", "driver.memory", "graph_capture", "plan")
+MODULES = ("driver.device", "driver.memory", "graph_capture", "plan", "measuring")
 
 
 class PretendedDriver:
@@ -35,6 +35,9 @@ class PretendedDriver:
 
     def cuDeviceGetName(self, length, handle):  # noqa: N802
         return DONE, b"Pretended GPU\0"
+
+    def cuDriverGetVersion(self):  # noqa: N802
+        return DONE, 13000
 
     def cuMemGetInfo(self):  # noqa: N802
         return DONE, self.memory - sum(b.nbytes for b in self.blocks.values()), self.memory

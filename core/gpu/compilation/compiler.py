@@ -124,12 +124,12 @@ def _read(path: Path) -> tuple[str, str]:
 
 
 def _path(recipe: Recipe, capability: Capability) -> Path:
-    key = hashlib.sha256(f"{_source_hash()} {_to_line(recipe)} {capability}".encode()).hexdigest()[:24]
+    key = hashlib.sha256(f"{source_hash()} {_to_line(recipe)} {capability}".encode()).hexdigest()[:24]
     return user_kernel_folder() / f"{recipe.module}-{key}.ptx"
 
 
 @cache
-def _source_hash() -> str:
+def source_hash() -> str:
     """Of all that the PTX of kernels follows from: they use each other's device functions."""
     here = Path(__file__).parent
     folders = [here.parent / name for name in ("kernels", *FAMILIES)]

@@ -17,6 +17,7 @@ from core.gpu.compilation import turing
 from core.gpu.compilation.arrays import words
 from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
+from core.gpu.driver.identity import Identity
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
 
 OLDEST: Final = turing.CAPABILITY
@@ -158,6 +159,11 @@ class Device:
         self._modules: list[Any] = []
         self._functions: dict[Recipe, Function] = {}
 
+    @property
+    def identity(self) -> Identity:
+        version = int(check(driver.cuDriverGetVersion()))
+        return Identity(self.name, self.capability, f"CUDA {version // 1000}.{version % 1000 // 10}")
+
     def activate(self) -> None:
         """Make the context current in this thread; every entry from outside does so first."""
         check(driver.cuCtxSetCurrent(self._context))
@@ -176,11 +182,16 @@ class Device:
     def load(self, recipes: Sequence[Recipe]) -> dict[Recipe, Function]:
         """The kernels of these recipes, compiled where no earlier run has done so."""
         missing = [r for r in dict.fromkeys(recipes) if r not in self._functions]
-        compiled = compile_recipes(missing, self.capability)
+        compiled, failed = compile_recipes(missing, self.capability), list[DeviceError]()
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # the driver assembles PTX, half a second a kernel
-            for recipe, (module, function) in zip(compiled, pool.map(self._assemble, compiled.items()), strict=True):
-                self._modules.append(module)
-                self._functions[recipe] = function
+            for recipe, made in [(one[0], pool.submit(self._assemble, one)) for one in compiled.items()]:
+                try:
+                    module, self._functions[recipe] = made.result()
+                    self._modules.append(module)
+                except DeviceError as error:  # the others are loaded nevertheless
+                    failed.append(error)
+        if failed:
+            raise failed[0]
         return {r: self._functions[r] for r in recipes}
 
     def _assemble(self, item: tuple[Recipe, tuple[str, str]]) -> tuple[Any, Function]:

@@ -5,30 +5,31 @@ from __future__ import annotations
 from typing import Final
 
 from core.gpu.latency import classifier_launches, conv_launches, depthwise_launches, fire_launches
+from core.gpu.latency import configurations as of
 from core.gpu.select import BF16, FORWARD, Candidate
 
 CANDIDATES: Final = (
     Candidate("low_latency", ("conv2d",), FORWARD, conv_launches.write_conv,
               "all loads of a block in flight at once, warps split the depth", "auto", 0.45,
-              conv_launches.refuse_conv, arithmetics=BF16),
+              conv_launches.refuse_conv, arithmetics=BF16, configurations=of.conv_shapes),
     Candidate("low_latency", ("dense",), FORWARD, conv_launches.write_dense,
               "all loads of a block in flight at once, warps split the depth", "auto", 0.45,
-              conv_launches.refuse_dense, arithmetics=BF16),
+              conv_launches.refuse_unless, arithmetics=BF16, configurations=of.dense_shapes),
     Candidate("low_latency_fire", ("conv2d", "conv2d"), FORWARD, fire_launches.write_fire,
               "both expand halves of a fire, each pixel once in shared memory, warps split the depth", "auto", 0.55,
-              fire_launches.refuse_fire, arithmetics=BF16),
+              fire_launches.refuse_fire, arithmetics=BF16, configurations=of.fire_shapes),
     Candidate("low_latency_pool", ("max_pool", "conv2d"), FORWARD, conv_launches.write_pooled,
               "a max pool computed while the 1x1 convolution behind it loads", "auto", 0.5,
-              conv_launches.refuse_pooled, arithmetics=BF16),
+              conv_launches.refuse_pooled, arithmetics=BF16, configurations=of.pooled_shapes),
     Candidate("low_latency_add", ("conv2d", "add"), FORWARD, conv_launches.write_added,
               "the sum behind a convolution computed before its output is stored", "auto", 0.5,
-              conv_launches.refuse_added, arithmetics=BF16),
+              conv_launches.refuse_added, arithmetics=BF16, configurations=of.added_shapes),
     Candidate("low_latency", ("depthwise_conv2d",), FORWARD, depthwise_launches.write_depthwise,
               "one output of eight channels a thread, all its loads in flight at once", "auto", 0.6,
               depthwise_launches.refuse_depthwise, arithmetics=BF16),
     Candidate("low_latency_expand", ("conv2d", "depthwise_conv2d"), FORWARD, depthwise_launches.write_expand,
               "the expansion stays in shared memory for the depthwise convolution behind it", "auto", 0.6,
-              depthwise_launches.refuse_expand, arithmetics=BF16),
+              depthwise_launches.refuse_expand, arithmetics=BF16, configurations=of.expand_shapes),
     Candidate("low_latency_classifier", ("global_avg_pool", "dense"), FORWARD, classifier_launches.write_classifier,
               "average, dense layer and logits of one or two images in one launch", "auto", 0.5,
               classifier_launches.refuse_classifier, arithmetics=BF16),

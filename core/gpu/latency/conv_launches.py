@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from core.gpu.frame import Frame, bias_of
 from core.gpu.gradients import shared_activation
-from core.gpu.latency import conv, tuned
+from core.gpu.latency import conv
 from core.gpu.latency.block import VECTOR, BlockShape
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing
@@ -21,7 +21,9 @@ from core.ops.window import POINT, Window, read_window
 from core.program import Step
 
 TRAINS: Final = "It computes predictions."
-SLOWER: Final = "No block was measured near this shape, or another kernel was faster there."
+FEW: Final = 4
+"""Images up to which these kernels are considered: with more, a GPU is filled without them."""
+MANY: Final = f"It computes up to {FEW} images."
 READ: Final = "The value between the two steps is read elsewhere, kept, or a part of a buffer."
 
 
@@ -50,63 +52,50 @@ def conv_launch(
     )  # fmt: skip
 
 
-def _block(case: Case, kind: str, out: Tensor, taps: Taps) -> BlockShape | None:
-    """The case's, or the one that was measured fastest."""
-    rows = case.frame.batch * out.height * out.width
-    return case.configuration or tuned.conv(kind, rows, out.padded, taps.total)
-
-
 def refuse_unless(case: Case, *conditions: tuple[str, Callable[[], bool]]) -> str:
-    """The sentence of the first condition that does not hold; every candidate of this package is for predictions."""
+    """The sentence of the first condition that does not hold; every candidate of this package predicts few images."""
     if case.frame.program.training:
         return TRAINS
+    if case.frame.batch > FEW:
+        return MANY
     return next((reason for reason, holds in conditions if not holds()), "")
 
 
-def _conv_sides(case: Case) -> tuple[Tensor, Tensor, Window, Taps]:
+Sides: TypeAlias = tuple[Tensor, Tensor, Window, Taps]
+"""Input and output of a convolution, its window, and how its sum is laid out."""
+
+
+def conv_sides(case: Case) -> Sides:
     (x, out), window = sides_of(case), read_window(case.step.attributes)
     return x, out, window, packing.taps_of(x, window, False)
 
 
-def refuse_conv(case: Case) -> str:
-    def measured() -> bool:
-        _, out, _, taps = _conv_sides(case)
-        return _block(case, "forward", out, taps) is not None
+def dense_sides(case: Case) -> Sides:
+    x, out, taps = dense.sides_of(case)
+    return x, out, POINT, taps
 
-    return refuse_unless(
-        case, ("It does not read the network's input.", lambda: not reads_image(case.step)), (SLOWER, measured)
-    )
+
+def refuse_conv(case: Case) -> str:
+    return refuse_unless(case, ("It does not read the network's input.", lambda: not reads_image(case.step)))
 
 
 def write_conv(case: Case) -> None:
     """A convolution by itself."""
-    frame, step, (x, out, window, taps) = case.frame, case.step, _conv_sides(case)
-    shape = _block(case, "forward", out, taps)
-    assert shape is not None
+    frame, step, (x, out, window, taps) = case.frame, case.step, conv_sides(case)
     weight, bias = pack_rows(frame, step, taps), bias_of(frame, step)
-    add_forward(
-        case, conv_launch(step.node, frame.batch, x, out, window, taps, weight, bias, step.activation, shape)
-    )
-
-
-def refuse_dense(case: Case) -> str:
-    def measured() -> bool:
-        _, out, taps = dense.sides_of(case)
-        return _block(case, "forward", out, taps) is not None
-
-    return refuse_unless(case, (SLOWER, measured))
+    sides = (step.node, frame.batch, x, out, window, taps, weight, bias)
+    add_forward(case, conv_launch(*sides, step.activation, case.configuration))
 
 
 def write_dense(case: Case) -> None:
     """A dense layer: a 1x1 convolution of one pixel an image."""
-    frame, step, (x, out, taps) = case.frame, case.step, dense.sides_of(case)
-    shape = _block(case, "forward", out, taps)
-    assert shape is not None
+    frame, step, (x, out, window, taps) = case.frame, case.step, dense_sides(case)
     weight, bias = dense.pack_rows(case), bias_of(frame, step)
-    frame.add(conv_launch(step.node, frame.batch, x, out, POINT, taps, weight, bias, step.activation, shape))
+    sides = (step.node, frame.batch, x, out, window, taps, weight, bias)
+    frame.add(conv_launch(*sides, step.activation, case.configuration))
 
 
-def _added_sides(case: Case) -> tuple[Tensor, Tensor, Window, Taps]:
+def added_sides(case: Case) -> Sides:
     step, following = case.steps
     x, window = case.frame.image(step.inputs[0]), read_window(step.attributes)
     return x, case.frame.image(following.output), window, packing.taps_of(x, window, False)
@@ -114,43 +103,32 @@ def _added_sides(case: Case) -> tuple[Tensor, Tensor, Window, Taps]:
 
 def refuse_added(case: Case) -> str:
     step, following = case.steps
-
-    def measured() -> bool:
-        _, out, _, taps = _added_sides(case)
-        return _block(case, "added", out, taps) is not None
-
     return refuse_unless(
         case,
         ("The convolution has an activation of its own.", lambda: not step.activation),
         (READ, lambda: is_read_once(case.frame, step, following)),
         ("It does not read the network's input.", lambda: PHOTO not in read_by(step) + read_by(following)),
         ("It adds two tensors.", lambda: len(following.inputs) == 2),
-        (SLOWER, measured),
     )
 
 
 def write_added(case: Case) -> None:
     """A convolution and the sum behind it."""
-    frame, (step, following), (x, out, window, taps) = case.frame, case.steps, _added_sides(case)
-    shape, other = _block(case, "added", out, taps), next(v for v in following.inputs if v != step.output)
-    assert shape is not None
+    frame, (step, following), (x, out, window, taps) = case.frame, case.steps, added_sides(case)
+    other = next(v for v in following.inputs if v != step.output)
     weight, bias = pack_rows(frame, step, taps), bias_of(frame, step)
     sides = (step.node, frame.batch, x, out, window, taps, weight, bias, following.activation)
-    frame.add(conv_launch(*sides, shape, frame.image(other)))
+    frame.add(conv_launch(*sides, case.configuration, frame.image(other)))
 
 
-def _pooled_sides(case: Case) -> tuple[Tensor, Tensor, Taps]:
+def pooled_sides(case: Case) -> Sides:
+    """The window is the pool's."""
     x = case.frame.image(case.step.inputs[0])
-    return x, case.frame.image(case.steps[1].output), Taps((1, 1), x.padded)
+    return x, case.frame.image(case.steps[1].output), read_window(case.step.attributes), Taps((1, 1), x.padded)
 
 
 def refuse_pooled(case: Case) -> str:
     frame, (step, following) = case.frame, case.steps
-
-    def measured() -> bool:
-        _, out, taps = _pooled_sides(case)
-        return _block(case, "pooled", out, taps) is not None
-
     return refuse_unless(
         case,
         (READ, lambda: is_read_once(frame, step, following)),
@@ -160,18 +138,15 @@ def refuse_pooled(case: Case) -> str:
             and read_window(following.attributes) == POINT),
         ("The values before the pool may be negative.",
             lambda: shared_activation(frame, step.inputs[0]) in ("relu", "relu6")),
-        (SLOWER, measured),
     )  # fmt: skip
 
 
 def write_pooled(case: Case) -> None:
     """A max pool and the 1x1 convolution behind it."""
-    frame, (step, following), (x, out, taps) = case.frame, case.steps, _pooled_sides(case)
-    shape = _block(case, "pooled", out, taps)
-    assert shape is not None
+    frame, (_, following), (x, out, window, taps) = case.frame, case.steps, pooled_sides(case)
     weight, bias = pack_rows(frame, following, taps), bias_of(frame, following)
-    sides = (following.node, frame.batch, x, out, read_window(step.attributes), taps, weight, bias)
-    frame.add(conv_launch(*sides, following.activation, shape, pooled=True))
+    sides = (following.node, frame.batch, x, out, window, taps, weight, bias)
+    frame.add(conv_launch(*sides, following.activation, case.configuration, pooled=True))
 
 
 def read_by(step: Step) -> list[str]:

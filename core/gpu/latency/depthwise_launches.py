@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from core.gpu.frame import bias_of
-from core.gpu.latency import depthwise, expand_depthwise, tuned
+from core.gpu.latency import depthwise, expand_depthwise
 from core.gpu.latency.block import CHUNK, VECTOR
-from core.gpu.latency.conv_launches import READ, SLOWER, is_read_once, refuse_unless
+from core.gpu.latency.conv_launches import READ, is_read_once, refuse_unless
 from core.gpu.launch import RELU, blocks_of, make_launch
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.forward import pack_rows
@@ -17,8 +17,7 @@ from core.ops.window import POINT, read_window
 
 
 def refuse_depthwise(case: Case) -> str:
-    (height, width, channels), stride = case.step.output.shape, read_window(case.step.attributes).stride[0]
-    return refuse_unless(case, (SLOWER, lambda: tuned.depthwise(case.frame.batch * height * width, channels, stride)))
+    return refuse_unless(case)
 
 
 def write_depthwise(case: Case) -> None:
@@ -44,16 +43,6 @@ def write_depthwise(case: Case) -> None:
     )  # fmt: skip
 
 
-def _block(case: Case) -> tuple[int, int] | None:
-    """Rows and warps of a block: the case's, or those that were measured fastest."""
-    frame, (step, following) = case.frame, case.steps
-    stride, channels = read_window(following.attributes).stride[0], frame.image(step.inputs[0]).padded
-    found: tuple[int, int] | None = case.configuration or tuned.expand(
-        frame.batch, step.output.shape, following.output.shape, channels, stride
-    )
-    return found
-
-
 def refuse_expand(case: Case) -> str:
     frame, (step, following) = case.frame, case.steps
 
@@ -70,15 +59,13 @@ def refuse_expand(case: Case) -> str:
             lambda: read_window(step.attributes) == POINT and step.attributes["groups"] == 1),
         ("It takes a multiple of 16 channels.", lambda: step.output.shape[-1] % expand_depthwise.CHANNELS == 0),
         ("It takes rows without gaps.", dense),
-        (SLOWER, lambda: _block(case) is not None),
     )  # fmt: skip
 
 
 def write_expand(case: Case) -> None:
     """A 1x1 expansion and the depthwise convolution behind it."""
-    frame, (step, following), block = case.frame, case.steps, _block(case)
-    assert block is not None
-    (tall, warps), stride = block, read_window(following.attributes).stride[0]
+    frame, (step, following) = case.frame, case.steps
+    (tall, warps), stride = case.configuration, read_window(following.attributes).stride[0]
     x, out = frame.image(step.inputs[0]), frame.image(following.output)
     taps, channels = packing.taps_of(x, POINT, False), out.padded
     vectors, tiles = taps.total // VECTOR, expand_depthwise.fragments(tall, stride, x.height, x.width, warps)

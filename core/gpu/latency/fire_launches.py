@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from core.gpu.frame import bias_of
-from core.gpu.latency import fire_halo, tuned
+from core.gpu.latency import fire_halo
 from core.gpu.latency.block import VECTOR, BlockShape
-from core.gpu.latency.conv_launches import SLOWER, refuse_unless
+from core.gpu.latency.conv_launches import refuse_unless
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import forward, packing
 from core.gpu.ops.conv.packing import Taps
@@ -41,26 +39,13 @@ def halo_launch(
     )  # fmt: skip
 
 
-def _block(case: Case) -> BlockShape | None:
-    """The case's, or the one that was measured fastest if its pixels fit into shared memory."""
-    frame, (one, three) = case.frame, case.steps
-    x, half = frame.image(one.inputs[0]), one.output.shape[-1]
-    out = replace(frame.image(one.output), channels=half + three.output.shape[-1])
-    shape = case.configuration or tuned.fire(frame.batch * x.height * x.width, out.padded, x.padded, half)
-    fits = shape and fire_halo.shared_bytes(shape, x.width, x.padded // VECTOR) <= frame.shared
-    return shape if fits else None
-
-
 def refuse_fire(case: Case) -> str:
-    if reason := forward.refuse_fire(case):
-        return reason
-    return refuse_unless(case, (SLOWER, lambda: _block(case) is not None))
+    return forward.refuse_fire(case) or refuse_unless(case)
 
 
 def write_fire(case: Case) -> None:
     """Both expand layers of a fire."""
-    frame, three, shape = case.frame, case.steps[1], _block(case)
-    assert shape is not None
+    frame, three, shape = case.frame, case.steps[1], case.configuration
     x, out, taps, weight, half = forward.fire_arguments(case)
     sides = (three.node, frame.batch, x, out, taps, weight, bias_of(frame, three), three.activation)
     frame.add(halo_launch(*sides, shape, half))

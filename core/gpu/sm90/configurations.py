@@ -1,100 +1,141 @@
-"""Which tile or shape a kernel of this package runs with: that of the nearest measured shape (`writers.tiles`).
-
-None where nothing fits, or where another kernel was faster at the nearest measured shape.
-"""
+"""Tiles and shapes of the kernels for Hopper, the most promising first: as many stages as there is room for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import product
+from types import ModuleType
 from typing import Final
 
+from core.gpu.cost_model import rank_tiles
 from core.gpu.kernels.parts.tile import Tile
+from core.gpu.ops.conv import backward_input, forward
+from core.gpu.select import Case
+from core.gpu.sm90 import (
+    halo_resident,
+    halo_wgmma,
+    pointwise_forward,
+    pointwise_gradients,
+    pointwise_weight_gradient,
+)
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.row_weight_gradient import RowShape
-from core.gpu.writers.tiles import Row, nearest
 
-MEASURED_BATCH: Final = 256
-"""Images of the measured weight gradients by rows, whose shape follows from the size of a map."""
+SHARED, REGISTERS, PARTITIONS = 228 << 10, 65536, 4
+"""Bytes and registers of a multiprocessor, and the parts that it is in; a block takes 1 KiB beside its own."""
+BESIDE_SUMS: Final = 26
+"""Registers that a thread needs beside its sums."""
+MOST_STAGES: Final = 24
 
-SLOWER: Final = "Another kernel was measured faster for this shape, or it was not measured."
-
-
-def halo_resident(rows: int, columns: int, channels: int) -> Tile | None:
-    """For the 3x3 convolution with filters in shared memory; `rows` are pixels."""
-    found = (Tile(*row.tile) for row in nearest("bf16", "resident_forward", rows, columns, channels))
-    return next((tile for tile in found if tile.depth == 2 * channels and columns % tile.columns == 0), None)
-
-
-def halo_wgmma(rows: int, columns: int, channels: int) -> Tile | None:
-    """For the input gradient of a fire; `rows` are pixels, channels those of one half of the fire."""
-    row = next(nearest("bf16", "parts_backward_input", rows, columns, channels))
-    others = (
-        next(nearest("bf16", "halo_backward_input", rows, columns, channels)),
-        next(nearest("bf16", "backward_input", rows, columns, 10 * channels)),
-    )
-    tile = Tile(*row.tile)
-    suits = 2 * channels % tile.depth == 0 and columns == tile.columns
-    return tile if suits and all(row.pace < o.pace for o in others) else None
+RESIDENT: Final = ((128, 64, 8, 2), (192, 64, 12, 1), (256, 64, 16, 1), (256, 128, 16, 1), (384, 64, 12, 1))
+"""Pixels, filters, warps, blocks of 3x3 convolutions with filters in shared memory."""
+FIRE: Final = (
+    (128, 64, 64, 4, 8, 1, 2), (256, 16, 64, 4, 8, 1, 2), (256, 16, 128, 4, 8, 1, 2), (256, 16, 128, 4, 16, 1, 2),
+    (256, 32, 64, 4, 8, 1, 2), (256, 32, 128, 4, 8, 1, 1), (256, 48, 64, 4, 8, 1, 2),
+)  # fmt: skip
+"""Tiles of the input gradient of a fire."""
+FIRE_TMA: Final = ((2, 2), (3, 1), (4, 1))
+"""Warpgroups, and 64 pixels of each, of the same by TMA."""
+TURN: Final = (128, 192, 256, 320, 384)
+"""Pixels that a 3x3 weight gradient sums in a turn, at most."""
+LARGE_BATCH: Final = 128
+"""Images from which on the 3x3 weight gradient by rows suits: its blocks fill a multiprocessor each, and at batch 32
+they held up the input gradients beside them."""
 
 
-def halo_tma(batch: int, height: int, width: int, columns: int, channels: int) -> HaloShape | None:
-    """For the same by TMA; columns are the input's channels, channels one half's.
-
-    None for less than half as many pixels as measured.
-    """
-    pixels = batch * height * width
-    near = nearest("bf16", "halo_boxes_backward_input", pixels, columns, channels)
-    found = [r for r in near if (r.columns, r.depth) == (columns, channels)]
-    row = min(found, key=lambda r: HaloShape(*r.tile).pitch != width + 1, default=None)  # rather one of this width
-    if row is None or 2 * pixels < row.rows:
-        return None
-    shape, depths = HaloShape(*row.tile).fitted(height, width), {"backward_input": 10 * channels}
-    directions = ("parts_backward_input", "halo_backward_input", "backward_input")
-    others = [(direction, columns, depths.get(direction, channels)) for direction in directions]
-    suits = shape.suits(height, width)
-    return shape if suits and all(_is_faster(row, [other], pixels) for other in others) else None
+def _stages(tile: Tile, module: ModuleType) -> Tile | None:
+    """The tile with as many stages as fit beside the other blocks; None where not even two do."""
+    room = SHARED // tile.blocks - 1024
+    fits = [n for n in range(2, MOST_STAGES + 1) if module.shared_bytes(replace(tile, stages=n)) <= room]
+    return replace(tile, stages=fits[-1]) if fits else None
 
 
-def row_weight_gradient(batch: int, height: int, width: int, filters: int, channels: int) -> RowShape | None:
-    """For the weight gradient of a 3x3 convolution of maps of this size, measured at batch 256.
-
-    None for less than half as many pixels: at batch 32 blocks that fill a multiprocessor each held up the input
-    gradients beside them.
-    """
-    pixels, depth = MEASURED_BATCH * height * width, 9 * channels
-    row = next(nearest("bf16", "row_boxes_backward_weight", pixels, filters, depth), None)
-    if row is None or row.depth != depth or 2 * batch * height * width < row.rows:
-        return None
-    shape = RowShape(*row.tile).fitted(height, width)
-    suits = filters % (64 * shape.tiles) == 0 and shape.suits(height, width)
-    return shape if suits and _is_faster(row, [("backward_weight", filters, depth)], pixels) else None
+def _fitting(tiles: Iterable[tuple[Tile, int]], module: ModuleType) -> Iterator[Tile]:
+    """Those of (tile, sums of a thread) that leave registers for as many blocks as they ask for."""
+    for tile, sums in tiles:
+        found, warps = _stages(tile, module), module.threads_of(tile) // 32 * tile.blocks
+        available = REGISTERS // PARTITIONS // (32 * -(-warps // PARTITIONS)) // 8 * 8
+        if found is not None and sums + BESIDE_SUMS <= min(available, 255):
+            yield found
 
 
-def pointwise_forward(rows: int, columns: int, channels: int) -> Tile | None:
-    """For a 1x1 convolution of so many pixels."""
-    return _faster("boxes_forward", rows, columns, channels, [("forward", columns, channels)])
+def pointwise_forward_tiles(case: Case) -> tuple[Tile, ...]:
+    """For a 1x1 convolution: warpgroups, filters and blocks; the depth are all channels."""
+    frame, (x, out) = case.frame, forward.sides_of(case)
+    widths = sorted({c for c in (out.padded, 128, 64) if out.padded % c == 0 and c <= 256})
+    found = ((Tile(64 * groups, columns, 2 * x.padded, 2, 4 * groups, 1, blocks), columns // 2)
+             for groups, blocks, columns in product((2, 3, 4), (1, 2, 3), widths))  # fmt: skip
+    rows = frame.batch * out.height * out.width
+    return rank_tiles(_fitting(found, pointwise_forward), rows, out.padded, frame.processors)
 
 
-def pointwise_gradients(rows: int, channels: int, filters: int) -> Tile | None:
-    """For both gradients of a 1x1 convolution in one launch; the alternative is one launch for each."""
-    others = [("backward_input", channels, filters), ("backward_weight", filters, channels)]
-    return _faster("boxes_gradients", rows, channels, filters, others)
+def _groups(wide: int, narrow: int, sums: int, module: ModuleType) -> tuple[Tile, ...]:
+    """For weight gradients: warpgroups of 64 wide channels each, by all narrow ones."""
+    found = ((Tile(64, 64 * groups, 2 * narrow, 2, 4 * groups, 1, blocks), sums)
+             for groups, blocks in product((1, 2, 3, 4), (4, 3, 2, 1)) if 64 * groups < wide + 64)  # fmt: skip
+    return tuple(sorted(_fitting(found, module), key=lambda tile: (-tile.columns, -tile.blocks)))
 
 
-def pointwise_weight_gradient(rows: int, filters: int, channels: int) -> Tile | None:
+def pointwise_gradients_tiles(case: Case) -> tuple[Tile, ...]:
+    """For both gradients of a 1x1 convolution in one launch."""
+    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+    return _groups(x.padded, dy.padded, 32 + dy.padded // 2, pointwise_gradients)
+
+
+def pointwise_weight_tiles(case: Case) -> tuple[Tile, ...]:
     """For the weight gradient of a 1x1 convolution of few channels."""
-    return _faster("boxes_filters", rows, filters, channels, [("backward_weight", filters, channels)])
+    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
+    return _groups(dy.padded, x.padded, 4 + x.padded // 2, pointwise_weight_gradient)
 
 
-def _faster(
-    direction: str, rows: int, columns: int, depth: int, others: Sequence[tuple[str, int, int]]
-) -> Tile | None:
-    """The tile measured for these columns and depth, if it took less time than the `others` together."""
-    near = nearest("bf16", direction, rows, columns, depth)
-    row = next((r for r in near if (r.columns, r.depth) == (columns, depth)), None)
-    return Tile(*row.tile) if row is not None and _is_faster(row, others, rows) else None
+def resident_tiles(case: Case) -> tuple[Tile, ...]:
+    """For the 3x3 convolution with filters in shared memory; the depth are all channels."""
+    frame, (x, out) = case.frame, forward.sides_of(case)
+    if x.channels != x.padded or x.channels % 16 or x.channels > 64 or out.channels % 64:
+        return ()
+    found = [Tile(rows, columns, 2 * x.channels, 2, warps, 1, blocks) for rows, columns, warps, blocks in RESIDENT
+             if out.channels % columns == 0]  # fmt: skip
+    fitting = [tile for tile in found if halo_resident.shared_bytes(tile, x.width) * tile.blocks <= frame.shared]
+    limit = frame.batch * (x.height + 1) * (x.width + 1)
+    return rank_tiles(fitting, limit, out.channels, frame.processors)
 
 
-def _is_faster(row: Row, others: Sequence[tuple[str, int, int]], rows: int) -> bool:
-    """Whether it took less time a pixel than the `others` together; each a direction, its columns and depth."""
-    return row.pace < sum(next(nearest("bf16", direction, rows, *shape)).pace for direction, *shape in others)
+def fire_tiles(case: Case) -> tuple[Tile, ...]:
+    """For the input gradient of a fire."""
+    frame, (_, dy, dx, _) = case.frame, backward_input.fire_sides(case)
+    tiles = (Tile(*numbers) for numbers in FIRE if 2 * dy.padded % numbers[2] == 0 and numbers[1] == dx.padded)
+    found = [tile for tile in tiles
+             if halo_wgmma.shared_bytes(tile, dy.width, 2 * dy.padded // tile.depth, True) <= frame.shared]  # fmt: skip
+    return rank_tiles(found, frame.batch * dx.height * dx.width, dx.padded, frame.processors)
+
+
+def fire_shapes(case: Case) -> tuple[HaloShape, ...]:
+    """For the same by TMA: blocks of rows, all of its columns."""
+    _, dy, dx, _ = backward_input.fire_sides(case)
+    if dx.padded not in (16, 32, 48, 64):
+        return ()
+    found = []
+    for line, (groups, tiles), stages in product((64, 32), FIRE_TMA, (4, 3)):
+        if dy.padded % line == 0:
+            shape = HaloShape(dx.padded, line, dy.padded // line, 1, 1, groups, tiles, stages)
+            shape = shape.fitted(dy.height, dy.width)
+            if shape.suits(dy.height, dy.width) and shape.shared <= case.frame.shared:
+                found.append(shape)
+    return tuple(sorted(found, key=lambda s: -(-dy.height // s.rows) * s.pixels))
+
+
+def row_shapes(case: Case) -> tuple[RowShape, ...]:
+    """For the weight gradient of a 3x3 convolution: rows of a turn, and as many stages as fit."""
+    frame = case.frame
+    x, dy = frame.image(case.step.inputs[0]), frame.image(case.step.output, True)
+    line = next((line for line in (64, 32, 16) if x.padded % line == 0), 0)
+    if not line or dy.padded % 64 or frame.batch < LARGE_BATCH:
+        return ()
+    found = []
+    for pixels in TURN:
+        rows = max(1, pixels // (dy.width + 1))
+        shape = RowShape(x.padded, line, dy.width + 1, rows, 1, 6).fitted(dy.height, dy.width)
+        if shape.suits(dy.height, dy.width) and shape.shared <= frame.shared:
+            found.append(shape)
+    return tuple(dict.fromkeys(found))

@@ -11,14 +11,11 @@ from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_input, backward_weight, forward
 from core.gpu.ops.conv.products import Ending
 from core.gpu.select import Case
-from core.gpu.sm90 import configurations, halo_resident, halo_tma, halo_wgmma, row_weight_gradient
-from core.gpu.sm90.configurations import SLOWER
+from core.gpu.sm90 import halo_resident, halo_tma, halo_wgmma, row_weight_gradient
 from core.gpu.sm90.filters import pack_parts
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.pointwise import is_matrix
 from core.gpu.sm90.row_weight_gradient import RowShape
-
-TOO_LARGE = "The image's rows do not fit into shared memory."
 
 
 def _map(x: Tensor, batch: int, rows: int, width: int, channels: int) -> ActivationMap:
@@ -61,9 +58,7 @@ def resident_launch(
     )  # fmt: skip
 
 
-def fire_launch(
-    layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, ending: Ending, tile: Tile
-) -> Launch:
+def fire_launch(layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, ending: Ending, tile: Tile) -> Launch:
     """The input gradient of a fire; dy is that of the 3x3 half, the 1x1 half's channels are just before it."""
     numbers, blocks = _numbers(dy, batch), dy.padded * 2 // tile.depth
     moved, flops = _fire_cost(batch, dy, dx, ending)
@@ -123,28 +118,9 @@ def rows_launch(
     )  # fmt: skip
 
 
-def _resident_tile(case: Case) -> Tile | None:
-    x, out = forward.sides_of(case)
-    if x.channels != x.padded or out.channels % 32:
-        return None
-    limit = case.frame.batch * (x.height + 1) * (x.width + 1)
-    return case.configuration or configurations.halo_resident(limit, out.channels, x.channels)
-
-
-def refuse_resident(case: Case) -> str:
-    if reason := forward.refuse_three(case):
-        return reason
-    tile, (x, _) = _resident_tile(case), forward.sides_of(case)
-    if tile is None:
-        return "No measured tile divides its channels."
-    fits = halo_resident.shared_bytes(tile, x.width) <= case.frame.shared
-    return "" if fits else "The filters do not fit into shared memory."
-
-
 def write_resident(case: Case) -> None:
     """A 3x3 convolution with its filters in shared memory."""
-    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), _resident_tile(case)
-    assert tile is not None
+    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), case.configuration
     weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_parts([frame.filters(step)], tile.depth))
     launch = resident_launch(
         step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
@@ -152,73 +128,35 @@ def write_resident(case: Case) -> None:
     forward.add_forward(case, launch)
 
 
-def _refuse_fire(case: Case) -> str:
+def refuse_fire(case: Case) -> str:
     if reason := backward_input.refuse_fire(case):
         return reason
     _, dy, dx, second = backward_input.fire_sides(case)
     return "" if second == dy.padded and dx.channels == dx.padded else "It takes halves of one size."
 
 
-def _fire_tile(case: Case) -> Tile | None:
-    _, dy, dx, _ = backward_input.fire_sides(case)
-    return case.configuration or configurations.halo_wgmma(
-        case.frame.batch * dy.height * dy.width, dx.padded, dy.padded
-    )
-
-
-def refuse_fire(case: Case) -> str:
-    if reason := _refuse_fire(case):
-        return reason
-    tile, (_, dy, _, _) = _fire_tile(case), backward_input.fire_sides(case)
-    if tile is None:
-        return SLOWER
-    shared = halo_wgmma.shared_bytes(tile, dy.width, dy.padded * 2 // tile.depth, True)
-    return "" if shared <= case.frame.shared else TOO_LARGE
-
-
 def write_fire(case: Case) -> None:
     """The input gradient of both halves of a fire."""
-    frame, three, tile = case.frame, case.steps[1], _fire_tile(case)
-    assert tile is not None
+    frame, three, tile = case.frame, case.steps[1], case.configuration
     ending = backward_input.gradient_ending(case)
     filters, dy, dx, _ = backward_input.fire_sides(case)
     weight = frame.packed(f"parts backward:{three.node}", lambda: pack_parts(filters, tile.depth, True))
     frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, ending, tile))
 
 
-def _fire_shape(case: Case) -> HaloShape | None:
-    _, dy, dx, _ = backward_input.fire_sides(case)
-    return case.configuration or configurations.halo_tma(
-        case.frame.batch, dy.height, dy.width, dx.padded, dy.padded
-    )
-
-
 def refuse_fire_tma(case: Case) -> str:
-    if reason := _refuse_fire(case):
+    if reason := refuse_fire(case):
         return reason
-    shape = _fire_shape(case)
-    if shape is None:
-        return SLOWER
-    if not is_matrix(backward_input.fire_sides(case)[1]):
-        return "Its pixels are not a matrix."
-    return "" if shape.shared <= case.frame.shared else TOO_LARGE
+    return "" if is_matrix(backward_input.fire_sides(case)[1]) else "Its pixels are not a matrix."
 
 
 def write_fire_tma(case: Case) -> None:
     """The same by TMA tiles."""
-    frame, three, shape = case.frame, case.steps[1], _fire_shape(case)
-    assert shape is not None
+    frame, three, shape = case.frame, case.steps[1], case.configuration
     ending = backward_input.gradient_ending(case)
     filters, dy, dx, _ = backward_input.fire_sides(case)
     weight = frame.packed(f"parts backward:{three.node}", lambda: pack_parts(filters, 2 * shape.line, True))
     frame.add(fire_tma_launch(three.node, frame.batch, dy, dx, weight, ending, shape))
-
-
-def _row_shape(case: Case) -> RowShape | None:
-    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
-    return case.configuration or configurations.row_weight_gradient(
-        case.frame.batch, dy.height, dy.width, dy.padded, x.padded
-    )
 
 
 def refuse_rows(case: Case) -> str:
@@ -227,18 +165,12 @@ def refuse_rows(case: Case) -> str:
     x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
     if x.channels != x.padded or dy.channels != dy.padded:
         return f"It takes multiples of {x.vector} channels and filters."
-    if not is_matrix(x) or not is_matrix(dy):
-        return "Its pixels are not a matrix."
-    shape = _row_shape(case)
-    if shape is None:
-        return SLOWER
-    return "" if shape.shared <= case.frame.shared else TOO_LARGE
+    return "" if is_matrix(x) and is_matrix(dy) else "Its pixels are not a matrix."
 
 
 def write_rows(case: Case) -> None:
     """The partial weight gradients of a 3x3 convolution by TMA tiles of its rows."""
-    frame, step, shape = case.frame, case.step, _row_shape(case)
-    assert shape is not None
+    frame, step, shape = case.frame, case.step, case.configuration
     reading, dy = backward_weight.read_input(case), frame.image(step.output, True)
 
     def make(partial: int) -> Launch:

@@ -8,14 +8,11 @@ from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight, forward, packing
 from core.gpu.select import Case
-from core.gpu.sm90 import configurations, pointwise_forward, pointwise_gradients, pointwise_weight_gradient
-from core.gpu.sm90.configurations import SLOWER
+from core.gpu.sm90 import pointwise_forward, pointwise_gradients, pointwise_weight_gradient
 from core.gpu.sm90.filters import pack_parts
 from core.gpu.sm90.pointwise_gradients import CHANNELS
 from core.gpu.sm90.swizzle import PIXELS, line_bytes
 from core.ops.window import POINT, read_window
-
-TOO_LARGE = "Its tile does not fit into shared memory."
 
 
 def is_matrix(x: Tensor) -> bool:
@@ -99,38 +96,18 @@ def _gradient_sides(case: Case) -> tuple[Tensor, Tensor]:
     return case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
 
 
-def _forward_tile(case: Case) -> Tile | None:
-    x, out = forward.sides_of(case)
-    return case.configuration or configurations.pointwise_forward(
-        case.frame.batch * out.height * out.width, out.padded, x.padded
-    )
-
-
 def refuse_forward(case: Case) -> str:
-    if reason := _refuse(case, *forward.sides_of(case)):
-        return reason
-    tile = _forward_tile(case)
-    if tile is None:
-        return SLOWER
-    return "" if pointwise_forward.shared_bytes(tile) <= case.frame.shared else TOO_LARGE
+    return _refuse(case, *forward.sides_of(case))
 
 
 def write_forward(case: Case) -> None:
-    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), _forward_tile(case)
-    assert tile is not None
+    frame, step, (x, out), tile = case.frame, case.step, forward.sides_of(case), case.configuration
     size = 16 * pointwise_forward.parts_of(tile)
     weight = frame.packed(f"tma:{step.node}.weight", lambda: pack_parts([frame.filters(step)], size))
     launch = forward_launch(
         step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
     )
     forward.add_forward(case, launch)
-
-
-def _gradients_tile(case: Case) -> Tile | None:
-    x, dy = _gradient_sides(case)
-    return case.configuration or configurations.pointwise_gradients(
-        case.frame.batch * x.height * x.width, x.padded, dy.padded
-    )
 
 
 def refuse_gradients(case: Case) -> str:
@@ -140,18 +117,12 @@ def refuse_gradients(case: Case) -> str:
         return "It computes both gradients of a convolution that alone reads its input."
     if reason := _refuse(case, x, dy):
         return reason
-    if dy.padded > CHANNELS:
-        return f"It takes up to {CHANNELS} filters."
-    tile = _gradients_tile(case)
-    if tile is None:
-        return SLOWER
-    return "" if pointwise_gradients.shared_bytes(tile) <= frame.shared else TOO_LARGE
+    return f"It takes up to {CHANNELS} filters." if dy.padded > CHANNELS else ""
 
 
 def write_gradients(case: Case) -> None:
     """One launch for the input's gradient, masked by the input's own activation, and the partial weight gradients."""
-    frame, step, tile, value = case.frame, case.step, _gradients_tile(case), case.step.inputs[0]
-    assert tile is not None
+    frame, step, tile, value = case.frame, case.step, case.configuration, case.step.inputs[0]
     mask, activation, _ = case.backward.target(value)
     (x, dy), dx = _gradient_sides(case), frame.image(value, True)
     parts, columns = pointwise_gradients.parts_of(tile), blocks_of(x.padded, tile.columns) * tile.columns
@@ -168,29 +139,16 @@ def write_gradients(case: Case) -> None:
     backward_weight.add_partials(case, backward_weight.read_input(case), dy, make(0).grid[0], make, lane=0)
 
 
-def _weight_gradient_tile(case: Case) -> Tile | None:
-    x, dy = _gradient_sides(case)
-    return case.configuration or configurations.pointwise_weight_gradient(
-        case.frame.batch * x.height * x.width, dy.padded, x.padded
-    )
-
-
 def refuse_weight_gradient(case: Case) -> str:
     x, dy = _gradient_sides(case)
     if reason := _refuse(case, x, dy):
         return reason
-    if x.padded > CHANNELS:
-        return f"It takes up to {CHANNELS} channels."
-    tile = _weight_gradient_tile(case)
-    if tile is None:
-        return SLOWER
-    return "" if pointwise_weight_gradient.shared_bytes(tile) <= case.frame.shared else TOO_LARGE
+    return f"It takes up to {CHANNELS} channels." if x.padded > CHANNELS else ""
 
 
 def write_weight_gradient(case: Case) -> None:
     """The partial weight gradients of a 1x1 convolution of few channels."""
-    frame, step, tile, (x, dy) = case.frame, case.step, _weight_gradient_tile(case), _gradient_sides(case)
-    assert tile is not None
+    frame, step, tile, (x, dy) = case.frame, case.step, case.configuration, _gradient_sides(case)
     size = packing.partial_size(dy.padded, packing.taps_of(x, POINT, False))
 
     def make(partial: int) -> Launch:

@@ -10,15 +10,14 @@ import pytest
 from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
 from core.gpu.explain import explain, frame_for
-from core.gpu.gradients import Backward
 from core.gpu.latency import classifier, conv, depthwise, expand_depthwise, fire_halo
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, RELU, Argument, KernelSignature
-from core.gpu.lowering import choose_backward, choose_forward, write_backward, write_forward
+from core.gpu.lowering import choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.elementwise import combine, factor_gradient
 from core.gpu.ops.pool import average_pool, global_average, max_pool
-from core.gpu.select import FORWARD, INPUT, Case, Choice
+from core.gpu.select import FORWARD, INPUT, Case
 from core.gpu.sm90 import (
     halo_resident,
     halo_tma,
@@ -131,24 +130,5 @@ def test_every_step_of_a_training_plan_is_explained_with_one_choice():
         "softmax_cross_entropy", "global_avg_pool"))  # fmt: skip
     for one in explained:
         assert all(row.reason or row.microseconds > 0 for row in one.considered)
-    assert any(one.direction == INPUT and one.chosen == "fire" for one in explained)
+    assert any(one.direction == INPUT and one.chosen.startswith("fire") for one in explained)
     assert not frame.launches
-
-
-@pytest.mark.parametrize(("name", "precision"), [("squeezenet1_1", "mixed"), ("cnn", "float32"), ("mlp", "mixed")])
-def test_every_configuration_of_a_candidate_can_be_written(name, precision):
-    frame = frame_of(name, training=True, batch=32, precision=precision)
-    tried = 0
-    for segment in (*choose_forward(frame), *choose_backward(frame)):
-        for choice in segment.choices:
-            with frame.comparing():
-                configurations = choice.candidate.configurations(choice.case)
-            for configuration in configurations[:3]:
-                frame.launches = []
-                case = replace(choice.case, configuration=configuration)
-                Choice(case, choice.candidate, 0.0).write(Backward(frame, False))
-                tile = configuration[0] if isinstance(configuration, tuple) else configuration
-                assert any(tile.numbers in launch.recipe.arguments for launch in frame.launches)
-                assert all(launch.shared <= frame.shared for launch in frame.launches)
-                tried += 1
-    assert tried > 5

@@ -48,12 +48,9 @@ def logits(name, side, count, precision="mixed"):
 
 def take_the_common_kernels(monkeypatch):
     from core.gpu import launch_lists
-    from core.gpu.latency import classifier, tuned
+    from core.gpu.latency import conv_launches
 
-    for chosen in ("conv", "fire", "expand"):
-        monkeypatch.setattr(tuned, chosen, lambda *shape: None)
-    monkeypatch.setattr(tuned, "depthwise", lambda *shape: False)
-    monkeypatch.setattr(classifier, "MOST_IMAGES", 0)
+    monkeypatch.setattr(conv_launches, "FEW", 0)
     monkeypatch.setattr(launch_lists, "PDL_IMAGES", 0)
 
 

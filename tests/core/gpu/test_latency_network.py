@@ -7,8 +7,6 @@ import pytest
 
 from core.arena import lay_out
 from core.gpu.frame import Frame, Places
-from core.gpu.latency import tuned
-from core.gpu.latency.block import BlockShape
 from core.gpu.lowering import walk
 from core.graph import PHOTO
 from core.ops.builder import Builder
@@ -91,10 +89,7 @@ def put(frame, memory, weights, photo):
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-def test_steps_in_one_launch_compute_what_they_do_apart(stride, monkeypatch):
-    monkeypatch.setattr(tuned, "conv", lambda kind, *shape: BlockShape(1, 2, 1, 2))
-    monkeypatch.setattr(tuned, "depthwise", lambda *shape: True)
-    monkeypatch.setattr(tuned, "expand", lambda *shape: (2, 2))
+def test_steps_in_one_launch_compute_what_they_do_apart(stride):
     graph = network(stride)
     weights, photo = random_weights(graph), rounded(np.random.default_rng(0).normal(size=(PHOTOS, *SIDE, 3)))
     frame, memory = lowered(graph)

@@ -26,7 +26,7 @@ for name, training in product(("squeezenet1_0", "mobilenetv2"), (False, True)):
     frame = frame_for(lower(graph, training), 1, "mixed", (9, 0))
     walk(frame, training, False)
     layers = {launch.layer for launch in frame.launches}
-    print(name, len(layers) > 20, *{launch.recipe.module.split(".")[0] for launch in frame.launches})
+    print(name, len(layers) > 14, *{launch.recipe.module.split(".")[0] for launch in frame.launches})
 """
 
 

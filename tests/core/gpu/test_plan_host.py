@@ -157,7 +157,7 @@ def test_photos_that_do_not_fit_are_streamed_and_counted(monkeypatch):
 
 def test_the_largest_batch_that_fits_is_taken_where_none_is_asked_for(monkeypatch):
     from core.config import RunConfig
-    from core.training.setup import AUTO_BATCH, compile_fitting
+    from core.training.training_plan import AUTO_BATCH, compile_fitting
 
     pretend(monkeypatch, memory=2 << 30)
     graph = build("squeezenet1_0", 10, 224)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 
+from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.compiler import Recipe, compile_kernel
+from core.gpu.explain import frame_for
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor, blocks_of
+from core.gpu.select import BACKWARD, FORWARD, WEIGHT, Case
 from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients, pointwise_weight_gradient
 from core.gpu.sm90.filters import pack_parts
-from core.gpu.writers import tiles
+from core.models.architectures import build
+from core.ops.builder import with_loss
+from core.program import lower
 from tests.core.gpu.test_lowering import frame_of
 from tests.core.gpu.test_sm90_pointwise_gpu import launches
 from tests.helpers.emulated_gpu import Memory
@@ -148,32 +155,40 @@ def test_shared_memory_is_what_the_launches_ask_for():
 
 
 KERNELS = {
-    "boxes_forward": ("make_point_convolution", pointwise_forward, (1,), lambda tile: tile.columns // 2),
-    "boxes_gradients": ("make_point_gradients", pointwise_gradients, (1,), lambda tile: 32 + tile.depth // 4),
-    "boxes_filters": ("make_point_filters", pointwise_weight_gradient, (), lambda tile: tile.depth // 4),
+    FORWARD: ("make_point_convolution", pointwise_forward, (1,), lambda tile: tile.columns // 2),
+    BACKWARD: ("make_point_gradients", pointwise_gradients, (1,), lambda tile: 32 + tile.depth // 4),
+    WEIGHT: ("make_point_filters", pointwise_weight_gradient, (), lambda tile: tile.depth // 4),
 }
-"""By direction of the table of tiles: factory, module, arguments beside the tile, sums that a thread holds."""
+"""By direction of the candidate: factory, module, arguments beside the tile, sums that a thread holds."""
 
 SHARED = 227 << 10
 """Bytes of shared memory that a block may have on compute capability 9.0; each takes 1 KiB more of 228 in all."""
 
 
-def measured():
-    """Direction and tile of every row of the table, once."""
-    return sorted({(direction, Tile(*row.tile)) for direction in KERNELS for row in tiles._rows("bf16", direction)},
-                  key=lambda found: (found[0], found[1].numbers))
+@cache
+def every_tile():
+    """Direction and tile of every configuration for a network's layers, once."""
+    frame = frame_for(lower(with_loss(build("squeezenet1_0", 10, 224), 0.0, ()), True), 32, "mixed", (9, 0))
+    found = set()
+    with frame.comparing():
+        for step, direction in product(frame.program.steps, KERNELS):
+            for row in CANDIDATES.of((step.op,), direction):
+                case = Case(frame, (step,), direction)
+                if row.name == "pointwise_tma" and not row.reason_against(case):
+                    found |= {(direction, tile) for tile in row.configurations(case)}
+    return sorted(found, key=lambda one: (one[0], one[1].numbers))
 
 
 def tightest(direction):
-    """The measured tile with the least registers a thread for each of its sums."""
+    """The tile with the least registers a thread for each of its sums."""
     module, sums = KERNELS[direction][1], KERNELS[direction][3]
-    found = [tile for at, tile in measured() if at == direction]
+    found = [tile for at, tile in every_tile() if at == direction]
     return max(found, key=lambda tile: sums(tile) * module.threads_of(tile) * tile.blocks)
 
 
 @pytest.mark.parametrize("direction", sorted(KERNELS))
-def test_every_measured_tile_and_every_case_of_the_gpu_fits_into_shared_memory(direction):
-    found = [(module.shared_bytes(tile), tile) for at, tile in measured() for module in (KERNELS[at][1],)
+def test_every_tile_and_every_case_of_the_gpu_fits_into_shared_memory(direction):
+    found = [(module.shared_bytes(tile), tile) for at, tile in every_tile() for module in (KERNELS[at][1],)
              if at == direction]
     assert found
     for size, tile in found:
@@ -200,8 +215,8 @@ def test_products_overlap_and_sums_stay_in_registers(direction):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("direction", "tile"), measured())
-def test_every_measured_tile_fits_into_registers(direction, tile):
+@pytest.mark.parametrize(("direction", "tile"), every_tile())
+def test_every_tile_fits_into_registers(direction, tile):
     check(direction, tile)
 
 
@@ -210,16 +225,6 @@ def taken(name, batch, **more):
     frame = frame_of(name, batch=batch, size=224, **{"hopper": True, **more})
     found = Counter(launch.recipe.factory for launch in frame.launches)
     return tuple(found[factory] for factory, *_ in KERNELS.values())
-
-
-@pytest.mark.parametrize(
-    ("name", "batch", "wanted"),
-    [("squeezenet1_0", 256, (16, 8, 3)), ("squeezenet1_0", 32, (15, 8, 3)), ("squeezenet1_1", 256, (16, 8, 2)),
-     ("squeezenet1_1_bn", 128, (0, 8, 2)), ("mobilenetv2", 256, (0, 3, 0))],
-)  # fmt: skip
-def test_a_step_takes_them_where_they_were_faster(name, batch, wanted):
-    """All squeezes in one pass backward; the gradients of an expand's filters only where maps are large."""
-    assert taken(name, batch) == wanted
 
 
 def test_no_other_gpu_and_no_other_precision_takes_them():

@@ -12,7 +12,7 @@ import pytest
 from core.errors import KernelUnavailable
 from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import compile_kernel
-from core.gpu.writers import tiles
+from core.gpu.kernels.parts.tile import Tile
 from core.graph import PHOTO
 from core.models.architectures import MODELS, build
 from core.ops import network as references
@@ -61,7 +61,7 @@ def recipes():
                 recipe = launch.recipe
                 fragments = 0
                 if recipe.arguments[:1] == ("fma",) and isinstance(recipe.arguments[1], tuple):
-                    down, across = tiles.Tile(*recipe.arguments[1]).fragments
+                    down, across = Tile(*recipe.arguments[1]).fragments
                     fragments = down * across
                 found.setdefault(recipe.factory, {})[fragments] = recipe
     return {factory: by[max(by)] for factory, by in found.items()}

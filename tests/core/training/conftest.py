@@ -21,7 +21,7 @@ def reference_plans(monkeypatch):
         )
 
     monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report, cancelled: report("compile", 1, 1))
-    for module in ("setup", "validation", "step", "teacher"):
+    for module in ("training_plan", "validation", "step", "teacher"):
         monkeypatch.setattr(f"core.training.{module}.compile_plan", compile_plan)
     monkeypatch.setattr("core.diagnosis.prediction.compile_plan", compile_plan)
 

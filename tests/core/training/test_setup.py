@@ -13,7 +13,8 @@ from core.diagnosis.model_file import ModelFile, write_model
 from core.errors import DeviceError, InputError
 from core.models import build, initial_weights
 from core.training.commands import Commands
-from core.training.setup import auto_batch, choose_precision, class_weights, set_up
+from core.training.setup import choose_precision, set_up
+from core.training.training_plan import auto_batch, class_weights
 from tests.helpers.tiny_photos import write_photos
 
 
@@ -51,7 +52,7 @@ def test_class_weights_are_one_on_average_and_larger_for_rare_classes(tiny, tmp_
 @pytest.mark.usefixtures("reference_plans")
 def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
     from core.errors import OutOfMemory
-    from core.training import setup as module
+    from core.training import training_plan as module
 
     original = module.compile_training
     tried = []

@@ -7,10 +7,8 @@ from typing import Final
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import packing, products
 from core.gpu.ops.conv.geometry import THREE, is_fire
-from core.gpu.ops.conv.halo import shared_bytes as halo_shared_bytes
 from core.gpu.ops.conv.products import Ending
 from core.gpu.select import Case
-from core.gpu.writers import tiles
 from core.ops.contract import Array
 from core.ops.window import read_window
 
@@ -30,7 +28,7 @@ def implicit_gemm(case: Case) -> None:
         f"backward:{step.node}", lambda: packing.pack_backward([frame.filters(step)], frame.element)
     )
     window = read_window(step.attributes)
-    frame.add(products.backward_input(frame, step.node, dy, dx, window, weight, ending, tile=case.configuration))
+    frame.add(products.backward_input(frame, step.node, dy, dx, window, weight, ending, case.configuration))
 
 
 def fire_sides(case: Case) -> tuple[list[Array], Tensor, Tensor, int]:
@@ -49,21 +47,15 @@ def fire(case: Case) -> None:
     frame, node, ending = case.frame, case.steps[1].node, gradient_ending(case)
     filters, dy, dx, second = fire_sides(case)
     weight = frame.packed(f"backward:{node}", lambda: packing.pack_backward(filters, frame.element))
-    frame.add(products.backward_input(frame, node, dy, dx, THREE, weight, ending, second, case.configuration))
+    frame.add(products.backward_input(frame, node, dy, dx, THREE, weight, ending, case.configuration, second))
 
 
 def refuse_fire_halo(case: Case) -> str:
     if not is_fire(*case.steps):
         return FIRE
-    frame, (_, dy, dx, second) = case.frame, fire_sides(case)
-    if not products.channel_bytes(dy, dx) or second != dy.padded:
-        return "It takes channels in blocks of 32 bytes, 16 or more, and halves of one size."
-    rows, depth = frame.batch * dx.height * dx.width, 9 * dy.padded + second
-    if not tiles.prefers_halo(frame.arithmetic, rows, dx.padded, dy.padded, depth):
-        return "It was measured slower than the implicit product."
-    tile = case.configuration or products.halo_tile(frame, "backward_input", dy, dx)
-    fits = halo_shared_bytes(tile, dy.element, dy.width, True) <= frame.shared
-    return "" if fits else "The image's rows do not fit into shared memory."
+    _, dy, dx, second = fire_sides(case)
+    suits = products.channel_bytes(dy, dx) and second == dy.padded
+    return "" if suits else "It takes channels in blocks of 32 bytes, 16 or more, and halves of one size."
 
 
 def fire_halo(case: Case) -> None:
@@ -72,4 +64,4 @@ def fire_halo(case: Case) -> None:
     filters, dy, dx, second = fire_sides(case)
     size, tile = products.channel_bytes(dy, dx), case.configuration
     weight = frame.packed(f"halo backward:{node}", lambda: packing.pack_halo(filters, size, frame.element, True))
-    frame.add(products.halo_product(frame, node, "backward_input", dy, dx, weight, ending, second, tile))
+    frame.add(products.halo_product(frame, node, "backward_input", dy, dx, weight, ending, tile, second))

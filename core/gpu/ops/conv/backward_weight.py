@@ -13,10 +13,10 @@ from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import packing, weight_gradient
 from core.gpu.ops.conv.arguments import window_values
+from core.gpu.ops.conv.configurations import MINIMUM
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.partial_sums import sum_launch
 from core.gpu.select import Case
-from core.gpu.writers import tiles
 from core.ops.contract import Array
 from core.ops.window import Window
 
@@ -51,13 +51,17 @@ def read_input(case: Case) -> Reading:
 def split_pixels(case: Case, read: Callable[[Case], Reading] = read_input) -> None:
     """Every block sums its own range of pixels."""
     frame, reading, dy = case.frame, read(case), case.frame.image(case.step.output, True)
-    pixels = frame.batch * dy.height * dy.width
-    tile, splits = case.configuration or tiles.backward_weight(
-        frame.arithmetic, pixels, dy.padded, reading.taps.total, frame.processors
-    )
-    split = blocks_of(blocks_of(pixels, splits), tile.depth) * tile.depth
+    pixels, (tile, turns) = frame.batch * dy.height * dy.width, case.configuration
+    split = split_of(tile, turns, pixels, dy.padded, reading.taps.total, frame.processors)
     splits = blocks_of(pixels, split)
     add_partials(case, reading, dy, splits, lambda at: partial_launch(case, reading, dy, at, tile, split))
+
+
+def split_of(tile: Tile, turns: int, pixels: int, filters: int, depth: int, processors: int) -> int:
+    """Pixels of a part, so that each multiprocessor has about so many blocks; whole stages of `MINIMUM` or more."""
+    across = blocks_of(filters, tile.rows) * blocks_of(depth, tile.columns)
+    splits = max(1, min(turns * processors // across, pixels // MINIMUM))
+    return blocks_of(blocks_of(pixels, splits), tile.depth) * tile.depth
 
 
 def partial_launch(case: Case, reading: Reading, dy: Tensor, partial: int, tile: Tile, split: int) -> Launch:

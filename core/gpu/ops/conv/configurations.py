@@ -1,4 +1,4 @@
-"""Tiles that tuning may try for the convolutions' products: each was the fastest of some shape on one H200.
+"""Tiles of the convolutions' products, the most promising first (`core.gpu.cost_model`).
 
 Numbers are those of `Tile`: rows, columns, bytes of a stage's row (for weight gradients pixels of a stage), stages,
 warps along rows and columns, blocks a multiprocessor.
@@ -7,16 +7,19 @@ warps along rows and columns, blocks a multiprocessor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
+from core.gpu.cost_model import rank_tiles
 from core.gpu.frame import Frame
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import Tensor
+from core.gpu.launch import Tensor, blocks_of
 from core.gpu.ops.conv import halo, implicit_gemm, weight_gradient
-from core.gpu.ops.conv.geometry import is_fire
+from core.gpu.ops.conv.geometry import reads_image, window_of
+from core.gpu.ops.conv.packing import taps_of
 from core.gpu.ops.conv.products import channel_bytes
 from core.gpu.select import FORWARD, Case
-from core.gpu.writers.tiles import WASTE
+from core.ops.window import POINT
 
 PRODUCT: Final = {
     "bf16": (
@@ -67,19 +70,41 @@ WEIGHT: Final = {
 }  # fmt: skip
 """Of the weight gradient."""
 
-SPLITS: Final = (1, 2, 4, 8, 16, 32, 64)
-"""Parts of a weight gradient's pixels, where each has `MINIMUM` or more."""
-MINIMUM: Final = 256
+TURNS: Final = (2, 1, 3, 4, 8)
+"""Blocks of a weight gradient for each multiprocessor, into which its pixels are split."""
+TRIED: Final = 3
+"""Tiles that come before another number of blocks for the first one."""
+MINIMUM: Final = 64
+"""Pixels that such a block sums at least: below, writing partial results costs more."""
+
+FMA_FRAGMENTS: Final = 8
+"""Fragments of 16 x 8 sums that a warp without tensor cores may hold beside the factors: above, they spill."""
+FMA_THREADS: Final = 256
+"""Threads of a block that leave each one 255 registers."""
+
+
+def _without_tensor_cores(tile: Tile) -> Tile:
+    """The same with two stages, one block and more warps.
+
+    So its rings fit into Turing's 64 KiB, where nothing is copied ahead anyway, and its sums into the registers.
+    """
+    tile = replace(tile, stages=2, blocks=1)
+    while tile.fragments[0] * tile.fragments[1] > FMA_FRAGMENTS:
+        if tile.fragments[0] % 2 == 0:
+            tile = replace(tile, warp_rows=2 * tile.warp_rows)
+        else:
+            tile = replace(tile, warp_columns=2 * tile.warp_columns)
+    return tile
 
 
 def _tiles(
-    table: Mapping[str, tuple[tuple[int, ...], ...]], frame: Frame, columns: int, shared_bytes: Callable[[Tile], int]
-) -> tuple[Tile, ...]:
-    """Those that fit into shared memory and do not compute many columns that nobody needs."""
-    kind = "float32" if frame.arithmetic == "tf32" else frame.arithmetic
-    found = (Tile(*numbers) for numbers in table.get(kind, ()))
-    most = max(WASTE * columns, 16)
-    return tuple(t for t in found if -(-columns // t.columns) * t.columns <= most and shared_bytes(t) <= frame.shared)
+    table: Mapping[str, tuple[tuple[int, ...], ...]], frame: Frame, shared_bytes: Callable[[Tile], int]
+) -> list[Tile]:
+    """Those for the frame's arithmetic that fit into shared memory."""
+    found = [Tile(*numbers) for numbers in table["bf16" if frame.arithmetic == "bf16" else "float32"]]
+    if frame.arithmetic == "fma":
+        found = [tile for tile in map(_without_tensor_cores, found) if tile.threads <= FMA_THREADS]
+    return [tile for tile in dict.fromkeys(found) if shared_bytes(tile) <= frame.shared]
 
 
 def _sides(case: Case) -> tuple[Tensor, Tensor]:
@@ -94,23 +119,33 @@ def _sides(case: Case) -> tuple[Tensor, Tensor]:
 def product_tiles(case: Case) -> tuple[Tile, ...]:
     """For the implicit product; a fire's halves begin at a tile each."""
     frame, (_, out) = case.frame, _sides(case)
-    found = _tiles(PRODUCT, frame, out.padded, lambda tile: implicit_gemm.shared_bytes(tile, frame.element))
-    fire = case.direction == FORWARD and len(case.steps) == 2 and is_fire(*case.steps)
-    return tuple(t for t in found if case.step.output.shape[-1] % t.columns == 0) if fire else found
+    found = _tiles(PRODUCT, frame, lambda tile: implicit_gemm.shared_bytes(tile, frame.element))
+    rows, columns = frame.batch * out.height * out.width, out.padded
+    if case.direction == FORWARD and len(case.steps) == 2:
+        half = case.step.output.shape[-1]
+        found, columns = [tile for tile in found if half % tile.columns == 0], half + columns
+    return rank_tiles(found, rows, columns, frame.processors)
 
 
 def halo_tiles(case: Case) -> tuple[Tile, ...]:
     """For the product with pixels in shared memory, whose filters are packed in blocks of the tile's depth."""
     frame, (x, out) = case.frame, _sides(case)
-    second = case.direction != FORWARD
-    found = _tiles(HALO, frame, out.padded, lambda tile: halo.shared_bytes(tile, frame.element, x.width, second))
-    return tuple(tile for tile in found if tile.depth == channel_bytes(x, out))
+    second, size = case.direction != FORWARD, channel_bytes(x, out)
+    found = _tiles(HALO, frame, lambda tile: halo.shared_bytes(tile, frame.element, x.width, second))
+    limit = frame.batch * (x.height + 1) * (x.width + 1)
+    return rank_tiles((tile for tile in found if tile.depth == size), limit, out.padded, frame.processors)
 
 
 def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
-    """For the weight gradient: a tile, and into how many parts the pixels are split."""
-    frame, dy = case.frame, case.frame.image(case.step.output, True)
-    tiles = _tiles(WEIGHT, frame, 1 << 30, lambda tile: weight_gradient.shared_bytes(tile, frame.element))
-    fitting = [t for t in tiles if -(-dy.padded // t.rows) * t.rows <= max(2 * dy.padded, 16)]
-    pixels = frame.batch * dy.height * dy.width
-    return tuple((t, splits) for t in fitting for splits in SPLITS if splits == 1 or pixels >= MINIMUM * splits)
+    """For the weight gradient: a tile, and blocks a multiprocessor in all (`backward_weight.split_of`)."""
+    frame, step, value = case.frame, case.step, case.step.inputs[0]
+    dy, dense = frame.image(step.output, True), step.op == "dense"
+    window = POINT if dense else window_of(frame, step)
+    x = frame.flat(value)[0] if dense else frame.image(value)
+    depth = taps_of(x, window, reads_image(step) and not dense).total
+    tiles = _tiles(WEIGHT, frame, lambda tile: weight_gradient.shared_bytes(tile, frame.element))
+    fewest = min(blocks_of(dy.padded, tile.rows) * tile.rows for tile in tiles)
+    fitting = [t for t in tiles if blocks_of(dy.padded, t.rows) * t.rows <= max(2 * dy.padded, 16, fewest)]
+    ranked = enumerate(rank_tiles(fitting, dy.padded, depth, 1, 2))
+    found = [(rank + TRIED * at, tile, turns) for rank, tile in ranked for at, turns in enumerate(TURNS)]
+    return tuple((tile, turns) for _, tile, turns in sorted(found, key=lambda way: way[0]))

@@ -9,7 +9,6 @@ from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import Launch, Tensor, blocks_of
 from core.gpu.ops.conv import packing, products
 from core.gpu.ops.conv.geometry import THREE, batch_norm_behind, is_fire, reads_image, window_of
-from core.gpu.ops.conv.halo import shared_bytes as halo_shared_bytes
 from core.gpu.ops.conv.packing import Taps
 from core.gpu.ops.conv.products import Ending, Half
 from core.gpu.select import Case
@@ -56,7 +55,7 @@ def implicit_gemm(case: Case) -> None:
         case,
         products.forward(
             frame, step.node, x, out, window_of(frame, step), taps, pack_rows(frame, step, taps), ending,
-            control=frame.places.control, tile=case.configuration,
+            case.configuration, control=frame.places.control,
         ),
     )  # fmt: skip
 
@@ -70,15 +69,15 @@ def batch_norm_sums(case: Case) -> None:
     frame, step, norm, (x, out) = case.frame, case.step, batch_norm_behind(case.frame, case.step), sides_of(case)
     assert norm is not None
     taps = taps_of(case)
-    tile, name = case.configuration or products.forward_tile(frame, out, taps), f"sums:{norm.node}"
+    tile, name = case.configuration, f"sums:{norm.node}"
     blocks = blocks_of(frame.batch * out.height * out.width, tile.rows)
     weight = pack_rows(frame, step, taps)
     frame.partials[name] = blocks
     add_forward(
         case,
         products.forward(
-            frame, step.node, x, out, window_of(frame, step), taps, weight, Ending(bias_of(frame, step)),
-            sums=frame.use(name, 8 * blocks * out.padded), control=frame.places.control, tile=tile,
+            frame, step.node, x, out, window_of(frame, step), taps, weight, Ending(bias_of(frame, step)), tile,
+            sums=frame.use(name, 8 * blocks * out.padded), control=frame.places.control,
         ),
     )  # fmt: skip
 
@@ -94,11 +93,8 @@ def refuse_halo(case: Case) -> str:
     if reason := refuse_three(case):
         return reason
     x, out = sides_of(case)
-    if not products.channel_bytes(x, out):
-        return "It takes channels in blocks of 32 bytes, and 16 filters or more."
-    tile = case.configuration or products.halo_tile(case.frame, "forward", x, out)
-    fits = halo_shared_bytes(tile, x.element, x.width, False) <= case.frame.shared
-    return "" if fits else "The image's rows do not fit into shared memory."
+    suits = products.channel_bytes(x, out)
+    return "" if suits else "It takes channels in blocks of 32 bytes, and 16 filters or more."
 
 
 def halo(case: Case) -> None:
@@ -109,7 +105,7 @@ def halo(case: Case) -> None:
     )
     ending = Ending(bias_of(frame, step), step.activation)
     add_forward(
-        case, products.halo_product(frame, step.node, "forward", x, out, weight, ending, tile=case.configuration)
+        case, products.halo_product(frame, step.node, "forward", x, out, weight, ending, case.configuration)
     )
 
 
@@ -140,5 +136,5 @@ def fire(case: Case) -> None:
     x, out, taps, weight, half = fire_arguments(case)
     ending = Ending(bias_of(frame, three), three.activation)
     frame.add(
-        products.forward(frame, three.node, x, out, THREE, taps, weight, ending, half, tile=case.configuration)
+        products.forward(frame, three.node, x, out, THREE, taps, weight, ending, case.configuration, half)
     )

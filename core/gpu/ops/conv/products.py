@@ -11,7 +11,6 @@ from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import halo, implicit_gemm
 from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.packing import Taps, padded_depth
-from core.gpu.writers import tiles
 from core.ops.window import POINT, Window
 
 
@@ -55,11 +54,10 @@ class Ending:
 
 def forward(
     frame: Frame, layer: str, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, ending: Ending,
-    half: Half | None = None, sums: int | None = None, control: int = 0, tile: Tile | None = None,
+    tile: Tile, half: Half | None = None, sums: int | None = None, control: int = 0,
 ) -> Launch:  # fmt: skip
     """The implicit product; with `half`, out's first channels are the 1x1's; `sums` for a batch norm's."""
     one, rows = half or Half(), frame.batch * out.height * out.width
-    tile = tile or forward_tile(frame, out, taps, half)
     kind = "point" if window.kernel == POINT.kernel and window.padding == POINT.padding else "window"
     values = {
         "sums": sums or 0, "control": control, "weight1": one.weight, "bias1": one.bias,
@@ -73,15 +71,9 @@ def forward(
     )  # fmt: skip
 
 
-def forward_tile(frame: Frame, out: Tensor, taps: Taps, half: Half | None = None) -> Tile:
-    """The measured tile."""
-    rows = frame.batch * out.height * out.width
-    return tiles.forward(frame.arithmetic, rows, out.padded, taps.total, half.filters if half else 0)
-
-
 def backward_input(
-    frame: Frame, layer: str, dy: Tensor, dx: Tensor, window: Window, weight: int, ending: Ending, second: int = 0,
-    tile: Tile | None = None,
+    frame: Frame, layer: str, dy: Tensor, dx: Tensor, window: Window, weight: int, ending: Ending, tile: Tile,
+    second: int = 0,
 ) -> Launch:  # fmt: skip
     """dx from dy with rotated filters; `second` filters of a fire's 1x1 convolution are in the channels before dy's.
 
@@ -99,8 +91,7 @@ def backward_input(
         values |= {"height": sy << 16 | dy.height, "width": sx << 16 | dy.width}
     read = frame.batch * dy.height * dy.width * (dy.padded + second)
     return _product(
-        frame, layer, "backward_input", (kind, False),
-        tile or tiles.backward_input(frame.arithmetic, rows, dx.padded, total), dy, dx, weight, ending, values,
+        frame, layer, "backward_input", (kind, False), tile, dy, dx, weight, ending, values,
         flops=2 * rows * dx.padded * total, moved=dy.element * (read + rows * dx.padded * ending.passes),
     )  # fmt: skip
 
@@ -135,18 +126,12 @@ def channel_bytes(x: Tensor, out: Tensor) -> int:
     return 0
 
 
-def halo_tile(frame: Frame, direction: str, x: Tensor, out: Tensor) -> Tile:
-    """The measured tile."""
-    limit = frame.batch * (x.height + 1) * (x.width + 1)
-    return tiles.halo(frame.arithmetic, direction, limit, out.padded, x.padded, channel_bytes(x, out))
-
-
 def halo_product(
-    frame: Frame, layer: str, direction: str, x: Tensor, out: Tensor, weight: int, ending: Ending, second: int = 0,
-    tile: Tile | None = None,
+    frame: Frame, layer: str, direction: str, x: Tensor, out: Tensor, weight: int, ending: Ending, tile: Tile,
+    second: int = 0,
 ) -> Launch:  # fmt: skip
     """A 3x3 convolution, forward or as an input gradient; `second` filters of a fire's 1x1 are before x's channels."""
-    size, tile = channel_bytes(x, out), tile or halo_tile(frame, direction, x, out)
+    size = channel_bytes(x, out)
     limit, blocks = frame.batch * (x.height + 1) * (x.width + 1), x.padded * x.element // size
     values: dict[str, Any] = {
         "x": x.address, "weight": weight, "out": out.address, "limit": limit, "columns": out.padded,

@@ -48,7 +48,7 @@ def forward(case: Case) -> None:
     ending = Ending(bias_of(frame, step), step.activation)
     frame.add(
         products.forward(
-            frame, step.node, x, out, POINT, taps, pack_rows(case), ending, tile=case.configuration
+            frame, step.node, x, out, POINT, taps, pack_rows(case), ending, case.configuration
         )
     )
 
@@ -62,7 +62,7 @@ def backward_input(case: Case) -> None:
     )
     if ending.mask is not None:
         ending = replace(ending, mask=frame.flat(value)[0])
-    frame.add(products.backward_input(frame, step.node, dy, dx, POINT, weight, ending, tile=case.configuration))
+    frame.add(products.backward_input(frame, step.node, dy, dx, POINT, weight, ending, case.configuration))
 
 
 def read_input(case: Case) -> backward_weight.Reading:

@@ -23,12 +23,12 @@ CANDIDATES: Final = (
               "3x3: a thread moves down two columns, sums of three rows in registers", refuses=launches.refuse_strips),
     Candidate("strips_norms", ONE, FORWARD, launches.forward_norms,
               "the same, through the batch norm before, with the sums of the one behind",
-              refuses=launches.refuse_norms),
+              refuses=launches.refuse_norms, exclusive=True),
     Candidate("direct", ONE, INPUT, launches.input_direct, "a thread gathers from every window that saw its pixel",
               refuses=launches.refuse_direct),
     Candidate("direct", ONE, WEIGHT, launches.weights_direct,
               "sums of a row of taps in registers, parts added in order", refuses=launches.refuse_direct),
     Candidate("strips_norms", ONE, BACKWARD, launches.backward_norms,
               "both gradients through the batch norms around: a thread moves down two columns, nine sums of the "
-              "weight gradient in registers", efficiency=0.6, refuses=launches.refuse_norms),
+              "weight gradient in registers", efficiency=0.6, refuses=launches.refuse_norms, exclusive=True),
 )  # fmt: skip

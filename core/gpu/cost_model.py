@@ -1,0 +1,73 @@
+"""What a candidate costs where nothing was measured: a roofline estimate; and which tiles suit a product.
+
+Microseconds are those of the longer of arithmetic and memory traffic at the GPU's peak rates, over the share of the
+peak that the candidate reaches, and one launch. A fused pattern saves its intermediate values and launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from core.gpu.frame import Frame
+from core.gpu.kernels.parts.tile import Tile
+from core.ops.contract import volume
+from core.program import Step
+
+LAUNCH: Final = 2.0
+"""Microseconds from one launch of a captured graph to the next."""
+
+PEAKS: Final = {
+    (7, 5): (65e12, 0.32e12), (8, 0): (312e12, 1.55e12), (8, 6): (142e12, 0.76e12), (9, 0): (990e12, 4.8e12),
+}  # fmt: skip
+"""bf16 (7.5: half precision) FLOP/s on the tensor cores and bytes/s of a typical GPU: T4, A100, RTX 3080 Ti, H200."""
+
+SLOWER: Final = {"bf16": 1, "tf32": 2, "float32": 6, "fma": 16}
+"""FLOP/s lost by other arithmetics (`core.gpu.timing.SLOWER`)."""
+
+PRODUCTS: Final = {"forward": 1, "backward_input": 1, "backward_weight": 1, "backward": 2}
+"""Products of the forward pass's size in each direction."""
+
+
+def estimate(frame: Frame, steps: Sequence[Step], direction: str, efficiency: float) -> float:
+    """Microseconds of the steps in one launch."""
+    rate, bandwidth = PEAKS[max(known for known in PEAKS if known <= max(frame.capability, (7, 5)))]
+    flops = frame.batch * sum(step.cost.flops for step in steps) * SLOWER[frame.arithmetic] * PRODUCTS[direction]
+    inside = {step.output for step in steps[:-1]}
+    read = {value for step in steps for value in step.inputs} - inside
+    moved = frame.batch * sum(volume(value.shape) for value in (*read, steps[-1].output)) * PRODUCTS[direction]
+    weights = sum(parameter.size for step in steps for parameter in step.parameters)
+    seconds = max(flops / rate, (moved + weights) * frame.element / bandwidth) / efficiency
+    return 1e6 * seconds + LAUNCH
+
+
+WASTE: Final = 1.35
+"""Columns computed over columns needed that a tile may have, where another fits better."""
+FILLED: Final = 8
+"""Warps of a multiprocessor that hide the latency of loads."""
+LOADED: Final = 32
+"""Products in the time in which one element of a row or column travels to shared memory."""
+
+
+def rank_tiles(
+    tiles: Iterable[Tile], rows: int, columns: int, processors: int, waste: float = WASTE
+) -> tuple[Tile, ...]:
+    """Tiles for ``rows x columns`` outputs, the most promising first; none that computes many columns for nobody.
+
+    A multiprocessor's time is that of its blocks: multiplications, and loads of rows and columns, at fewer than
+    `FILLED` warps proportionally longer.
+    """
+
+    def padded(tile: Tile) -> int:
+        return -(-columns // tile.columns) * tile.columns
+
+    def time_of(tile: Tile) -> float:
+        blocks = -(-rows // tile.rows) * -(-columns // tile.columns)
+        each = -(-blocks // processors)
+        warps = min(tile.blocks, each) * tile.threads // 32
+        work = tile.rows * tile.columns + LOADED * (tile.rows + tile.columns)
+        return each * work / min(1.0, warps / FILLED)
+
+    known = list(tiles)
+    most = max(waste * columns, 16, min(map(padded, known), default=0))
+    return tuple(sorted((tile for tile in known if padded(tile) <= most), key=time_of))

@@ -1,0 +1,281 @@
+"""Tunes a plan on the GPU that is there: measures every way to compute each of its cases, and keeps the fastest.
+
+Each measured case is written at once, so a tuning that was stopped goes on where it was. The way of the table so far
+is among those that are measured, in the same rounds. At the end the whole step runs with the old table and the new
+one, interleaved; where it became slower, the old entries come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain as join
+from math import inf, isnan
+from statistics import median
+from time import monotonic
+from typing import Any, Final, Protocol, final
+
+import numpy as np
+
+from core.device import Optimizer, PhotoBatch
+from core.errors import DeviceError
+from core.gpu.candidates import CANDIDATES
+from core.gpu.compilation.compiler import Recipe
+from core.gpu.cost_model import estimate
+from core.gpu.driver.device import Device
+from core.gpu.frame import Frame, Places
+from core.gpu.launch import RELU
+from core.gpu.measuring import Bench, chain, write_way
+from core.gpu.ops.loss.ends import is_computed_with_loss
+from core.gpu.plan import CudaPlan
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
+from core.gpu.tuning import MEASURED, Entries, Key, Measured, Table, encode
+from core.graph import PHOTO, Graph
+from core.ops.contract import Array
+from core.ops.photo import identity_augmentation
+from core.program import lay_out_parameters, lower
+
+LIMIT: Final = 6
+"""Configurations of a candidate that are measured: the most promising ones, and the one in use."""
+FINAL: Final = 3
+"""Configurations of a candidate that are measured again, more often."""
+ROUNDS: Final = (2, 9)
+"""Measurements of every way, and of those that are left."""
+CLOSE: Final = 1.25
+"""Time over the fastest that a way may take to be measured again."""
+SLOWER: Final = 1.01
+"""Time of a whole step over that with the old table from which on new entries are not accepted: what noise may be."""
+PARTS: Final = 4
+"""Parts of the new entries that are tried alone where all together made the step slower."""
+DIFFERENT: Final = {"bf16": 0.25, "tf32": 0.05, "float32": 1e-3, "fma": 1e-3}
+"""Relative difference of results, logits or a parameter's gradient, beyond which a kernel must be wrong."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A plan to tune: its network (with its loss when `training`) and weights, batch and precision."""
+
+    name: str
+    graph: Graph
+    weights: Mapping[str, Array]
+    batch: int
+    precision: str
+    training: bool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the tuning of a plan is: cases measured, of all; and what is done now."""
+
+    target: Target
+    done: int
+    total: int
+    text: str
+    is_last: bool = False
+
+
+class Clock(Protocol):
+    """What measures ways: `core.gpu.measuring.Bench`."""
+
+    def times(self, ways: Sequence[Choice], rounds: int) -> list[float | None]: ...
+
+
+Ways = Mapping[str, tuple[Candidate, Sequence[Any]]]
+"""Of one case, by name: candidates and the configurations to measure."""
+
+
+def is_measured(rows: Mapping[str, Measured] | None) -> bool:
+    return bool(rows) and all(row.source == MEASURED for row in (rows or {}).values())
+
+
+def find_cases(frame: Frame, known: Table) -> dict[Key, tuple[Case, Ways]]:
+    """The cases of a plan that can be computed in several ways, alone or as a part of a longer pattern."""
+    found: dict[Key, tuple[Case, Ways]] = {}
+    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
+    joined = {op for row in CANDIDATES.rows if len(row.pattern) > 1 for op in row.pattern}
+    directions = (FORWARD, BACKWARD, INPUT, WEIGHT) if frame.program.training else (FORWARD,)
+    for at, length, direction in join.from_iterable(
+        ((at, length, direction) for length in range(1, CANDIDATES.longest + 1) for direction in directions)
+        for at in range(len(steps))
+    ):
+        case = Case(frame, tuple(steps[at : at + length]), direction)
+        if len(case.steps) < length or not _is_needed(case) or case.key in found:
+            continue
+        ways = find_ways(case, known)
+        several = sum(len(configurations) for _, configurations in ways.values()) > 1
+        if ways and (several or length > 1 or case.step.op in joined):
+            found[case.key] = case, ways
+    return found
+
+
+def _is_needed(case: Case) -> bool:
+    """Whether a plan computes the case: gradients that some parameter needs."""
+    frame = case.frame
+    wants, trains = any(map(frame.wants, case.step.inputs)), any(map(frame.trains_any, case.steps))
+    return {FORWARD: True, BACKWARD: wants or trains, INPUT: wants, WEIGHT: trains}[case.direction]
+
+
+def find_ways(case: Case, known: Table) -> Ways:
+    """Candidates and configurations to measure, those in use among them."""
+    with case.frame.comparing():
+        usable, _ = CANDIDATES.usable(case)
+    rows = {row.name: row for row in CANDIDATES.of(case.pattern, case.direction)}
+    used = known.entries.get(case.key, {})
+    found = {}
+    for name, configurations in usable.items():
+        incumbent = [c for c in configurations[LIMIT:] if name in used and encode(c) == used[name].configuration]
+        found[name] = rows[name], (*configurations[:LIMIT], *incumbent)
+    return found
+
+
+def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], clock: Clock) -> dict[str, Measured]:
+    """Each candidate's fastest configuration; `used` has those of the table so far, which are measured as often."""
+
+    def choice(row: Candidate, configuration: Any) -> Choice:
+        cost = estimate(case.frame, case.steps, case.direction, row.efficiency)
+        return Choice(replace(case, configuration=configuration), row, cost)
+
+    every = [choice(row, configuration) for row, configurations in ways.values() for configuration in configurations]
+    first = clock.times(every, ROUNDS[0])
+    chosen: list[Choice] = []
+    for name in ways:
+        own = sorted((time, i) for i, time in enumerate(first) if time is not None and every[i].candidate.name == name)
+        near = [i for place, (time, i) in enumerate(own) if place < FINAL and time <= CLOSE * own[0][0]]
+        old = [i for _, i in own if name in used and encode(every[i].case.configuration) == used[name].configuration]
+        chosen += [every[i] for i in dict.fromkeys((*near, *old))]
+    best: dict[str, Measured] = {}
+    for way, time in zip(chosen, clock.times(chosen, ROUNDS[1]), strict=True):
+        name = way.candidate.name
+        if time is not None and (name not in best or time < best[name].microseconds):
+            best[name] = Measured(encode(way.case.configuration), time)
+    return best
+
+
+def tune(
+    device: Device, target: Target, before: Table, measured: Entries, save: Callable[[Entries], None], deadline: float
+) -> Iterator[Progress]:
+    """Measure what `measured` does not have, adding to it; `before` is the table in use. Saves after each case."""
+    frame = _frame(device, target)
+    cases = find_cases(frame, before)
+    todo = {key: found for key, found in cases.items() if not is_measured(measured.get(key))}
+    yield Progress(target, len(cases) - len(todo), len(cases), "kernels are compiled")
+    _load(device, frame, todo)
+    fresh: Entries = {}
+    bench = Bench(device, frame)
+    try:
+        for key, (case, ways) in todo.items():
+            if monotonic() > deadline:
+                break
+            fresh[key] = measured[key] = measure_case(case, ways, before.entries.get(key, {}), bench)
+            save(measured)
+            yield Progress(target, len(cases) - len(todo) + len(fresh), len(cases), key.kind)
+    finally:
+        bench.close()
+    if fresh:
+        verdict = _check(target, before, fresh, measured, save)
+        yield Progress(target, len(cases) - len(todo) + len(fresh), len(cases), verdict, True)
+
+
+def _frame(device: Device, target: Target) -> Frame:
+    program = lower(target.graph, target.training, fused=RELU)
+    return Frame(
+        program, lay_out_parameters(target.graph), target.batch, target.precision, device.processors, frozenset(),
+        device.shared, hopper=device.capability == (9, 0), kept=frozenset([PHOTO]), turing=device.capability < (8, 0),
+    )  # fmt: skip
+
+
+def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) -> None:
+    """Compile and load the kernels of all ways at once."""
+    recipes: list[Recipe] = []
+    for case, ways in cases.values():
+        for row, configurations in ways.values():
+            for configuration in configurations:
+                one = write_way(frame, Places(), Choice(replace(case, configuration=configuration), row, 0.0))
+                recipes += [launch.recipe for launch in chain(frame, [*one, *one])]
+    with suppress(DeviceError):  # `Bench` leaves out a way that cannot be loaded
+        device.load(list(dict.fromkeys(recipes)))
+
+
+def _check(
+    target: Target, before: Table, fresh: Entries, measured: Entries, save: Callable[[Entries], None]
+) -> str:
+    """Accept new entries with which the whole step is not slower; the others are as before. Gives a sentence."""
+    accepted, (old, new) = accept(fresh, lambda some: compare_steps(target, before, before.with_entries(some)))
+    for key in set(fresh) - set(accepted):
+        if key in before.entries:
+            measured[key] = before.entries[key]
+        else:
+            del measured[key]
+    save(measured)
+    left = f", without {len(fresh) - len(accepted)} new entries" if len(accepted) < len(fresh) else ""
+    return f"the whole step takes {new:.4f} ms, before {old:.4f} ms{left}"
+
+
+def accept(
+    fresh: Entries, compare: Callable[[Entries], tuple[float, float]]
+) -> tuple[Entries, tuple[float, float]]:
+    """The entries with which a step is not slower, all or some parts of them; and its time before and with them.
+
+    `compare` gives both times for entries that are added to the old table.
+    """
+    old, new = compare(fresh)
+    if new <= SLOWER * old:
+        return fresh, (old, new)
+    accepted: Entries = {}
+    times, keys = (old, old), list(fresh)
+    for part in range(PARTS):
+        tried = accepted | {key: fresh[key] for key in keys[part::PARTS]}
+        found = compare(tried)
+        if found[1] <= SLOWER * found[0]:
+            accepted, times = tried, found
+    return accepted, times
+
+
+def compare_steps(target: Target, before: Table, after: Table, rounds: int = 7) -> tuple[float, float]:
+    """Milliseconds of the whole step with either table, medians of interleaved rounds.
+
+    Infinite with the new table where its results differ by more than rounding: a kernel is wrong then.
+    """
+    plans = [_plan(target, table) for table in (before, after)]
+    side = target.graph.nodes[0].shape[0]
+    draw, index = np.random.default_rng(0), np.arange(target.batch, dtype=np.int32)
+    photos = draw.integers(0, 256, (target.batch, side, side, 3)).astype(np.uint8)
+    batch = PhotoBatch(None, identity_augmentation(target.batch, (side, side), (side, side)), index % 2, index)
+    for plan in plans:
+        plan.keep_photos(photos)
+    results = [_results(plan, batch) for plan in plans]
+    replays = 50 if target.batch <= 2 else 5
+    times = [[plan.replay_milliseconds(batch, replays) for plan in plans] for _ in range(rounds)]
+    arithmetic = plans[0].frame.arithmetic
+    for plan in plans:
+        plan.close()
+    old, new = (median(pair[i] for pair in times) for i in (0, 1))
+    return old, new if _difference(*results) <= DIFFERENT[arithmetic] else inf
+
+
+def _results(plan: CudaPlan, batch: PhotoBatch) -> Mapping[str, Array]:
+    """Logits of a prediction, or the gradients of a training step."""
+    if not plan.training:
+        return plan.predict(batch)
+    plan.gradient(batch)
+    return plan.gradients()
+
+
+def _difference(ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> float:
+    """The largest norm of a difference over the norm, arrays much smaller than the others apart; infinite for NaN."""
+    norms = {name: float(np.linalg.norm(array)) for name, array in ours.items()}
+    least = 0.05 * max(norms.values())
+    found = [float(np.linalg.norm(ours[name] - theirs[name])) / max(norms[name], least, 1e-12) for name in ours]
+    return inf if any(map(isnan, found)) else max(found)
+
+
+def _plan(target: Target, table: Table) -> CudaPlan:
+    plan = CudaPlan(
+        target.graph, batch=target.batch, training=target.training, precision=target.precision, tuning=table,
+        optimizer=Optimizer("adam") if target.training else None,
+    )  # fmt: skip
+    plan.load(target.weights)
+    return plan

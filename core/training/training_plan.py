@@ -1,0 +1,129 @@
+"""The training plan of a run: its batch, the loss and the weights of classes, and on a GPU tuned kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Final
+
+import numpy as np
+
+from core.communicator import Communicator, SingleProcess
+from core.config import RunConfig
+from core.data.dataset import TRAIN
+from core.data.preparation import PhotoSet
+from core.device import Plan
+from core.errors import OutOfMemory
+from core.graph import Graph
+from core.ops.builder import with_loss
+from core.ops.contract import Array
+from core.optim.settings import optimizer_of
+from core.plan import compile_plan, tune_training, untuned_note
+from core.training.events import Progress
+from core.training.transfer import frozen_parameters
+
+SINGLE: Final = SingleProcess()
+AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
+"""Largest automatic batch (`batch_size` 0). On the CPU larger batches gain nothing: photos are computed one by one."""
+
+AUTO_STEPS: Final = 20
+"""Fewest steps of an epoch with an automatic batch."""
+
+
+def compile_for_training(
+    config: RunConfig,
+    graph: Graph,
+    device: str,
+    photos: PhotoSet,
+    weights: Mapping[str, Array],
+    communicator: Communicator,
+) -> Generator[Progress, None, tuple[Plan, int, tuple[str, ...]]]:
+    """(training plan, batch, a note where no kernel was measured); on a GPU tuned first if the settings say so."""
+    of_classes = class_weights(config, photos)
+    if device == "cuda":
+        yield Progress("compile", 0, 0)
+    plan, batch = compile_fitting(config, graph, device, of_classes, len(photos.rows(TRAIN)), communicator)
+    if device != "cuda" or not config.tune or communicator.size > 1:
+        note = untuned_note() if device == "cuda" else None
+        return plan, batch, (note,) if note else ()
+    images = plan.batch
+    plan.close()
+    whole = with_loss(graph, config.label_smoothing, of_classes, uses_soft_targets(config))
+    for done, total in tune_training(whole, weights, images, config.precision):
+        yield Progress("tune", done, total)
+    return compile_training(config, graph, device, batch, of_classes, communicator), batch, ()
+
+
+def compile_fitting(
+    config: RunConfig, graph: Graph, device: str, weights_of_classes: tuple[float, ...], photos: int,
+    communicator: Communicator = SINGLE,
+) -> tuple[Plan, int]:  # fmt: skip
+    """The training plan and its batch: as configured, or with 0 the largest that fits the device of every rank."""
+    if config.batch_size:
+        given = config.batch_size
+        return compile_training(config, graph, device, given, weights_of_classes, communicator), given
+    batch = auto_batch(device, photos, communicator.size)
+    while True:
+        plan: Plan | None = None
+        try:
+            plan = compile_training(config, graph, device, batch, weights_of_classes, communicator)
+        except OutOfMemory:
+            if batch == 1:
+                raise
+        everywhere = all(communicator.gather(b"" if plan is None else b"fits"))
+        if plan is not None and everywhere:
+            return plan, batch
+        if plan is not None:
+            plan.close()
+        batch //= 2
+
+
+def auto_batch(device: str, photos: int, ranks: int = 1) -> int:
+    """A power of two from 4 to `AUTO_BATCH`, such that an epoch has at least `AUTO_STEPS` steps if possible; times the
+    ranks at most."""
+    batch = AUTO_BATCH[device] * ranks
+    while batch > 4 and photos < AUTO_STEPS * batch:
+        batch //= 2
+    return batch
+
+
+def compile_training(
+    config: RunConfig, graph: Graph, device: str, batch: int, weights_of_classes: tuple[float, ...],
+    communicator: Communicator = SINGLE,
+) -> Plan:  # fmt: skip
+    """The training plan of a run, for one of the `accumulate` micro-batches of a rank's share of a step."""
+    return compile_plan(
+        with_loss(graph, config.label_smoothing, weights_of_classes, uses_soft_targets(config)),
+        device=device,
+        batch=part_size(config, batch, communicator.size),
+        training=True,
+        precision=config.precision,
+        algorithm=config.algorithm,
+        optimizer=optimizer_of(config),
+        frozen=frozen_parameters(config, graph),
+        seed=config.seed,
+        threads=config.threads,
+        verify=config.verify,
+        communicator=communicator,
+    )
+
+
+def part_size(config: RunConfig, batch: int, ranks: int) -> int:
+    """Photos of a micro-batch: every rank computes `accumulate` of them in a step."""
+    return -(-batch // (config.accumulate * ranks))
+
+
+def uses_soft_targets(config: RunConfig) -> bool:
+    """Whether targets are probabilities instead of labels: from teachers or from mixing."""
+    return bool(config.teacher) or config.mix > 0
+
+
+def class_weights(config: RunConfig, photos: PhotoSet) -> tuple[float, ...]:
+    """Weight of each class in the loss, with mean 1 over the training photos; empty without weights."""
+    if config.class_weights == "none":
+        return ()
+    power = {"balanced": 1.0, "sqrt": 0.5}[config.class_weights]
+    labels = photos.dataset.labels[photos.rows(TRAIN)]
+    counts = np.bincount(labels, minlength=len(photos.dataset.classes)).astype(np.float64)
+    weights = counts**-power
+    weights *= counts.sum() / (counts * weights).sum()
+    return tuple(float(w) for w in weights)

@@ -1,0 +1,348 @@
+"""Tuning tables and the tuner without a GPU: keys, damaged files, resuming, and that nothing gets slower."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from core.device import Optimizer
+from core.errors import InputError
+from core.gpu import tuner
+from core.gpu.candidates import CANDIDATES
+from core.gpu.driver.device import open_device
+from core.gpu.driver.identity import Identity
+from core.gpu.explain import explain, frame_for, inside
+from core.gpu.gradients import Backward
+from core.gpu.lowering import choose_backward, choose_forward
+from core.gpu.ops.conv.configurations import product_tiles
+from core.gpu.plan import CudaPlan
+from core.gpu.select import BACKWARD, FORWARD, INPUT, Case, Choice
+from core.gpu.tuner import Target, accept, find_cases, measure_case
+from core.gpu.tuning import (
+    CONVERTED,
+    EMPTY,
+    Key,
+    Measured,
+    Table,
+    encode,
+    load_table,
+    make_user_path,
+    read_table,
+    shipped_path,
+    user_path,
+    write_table,
+)
+from core.models.architectures import build
+from core.models.init import initial_weights
+from core.ops.builder import with_loss
+from core.program import lower
+from tests.helpers.gpu_network import batch_for
+from tests.helpers.pretended_gpu import pretend
+
+GPU = Identity("NVIDIA H200", (9, 0), "CUDA 13.0")
+H200 = SimpleNamespace(processors=132, shared=227 << 10, capability=(9, 0))
+"""What the tuner asks of a device."""
+
+
+def frame_of(name="squeezenet1_1", batch=32, side=224, **more):
+    graph = with_loss(build(name, 10, side), 0.0, ())
+    return frame_for(lower(graph, True), batch, "mixed", (9, 0), **more)
+
+
+def case_of(frame, node, direction=FORWARD):
+    step = next(step for step in frame.program.steps if step.node == node)
+    return Case(frame, (step,), direction)
+
+
+def entry(case, fastest="", microseconds=5.0, configuration=None, **more):
+    """A measured case in which one candidate is the fastest, with this configuration of its own."""
+    with case.frame.comparing():
+        usable, _ = CANDIDATES.usable(case)
+    return {
+        name: Measured(encode(of[0] if name != fastest or configuration is None else configuration),
+                       microseconds if name == fastest else 100.0, **more)
+        for name, of in usable.items()
+    }  # fmt: skip
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("core.gpu.tuning.SHIPPED", tmp_path / "shipped")
+    return tmp_path
+
+
+def test_a_measured_case_decides_about_candidate_and_configuration():
+    frame = frame_of()
+    case = case_of(frame, "features.3.expand1x1")
+    assert {row.source for row in CANDIDATES.consider(case) if not row.reason} == {"estimated"}
+    wanted = product_tiles(case)[5]
+    frame.tuning = Table({case.key: entry(case, "implicit_gemm", configuration=wanted)})
+    choice = CANDIDATES.choose(case)
+    assert (choice.candidate.name, choice.case.configuration, choice.microseconds) == ("implicit_gemm", wanted, 5.0)
+
+
+def test_times_are_scaled_by_pixels_up_to_four_times_as_many_and_not_beyond():
+    measured = case_of(frame_of(batch=32), "features.3.expand1x1")
+    table = Table({measured.key: entry(measured, "implicit_gemm", configuration=product_tiles(measured)[5])})
+    for batch, near in ((64, True), (128, True), (256, False), (8, True)):
+        case = case_of(frame_of(batch=batch, tuning=table), "features.3.expand1x1")
+        row = next(row for row in CANDIDATES.consider(case) if row.candidate.name == "implicit_gemm")
+        assert row.source == ("measured nearby" if near else "estimated")
+        if near:
+            assert row.microseconds == pytest.approx(5.0 * batch / 32)
+
+
+def test_a_case_counts_only_where_every_candidate_was_measured():
+    case = case_of(frame_of(), "features.3.expand1x1")
+    whole = entry(case, "implicit_gemm", configuration=product_tiles(case)[5])
+    del whole["pointwise_tma"]
+    case.frame.tuning = Table({case.key: whole})
+    rows = {row.candidate.name: row for row in CANDIDATES.consider(case)}
+    assert rows["implicit_gemm"].source == "estimated"
+    assert rows["implicit_gemm"].configuration == product_tiles(case)[5]  # still the best guess
+
+
+def test_a_configuration_that_does_not_fit_is_not_taken():
+    case = case_of(frame_of(), "features.3.expand1x1")
+    found = entry(case, "implicit_gemm") | {"implicit_gemm": Measured([7, 7, 7, 7, 7, 7, 7], 0.1)}
+    case.frame.tuning = Table({case.key: found})
+    row = next(row for row in CANDIDATES.consider(case) if row.candidate.name == "implicit_gemm")
+    assert (row.source, row.configuration) == ("estimated", product_tiles(case)[0])
+
+
+def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_it_was():
+    frame = frame_of("mobilenetv2")
+    found = {}
+    for step in frame.program.steps:
+        for direction in (FORWARD, BACKWARD):
+            case = Case(frame, (step,), direction)
+            for row in CANDIDATES.of(case.pattern, direction):
+                if row.exclusive and not row.reason_against(case):
+                    found[step.node, direction] = row.name
+                    every = CANDIDATES.of(case.pattern, direction)
+                    rows = {r.name: Measured(None, 1e6 if r.exclusive else 1.0) for r in every}
+                    frame.tuning = frame.tuning.with_entries({case.key: rows})
+    assert len(found) > 50
+    chosen = {(s.node, c.case.direction): c.candidate.name
+              for segment in (*choose_forward(frame), *choose_backward(frame))
+              for c in segment.choices for s in c.case.steps}  # fmt: skip
+    assert {key: chosen.get(key) for key in found} == found
+
+
+def test_another_gpu_and_a_gpu_without_a_table_use_estimates(cache):
+    case = case_of(frame_of(), "features.3.expand1x1")
+    write_table(make_user_path(GPU), GPU, {case.key: entry(case, "halo")}, "test")
+    assert load_table(GPU).entries
+    for other in (replace(GPU, name="NVIDIA H100"), replace(GPU, capability=(8, 6)), replace(GPU, driver="CUDA 13.1")):
+        assert load_table(other) == Table()
+    user_path(GPU).rename(user_path(replace(GPU, name="NVIDIA H100")))
+    assert load_table(replace(GPU, name="NVIDIA H100")) == Table()  # a copied file: its head names another GPU
+
+
+def test_other_kernels_have_a_table_of_their_own(cache, monkeypatch):
+    before = user_path(GPU)
+    monkeypatch.setattr("core.gpu.tuning.source_hash", lambda: "f" * 64)
+    assert user_path(GPU) != before
+
+
+def test_the_users_measurements_count_more_than_shipped_ones(cache):
+    case = case_of(frame_of(), "features.3.expand1x1")
+    shipped_path(GPU).parent.mkdir()
+    write_table(shipped_path(GPU), GPU, {case.key: entry(case, "halo"), Key("other", (1, 1, 1)): {}}, "shipped")
+    write_table(make_user_path(GPU), GPU, {case.key: entry(case, "implicit_gemm")}, "own")
+    table = load_table(GPU)
+    assert (len(table.entries), table.entries[case.key]["implicit_gemm"].microseconds) == (2, 5.0)
+    assert [origin.split("(")[1].split(")")[0] for origin in table.origins] == ["shipped", "your own"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu": 1}', '{"gpu": "a", "capability": [9, 0]}'])
+def test_a_damaged_table_is_named_in_a_sentence(cache, text):
+    make_user_path(GPU).write_text(text)
+    with pytest.raises(InputError, match=rf"{user_path(GPU).name} is not a tuning table: .* Remove the file"):
+        load_table(GPU)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    case = case_of(frame_of(), "features.3.expand1x1")
+    rows = entry(case, "halo") | {"old": Measured([1, [2, 3]], math.inf, CONVERTED)}
+    write_table(tmp_path / "table.json", GPU, {case.key: rows}, "leafclinic lab tune", "abc")
+    head, entries = read_table(tmp_path / "table.json")
+    assert entries == {case.key: rows}
+    assert (head["gpu"], head["driver"], head["command"], head["commit"]) == (
+        "NVIDIA H200", "CUDA 13.0", "leafclinic lab tune", "abc"
+    )  # fmt: skip
+
+
+def test_every_shipped_table_names_its_gpu_and_command_and_its_entries_can_be_chosen():
+    path = shipped_path(GPU)
+    head, entries = read_table(path)
+    assert head["gpu"] == GPU.name
+    assert head["command"].startswith("leafclinic lab tune")
+    frame = frame_of("squeezenet1_0", 256, tuning=load_table(GPU))
+    sources = [row.source for step in frame.program.steps if step.op == "conv2d"
+               for row in CANDIDATES.consider(Case(frame, (step,), FORWARD)) if not row.reason]  # fmt: skip
+    assert set(sources) == {"measured"}
+    assert len(entries) > 400
+
+
+class FakeBench:
+    """Times by candidate and configuration; everything else takes its estimate."""
+
+    known: dict[tuple[str, str], float] = {}
+    asked: list[int] = []
+
+    def __init__(self, *arguments):
+        pass
+
+    def times(self, ways, rounds):
+        self.asked.append(len(ways))
+        return [self.known.get((way.candidate.name, str(encode(way.case.configuration))), 50.0) for way in ways]
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.setattr(FakeBench, "known", {})
+    monkeypatch.setattr(FakeBench, "asked", [])
+    monkeypatch.setattr(tuner, "Bench", FakeBench)
+    monkeypatch.setattr(tuner, "_load", lambda *arguments: None)
+    monkeypatch.setattr(tuner, "compare_steps", lambda *arguments: (1.0, 1.0))
+    return FakeBench
+
+
+def test_the_fastest_configuration_of_each_candidate_is_kept_and_a_refused_one_left_out(bench):
+    case = case_of(frame_of(), "features.3.expand1x1")
+    tiles = product_tiles(case)
+    bench.known = {("implicit_gemm", str(encode(tiles[2]))): 3.0, ("pointwise_tma", "[1]"): 2.0}
+    ways = tuner.find_ways(case, EMPTY)
+    best = measure_case(case, ways, {}, bench())
+    assert best["implicit_gemm"] == Measured(encode(tiles[2]), 3.0)
+    assert set(best) == set(ways)
+    only = {"implicit_gemm": ways["implicit_gemm"]}
+    refusing = SimpleNamespace(times=lambda ways, rounds: [None] * len(ways))
+    assert measure_case(case, only, {}, refusing) == {}
+
+
+def test_the_way_in_use_is_measured_too_and_stays_unless_another_is_faster(bench):
+    case = case_of(frame_of(), "features.3.expand1x1")
+    last = product_tiles(case)[-1]  # not among the promising ones
+    used = {"implicit_gemm": Measured(encode(last), 1.0)}
+    known = Table({case.key: used})
+    for time, wanted in ((3.0, encode(last)), (60.0, encode(product_tiles(case)[0]))):
+        bench.known = {("implicit_gemm", str(encode(last))): time}
+        best = measure_case(case, tuner.find_ways(case, known), used, bench())
+        assert best["implicit_gemm"].configuration == wanted
+
+
+def target(name="cnn", batch=8):
+    base = build(name, 10, 32)
+    return Target(name, with_loss(base, 0.0, ()), initial_weights(base, 0), batch, "mixed", True)
+
+
+def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):
+    path, measured = tmp_path / "table.json", {}
+
+    def save(entries):
+        write_table(path, GPU, entries, "test")
+
+    events = tuner.tune(H200, target(), EMPTY, measured, save, math.inf)
+    for _ in range(4):
+        next(events)
+    events.close()
+    kept = read_table(path)[1]
+    assert len(kept) == 3
+    asked = len(bench.asked)
+    again = list(tuner.tune(H200, target(), EMPTY, dict(kept), save, math.inf))
+    assert (again[0].done, again[-1].is_last, again[-1].done) == (3, True, again[-1].total)
+    assert len(bench.asked) - asked == 2 * (again[-1].total - 3)
+    assert len(read_table(path)[1]) == again[-1].total
+
+
+def test_every_way_is_launched_and_timed_and_both_steps_are_compared(monkeypatch, cache):
+    """On a driver that is not there: what is captured, its memory, and that everything is given back."""
+    driver = pretend(monkeypatch)
+    measured, saved = {}, []
+    run = tuner.tune(open_device(), target(batch=2), EMPTY, measured, lambda now: saved.append(len(now)), math.inf)
+    events = list(run)
+    assert saved[:3] == [1, 2, 3]
+    assert events[-1].text.startswith("the whole step takes")
+    assert all(rows and all(row.microseconds > 0 for row in rows.values()) for rows in measured.values())
+    assert driver.launches > driver.replays > len(measured)
+    assert not driver.blocks
+
+
+def test_what_launches_add_to_a_captured_step_adds_up(monkeypatch, cache):
+    pretend(monkeypatch)
+    of = target()
+    plan = CudaPlan(of.graph, batch=8, training=True, precision="mixed", optimizer=Optimizer("adam"))
+    plan.load(of.weights)
+    found = plan.time_inside(batch_for(of.graph, 8))
+    choices = explain(plan.frame)
+    times, others = inside(choices, found)
+    plan.close()
+    assert {one for one in choices if one.chosen} == set(times)
+    assert sum(times.values()) + sum(others.values()) == pytest.approx(sum(us for _, us in found))
+    assert set(others) >= {"fused"}
+
+
+def test_no_case_is_begun_after_the_deadline(bench):
+    measured = {}
+    events = list(tuner.tune(H200, target(), EMPTY, measured, lambda entries: None, 0.0))
+    assert (len(events), measured) == (1, {})
+
+
+def test_converted_entries_are_measured_again(bench):
+    whole = find_cases(tuner._frame(H200, target()), EMPTY)
+    converted = {key: entry(case, source=CONVERTED) for key, (case, _) in whole.items()}
+    events = list(tuner.tune(H200, target(), Table(converted), converted, lambda entries: None, math.inf))
+    assert events[0].done == 0
+    assert {row.source for rows in converted.values() for row in rows.values()} == {"measured"}
+
+
+def test_new_entries_with_which_the_whole_step_is_slower_are_not_kept(bench, monkeypatch):
+    monkeypatch.setattr(tuner, "compare_steps", lambda *arguments: (1.0, 1.1))
+    cases = find_cases(tuner._frame(H200, target()), EMPTY)
+    first = next(iter(cases))
+    before = Table({first: entry(cases[first][0], source=CONVERTED)})
+    measured = dict(before.entries)
+    last = list(tuner.tune(H200, target(), before, measured, lambda entries: None, math.inf))[-1]
+    assert measured == before.entries
+    assert "without" in last.text
+
+
+def test_parts_of_the_new_entries_are_accepted_alone():
+    fresh = {Key(str(i), (1, 1, 1)): {} for i in range(8)}
+
+    def compare(some):
+        return 1.0, 1.5 if any(key.kind in "37" for key in some) else 0.9
+
+    accepted, times = accept(fresh, compare)
+    assert {key.kind for key in accepted} == {"0", "1", "2", "4", "5", "6"}
+    assert times == (1.0, 0.9)
+
+
+@pytest.mark.parametrize(("name", "precision", "capability"), [
+    ("squeezenet1_1", "mixed", (9, 0)), ("mobilenetv2", "mixed", (9, 0)), ("squeezenet1_0", "float32", (8, 6)),
+    ("cnn", "float32", (7, 5)), ("mlp", "tf32", (8, 0)),
+])  # fmt: skip
+def test_every_way_that_tuning_measures_can_be_written_and_built(name, precision, capability):
+    graph = with_loss(build(name, 10, 64), 0.0, ())
+    frame = frame_for(lower(graph, True), 128, precision, capability)
+    recipes = set()
+    for case, ways in find_cases(frame, EMPTY).values():
+        for row, configurations in ways.values():
+            for configuration in configurations:
+                frame.restart(frame.places)
+                Choice(replace(case, configuration=configuration), row, 0.0).write(Backward(frame, False))
+                assert frame.launches or case.direction == INPUT
+                assert all(launch.shared <= frame.shared for launch in frame.launches)
+                recipes |= {launch.recipe for launch in frame.launches}
+    for recipe in recipes:
+        assert callable(recipe.function())
+    assert len(recipes) > 10
