@@ -66,7 +66,7 @@ class KernelChart(QWidget):
         paint_chart(self.plot, self._theme.colours)
         for side in ("left", "bottom"):
             self.plot.getAxis(side).setTicks(None if self._results else [[]])
-        self.said.setText("" if self._results else tr("Press “Run benchmark” to fill this table."))
+        self.said.setText("" if self._results else tr("Press “Run benchmark” to measure the kernels."))
         self.said.setVisible(bool(self.said.text()))
         roofline = self.switch.checkedId() == 1
         self.plot.invertY(not roofline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 import pytest
@@ -53,6 +54,15 @@ def test_the_limit_is_kept(start, caches):
     dialog.limit.setValue(3)
     assert read_limit(caches) == 3_000_000_000
     dialog.deleteLater()
+
+
+@pytest.mark.parametrize("language", ["en", "vi"])
+def test_the_guide_names_what_the_window_shows(language):
+    shown = {text.replace("&", "") for pair in resources.table("translations/vi.json").items() for text in pair}
+    bold = re.findall(r"\*\*([^*\n]+)\*\*", resources.data(f"guide/{language}.md").decode())
+    terms = [name for term in bold if not term.endswith(".") for name in term.split(" > ")]
+    assert len(terms) > 10
+    assert not set(terms) - shown
 
 
 @pytest.mark.parametrize("language", ["en", "vi"])
