@@ -85,7 +85,7 @@ class RunConfig:
                          "side of the network input in validation and diagnosis, in pixels; 0: as in training",
                          low=0, high=1024, zero="as in training")
     start: str = _row("", "network", "Start from", "model file or ONNX file with the initial weights")
-    start_colours: str = _row("auto", "network", "Input normalization (pretrained)",
+    start_colours: str = _row("auto", "network", "Input normalization",
                               "input normalization of the ONNX file that training starts from",
                               choices=("auto", "imagenet", "tensorflow", "caffe"))
     train_layers: str = _row("all", "network", "Layers to train",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from app import translation
 from app.widgets.run_form import GIVEN, RunForm
 from core.config import RunConfig, from_dict, settings
 from core.errors import ConfigError, Problem
@@ -112,3 +113,14 @@ def test_where_zero_has_a_meaning_the_meaning_is_shown(form):
     assert (minutes.editor.text(), minutes.value()) == ("2.5", 2.5)
     minutes.editor.setText("soon")
     assert minutes.value() == "soon"
+
+
+@pytest.mark.parametrize("language", ["en", "vi"])
+def test_all_settings_fit_into_the_column(qapp, qtbot, language):
+    translation.install(qapp, language)
+    form = RunForm({})
+    qtbot.addWidget(form)
+    form.set_expert(True)
+    form.show()
+    assert form.minimumSizeHint().width() <= 280, "of 312 pixels, margins and the scroll bar take 32"
+    translation.remove(qapp)

@@ -60,7 +60,7 @@ def test_no_time_is_said_to_be_left_while_the_run_finishes(train):
     assert shown(panel, "left") == "0 s" or shown(panel, "left") == "1 s"
     model.view.read([step(6), LAST, Progress("test", 1, 2)])
     panel.redraw()
-    assert shown(panel, "left") == "finishing…"
+    assert shown(panel, "left") == "soon"
     assert "test photos" in panel.stage.text()
 
 

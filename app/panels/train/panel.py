@@ -171,7 +171,7 @@ class TrainPanel(QWidget):
         self.figures["loss"].show_value(number(view.loss, "{:.3f}"))
         self.figures["best"].show_value(percent(view.best))
         self.figures["speed"].show_value(number(view.photos_per_second, "{:,.1f}"))
-        left = tr("finishing…") if view.finishing else duration(view.seconds_left)
+        left = tr("soon") if view.finishing else duration(view.seconds_left)
         self.figures["left"].show_value(left if running else "–")
         self.progress.setMaximum(max(view.total_steps, 1))
         self.progress.setValue(view.step if started else 0)
