@@ -14,7 +14,6 @@ from core.gpu.ops.conv import backward_input, forward
 from core.gpu.select import Case
 from core.gpu.sm90 import (
     halo_resident,
-    halo_wgmma,
     pointwise_forward,
     pointwise_gradients,
     pointwise_weight_gradient,
@@ -30,13 +29,8 @@ MOST_STAGES: Final = 24
 
 RESIDENT: Final = ((128, 64, 8, 2), (192, 64, 12, 1), (256, 64, 16, 1), (256, 128, 16, 1), (384, 64, 12, 1))
 """Pixels, filters, warps, blocks of 3x3 convolutions with filters in shared memory."""
-FIRE: Final = (
-    (128, 64, 64, 4, 8, 1, 2), (256, 16, 64, 4, 8, 1, 2), (256, 16, 128, 4, 8, 1, 2), (256, 16, 128, 4, 16, 1, 2),
-    (256, 32, 64, 4, 8, 1, 2), (256, 32, 128, 4, 8, 1, 1), (256, 48, 64, 4, 8, 1, 2),
-)  # fmt: skip
-"""Tiles of the input gradient of a fire."""
-FIRE_TMA: Final = ((2, 2), (3, 1), (4, 1))
-"""Warpgroups, and 64 pixels of each, of the same by TMA."""
+FIRE: Final = ((2, 2), (3, 1), (4, 1))
+"""Warpgroups, and 64 pixels of each, of the input gradient of a fire."""
 TURN: Final = (128, 192, 256, 320, 384)
 """Pixels that a 3x3 weight gradient sums in a turn, at most."""
 LARGE_BATCH: Final = 128
@@ -101,22 +95,13 @@ def resident_tiles(case: Case) -> tuple[Tile, ...]:
     return rank_tiles(fitting, limit, out.channels, frame.processors)
 
 
-def fire_tiles(case: Case) -> tuple[Tile, ...]:
-    """For the input gradient of a fire."""
-    frame, (_, dy, dx, _) = case.frame, backward_input.fire_sides(case)
-    tiles = (Tile(*numbers) for numbers in FIRE if 2 * dy.padded % numbers[2] == 0 and numbers[1] == dx.padded)
-    found = [tile for tile in tiles
-             if halo_wgmma.shared_bytes(tile, dy.width, 2 * dy.padded // tile.depth, True) <= frame.shared]  # fmt: skip
-    return rank_tiles(found, frame.batch * dx.height * dx.width, dx.padded, frame.processors)
-
-
 def fire_shapes(case: Case) -> tuple[HaloShape, ...]:
-    """For the same by TMA: blocks of rows, all of its columns."""
+    """For the input gradient of a fire: blocks of rows, all of its columns."""
     _, dy, dx, _ = backward_input.fire_sides(case)
     if dx.padded not in (16, 32, 48, 64):
         return ()
     found = []
-    for line, (groups, tiles), stages in product((64, 32), FIRE_TMA, (4, 3)):
+    for line, (groups, tiles), stages in product((64, 32), FIRE, (4, 3)):
         if dy.padded % line == 0:
             shape = HaloShape(dx.padded, line, dy.padded // line, 1, 1, groups, tiles, stages)
             shape = shape.fitted(dy.height, dy.width)

@@ -11,7 +11,7 @@ from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_input, backward_weight, forward
 from core.gpu.ops.conv.products import Ending
 from core.gpu.select import Case
-from core.gpu.sm90 import halo_resident, halo_tma, halo_wgmma, row_weight_gradient
+from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_parts
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.pointwise import is_matrix
@@ -30,12 +30,6 @@ def _numbers(x: Tensor, batch: int) -> dict[str, int]:
         "limit": limit, "by_area": (x.height + 1) * (x.width + 1), "by_across": x.width + 1, "height": x.height,
         "width": x.width, "pitch": x.pitch,
     }  # fmt: skip
-
-
-def _fire_cost(batch: int, dy: Tensor, dx: Tensor, ending: Ending) -> tuple[int, int]:
-    """(bytes, operations) of a fire's input gradient."""
-    rows = batch * dy.height * dy.width
-    return 2 * rows * (2 * dy.padded + dx.padded * ending.passes), 2 * rows * dx.padded * 10 * dy.padded
 
 
 def resident_launch(
@@ -58,30 +52,14 @@ def resident_launch(
     )  # fmt: skip
 
 
-def fire_launch(layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, ending: Ending, tile: Tile) -> Launch:
-    """The input gradient of a fire; dy is that of the 3x3 half, the 1x1 half's channels are just before it."""
-    numbers, blocks = _numbers(dy, batch), dy.padded * 2 // tile.depth
-    moved, flops = _fire_cost(batch, dy, dx, ending)
-    values = {
-        "x": dy.address, "weight": weight, "out": dx.address, **numbers, "columns": dx.padded,
-        "room": halo_wgmma.part_pixels(tile, dy.width, True), "blocks": blocks, "segment": -dy.padded, "ldo": dx.pitch,
-        **ending.values,
-    }  # fmt: skip
-    return make_launch(
-        layer, "backward_input", "tensor_core", ("sm90.halo_wgmma", "make_halo_products", (tile.numbers, True)),
-        halo_wgmma.SIGNATURE, values, (blocks_of(numbers["limit"], tile.rows), blocks_of(dx.padded, tile.columns), 1),
-        (tile.threads, 1, 1), halo_wgmma.shared_bytes(tile, dy.width, blocks, True), moved, tile.blocks, flops=flops,
-    )  # fmt: skip
-
-
-def fire_tma_launch(
+def fire_launch(
     layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, ending: Ending, shape: HaloShape
 ) -> Launch:
-    """The same by TMA, with filters in blocks of a line."""
+    """The input gradient of a fire; dy is that of the 3x3 half, the 1x1 half's channels are just before it."""
     assert shape.columns == dx.padded
     assert dy.padded == shape.blocks * shape.line
     beside, turns = replace(dy, address=dy.address - 2 * dy.padded), blocks_of(dy.height, shape.rows)
-    moved, flops = _fire_cost(batch, dy, dx, ending)
+    pixels = batch * dy.height * dy.width
     values = {
         "map_x": _map(dy, batch, shape.rows + 2, shape.pitch, shape.line),
         "map_second": _map(beside, batch, shape.rows, shape.pitch, shape.line), "weight": weight, "turns": turns,
@@ -90,7 +68,8 @@ def fire_tma_launch(
     }  # fmt: skip
     return make_launch(
         layer, "backward_input", "tensor_core", ("sm90.halo_tma", "make_halo_tma", shape.numbers), halo_tma.SIGNATURE,
-        values, (batch * turns, 1, 1), (shape.threads, 1, 1), shape.shared, moved, 1, flops=flops,
+        values, (batch * turns, 1, 1), (shape.threads, 1, 1), shape.shared,
+        2 * pixels * (2 * dy.padded + dx.padded * ending.passes), 1, flops=20 * pixels * dx.padded * dy.padded,
     )  # fmt: skip
 
 
@@ -132,31 +111,18 @@ def refuse_fire(case: Case) -> str:
     if reason := backward_input.refuse_fire(case):
         return reason
     _, dy, dx, second = backward_input.fire_sides(case)
-    return "" if second == dy.padded and dx.channels == dx.padded else "It takes halves of one size."
+    if second != dy.padded or dx.channels != dx.padded:
+        return "It takes halves of one size."
+    return "" if is_matrix(dy) else "Its pixels are not a matrix."
 
 
 def write_fire(case: Case) -> None:
     """The input gradient of both halves of a fire."""
-    frame, three, tile = case.frame, case.steps[1], case.configuration
-    ending = backward_input.gradient_ending(case)
-    filters, dy, dx, _ = backward_input.fire_sides(case)
-    weight = frame.packed(f"parts backward:{three.node}", lambda: pack_parts(filters, tile.depth, True))
-    frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, ending, tile))
-
-
-def refuse_fire_tma(case: Case) -> str:
-    if reason := refuse_fire(case):
-        return reason
-    return "" if is_matrix(backward_input.fire_sides(case)[1]) else "Its pixels are not a matrix."
-
-
-def write_fire_tma(case: Case) -> None:
-    """The same by TMA tiles."""
     frame, three, shape = case.frame, case.steps[1], case.configuration
     ending = backward_input.gradient_ending(case)
     filters, dy, dx, _ = backward_input.fire_sides(case)
     weight = frame.packed(f"parts backward:{three.node}", lambda: pack_parts(filters, 2 * shape.line, True))
-    frame.add(fire_tma_launch(three.node, frame.batch, dy, dx, weight, ending, shape))
+    frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, ending, shape))
 
 
 def refuse_rows(case: Case) -> str:

@@ -1,7 +1,8 @@
-"""3x3 convolution of stride 1 with few channels: all filters of a block stay in shared memory.
+"""3x3 convolution of stride 1 with few channels, by `wgmma` straight from the pixels in shared memory.
 
-As `halo_wgmma`, with the same numbering of pixels and the same parts of 16 bytes, but a block multiplies many tiles of
-pixels by the same filters.
+``out[p] = sum over taps and channels of x[p + tap] W[tap]``. Pixels are numbered as in `ops.conv.halo`, with one
+column of zeros after each row of an image, so a tap is a constant distance. A block multiplies many tiles of pixels by
+the same filters, which stay in shared memory.
 
               columns (filters)
             +-------------------+   warpgroup g takes every so many-th tile of `64 m` pixel numbers by itself: while
@@ -10,24 +11,32 @@ pixels by the same filters.
             +-------------------+
 
 Shared memory: for each warpgroup two tiles of pixels with their halo, all channels | 9 taps of filters, all channels.
+Pixels are in parts of 16 bytes, a part of all pixels after another: eight pixels are a core matrix of `wgmma`, and a
+tap begins as many times 16 bytes further as it is pixels away. No copies of windows, no bank conflicts.
 Results leave straight from the registers: four lanes exchange theirs, so that each stores 16 bytes.
 Bytes: x once and its halo, out once; filters once for each block.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
-from core.gpu.compilation.ptx import WAIT_COPIES, commit_copies, load_float, pack_bf16, shared_address, store4
+from core.gpu.compilation.ptx import (
+    WAIT_COPIES,
+    commit_copies,
+    copy_async16,
+    load_float,
+    pack_bf16,
+    shared_address,
+    store4,
+)
 from core.gpu.kernels.parts.fragments import exchange
 from core.gpu.kernels.parts.lanes import activate, in_turn
 from core.gpu.kernels.parts.pixels import pixel_of_number
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.sm90.filters import make_filter_loader
-from core.gpu.sm90.halo_wgmma import make_pixel_loader, part_pixels
 from core.gpu.sm90.wgmma import (
     TILE,
     fence_async_proxy,
@@ -59,14 +68,37 @@ SIGNATURE: Final = KernelSignature((
 ))  # fmt: skip
 
 
+SPREAD: Final = {2: 4, 4: 2, 6: 5, 8: 1}
+"""Pixels from one part to the next, modulo 8, by parts: the copies of a pixel's parts meet different banks."""
+
+
 def room_of(tile: Tile, width: int) -> int:
     """Pixels' room of one part of a warpgroup's tile."""
-    return part_pixels(replace(tile, rows=tile.rows * 4 // tile.warp_rows), width, False)
+    pixels = tile.rows * 4 // tile.warp_rows + 2 * (width + 2)
+    return pixels + (SPREAD[tile.depth // 16] - pixels) % 8
 
 
 def shared_bytes(tile: Tile, width: int) -> int:
     """Bytes of dynamic shared memory: two tiles of pixels a warpgroup, and the filters."""
     return (tile.warp_rows // 2 * room_of(tile, width) + 9 * tile.columns) * tile.depth
+
+
+def make_pixel_loader(parts: int, threads: int) -> Any:
+    """Device function: start the copies of `count` numbered pixels of a block of channels of so many parts.
+
+    What is outside the images becomes zero.
+    """
+
+    @device_function
+    def load_pixels(to, x, first, count, room, pitch, offset, about, tid):
+        for i in range(tid, count * parts, threads):
+            r, q = i32(i // parts), i32(i % parts)
+            pixel = pixel_of_number(i32(first + r), about)
+            source = u64(x + u64((i64(pixel) * pitch + offset + q * 8) * 2))
+            place = u32(to + u32((q * room + r) * 16))
+            copy_async16(place, source if pixel >= 0 else x, u32(16) if pixel >= 0 else u32(0))
+
+    return load_pixels
 
 
 def make_store(columns: int, tiles: int) -> Any:

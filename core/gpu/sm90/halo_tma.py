@@ -1,4 +1,7 @@
-"""The input gradient of a fire by TMA and `wgmma`: `halo_wgmma` whose pixels and filters TMA copies.
+"""The input gradient of a fire by TMA and `wgmma`, straight from the pixels in shared memory.
+
+``dx[p] = sum over taps of dy[p + tap] W[tap]`` with rotated filters; the fire's 1x1 half is a tenth tap, which reads
+other channels of the same pixels.
 
 A block computes `rows` rows of one image by all filters; pixels are numbered along rows of `pitch`, at least one more
 than the image is wide. TMA tiles of rows are so by themselves, zero beyond the edges. `wgmma` swizzles by the address

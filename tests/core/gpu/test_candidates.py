@@ -21,7 +21,6 @@ from core.gpu.select import FORWARD, INPUT, Case
 from core.gpu.sm90 import (
     halo_resident,
     halo_tma,
-    halo_wgmma,
     image_pool,
     image_pool_gradient,
     pointwise_forward,
@@ -63,7 +62,6 @@ KERNELS = (
     (expand_depthwise.SIGNATURE, expand_depthwise.make_expand_walk(1, 1, 4, 2)),
     (classifier.SIGNATURE, classifier.make_classify(8)),
     (halo_resident.SIGNATURE, halo_resident.make_resident_halo((128, 32, 32, 2, 8, 1, 1))),
-    (halo_wgmma.SIGNATURE, halo_wgmma.make_halo_products((128, 16, 32, 3, 8, 1, 1), True)),
     (halo_tma.SIGNATURE, halo_tma.make_halo_tma(16, 32, 2, 11, 3, 1, 1, 3)),
     (row_weight_gradient.SIGNATURE, row_weight_gradient.make_row_weight_gradient(16, 16, 8, 2, 1, 2)),
     (pointwise_forward.SIGNATURE, pointwise_forward.make_point_convolution((64, 16, 16, 2, 4, 1, 1), 1)),

@@ -45,7 +45,7 @@ def hopper_recipes():
 
 
 HOPPER = (
-    "make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_halo_products", "make_row_weight_gradient",
+    "make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_row_weight_gradient",
     "make_halo_tma",
 )  # fmt: skip
 """Those of 1x1 convolutions are in `test_sm90_pointwise`."""
