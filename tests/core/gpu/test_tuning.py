@@ -123,8 +123,10 @@ def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_i
             for row in CANDIDATES.of(case.pattern, direction):
                 if row.exclusive and not row.reason_against(case):
                     found[step.node, direction] = row.name
-                    every = CANDIDATES.of(case.pattern, direction)
-                    rows = {r.name: Measured(None, 1e6 if r.exclusive else 1.0) for r in every}
+                    others = (r for r in CANDIDATES.of(case.pattern, direction) if not r.reason_against(case))
+                    rows = {
+                        r.name: Measured(encode(r.configurations(case)[0]), 1e6 if r.exclusive else 1.0) for r in others
+                    }
                     frame.tuning = frame.tuning.with_entries({case.key: rows})
     assert len(found) > 50
     chosen = {(s.node, c.case.direction): c.candidate.name
