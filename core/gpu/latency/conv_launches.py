@@ -157,7 +157,7 @@ def read_by(step: Step) -> list[str]:
 def is_read_once(frame: Frame, step: Step, following: Step) -> bool:
     """Whether a step's output need not be in memory if the next step, its only reader, is in the same launch."""
     buffer, program = step.output.buffer, frame.program
-    readers = [s for s in program.steps if buffer in read_by(s)]
-    alone = readers == [following] and read_by(following).count(buffer) == 1 and buffer not in frame.kept
+    if frame.only_reader(step.output) is not following or read_by(following).count(buffer) > 1 or buffer in frame.kept:
+        return False
     whole = program.buffers[buffer] == step.output.shape == following.inputs[read_by(following).index(buffer)].shape
-    return alone and whole and not frame.whole and program.output != step.output
+    return whole and not frame.whole and program.output != step.output
