@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from importlib.metadata import PackageNotFoundError, distribution
 
 import numpy as np
 import pytest
 
-from tests.helpers.commands import ROOT, environment
+from tests.helpers.mpi import MPIRUN, start
 from tests.helpers.tiny_photos import write_photos
 
-
-def find_mpirun():
-    """Of the package `openmpi`, which need not belong to the environment that runs the tests."""
-    try:
-        files = distribution("openmpi").files or ()
-    except PackageNotFoundError:
-        return None
-    return next(str(file.locate().resolve()) for file in files if file.name == "mpirun")
-
-
-MPIRUN = find_mpirun()
-ROOT_ALLOWED = {f"{name}_ALLOW_RUN_AS_ROOT{end}": "1" for name in ("OMPI", "PRTE") for end in ("", "_CONFIRM")}
-
 pytestmark = pytest.mark.skipif(MPIRUN is None, reason="Open MPI is not installed")
-
-
-def start(count, *arguments, cache, **more):
-    """Python with these arguments in so many ranks."""
-    command = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-n", str(count), sys.executable, *map(str, arguments)]
-    here = {**environment(cache), **ROOT_ALLOWED, "NUMBA_NUM_THREADS": "1", **more}
-    return subprocess.Popen(command, cwd=ROOT, env=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.fixture(scope="module", params=[2, 3])
