@@ -16,6 +16,7 @@ import gc
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -311,23 +312,27 @@ def time_diagnoses(program: Program, home: Path, model: str) -> list[Row]:
     """One 12-megapixel photo when all is warm, from the drop to the drawn answer; then 500 at once."""
     random = np.random.default_rng(0)
     small = random.integers(0, 255, (94, 125, 3), np.uint8)
-    large = home / "large.jpg"
-    large.write_bytes(cv2.imencode(".jpg", cv2.resize(small, (4000, 3000), interpolation=cv2.INTER_CUBIC))[1].tobytes())
+    large = cv2.imencode(".jpg", cv2.resize(small, (4000, 3000), interpolation=cv2.INTER_CUBIC))[1].tobytes()
     program.photo_commands.use_model(model)
     panel = program.window.go("diagnose")
     until(lambda: bool(program.diagnosis.ready))
     found = []
-    for _ in range(9):
-        program.photo_commands.diagnose([str(large)])
+    for turn in range(9):
+        photo = home / f"large{turn}.jpg"  # a photo that is in the list already is not diagnosed again
+        photo.write_bytes(large)
+        program.photo_commands.diagnose([str(photo)])
         number = len(program.diagnosis.rows.rows) - 1
         panel.table.selectRow(number)
         found.append(until(lambda n=number: panel.detail.shown is not None and panel.detail.shown.id == n
                            and panel.detail.shown.done))  # fmt: skip
         wait(100)
-    photos = sorted(str(p) for p in (home / "demo").rglob("*.jpg"))
+    photos = sorted((home / "demo").rglob("*.jpg"))
+    (home / "batch").mkdir()
+    for number in range(500):
+        shutil.copy(photos[number % len(photos)], home / "batch" / f"{number}.jpg")
     gaps = Gaps()
     gaps.start()
-    program.photo_commands.diagnose((photos * 3)[:500])
+    program.photo_commands.diagnose([str(path) for path in (home / "batch").iterdir()])
     begin = time.perf_counter()
     until(lambda: not program.diagnosis.working)
     took = time.perf_counter() - begin
