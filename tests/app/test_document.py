@@ -232,7 +232,7 @@ def test_a_data_folder_without_rights_is_told(folder, home, qtbot, nothing_left)
     document = Document()
     with qtbot.waitSignal(document.failed) as told:
         document.open(str(folder))
-    assert "could not be written" in told.args[0]
+    assert "could not be saved" in told.args[0]
     document.close()
 
 
@@ -242,7 +242,7 @@ def test_a_data_folder_that_cannot_be_made_is_told(folder, home, qtbot, nothing_
     document = Document()
     with qtbot.waitSignal(document.failed) as told:
         document.open(str(folder))
-    assert "could not be written" in told.args[0]
+    assert "could not be saved" in told.args[0]
     document.close()
 
 
