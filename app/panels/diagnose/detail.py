@@ -104,7 +104,7 @@ class DetailPane(QWidget):
         self.threshold.setToolTip(tr("Below this confidence the verdict is “not sure”. Set it with the slider below "
                                      "the photo."))
         self.notes = label("", "muted", wrap=True)
-        self.notes.setToolTip(tr("Horsfall-Barratt grades: steps of the diseased leaf area, finer near 0 and 100 %"))
+        self.notes.setToolTip(tr("Horsfall-Barratt grades: steps of the diseased leaf area, finer near 0 and 100 %"))
         self.correct = button(tr("Edit diseased area…"), self.correct_asked.emit, "",
                               tr("Edit the diseased area with a brush") + " (Ctrl+B)")  # fmt: skip
         self.correct.setShortcut("Ctrl+B")
