@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -50,7 +51,10 @@ def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tm
     (tmp_path / "tomllib.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nlist(range(9))\n")
     command = [sys.executable, "-m", "core.doctor"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs ignore it
+    )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "")
 
 

@@ -76,7 +76,7 @@ def test_a_full_disk_gets_a_sentence():
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "core.doctor"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "could not be written" in done.stderr
+    assert "could not be saved" in done.stderr
 
 
 def test_a_full_disk_under_the_compiled_kernels_is_told(monkeypatch, tmp_path):
