@@ -100,7 +100,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_hinders_nobody_from_closing(opene
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "taken" / "out.csv"), ""))
     place = opened.window.go("diagnose")
     place._on_export_csv()
-    qtbot.waitUntil(lambda: "could not be written" in place.notice.text.text(), timeout=PATIENCE)
+    qtbot.waitUntil(lambda: "could not be saved" in place.notice.text.text(), timeout=PATIENCE)
     opened.document.exclude([1], True)
     opened.window.close()
     opened.document.close()
