@@ -20,16 +20,19 @@ def pytest_configure():
     os.environ.setdefault("NUMBA_CACHE_DIR", str(user_kernel_folder()))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Side by side (`--dist loadgroup`) the tests of a file stay in one process, and the window's all in one.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Side by side the tests of a file stay in one process, and the window's all in one.
 
     Qt has one application a process, and what one test of the window leaves in it the next one finds: out of their
-    order, with some taken over by another process, one ended in a segmentation fault.
+    order, with some taken over by another process, one ended in a segmentation fault. A scheduler says so because
+    pytest-xdist 3.8 passes groups on as suffixes of test names, which pytest 9.2 no longer lets it write.
     """
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        file = item.path.relative_to(Path(__file__).parent)
-        window = file.parts[0] == "app" or file.name.startswith("test_window")
-        item.add_marker(pytest.mark.xdist_group("window" if window else file.as_posix()))
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = Path(nodeid.split("::")[0])
+            return "window" if file.is_relative_to("tests/app") or file.name.startswith("test_window") else str(file)
+
+    return Scheduler(config, log)

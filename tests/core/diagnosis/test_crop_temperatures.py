@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from core.diagnosis.calibration import calibrate_logits, divide_logits, fit_temperature, state_probabilities
 from core.diagnosis.crop import crop_of
@@ -83,10 +81,11 @@ def test_without_two_crops_and_photos_the_common_temperature_stays():
     assert fit_class_temperatures(logits, labels, names, 0.8)[3] == 0.8
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.lists(st.floats(0.01, 90), min_size=4, max_size=4))
-def test_the_answer_never_changes(seed, temperatures):
-    logits = np.random.default_rng(seed).normal(0, 6, (50, 4)).astype(np.float32)
+@pytest.mark.parametrize("seed", range(15))
+def test_the_answer_never_changes(seed):
+    rng = np.random.default_rng(seed)
+    temperatures = np.exp(rng.uniform(*np.log((0.01, 90)), 4)).tolist()
+    logits = rng.normal(0, 6, (50, 4)).astype(np.float32)
     found = divide_logits(logits, 0.7, tuple(temperatures))
     assert np.array_equal(softmax(found).argmax(axis=1), logits.argmax(axis=1))
     top = logits.argmax(axis=1)
