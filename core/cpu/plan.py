@@ -174,7 +174,7 @@ class CpuPlan(Plan):
         self._run_groups(*self._sums[int(accumulate)])
         self._run_groups(*self._updates, 0, 1)
         self._accumulated, self._photos = self._accumulated + 1, self._photos + count
-        if not accumulate:
+        if wanted and not accumulate:
             check_gradients(self.gradients(), {name: share * array for name, array in wanted.items()})
         loss_sum = float(self._losses[:count].sum(dtype=np.float64))
         return StepResult(loss_sum, int(self._correct[:count].sum()), count, self._optimizer.norm(self._accumulated))

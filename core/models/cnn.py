@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.errors import ConfigError, Problem
 from core.graph import Graph
 from core.models.options import Options, start
 from core.ops.window import full_padding, same_padding
@@ -17,11 +16,9 @@ PADDINGS: Final = {"same": same_padding(KERNEL), "full": full_padding(KERNEL), "
 
 
 def cnn(options: Options) -> Graph:
-    """Convolution, convolution, pool, dense 128, dense classes. Raises ConfigError for an unknown padding."""
-    if options.padding not in PADDINGS:
-        raise ConfigError([Problem("padding", f"{options.padding!r} is not one of {', '.join(PADDINGS)}.")])
+    """Convolution, convolution, pool, dense 128, dense classes."""
+    b = start("cnn", options, paddings=tuple(PADDINGS))
     padding = PADDINGS[options.padding]
-    b = start("cnn", options)
     x = b.add("conv2d", "conv1", "photo", filters=FILTERS, kernel=KERNEL, padding=padding)
     x = b.add("relu", "relu1", x)
     x = b.add("conv2d", "conv2", x, filters=FILTERS, kernel=KERNEL, padding=padding)

@@ -12,7 +12,7 @@ UNITS: Final = 500
 
 def mlp(options: Options) -> Graph:
     """Flatten, dense 500 with ReLU or sigmoid, dense classes."""
-    b = start("mlp", options)
+    b = start("mlp", options, activations=("relu", "sigmoid"))
     x = b.add("flatten", "flatten", "photo")
     init = "glorot_uniform" if options.activation == "sigmoid" else "he_uniform"
     x = b.add("dense", "dense1", x, units=UNITS, init=init)

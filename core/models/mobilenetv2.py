@@ -39,7 +39,7 @@ def mobilenetv2_wide(options: Options) -> Graph:
 
 
 def _network(name: str, options: Options, width: float) -> Graph:
-    b = start(name, options)
+    b = start(name, options, paddings=("same", "tensorflow"))
     x = _convolve(b, "features.0", "photo", options, _widened(FIRST, width), kernel=3, stride=2)
     index = 1
     for expansion, channels, blocks, stride in ROWS:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
+from core.errors import ConfigError, Problem
 from core.graph import Graph
 from core.ops.builder import Builder
 
@@ -21,9 +22,9 @@ DIGIT_STD: Final = (0.3081,)
 class Options:
     """Choices of an architecture; each reads those it has a use for.
 
-    image_size: side of the photo, pixels; channels: 3 (RGB) or 1 (grey); padding of the small CNN:
-    "same", "full" or "valid"; activation of the MLP: "relu" or "sigmoid"; frozen: batch norms are constants;
-    mean and std: per channel, of photos in 0..1; empty takes ImageNet's, or MNIST's for grey.
+    image_size: side of the photo, pixels; channels: 3 (RGB) or 1 (grey); padding: "same", of the small CNN also "full"
+    or "valid", of MobileNetV2 also "tensorflow"; activation: "relu", of the MLP also "sigmoid"; frozen: batch norms are
+    constants; mean and std: per channel, of photos in 0..1; empty takes ImageNet's, or MNIST's for grey.
     """
 
     classes: int
@@ -40,8 +41,19 @@ class Options:
 Architecture: TypeAlias = Callable[[Options], Graph]
 
 
-def start(name: str, options: Options) -> Builder:
-    """A builder with nothing but the photo."""
+def start(
+    name: str, options: Options, paddings: Sequence[str] = ("same",), activations: Sequence[str] = ("relu",)
+) -> Builder:
+    """A builder with nothing but the photo. Raises ConfigError for a padding or activation that the network lacks."""
+    found = [
+        Problem(field, f"{given!r} is not one of {', '.join(known)}, the choices of {name}.")
+        for field, given, known in (
+            ("padding", options.padding, paddings), ("activation", options.activation, activations),
+        )
+        if given not in known
+    ]  # fmt: skip
+    if found:
+        raise ConfigError(found)
     mean = options.mean or (DIGIT_MEAN if options.channels == 1 else IMAGENET_MEAN)
     std = options.std or (DIGIT_STD if options.channels == 1 else IMAGENET_STD)
     return Builder(name, (options.image_size, options.image_size, options.channels), mean, std)

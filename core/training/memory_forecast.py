@@ -23,9 +23,9 @@ from core.training.teacher import Teachers, read_teachers
 from core.training.training_plan import compile_fitting
 from core.training.validation import compile_inference
 
-CHECKPOINT_COPIES: Final = 2
-"""Copies of weights and optimizer state while a checkpoint is written: the arrays and the bytes of the file."""
-TRAINING: Final = ("training: ", "teachers", "prefetched photos")
+CHECKPOINT_COPIES: Final = 3
+"""Copies of weights and optimizer state while a checkpoint is written: the arrays, each as bytes, and the file."""
+TRAINING: Final = ("training: ", "teachers")
 """Rows, by how their names begin, of what is given back before the tests of the final model."""
 
 
@@ -54,43 +54,44 @@ def forecast_memory(
     config: RunConfig, graph: Graph, classes: Sequence[str], splits: Mapping[int, int], device: str
 ) -> Forecast:
     """Predict the memory of a run for the given split sizes. Raises OutOfMemory if its plans do not fit."""
-    photos, photo_bytes = sum(splits.values()), 3 * cache_side(config) ** 2
+    photo_bytes = 3 * cache_side(config) ** 2
     config, _ = fit_recipe(config, splits[TRAIN])
     weights = () if config.class_weights == "none" else (1.0,) * len(classes)
     training, batch = compile_fitting(config, graph, device, weights, splits[TRAIN])
     lessons, used = read_teachers(config), graph_in_use(config, graph)
     teachers = Teachers(lessons, config, classes, device, training.batch).plans if lessons else ()
     validation = compile_inference(used, device, VALIDATION_BATCH[device], config.threads)
-    rows = count_memory(
-        training, validation, photos, photo_bytes, device=device, stream=config.stream_photos, teachers=teachers
-    )
-    swap, finding = count_bytes(splits[TRAIN], photos, cache_side(config)) if config.augment_background else (0, 0)
-    if swap:
+    resident = not config.stream_photos and training.fits(sum(splits.values()) * photo_bytes)
+    rows = count_memory(training, validation, sum(splits.values()), photo_bytes, device, resident, teachers)
+    swap, finding = 0, 0
+    if config.augment_background:
+        swap, finding = count_bytes(splits[TRAIN], sum(splits.values()), cache_side(config))
         rows["other backgrounds"] = swap
-    working = sum(rows.values())
-    copies = CHECKPOINT_COPIES * (training.memory.parameters + training.memory.optimizer)
-    copies += training.memory.parameters  # the weights that were validated
+    plans = sum(rows.values())
+    ahead = 0 if resident else count_prefetched(training, splits[TRAIN], photo_bytes)
+    following = count_prefetched(validation, splits[VALIDATION], photo_bytes)
+    memory = training.memory
+    copies = CHECKPOINT_COPIES * (memory.parameters + memory.optimizer)
     tests = count_final_tests(config, used, device, splits, len(classes), photo_bytes)
     given_back = sum(size for name, size in rows.items() if name.startswith(TRAINING))
-    phases = {"finding leaves": working - rows["prefetched photos"] + finding} if swap else {}
-    return Forecast(training, batch, rows, phases | {
-        "training and validation": working,
-        "saving a checkpoint": working + copies,
-        "tests of the final model": working - given_back + tests,
+    phases = {"finding leaves": plans + finding} if swap else {}
+    return Forecast(training, batch, rows | {"prefetched photos": max(ahead, following)}, phases | {
+        "training": plans + ahead,
+        "validation": plans + max(memory.parameters + following, count_choosing(training, ahead, config.average > 0)),
+        "saving a checkpoint": plans + copies + max(memory.parameters, ahead),
+        "tests of the final model": plans - given_back + tests,
     })  # fmt: skip
 
 
 def count_memory(
-    training: Plan, validation: Plan, photos: int, photo_bytes: int, *, device: str, stream: bool,
+    training: Plan, validation: Plan, photos: int, photo_bytes: int, device: str, resident: bool,
     teachers: Sequence[Plan] = (),
 ) -> dict[str, int]:  # fmt: skip
-    """Bytes of training and validation, by purpose.
+    """Bytes of the plans, by purpose.
 
-    photos: their number; photo_bytes: size of one decoded photo. The GPU stores all photos, or the buffers of streamed
-    batches; the CPU reads photos in place. The loader holds some batches ahead in host memory, of the larger plan that
-    does not take photos by index.
+    photos: their number; photo_bytes: size of one decoded photo; resident: the GPU stores all photos, otherwise the
+    buffers of streamed batches. The CPU reads photos in place.
     """
-    resident = not stream and training.fits(photos * photo_bytes)
     on_device = [STREAM_BUFFERS * plan.batch * photo_bytes for plan in (training, validation)]
     if resident:
         on_device[0] = photos * photo_bytes
@@ -102,9 +103,20 @@ def count_memory(
         way = 0 if resident or device == "cpu" else STREAM_BUFFERS * training.batch * photo_bytes
         rows["teachers"] = sum(replace(plan.memory, photos=way).total for plan in teachers)
     rows["validation plan"] = replace(validation.memory, photos=on_device[1]).total
-    ahead = validation.batch if resident else max(training.batch, validation.batch)
-    rows["prefetched photos"] = (AHEAD + 2) * ahead * photo_bytes
     return rows
+
+
+def count_prefetched(plan: Plan, photos: int, photo_bytes: int) -> int:
+    """Bytes of the batches in host memory, of a loader of so many photos: the queue, the one that waits for a place in
+    it, the one that is computed and the next (`core.training.step.pair_with_next`)."""
+    return min((AHEAD + 3) * plan.batch, photos) * photo_bytes
+
+
+def count_choosing(plan: Plan, ahead: int, averaged: bool) -> int:
+    """Bytes of the copies in `core.training.validation.evaluation_weights`: optimizer state, weights, averaged weights,
+    and those with recomputed statistics, which take training batches."""
+    renewed = averaged and plan.program.uses_batch_statistics()
+    return plan.memory.optimizer + (1 + averaged + renewed) * plan.memory.parameters + renewed * ahead
 
 
 def count_final_tests(

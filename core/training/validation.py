@@ -17,7 +17,7 @@ from core.diagnosis.metrics import Metrics, compute_metrics
 from core.graph import Graph
 from core.ops.contract import Array
 from core.plan import compile_plan
-from core.program import fold_batch_norm, fold_weights
+from core.program import fold_batch_norm, fold_weights, name_parameters
 from core.training.commands import Commands
 from core.training.events import Progress
 from core.training.step import pair_with_next, split_batch
@@ -115,10 +115,7 @@ def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Arra
     flat = state.get("average")
     if flat is None:
         return weights
-    averaged = dict(weights)
-    for name, (first, shape) in plan.layout.offsets.items():
-        if first < plan.layout.trained:
-            averaged[name] = flat[first : first + weights[name].size].reshape(shape).copy()
+    averaged = weights | name_parameters(flat, plan.layout)
     if not plan.program.uses_batch_statistics():
         return averaged
     plan.load(averaged)

@@ -115,8 +115,22 @@ def test_the_small_network_with_valid_padding_has_the_weights_of_the_report():
     assert graph.node("dense1").parameters[0].shape in ((128, 800), (800, 128))
     biases = sum(p.size for name in ("dense1", "dense2") for p in graph.node(name).parameters if p.role == "bias")
     assert trained(graph) - biases == 105_496  # the report counts no biases of dense layers
-    with pytest.raises(ConfigError, match="'none' is not one of same, full, valid"):
-        build("cnn", 10, image_size=28, channels=1, padding="none")
+
+
+@pytest.mark.parametrize(
+    ("model", "option", "value", "choices"),
+    [
+        ("cnn", "padding", "none", "same, full, valid"),
+        ("mobilenetv2", "padding", "valid", "same, tensorflow"),
+        ("squeezenet1_1", "padding", "valid", "same"),
+        ("mobilenetv3_small", "padding", "tensorflow", "same"),
+        ("mlp", "activation", "tanh", "relu, sigmoid"),
+        ("squeezenet1_1", "activation", "sigmoid", "relu"),
+    ],
+)
+def test_an_option_that_the_network_lacks_is_refused(model, option, value, choices):
+    with pytest.raises(ConfigError, match=f"--{option}: '{value}' is not one of {choices}, the choices of {model}."):
+        build(model, 10, **{option: value})
 
 
 def test_the_small_networks_take_grey_digits():
