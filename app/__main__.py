@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
-from core.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_WRONG_INPUT
+from core.errors import EXIT_DONE, EXIT_WRONG_INPUT
 
 COMMANDS: Final = {
     "train": ("core.train", "train a model on a folder of photos"),
@@ -32,11 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in COMMANDS:
         module, _ = COMMANDS[given[0]]
-        try:
-            return int(import_module(module).main(given[1:]))
-        except KeyboardInterrupt:  # during the import; `run_command` handles later ones
-            sys.stderr.write("\nStopped.\n")
-            return EXIT_INTERRUPTED
+        return int(import_module(module).main(given[1:]))
     if given[:1] == ["--process"]:
         from app.processes import entry
 

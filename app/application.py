@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,6 +60,7 @@ def run(given: Sequence[str]) -> int:
         return error.exit_code
     if program is None:
         return 0
+    signal.signal(signal.SIGINT, lambda number, frame: QTimer.singleShot(0, program.window.close))
     code = application.exec()
     program.close()
     return code

@@ -20,6 +20,8 @@ from core.errors import EXIT_FAILED, EXIT_WRONG_INPUT
 pytestmark = pytest.mark.gui
 
 ROOT = Path(__file__).parents[2]
+OFFSCREEN = "This plugin does not support propagateSizeHints()\n"
+"""What Qt's offscreen platform says."""
 
 
 def python(code, **more):
@@ -38,6 +40,17 @@ def test_the_window_starts_without_the_engine_and_its_heavy_libraries(tmp_path):
 
     done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen"})
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_ctrl_c_in_the_terminal_closes_the_window(tmp_path):
+    code = (
+        "import signal, sys; from PySide6.QtCore import QTimer; from PySide6.QtWidgets import QApplication; "
+        "from app.application import run; a = QApplication([]); "
+        "QTimer.singleShot(0, lambda: signal.raise_signal(signal.SIGINT)); QTimer.singleShot(9000, lambda: a.exit(7)); "
+        "sys.exit(run([]))"
+    )
+    done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen"})
+    assert (done.returncode, done.stderr.replace(OFFSCREEN, "")) == (0, "")
 
 
 def test_twenty_thousand_signals_do_not_end_the_interpreter():

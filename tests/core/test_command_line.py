@@ -15,6 +15,7 @@ from core.cores import usable_cores
 from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT, DeviceError
 from core.models import build
 from core.plan import compile_plan
+from tests.helpers.commands import ROOT
 
 
 def test_a_file_to_write_that_is_a_folder_is_told_before_the_work(tmp_path):
@@ -46,13 +47,15 @@ def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
-def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tmp_path):
-    """A module that interrupts its own import stands in for one that takes long."""
-    (tmp_path / "tomllib.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nlist(range(9))\n")
-    command = [sys.executable, "-m", "core.doctor"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+@pytest.mark.parametrize("command", [("-m", "core.doctor"), ("-m", "app", "doctor"), ("leafclinic", "doctor")])
+def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tmp_path, command):
+    """One of the first modules interrupts its own import and so stands in for one that takes long."""
+    (tmp_path / "argparse.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nlist(range(9))\n")
+    (tmp_path / "leafclinic").write_text("from app.__main__ import main\nmain()\n")  # as installed
+    command = [str(tmp_path / word) if word == "leafclinic" else word for word in command]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False,
+        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs ignore it
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (EXIT_INTERRUPTED, "", "")
