@@ -1,11 +1,12 @@
 """All tests that need a GPU, in processes side by side; and compute-sanitizer over whole steps of the networks.
 
-    python -m benchmarks.gpu_tests [--processes 10] [--seconds 400] [--memcheck] [--racecheck] [--no-tests]
+    python -m benchmarks.gpu_tests [--processes 14] [--seconds 200] [--memcheck] [--racecheck] [--no-tests]
 
-Most of a GPU test is compilation, so ten processes on sixteen cores take a sixth of the time of one. Tests of memory
-look at what the driver has left and run by themselves afterwards. Written to results/gpu-tests-<gpu>.json, with the
-first line of every failure; without the tests to results/sanitizers-<gpu>.json. The tests are found by their mark,
-without this project's settings of pytest, whose plugins a machine for training need not have.
+Most of a GPU test is compilation, so fourteen processes on sixteen cores take a tenth of the time of one. Tests of
+memory look at what the driver has left and run by themselves afterwards, then the sanitizers, beside each other. Each
+of these parts ends after `--seconds`, a test after `--test-seconds`. results/gpu-tests-<gpu>.json is written again
+every few seconds, with failures, tests that have begun and not ended, and the slowest; without the tests it is
+results/sanitizers-<gpu>.json. The tests are found by their mark, without this project's settings of pytest.
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import gpu_test_log
+from benchmarks.gpu_test_log import use_share_of_cores
 from benchmarks.record import FOLDER, commit, versions
 from core.device import Optimizer, PhotoBatch
 from core.gpu.plan import CudaPlan
-from core.models.architectures import MODELS, build
+from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
@@ -38,24 +41,29 @@ from core.program import fold_batch_norm, fold_weights
 
 PYTEST = (
     sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-c", "/dev/null", "--rootdir", ".", "--import-mode=importlib",
-    "-p", "no:cacheprovider",
+    "-p", "no:cacheprovider", "-p", "benchmarks.gpu_test_log", "--dist", "worksteal", "--timeout-method", "thread",
 )  # fmt: skip
-ALONE = ("memory", "too_large")
+ALONE = "memory or too_large"
 """Words in the names of tests that measure what is free on the device."""
+PAUSE = 2.0
+"""Seconds between two looks at what is running."""
 
 STEPS = {
     "memcheck": (
-        ("mobilenetv3_small", 96, 5), ("squeezenet1_1", 75, 3), ("mobilenetv2", 96, 5), ("squeezenet1_1_bn", 128, 9),
-        ("squeezenet1_0", 96, 5), ("squeezenet1_0", 224, 33), ("squeezenet1_1", 224, 33), ("squeezenet1_0", 224, 256),
+        ("mobilenetv3_small", 96, 5, "auto"), ("squeezenet1_1", 75, 3, "auto"), ("mobilenetv2", 96, 5, "auto"),
+        ("squeezenet1_1_bn", 128, 9, "auto"), ("squeezenet1_0", 96, 5, "auto"), ("squeezenet1_0", 224, 33, "auto"),
+        ("squeezenet1_1", 224, 33, "auto"), ("squeezenet1_0", 224, 256, "auto"), ("mobilenetv2", 64, 3, "shared"),
     ),
     "racecheck": (
-        ("squeezenet1_1", 75, 3), ("mobilenetv3_small", 64, 3), ("mobilenetv2", 64, 3), ("squeezenet1_1_bn", 64, 5),
-        ("squeezenet1_0", 96, 33),
+        ("cnn", 28, 3, "shared"), ("cnn", 28, 3, "im2col"), ("mlp", 28, 3, "shared"), ("mlp", 28, 3, "tensor_core"),
+        ("squeezenet1_1", 64, 3, "auto"), ("squeezenet1_1_bn", 64, 5, "auto"), ("mobilenetv2", 64, 3, "auto"),
+        ("mobilenetv3_small", 64, 3, "auto"), ("mobilenetv2", 64, 2, "shared"), ("squeezenet1_0", 96, 33, "auto"),
     ),
 }  # fmt: skip
-"""Networks, sides and batches that each tool looks at: Hopper's own kernels among them, and odd sizes.
+"""Networks, sides, batches and algorithms that each tool looks at, each in a process of its own.
 
-Racecheck, which finds unordered accesses to shared memory, takes some ten times as long: small shapes of every family.
+Hopper's own kernels are among them, and odd sizes; "auto" in mixed precision, the others in float32. Racecheck, which
+finds unordered accesses to shared memory, takes some ten times as long: small shapes of every family.
 """
 
 
@@ -64,139 +72,148 @@ FOUND = re.compile("Invalid|Error: |Race reported|hazard at")
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How many tests did what in so many seconds; `failures` by name with the first line of each."""
+class Part:
+    """A process in a session of its own, the file it writes to, and how what is written there reads."""
 
-    passed: int
-    failed: int
-    skipped: int
-    seconds: float
-    failures: dict[str, str]
+    name: str
+    process: subprocess.Popen[bytes]
+    path: Path
+    read: Callable[[str], dict[str, object]]
 
-
-def collect() -> list[str]:
-    """The tests' names as pytest takes them."""
-    command = [*PYTEST, "--collect-only", "tests/core"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return [line for line in found.splitlines() if "::" in line and not line.startswith("ERROR")]
+    def found(self) -> dict[str, object]:
+        """What it has written so far, and how the process ended if it did."""
+        said = self.path.read_text(encoding="utf-8", errors="replace") if self.path.exists() else ""
+        code = self.process.poll()
+        return {**self.read(said), "ended": "still running" if code is None else f"with {code}"}
 
 
-def run_side_by_side(names: Sequence[str], processes: int, seconds: float) -> Outcome:
-    """Every so many-th test in a process of its own; what has not ended in time is killed and counts as failed."""
-    begin = time.monotonic()
-    shares = [share for first in range(processes) if (share := names[first::processes])]
-    with tempfile.TemporaryDirectory() as home:
-        reports = [Path(home) / f"{number}.xml" for number in range(len(shares))]
-        running = [
-            subprocess.Popen([*PYTEST, f"--junitxml={report}", *share], stdout=subprocess.DEVNULL)
-            for share, report in zip(shares, reports, strict=True)
-        ]
-        for process in running:
-            try:
-                process.wait(max(1.0, seconds - (time.monotonic() - begin)))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        outcomes = [read_report(*pair) for pair in zip(reports, shares, strict=True)]
-    joined = {name: line for outcome in outcomes for name, line in outcome.failures.items()}
-    passed, failed, skipped = (sum(getattr(o, name) for o in outcomes) for name in ("passed", "failed", "skipped"))
-    return Outcome(passed, failed, skipped, round(time.monotonic() - begin, 1), joined)
+def start_tests(name: str, home: Path, files: Sequence[str], *options: str) -> Part:
+    """pytest over the tests that need a GPU, which logs them one by one."""
+    path = home / f"{name}.jsonl"
+    process = subprocess.Popen(
+        [*PYTEST, *options, *files], stdout=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, gpu_test_log.FILE: str(path)},
+    )  # fmt: skip
+    return Part(name, process, path, lambda said: asdict(gpu_test_log.read_log(said.splitlines(keepends=True))))
 
 
-def read_report(report: Path, names: Sequence[str]) -> Outcome:
-    """What pytest wrote about these tests; where it wrote nothing, none of them counts as passed."""
-    if not report.exists():
-        return Outcome(0, len(names), 0, 0.0, dict.fromkeys(names, "its process did not end in time, or died"))
-    suite = next(ET.parse(report).getroot().iter("testsuite"))
-    failures = {
-        f"{case.get('classname')}::{case.get('name')}": (said.get("message") or "").split("\n")[0][:300]
-        for case in suite.iter("testcase") for said in (*case.iter("failure"), *case.iter("error"))
-    }
-    skipped, every = int(suite.get("skipped", 0)), int(suite.get("tests", 0))
-    return Outcome(every - len(failures) - skipped, len(failures), skipped, float(suite.get("time", 0)), failures)
+def watch(parts: Sequence[Part], seconds: float, report: Callable[[Part], None]) -> None:
+    """Report every part until it ends; after so many seconds it is killed with all that it started."""
+    deadline = time.monotonic() + seconds
+    running = list(parts)
+    while running:
+        left = max(0.0, min(PAUSE, deadline - time.monotonic()))
+        with suppress(subprocess.TimeoutExpired):
+            running[0].process.wait(left)
+        if time.monotonic() >= deadline:
+            for part in running:
+                if part.process.poll() is None:
+                    os.killpg(part.process.pid, signal.SIGKILL)
+                    part.process.wait()
+        for part in running:
+            report(part)
+        running = [part for part in running if part.process.poll() is None]
 
 
-def take_steps(tool: str) -> None:
-    """A training step and predictions of each of the tool's `STEPS`: what it watches."""
-    for name, side, count in STEPS[tool]:
-        network = build(name, 5, side, dropout=0.0)
-        weights, rows = initial_weights(network, 0), identity_augmentation(count, (side, side), (side, side))
-        photos = np.random.default_rng(0).integers(0, 256, (count, side, side, 3), np.uint8)
-        batch = PhotoBatch(photos, rows, np.arange(count, dtype=np.int32) % 5)
+def test_files() -> list[str]:
+    """The files with tests that need a GPU."""
+    files = sorted(Path("tests/core").rglob("test_*.py"))
+    return [str(file) for file in files if "mark.gpu" in file.read_text("utf-8")]
+
+
+def take_steps(tool: str, number: int) -> None:
+    """A training step and predictions of one of the tool's `STEPS`: what it watches."""
+    use_share_of_cores(number, 2)
+    name, side, count, algorithm = STEPS[tool][number]
+    network, precision = build(name, 5, side, dropout=0.0), "mixed" if algorithm == "auto" else "float32"
+    weights, augmentation = initial_weights(network, 0), identity_augmentation(count, (side, side), (side, side))
+    depth = network.photo_shape[2]
+    photos = np.random.default_rng(0).integers(0, 256, (count, side, side, depth), np.uint8)
+    batch = PhotoBatch(photos, augmentation, np.arange(count, dtype=np.int32) % 5)
+    plan = CudaPlan(
+        with_loss(network, 0.1, ()), batch=count, training=True, precision=precision, algorithm=algorithm,
+        optimizer=Optimizer(),
+    )  # fmt: skip
+    plan.load(weights)
+    plan.gradient(batch)
+    plan.update(0.01)
+    plan.close()
+    for size in (count, 1):
         plan = CudaPlan(
-            with_loss(network, 0.1, ()), batch=count, training=True, precision="mixed", optimizer=Optimizer()
+            fold_batch_norm(network), batch=size, training=False, precision=precision, algorithm=algorithm
         )
-        plan.load(weights)
-        plan.gradient(batch)
+        plan.load(fold_weights(network, weights))
+        plan.predict(PhotoBatch(photos[:size], augmentation[:size], batch.labels[:size]))
         plan.close()
-        for size in (count, 1):
-            plan = CudaPlan(fold_batch_norm(network), batch=size, training=False, precision="mixed")
-            plan.load(fold_weights(network, weights))
-            plan.predict(PhotoBatch(photos[:size], rows[:size], batch.labels[:size]))
-            plan.close()
-        print(name, side, f"b{count}", flush=True)
+    print("all steps taken", flush=True)
 
 
-def start_sanitizer(tool: str) -> subprocess.Popen[str]:
-    """compute-sanitizer over `take_steps`, in a process of its own."""
-    watched = [sys.executable, "-m", "benchmarks.gpu_tests", "--steps", tool]
+def start_sanitizer(tool: str, number: int, home: Path) -> Part:
+    """compute-sanitizer over `take_steps`."""
+    name, side, count, algorithm = STEPS[tool][number]
+    watched = [sys.executable, "-m", "benchmarks.gpu_tests", "--steps", tool, str(number)]
     command = ["compute-sanitizer", "--tool", tool, "--print-limit", "5", *watched]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
+    path = home / f"{tool}-{number}.txt"
+    with path.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+    return Part(f"{tool} {name} {side} b{count} {algorithm}", process, path, read_sanitizer)
 
 
-def end_in(process: subprocess.Popen[str], seconds: float) -> str:
-    """What the process says until it ends, or is killed with what it started."""
-    try:
-        return process.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        return process.communicate()[0] + "did not end in time"
-
-
-def read_sanitizer(tool: str, said: str) -> dict[str, object]:
-    """Its last line, which counts the errors, the first errors, and which steps it saw to their end."""
+def read_sanitizer(said: str) -> dict[str, object]:
+    """Whether the steps were taken, the tool's last line, which counts the errors, and the first errors."""
     lines = said.strip().splitlines()
     errors = [line.strip("= ") for line in lines if line.startswith("=") and FOUND.search(line)][:9]
-    seen = [line for line in lines if line.partition(" ")[0] in MODELS]
     last = lines[-1].strip("= ") if lines else "nothing"
-    return {"networks, sides and batches": seen, "of": len(STEPS[tool]), "said": last, "errors": errors}
+    return {"all steps taken": "all steps taken" in lines, "said": last, "errors": errors}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--processes", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--processes", type=int, default=14)
+    parser.add_argument("--seconds", type=float, default=200, help="after which a part is ended")
+    parser.add_argument("--sanitizer-seconds", type=float, default=150, help="after which the sanitizers are ended")
+    parser.add_argument("--test-seconds", type=float, default=90, help="after which a test is ended")
     for tool in STEPS:
-        parser.add_argument(f"--{tool}", action="store_true", help=f"also {tool}, beside the tests (CUDA's tools)")
+        parser.add_argument(f"--{tool}", action="store_true", help=f"also {tool}, after the tests (CUDA's tools)")
     parser.add_argument("--no-tests", action="store_true", help="only compute-sanitizer")
-    parser.add_argument("--steps", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--only", default="", help="only tests whose names have this word")
+    parser.add_argument("--steps", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.steps:
-        take_steps(options.steps)
+        take_steps(options.steps[0], int(options.steps[1]))
         return
-    tools = {tool: start_sanitizer(tool) for tool in STEPS if getattr(options, tool)}
-    tested = {} if options.no_tests else run_tests(options.processes, options.seconds)
-    watched = {tool: read_sanitizer(tool, end_in(process, options.seconds)) for tool, process in tools.items()}
-    result = {
+    sys.exit(run_parts(options))
+
+
+def run_parts(options: argparse.Namespace) -> bool:
+    """The tests side by side, those of memory alone, then the sanitizers; whether something failed."""
+    kind = "sanitizers" if options.no_tests else "gpu-tests"
+    path = FOLDER / f"{kind}-{gpu_name().lower().replace(' ', '-')}.json"
+    result: dict[str, object] = {
         "what": "python -m benchmarks.gpu_tests", "machine": gpu_name(), "versions": versions(), "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **{name: asdict(outcome) for name, outcome in tested.items()}, **watched,
     }
-    kind = "gpu-tests" if tested else "sanitizers"
-    path = FOLDER / f"{kind}-{gpu_name().lower().replace(' ', '-')}.json"
-    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    bad: dict[str, bool] = {}
+
+    def report(part: Part) -> None:
+        found = part.found()
+        result[part.name] = found
+        bad[part.name] = part.process.poll() not in (None, 0) or bool(found.get("errors"))
+        print(part.name, {k: v for k, v in found.items() if k != "slowest"}, flush=True)
+        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    with tempfile.TemporaryDirectory() as folder:
+        home, files, limit = Path(folder), test_files(), ("--timeout", str(options.test_seconds))
+        word = f" and {options.only}" if options.only else ""
+        if not options.no_tests:
+            many = ("-n", str(options.processes), "-k", f"not ({ALONE}){word}")
+            watch([start_tests("side by side", home, files, *limit, *many)], options.seconds, report)
+            one = ("-n", "1", "-k", f"({ALONE}){word}")
+            watch([start_tests("memory, alone", home, files, *limit, *one)], options.seconds, report)
+        wanted = [(tool, number) for tool in STEPS if getattr(options, tool) for number in range(len(STEPS[tool]))]
+        watch([start_sanitizer(*one, home) for one in wanted], options.sanitizer_seconds, report)
     print(path.read_text(encoding="utf-8"))
-    sys.exit(any(outcome.failed for outcome in tested.values()))
-
-
-def run_tests(processes: int, seconds: float) -> dict[str, Outcome]:
-    """All tests side by side, then those of memory by themselves."""
-    names = collect()
-    alone = [name for name in names if any(word in name for word in ALONE)]
-    together = run_side_by_side([n for n in names if n not in alone], processes, seconds)
-    return {"side by side": together, "memory, alone": run_side_by_side(alone, 1, seconds)}
+    return any(bad.values())
 
 
 def gpu_name() -> str:

@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from benchmarks import gpu_tests
+from benchmarks.gpu_test_log import read_log
+from tests.helpers.texts import ROOT
 
 TESTS = """
 import os, time, pytest
@@ -21,43 +23,62 @@ def test_dies(): os._exit(3)
 
 
 @pytest.fixture
-def names(tmp_path, monkeypatch):
+def run(tmp_path, monkeypatch):
+    """Outcomes of these tests, by the words of their names, and how often they were reported."""
     (tmp_path / "test_some.py").write_text(TESTS)
     monkeypatch.chdir(tmp_path)
-    return {word: f"test_some.py::test_{word}" for word in ("good", "bad", "left_out", "slow", "dies")}
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(gpu_tests, "PAUSE", 0.2)
+
+    def run(words, seconds, *options):
+        names = [f"test_some.py::test_{word}" for word in words]
+        part = gpu_tests.start_tests("some", tmp_path, names, "-p", "no:pytestqt", "-n", "1", *options)
+        reports = []
+        gpu_tests.watch([part], seconds, lambda part: reports.append(part.found()))
+        return reports[-1], len(reports)
+
+    return run
 
 
 @pytest.mark.thorough
-def test_outcomes_are_counted_and_failures_told(names):
-    outcome = gpu_tests.run_side_by_side([names[n] for n in ("good", "bad", "left_out")], 2, 60)
-    assert (outcome.passed, outcome.failed, outcome.skipped) == (1, 1, 1)
-    assert outcome.failures == {"test_some::test_bad": "AssertionError: one is not two"}
+def test_outcomes_are_counted_also_of_tests_that_die_or_take_too_long(run):
+    outcome, _ = run(("good", "bad", "left_out", "dies", "slow"), 60, "--timeout", "3")
+    assert (outcome["passed"], outcome["failed"], outcome["skipped"]) == (1, 3, 1)
+    assert set(outcome["failures"]) == {f"test_some.py::test_{word}" for word in ("bad", "dies", "slow")}
+    assert "one is not two" in outcome["failures"]["test_some.py::test_bad"]
+    assert not outcome["unfinished"]
+    assert "test_some.py::test_good" in outcome["slowest"]
 
 
 @pytest.mark.thorough
-def test_what_dies_or_does_not_end_counts_as_failed(names):
-    outcome = gpu_tests.run_side_by_side([names["dies"], names["slow"], names["good"]], 3, 6)
-    assert (outcome.passed, outcome.failed) == (1, 2)
-    assert set(outcome.failures) == {names["dies"], names["slow"]}
+def test_what_does_not_end_in_time_is_named_and_the_results_before_it_are_reported(run):
+    outcome, reports = run(("good", "slow"), 8)
+    assert outcome["unfinished"] == ["test_some.py::test_slow"]
+    assert (outcome["passed"], outcome["failed"]) == (1, 0)
+    assert outcome["ended"] == "with -9"
+    assert reports > 5
 
 
-def test_memchecks_last_line_counts_the_errors():
-    said = "========= COMPUTE-SANITIZER\nsqueezenet1_0 224 b33\n========= ERROR SUMMARY: 0 errors\n"
-    found = gpu_tests.read_sanitizer("memcheck", said)
-    assert found["networks, sides and batches"] == ["squeezenet1_0 224 b33"]
-    assert found["said"] == "ERROR SUMMARY: 0 errors"
-    assert not found["errors"]
+def test_a_half_written_line_of_the_log_waits():
+    assert read_log(['{"name": "a", "begin": true, "time": 1}\n', '{"name": "a", "en']).unfinished == ["a"]
+
+
+def test_a_sanitizers_last_line_counts_the_errors():
+    said = "========= COMPUTE-SANITIZER\nall steps taken\n========= ERROR SUMMARY: 0 errors\n"
+    found = gpu_tests.read_sanitizer(said)
+    assert found == {"all steps taken": True, "said": "ERROR SUMMARY: 0 errors", "errors": []}
     invalid = "========= Invalid __global__ read of size 4 bytes\n========= ERROR SUMMARY: 1 error\n"
-    assert gpu_tests.read_sanitizer("memcheck", invalid)["errors"] == ["Invalid __global__ read of size 4 bytes"]
-    assert gpu_tests.read_sanitizer("racecheck", "")["said"] == "nothing"
-    assert sys.executable in gpu_tests.PYTEST
+    found = gpu_tests.read_sanitizer(invalid)
+    assert found["errors"] == ["Invalid __global__ read of size 4 bytes"]
+    assert not found["all steps taken"]
+    assert gpu_tests.read_sanitizer("")["said"] == "nothing"
 
 
-def test_a_sanitizer_that_does_not_end_is_killed_with_what_it_started():
+def test_a_part_that_does_not_end_is_killed_with_what_it_started(tmp_path):
     inner = "import time; time.sleep(60)"
     code = f"import subprocess, sys; print('begun', flush=True); subprocess.run([sys.executable, '-c', {inner!r}])"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )  # fmt: skip
-    assert gpu_tests.end_in(process, 2).endswith("did not end in time")
-    assert process.poll() is not None
+    with (tmp_path / "said").open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=file, start_new_session=True)
+    part = gpu_tests.Part("some", process, tmp_path / "said", lambda said: {"said": said})
+    gpu_tests.watch([part], 2, lambda part: None)
+    assert part.found() == {"said": "begun\n", "ended": "with -9"}

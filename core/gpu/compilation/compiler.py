@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
 from core.child_process import child_environment, module_command
+from core.cores import usable_cores
 from core.gpu.compilation import turing
 from core.user_cache import user_kernel_folder
 
@@ -100,8 +101,8 @@ def _compile(recipe: Recipe, capability: Capability) -> None:
 
 
 def _compile_apart(recipes: Sequence[Recipe], capability: Capability) -> None:
-    """Share the recipes out to as many processes as there are cores."""
-    workers = min(len(recipes), os.cpu_count() or 1)
+    """Share the recipes out to as many processes as this one may use cores."""
+    workers = min(len(recipes), usable_cores())
     command = module_command("core.gpu.compilation.compiler", f"{capability[0]}.{capability[1]}")
     running = []
     for first in range(workers):
