@@ -2,7 +2,7 @@
 
     LEAFCLINIC_TEST_LOG=FILE python -m pytest -p benchmarks.gpu_test_log -n 14 ...
 
-It gives each process of pytest-xdist a share of the cores, at least two. A test compiles its kernels in as many
+It gives each process of pytest-xdist a share of the cores, at least `CORES`. A test compiles its kernels in as many
 processes as it has cores; fourteen times sixteen such processes spend most of their time on imports.
 """
 
@@ -20,6 +20,8 @@ import pytest
 from core.cores import usable_cores
 
 FILE = "LEAFCLINIC_TEST_LOG"
+CORES = 3
+"""Fewest cores of a process."""
 
 
 @dataclass
@@ -41,7 +43,13 @@ class Outcome:
 def pytest_configure(config: pytest.Config) -> None:
     number = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     if number:
-        use_share_of_cores(int(number), max(2, usable_cores() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
+        use_share_of_cores(int(number), max(CORES, usable_cores() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each process of `--dist worksteal`, which begins with a run of neighbours, gets tests of every file."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = [item for first in range(count) for item in items[first::count]]
 
 
 def use_share_of_cores(number: int, share: int) -> None:

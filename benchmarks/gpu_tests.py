@@ -91,7 +91,7 @@ def start_tests(name: str, home: Path, files: Sequence[str], *options: str) -> P
     """pytest over the tests that need a GPU, which logs them one by one."""
     path = home / f"{name}.jsonl"
     process = subprocess.Popen(
-        [*PYTEST, *options, *files], stdout=subprocess.DEVNULL, start_new_session=True,
+        [*PYTEST, *options, *files], start_new_session=True,
         env={**os.environ, gpu_test_log.FILE: str(path)},
     )  # fmt: skip
     return Part(name, process, path, lambda said: asdict(gpu_test_log.read_log(said.splitlines(keepends=True))))
@@ -123,7 +123,7 @@ def test_files() -> list[str]:
 
 def take_steps(tool: str, number: int) -> None:
     """A training step and predictions of one of the tool's `STEPS`: what it watches."""
-    use_share_of_cores(number, 2)
+    use_share_of_cores(number, 4)
     name, side, count, algorithm = STEPS[tool][number]
     network, precision = build(name, 5, side, dropout=0.0), "mixed" if algorithm == "auto" else "float32"
     weights, augmentation = initial_weights(network, 0), identity_augmentation(count, (side, side), (side, side))
@@ -139,9 +139,7 @@ def take_steps(tool: str, number: int) -> None:
     plan.update(0.01)
     plan.close()
     for size in (count, 1):
-        plan = CudaPlan(
-            fold_batch_norm(network), batch=size, training=False, precision=precision, algorithm=algorithm
-        )
+        plan = CudaPlan(fold_batch_norm(network), batch=size, training=False, precision=precision, algorithm=algorithm)
         plan.load(fold_weights(network, weights))
         plan.predict(PhotoBatch(photos[:size], augmentation[:size], batch.labels[:size]))
         plan.close()
@@ -172,7 +170,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=14)
     parser.add_argument("--seconds", type=float, default=200, help="after which a part is ended")
     parser.add_argument("--sanitizer-seconds", type=float, default=150, help="after which the sanitizers are ended")
-    parser.add_argument("--test-seconds", type=float, default=90, help="after which a test is ended")
+    parser.add_argument("--test-seconds", type=float, default=120, help="after which a test is ended")
     for tool in STEPS:
         parser.add_argument(f"--{tool}", action="store_true", help=f"also {tool}, after the tests (CUDA's tools)")
     parser.add_argument("--no-tests", action="store_true", help="only compute-sanitizer")

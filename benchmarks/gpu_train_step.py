@@ -176,7 +176,7 @@ def main() -> None:
     name = torch.cuda.get_device_name().lower().replace(" ", "-")
     goals = {c.name: {"must": c.must, "aim": c.aim} for c in CASES if c.must}
     device = open_device()
-    about = {"name": device.name, "processors": device.processors, "capability": list(device.capability)}
+    about = {"name": device.name, "processors": device.hardware.processors, "capability": list(device.capability)}
     path = write_results("gpu-train-step", rows, name, gpu=about, goals=goals, slowest_kernels=slow)
     if options.out:
         Path(options.out).write_text(json.dumps(json.loads(path.read_text()), indent=1))

@@ -17,28 +17,19 @@ from core.program import Step
 LAUNCH: Final = 2.0
 """Microseconds from one launch of a captured graph to the next."""
 
-PEAKS: Final = {
-    (7, 5): (65e12, 0.32e12), (8, 0): (312e12, 1.55e12), (8, 6): (142e12, 0.76e12), (9, 0): (990e12, 4.8e12),
-}  # fmt: skip
-"""bf16 (7.5: half precision) FLOP/s on the tensor cores and bytes/s of a typical GPU: T4, A100, RTX 3080 Ti, H200."""
-
-SLOWER: Final = {"bf16": 1, "tf32": 2, "float32": 6, "fma": 16}
-"""FLOP/s lost by other arithmetics (`core.gpu.timing.SLOWER`)."""
-
 PRODUCTS: Final = {"forward": 1, "backward_input": 1, "backward_weight": 1, "backward": 2}
 """Products of the forward pass's size in each direction."""
 
 
 def estimate(frame: Frame, steps: Sequence[Step], direction: str, efficiency: float) -> float:
     """Microseconds of the steps in one launch."""
-    rate, bandwidth = PEAKS[max(known for known in PEAKS if known <= max(frame.capability, (7, 5)))]
-    flops = frame.batch * sum(step.cost.flops for step in steps) * SLOWER[frame.arithmetic] * PRODUCTS[direction]
+    flops = frame.batch * sum(step.cost.flops for step in steps) * PRODUCTS[direction]
     inside = {step.output for step in steps[:-1]}
     read = {value for step in steps for value in step.inputs} - inside
     moved = frame.batch * sum(volume(value.shape) for value in (*read, steps[-1].output)) * PRODUCTS[direction]
     weights = sum(parameter.size for step in steps for parameter in step.parameters)
-    seconds = max(flops / rate, (moved + weights) * frame.element / bandwidth) / efficiency
-    return 1e6 * seconds + LAUNCH
+    floor = frame.hardware.floor(flops, (moved + weights) * frame.element, frame.arithmetic)
+    return 1e6 * floor / efficiency + LAUNCH
 
 
 WASTE: Final = 1.35

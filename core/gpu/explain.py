@@ -9,17 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from core.errors import DeviceError
 from core.gpu.candidates import CANDIDATES
 from core.gpu.frame import Frame
+from core.gpu.hardware import Capability, typical
 from core.gpu.launch import Launch
 from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, Considered, Segment
 from core.gpu.tuning import EMPTY, Table
 from core.program import Program, Step, lay_out_parameters
-
-GPUS: Final = {(7, 5): (40, 64 << 10), (8, 0): (108, 163 << 10), (8, 6): (82, 99 << 10), (9, 0): (132, 227 << 10)}
-"""Multiprocessors and bytes of shared memory a block, of a typical GPU of each compute capability."""
 
 
 @final
@@ -34,18 +31,12 @@ class Explained:
 
 
 def frame_for(
-    program: Program, batch: int, precision: str, capability: tuple[int, int], algorithm: str = "auto",
+    program: Program, batch: int, precision: str, capability: Capability, algorithm: str = "auto",
     tuning: Table = EMPTY,
 ) -> Frame:  # fmt: skip
     """A frame for a GPU that need not be there. Raises DeviceError for a capability without kernels."""
-    known = [c for c in GPUS if c <= capability]
-    if not known:
-        raise DeviceError(f"Compute capability {capability[0]}.{capability[1]} is too old: 7.5 is the first.")
-    processors, shared = GPUS[max(known)]
-    return Frame(
-        program, lay_out_parameters(program.graph), batch, precision, processors, frozenset(), shared,
-        hopper=capability == (9, 0), turing=capability < (8, 0), algorithm=algorithm, tuning=tuning,
-    )  # fmt: skip
+    layout = lay_out_parameters(program.graph)
+    return Frame(program, layout, batch, precision, typical(capability), algorithm=algorithm, tuning=tuning)
 
 
 def explain(frame: Frame) -> list[Explained]:

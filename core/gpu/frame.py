@@ -15,6 +15,7 @@ import numpy as np
 
 from core.arena import Lifetime
 from core.errors import KernelUnavailable
+from core.gpu.hardware import Hardware
 from core.gpu.kernels.parts.fragments import ELEMENT
 from core.gpu.launch import Launch, Tensor, windows_of
 from core.gpu.tuning import EMPTY, Table
@@ -52,29 +53,27 @@ class Frame:
     """What the lowering of one program knows and writes."""
 
     def __init__(
-        self, program: Program, layout: ParameterLayout, batch: int, precision: str, processors: int,
-        frozen: frozenset[str], shared: int = 227 << 10, whole: bool = False, hopper: bool = False,
-        kept: frozenset[str] = frozenset(), turing: bool = False, algorithm: str = "auto", tuning: Table = EMPTY,
+        self, program: Program, layout: ParameterLayout, batch: int, precision: str, hardware: Hardware,
+        frozen: frozenset[str] = frozenset(), kept: frozenset[str] = frozenset(), algorithm: str = "auto",
+        tuning: Table = EMPTY, whole: bool = False,
     ) -> None:  # fmt: skip
-        self.program, self.layout, self.batch, self.processors, self.frozen = program, layout, batch, processors, frozen
-        self.shared = shared
-        """Bytes of shared memory that a block may take."""
-        self.whole = whole
-        """Whether values and gradients are stored too that no kernel of the step reads, to be looked at."""
-        self.hopper, self.kept = hopper, kept
-        """Whether kernels for compute capability 9.0 alone may be used; buffers that are read after the walk."""
+        self.program, self.layout, self.batch, self.hardware, self.frozen = program, layout, batch, hardware, frozen
+        self.processors, self.shared = hardware.processors, hardware.shared
+        self.whole, self.kept = whole, kept
+        """Whether values and gradients are stored too that no kernel of the step reads, to be looked at; buffers that
+        are read after the walk."""
         self.tuning, self.algorithm = tuning, algorithm
         """Measured costs, and the highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
         self.partials: dict[str, int] = {}
         """How many partial sums a launch wrote of the array so named."""
         self.has_logits = self._comparing = False
         """Whether the launch of the last steps wrote the logits; whether arrays are looked at without being used."""
-        if turing and precision != "float32":
+        if hardware.only_float32 and precision != "float32":
             raise KernelUnavailable(
                 f"This GPU is older than Ampere and computes in float32 only, not in {precision}: use "
                 "--precision float32."
             )
-        self.arithmetic = "fma" if turing else ARITHMETIC[precision]
+        self.arithmetic = "fma" if hardware.only_float32 else ARITHMETIC[precision]
         self.element = ELEMENT[self.arithmetic]
         self.vector = 16 // self.element
         self.places = Places()
@@ -91,11 +90,6 @@ class Frame:
         self._packs: dict[str, tuple[int, Array]] = {}
         self._tables: dict[str, tuple[int, Array]] = {}
         self._packed_size = self._tables_size = 0
-
-    @property
-    def capability(self) -> tuple[int, int]:
-        """The compute capability whose kernels may be used."""
-        return (9, 0) if self.hopper else (7, 5) if self.arithmetic == "fma" else (8, 0)
 
     def restart(self, places: Places) -> None:
         """Begin again, with these addresses."""

@@ -35,8 +35,7 @@ def write_lists(
     walk(frame, training, False)
     lists = {"pack": [pack_launch(frame)]}
     if not training:
-        few = frame.hopper and frame.batch <= PDL_IMAGES
-        return {**lists, "predict": dependent_launches(frame.launches) if few else frame.launches}
+        return {**lists, "predict": chain(frame, frame.launches)}
     first = frame.launches
     frame.restart(where)
     walk(frame, True, True)
@@ -50,6 +49,12 @@ def write_lists(
     average = average_launches(where, count, arrays)
     score = score_launch(where, frame.batch, arrays)
     return {**lists, "average": average, "step": [*first, score, *average, *update]}
+
+
+def chain(frame: Frame, launches: list[Launch]) -> list[Launch]:
+    """Launches as a plan runs them one after another: dependent ones in small predictions."""
+    few = frame.hardware.is_hopper and frame.batch <= PDL_IMAGES and not frame.program.training
+    return dependent_launches(launches) if few else launches
 
 
 def dependent_launches(launches: Sequence[Launch]) -> list[Launch]:

@@ -21,7 +21,7 @@ from core.gpu.frame import Frame, Places
 from core.gpu.gradients import Backward
 from core.gpu.graph_capture import Event, Graph
 from core.gpu.launch import Launch
-from core.gpu.launch_lists import PDL_IMAGES, dependent_launches
+from core.gpu.launch_lists import chain
 from core.gpu.lowering import write_step
 from core.gpu.select import FORWARD, Choice
 
@@ -46,12 +46,6 @@ def write_way(frame: Frame, where: Places, choice: Choice) -> list[Launch]:
     if behind and choice.case.direction == FORWARD and following is not None:
         write_step(frame, following)
     return [replace(launch, lane=0, join=False) for launch in frame.launches]
-
-
-def chain(frame: Frame, launches: list[Launch]) -> list[Launch]:
-    """As the plan runs them one after another: dependent launches where predictions use them."""
-    few = frame.hopper and frame.batch <= PDL_IMAGES and not frame.program.training
-    return dependent_launches(launches) if few else launches
 
 
 @final

@@ -12,10 +12,8 @@ from core.arena import lay_out
 from core.communicator import Communicator, SingleProcess
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
-from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import driver
-from core.gpu.compilation.hopper import CAPABILITY as HOPPER
 from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned, copy_out
@@ -100,11 +98,9 @@ class CudaPlan(Plan):
             self._blocks["roles"].put(roles_of(self.layout, self._frozen))
 
     def _new_frame(self, batch: int) -> Frame:
-        d = self._device
         return Frame(
-            self.program, self.layout, batch, self._precision, d.processors, self._frozen, d.shared, self._verify,
-            d.capability == HOPPER, frozenset(self._kept_buffers()), d.capability < turing.FIRST_AFTER, self._algorithm,
-            self._tuning or EMPTY,
+            self.program, self.layout, batch, self._precision, self._device.hardware, self._frozen,
+            frozenset(self._kept_buffers()), self._algorithm, self._tuning or EMPTY, self._verify,
         )  # fmt: skip
 
     def _kept_buffers(self) -> list[str]:
@@ -205,9 +201,10 @@ class CudaPlan(Plan):
 
     def _step_result(self, batch: PhotoBatch, kind: str) -> StepResult:
         count = self._put_batch(batch)
+        before = self.gradients() if self._verify and kind == "accumulate" else {}
         result = self._run_step(kind, count)
         if self._verify:
-            self._check_against_reference(batch, count)
+            self._check_against_reference(batch, count, before)
         return result
 
     def _run_step(self, kind: str, photos: int) -> StepResult:
@@ -223,9 +220,10 @@ class CudaPlan(Plan):
         self._blocks["answer"].put(np.array([result.loss, result.correct], np.float32))
         return self._run_step("average", result.photos)
 
-    def _check_against_reference(self, batch: PhotoBatch, photos: int) -> None:
+    def _check_against_reference(self, batch: PhotoBatch, photos: int, before: Mapping[str, Array]) -> None:
+        """`before`: the gradients of earlier parts of the batch, to which this part's were added."""
         mode = Mode(training=True, seed=self._seed, step=int(self._control.settings["step"][0]), photo0=self._photos)
-        weights, gradients = self.weights(), self.gradients()
+        weights, gradients = self.weights(), {name: g - before.get(name, 0) for name, g in self.gradients().items()}
         verify_program(
             self.program, weights, gradients, self.read, self._precision, np.asarray(batch.labels), mode, photos
         )

@@ -131,7 +131,7 @@ class Candidate:
         if frame.arithmetic not in self.arithmetics:
             remedy = " Use --precision float32." if "float32" in self.arithmetics else ""
             return f"It does not compute in {frame.arithmetic}.{remedy}"
-        if frame.capability < self.capability:
+        if frame.hardware.kernels < self.capability:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
         if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):
             return f"--algorithm {frame.algorithm} excludes it."

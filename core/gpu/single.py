@@ -14,12 +14,11 @@ import numpy as np
 
 from core.errors import KernelUnavailable
 from core.gpu import control
-from core.gpu.compilation import turing
-from core.gpu.compilation.hopper import CAPABILITY as HOPPER
 from core.gpu.driver.device import Device, open_device, problem
 from core.gpu.driver.hosted import Arrays, Run
 from core.gpu.frame import Frame, Places
 from core.gpu.gradients import Backward
+from core.gpu.hardware import typical
 from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.lowering import write_step
 from core.gpu.ops.elementwise import layout
@@ -66,13 +65,7 @@ def lower_case(case: Case, mode: Mode) -> tuple[Program, ParameterLayout]:
 def new_frame(case: Case, device: Device | None = None, mode: Mode = TRAINING) -> Frame:
     """The frame of a program of one step; without a GPU as if there were one that runs every kernel."""
     program, layout = lower_case(case, mode)
-    processors, shared, capability = (
-        (device.processors, device.shared, device.capability) if device else (132, 227 << 10, HOPPER)
-    )
-    return Frame(
-        program, layout, case.batch, case.precision, processors, frozenset(), shared, hopper=capability == HOPPER,
-        turing=capability < turing.FIRST_AFTER,
-    )  # fmt: skip
+    return Frame(program, layout, case.batch, case.precision, device.hardware if device else typical())
 
 
 def case_for(candidate: Candidate, case: Case) -> Case:

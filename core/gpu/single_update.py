@@ -34,7 +34,7 @@ def launch(case: Case, arrays: Arrays) -> None:
         decayed, count = arrays["decayed"].copy_to_host(), arrays["weights"].size
 
         def make(device: Device, allocate: Allocate) -> Work:
-            return prepare(optimizer, now, theirs, decayed, count, device.processors, allocate)
+            return prepare(optimizer, now, theirs, decayed, count, device.hardware.processors, allocate)
 
         arrays[key] = now, Prepared(make)
     before, prepared = arrays[key]

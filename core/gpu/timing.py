@@ -11,13 +11,6 @@ from core.gpu.driver.device import Device
 from core.gpu.graph_capture import Event, Graph
 from core.gpu.launch import Launch
 
-MATRIX_RATE: Final = {8: 2048, 9: 4096, 10: 8192, 12: 2048}
-"""bf16 operations a clock and multiprocessor on the tensor cores, by major compute capability (vendor's tables)."""
-
-
-SLOWER: Final = {"bf16": 1, "tf32": 2, "float32": 6, "fma": 16}
-"""How many times slower than `MATRIX_RATE`; float32 is three tf32 products, fma 64 multiply-adds a clock (Turing)."""
-
 
 def time_launches(
     device: Device, launches: Sequence[Launch], stream: Any, run: Callable[[Launch], None], arithmetic: str
@@ -34,7 +27,7 @@ def time_launches(
         times.append(
             KernelTime(
                 launch.layer, launch.direction, launch.kernel, took, launch.flops, launch.bytes,
-                floor_milliseconds(device, launch.flops * SLOWER[arithmetic], launch.bytes),
+                1e3 * device.hardware.floor(launch.flops, launch.bytes, arithmetic),
             )
         )  # fmt: skip
     for event in events:
@@ -53,12 +46,6 @@ def time_replays(replay: Callable[[], None], stream: Any, count: int) -> float:
     before.close()
     after.close()
     return took / count
-
-
-def floor_milliseconds(device: Device, flops: int, moved: int) -> float:
-    """Time at the device's peak memory rate or peak bf16 rate, whichever is longer."""
-    rate = MATRIX_RATE.get(device.capability[0], 2048) * device.processors * device.clock
-    return max(moved / device.bandwidth, flops / rate) * 1e3
 
 
 PREFIX_ROUNDS: Final = 5

@@ -26,7 +26,8 @@ from core.gpu.cost_model import estimate
 from core.gpu.driver.device import Device
 from core.gpu.frame import Frame, Places
 from core.gpu.launch import RELU
-from core.gpu.measuring import Bench, chain, write_way
+from core.gpu.launch_lists import chain
+from core.gpu.measuring import Bench, write_way
 from core.gpu.ops.loss.ends import is_computed_with_loss
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
@@ -181,10 +182,8 @@ def tune(
 
 def _frame(device: Device, target: Target) -> Frame:
     program = lower(target.graph, target.training, fused=RELU)
-    return Frame(
-        program, lay_out_parameters(target.graph), target.batch, target.precision, device.processors, frozenset(),
-        device.shared, hopper=device.capability == (9, 0), kept=frozenset([PHOTO]), turing=device.capability < (8, 0),
-    )  # fmt: skip
+    layout = lay_out_parameters(target.graph)
+    return Frame(program, layout, target.batch, target.precision, device.hardware, kept=frozenset([PHOTO]))
 
 
 def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) -> None:

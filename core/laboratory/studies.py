@@ -71,12 +71,10 @@ def peaks() -> Mapping[bool, float]:
     """
     table_and_place("cuda")
     from core.gpu.driver.device import open_device
-    from core.gpu.timing import MATRIX_RATE
 
-    device = open_device()
-    clocks = device.processors * device.clock / 1e9
-    single = 64 if tuple(device.capability) in ((7, 5), (8, 0)) else 128
-    return {False: 2 * single * clocks, True: MATRIX_RATE.get(device.capability[0], 2048) * clocks}
+    hardware = open_device().hardware
+    single = 64 if hardware.capability in ((7, 5), (8, 0)) else 128
+    return {False: 2e-9 * single * hardware.processors * hardware.clock, True: 1e-9 * hardware.rate("bf16")}
 
 
 def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:

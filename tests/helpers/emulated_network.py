@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from core.gpu.frame import Frame, Places
@@ -9,6 +11,7 @@ from core.gpu.launch import RELU
 from core.gpu.lowering import keep_all, walk
 from core.program import lay_out_parameters, lower
 from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.gpu_network import AMPERE
 
 PHOTOS, REAL = 3, 2
 """Images of a batch, and those of them that count."""
@@ -19,7 +22,7 @@ class Lowered:
 
     def __init__(self, graph, precision, processors=1, whole=False):
         layout, program = lay_out_parameters(graph), lower(graph, True, fused=RELU)
-        self.frame = Frame(program, layout, PHOTOS, precision, processors, frozenset(), whole=whole)
+        self.frame = Frame(program, layout, PHOTOS, precision, replace(AMPERE, processors=processors), whole=whole)
         walk(self.frame, True, False)
         self.memory = m = Memory(1 << 22)
         sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from core.device import PhotoBatch
+from core.gpu.hardware import typical
 from core.ops.builder import Builder
 from core.ops.photo import identity_augmentation
+
+AMPERE = replace(typical(), capability=(8, 0))
+"""A GPU of the size of an H200 that has no kernels of its own."""
 
 
 def random_weights(graph, seed=0):

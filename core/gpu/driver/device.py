@@ -19,6 +19,7 @@ from core.gpu.compilation.compiler import Recipe, compile_recipes
 from core.gpu.compilation.cuda import driver
 from core.gpu.driver.identity import Identity
 from core.gpu.driver.tensor_map import ActivationMap, TensorMap
+from core.gpu.hardware import Hardware
 
 OLDEST: Final = turing.CAPABILITY
 """Turing: the oldest that the kernels are compiled for and tested with."""
@@ -152,10 +153,11 @@ class Device:
         self._context = check(driver.cuDevicePrimaryCtxRetain(self._handle))
         self.activate()
         self.name, self.capability = _identify(self._handle)
-        self.processors = self._attribute("MULTIPROCESSOR_COUNT")
-        self.shared = self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        self.clock = self._attribute("CLOCK_RATE") * 1e3
-        self.bandwidth = 2e3 * self._attribute("MEMORY_CLOCK_RATE") * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8
+        self.hardware = Hardware(
+            self.capability, self._attribute("MULTIPROCESSOR_COUNT"),
+            self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"), self._attribute("CLOCK_RATE") * 1e3,
+            2e3 * self._attribute("MEMORY_CLOCK_RATE") * self._attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8,
+        )  # fmt: skip
         self._modules: list[Any] = []
         self._functions: dict[Recipe, Function] = {}
 

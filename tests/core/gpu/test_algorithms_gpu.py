@@ -45,33 +45,43 @@ def test_every_step_agrees_with_its_reference(name, algorithm):
 
 @cache
 def trained(name, algorithm):
-    """Losses of three steps of five images, one in two parts, and how far the weights have moved."""
+    """Losses and gradients of three batches from the same weights, and a step's loss and change of the weights."""
     base, plan = make(name, algorithm)
     weights, batches = random_weights(base), [batch_for(base, 5, seed=s) for s in range(3)]
     plan.load(weights)
-    losses = [plan.train_step(batch, 0.01).loss for batch in batches]
-    losses += [plan.gradient(batches[0], share=0.5).loss, plan.gradient(batches[1], True, 0.5).loss]
-    plan.update(0.01)
+    losses, gradients = [], []
+    for batch in batches:
+        losses.append(plan.gradient(batch).loss)
+        gradients.append(np.concatenate([array.ravel() for array in plan.gradients().values()]))
+    loss = plan.train_step(batches[0], 0.01).loss
     moved = np.concatenate([(array - weights[n]).ravel() for n, array in plan.weights().items()])
     plan.close()
-    return losses, moved
+    return losses, gradients, loss, moved
 
 
 @pytest.mark.parametrize("algorithm", LEVELS[:-1])
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_training_agrees_with_that_of_the_fastest_kernels(name, algorithm):
-    (losses, moved), (wanted, there) = trained(name, algorithm), trained(name, "auto")
-    assert losses == pytest.approx(wanted, rel=2e-3)
-    assert relative(moved, there) < 2e-2
+    """Rounding alone moves a gradient: noise of 3e-6 in the weights by 0.002 (SqueezeNet) and, through the batch norm
+    of twenty values, by 0.07 (MobileNetV2), measured on a CPU. The losses of a second step already differ by 0.001."""
+    ours, fastest = trained(name, algorithm), trained(name, "auto")
+    limit = 0.25 if "bn" in name or name == "mobilenetv2" else 2e-2
+    assert ours[0] == pytest.approx(fastest[0], rel=1e-3)
+    assert all(relative(*pair) < limit for pair in zip(ours[1], fastest[1], strict=True))
+    assert ours[2] == pytest.approx(ours[0][0], rel=1e-6)
+    assert relative(ours[3], fastest[3]) < limit
+
+
+@cache
+def predicted(name, algorithm):
+    base, plan = make(name, algorithm, training=False)
+    plan.load(fold_weights(base, random_weights(base)))
+    logits = plan.predict(batch_for(base, 5))["logits"]
+    plan.close()
+    return logits
 
 
 @pytest.mark.parametrize("algorithm", LEVELS[:-1])
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_predictions_agree_with_those_of_the_fastest_kernels(name, algorithm):
-    logits = []
-    for level in (algorithm, "auto"):
-        base, plan = make(name, level, training=False)
-        plan.load(fold_weights(base, random_weights(base)))
-        logits.append(plan.predict(batch_for(base, 5))["logits"])
-        plan.close()
-    assert relative(*logits) < 1e-4
+    assert relative(predicted(name, algorithm), predicted(name, "auto")) < 1e-4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.hardware import typical
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.resources import assemble, assembler_log
 
@@ -38,7 +39,7 @@ def hopper_recipes():
     for name in ("squeezenet1_0", "squeezenet1_1"):
         for training in (True, False):
             for batch in (32, 256):
-                for launch in frame_of(name, training=training, batch=batch, size=224, hopper=True).launches:
+                for launch in frame_of(name, training=training, batch=batch, size=224, hardware=typical()).launches:
                     if launch.recipe.factory in HOPPER:
                         found[f"{launch.recipe.factory} {launch.recipe.arguments}"] = launch.recipe
     return found

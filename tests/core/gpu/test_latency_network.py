@@ -14,7 +14,7 @@ from core.ops.window import Window
 from core.program import Value, lay_out_parameters, lower
 from tests.core.gpu.test_latency_conv import NEAR, POINT, rounded, to_bits, windows
 from tests.helpers.emulated_gpu import Machine, Memory
-from tests.helpers.gpu_network import random_weights
+from tests.helpers.gpu_network import AMPERE, random_weights
 
 PHOTOS, SIDE, CLASSES = 2, (9, 11), 19
 POOL, STRIDED = Window((3, 3), (2, 2), (0, 0, 0, 1)), Window((3, 3), (2, 2), (1, 1, 1, 1))
@@ -66,7 +66,7 @@ def reference(weights, photo, stride):
 def lowered(graph):
     """The frame with addresses in a memory of its own, where every array is poison."""
     layout, memory = lay_out_parameters(graph), Memory(1 << 20)
-    frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", 132, frozenset(), kept=frozenset([PHOTO]))
+    frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", AMPERE, kept=frozenset([PHOTO]))
     walk(frame, False, False)
     arena = lay_out(frame.lifetimes([PHOTO]))
     sizes = (4 * layout.size + 64, 0, 4096, 2 * frame.packed_count, 64, 64, 4 * PHOTOS * CLASSES, 64, arena.bytes)

@@ -10,6 +10,7 @@ from core.errors import DeviceError, KernelUnavailable
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
+from core.gpu.hardware import typical
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import RELU, Tensor, windows_of
 from core.gpu.lowering import walk, write_backward, write_forward
@@ -21,22 +22,22 @@ from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
 from core.plan import compile_plan
 from core.program import fold_batch_norm, lay_out_parameters, lower
-from tests.helpers.gpu_network import rare_network
+from tests.helpers.gpu_network import AMPERE, rare_network
 
 NETWORKS = sorted(MODELS)
 
 
-def frame_of(name, precision="mixed", training=True, batch=2, size=64, processors=132, **more):
-    """The launches of a network; `more` are `Frame`'s own: what the GPU is."""
+def frame_of(name, precision="mixed", training=True, batch=2, size=64, hardware=AMPERE, **more):
+    """The launches of a network; `more` are `Frame`'s own."""
     return lowered(rare_network() if name == "rare" else build(name, 5, size), precision, training, batch,
-                   processors, **more)
+                   hardware, **more)
 
 
-def lowered(base, precision="mixed", training=True, batch=2, processors=132, **more):
+def lowered(base, precision="mixed", training=True, batch=2, hardware=AMPERE, **more):
     """The launches of any graph."""
     graph = with_loss(base, 0.0, ()) if training else fold_batch_norm(base)
     program, layout = lower(graph, training, fused=RELU), lay_out_parameters(graph)
-    frame = Frame(program, layout, batch, precision, processors, frozenset(), **more)
+    frame = Frame(program, layout, batch, precision, hardware, **more)
     write_forward(frame)
     if training:
         write_backward(frame, False)
@@ -62,7 +63,7 @@ def test_every_network_has_launches_and_memory(name, training):
 
 def test_a_fused_activation_that_kernels_cannot_apply_is_refused_with_its_step():
     graph = fold_batch_norm(build("mobilenetv3_small", 5, 64))
-    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", 132, frozenset())
+    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", AMPERE)
     with pytest.raises(KernelUnavailable, match=r"no kernel for hard_swish \(features.0.*with --device cpu"):
         walk(frame, False, False)
 
@@ -72,7 +73,7 @@ def test_a_fused_activation_that_kernels_cannot_apply_is_refused_with_its_step()
 @pytest.mark.parametrize("name", [*NETWORKS, "rare"])
 def test_hopper_has_launches_of_its_own_that_fit(name, batch, training):
     size = 64 if name in ("cnn", "mlp") else 224  # their dense layers see all pixels: 75 million weights, 4 s a walk
-    frame = frame_of(name, training=training, batch=batch, size=size, hopper=True)
+    frame = frame_of(name, training=training, batch=batch, size=size, hardware=typical())
     for launch in frame.launches:
         assert len(launch.values) == len(launch.recipe.kinds), launch.layer
         assert all(side >= 1 for side in (*launch.grid, *launch.block))
@@ -87,7 +88,7 @@ def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_t
     for kept in (frozenset(), frozenset({between})):
         program = lower(fold_batch_norm(network), False)
         assert between in program.buffers
-        frame = Frame(program, lay_out_parameters(network), 2, "mixed", 132, frozenset(), hopper=True, kept=kept)
+        frame = Frame(program, lay_out_parameters(network), 2, "mixed", typical(), kept=kept)
         write_forward(frame)
         assert (between in frame.lifetimes()) == bool(kept)
         assert bool(frame.launches[1].recipe.factory == "make_photo_pool")
@@ -213,7 +214,7 @@ def test_a_pool_of_the_photo_itself_is_refused_with_a_sentence():
     b = Builder("pooled", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
     x = b.add("avg_pool", "first", "photo")
     graph = b.graph(b.add("dense", "logits", b.add("flatten", "flat", x), units=3))
-    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", 132, frozenset())
+    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", AMPERE)
     with pytest.raises(KernelUnavailable, match=r"photo itself, not avg_pool \(first\)"):
         write_forward(frame)
 

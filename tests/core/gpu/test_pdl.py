@@ -9,6 +9,7 @@ import pytest
 
 from core.gpu.compilation import pdl
 from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.hardware import typical
 from core.gpu.launch_lists import dependent_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.resources import assemble
@@ -22,7 +23,8 @@ def recipes():
     """Every kernel of a prediction of one photo on Hopper, by factory."""
     found = {}
     for name in ("mobilenetv2", "squeezenet1_0", "squeezenet1_1"):
-        for launch in dependent_launches(frame_of(name, training=False, batch=1, size=224, hopper=True).launches):
+        frame = frame_of(name, training=False, batch=1, size=224, hardware=typical())
+        for launch in dependent_launches(frame.launches):
             found.setdefault(launch.recipe.factory, {})[launch.recipe] = None
     return {factory: list(made) for factory, made in found.items()}
 
@@ -62,7 +64,7 @@ def test_every_measured_block_fits_into_registers(recipe):
 
 
 def test_the_others_of_a_chain_are_dependent_and_those_on_two_streams_are_not():
-    frame = frame_of("mobilenetv2", training=False, batch=1, size=224, hopper=True)
+    frame = frame_of("mobilenetv2", training=False, batch=1, size=224, hardware=typical())
     chain = dependent_launches(frame.launches)
     assert [n.early for n in chain] == [False, *(True for _ in chain[1:])]
     assert all(n.recipe.early for n in chain)

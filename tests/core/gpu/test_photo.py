@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from core.ops.builder import Builder
 from core.program import lay_out_parameters, lower
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
+from tests.helpers.gpu_network import AMPERE
 
 PHOTOS, COUNT = 3, 2
 
@@ -24,7 +27,7 @@ def test_every_pixel_is_the_references(side, mixed):
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     b = Builder("small", (34, 33, 3), mean, std)
     graph = b.graph(b.add("global_avg_pool", "pool", b.add("conv2d", "c", "photo", filters=4)))
-    frame = Frame(lower(graph, False), lay_out_parameters(graph), PHOTOS, "float32", 1, frozenset())
+    frame = Frame(lower(graph, False), lay_out_parameters(graph), PHOTOS, "float32", replace(AMPERE, processors=1))
     draw, memory = np.random.default_rng(3), Memory(1 << 17)
     photos = draw.integers(0, 256, (5, *side, 3), dtype=np.uint8)
     rows = photo.identity_augmentation(COUNT, side, (34, 33))

@@ -12,6 +12,7 @@ import pytest
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.compiler import Recipe, compile_kernel
 from core.gpu.explain import frame_for
+from core.gpu.hardware import typical
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor, blocks_of
 from core.gpu.select import BACKWARD, FORWARD, WEIGHT, Case
@@ -24,7 +25,7 @@ from tests.core.gpu.test_lowering import frame_of
 from tests.core.gpu.test_sm90_pointwise_gpu import launches
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
-from tests.helpers.gpu_network import relative
+from tests.helpers.gpu_network import AMPERE, relative
 from tests.helpers.resources import assemble, assembler_log
 
 BESIDE = 8
@@ -222,10 +223,10 @@ def test_every_tile_fits_into_registers(direction, tile):
 
 def taken(name, batch, **more):
     """How many launches of each of these kernels a training step has."""
-    frame = frame_of(name, batch=batch, size=224, **{"hopper": True, **more})
+    frame = frame_of(name, batch=batch, size=224, **{"hardware": typical(), **more})
     found = Counter(launch.recipe.factory for launch in frame.launches)
     return tuple(found[factory] for factory, *_ in KERNELS.values())
 
 
 def test_no_other_gpu_and_no_other_precision_takes_them():
-    assert taken("squeezenet1_0", 32, hopper=False) == taken("squeezenet1_0", 32, precision="float32") == (0, 0, 0)
+    assert taken("squeezenet1_0", 32, hardware=AMPERE) == taken("squeezenet1_0", 32, precision="float32") == (0, 0, 0)

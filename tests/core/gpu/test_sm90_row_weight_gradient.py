@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.hardware import typical
 from core.gpu.launch import Tensor
 from core.gpu.sm90 import halo, row_weight_gradient
 from core.gpu.sm90.row_weight_gradient import RowShape
@@ -131,7 +132,7 @@ def test_the_kernel_writes_the_references_gradients_and_the_same_bits_twice():
 
 @pytest.mark.parametrize(("batch", "count"), [(256, 8), (128, 8), (32, 0)])
 def test_a_network_takes_it_at_large_batches(batch, count):
-    launches = frame_of("squeezenet1_0", batch=batch, size=224, hopper=True).launches
+    launches = frame_of("squeezenet1_0", batch=batch, size=224, hardware=typical()).launches
     assert sum(launch.recipe.factory == "make_row_weight_gradient" for launch in launches) == count
 
 

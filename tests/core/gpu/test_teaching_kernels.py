@@ -9,6 +9,7 @@ from core.arena import lay_out
 from core.gpu.candidates import CANDIDATES
 from core.gpu.control import Control, places
 from core.gpu.frame import Frame, Places
+from core.gpu.hardware import typical
 from core.gpu.lowering import walk
 from core.gpu.ops.matmul import warp_tiled
 from core.gpu.sizes import block_sizes
@@ -79,7 +80,7 @@ PARTS = ((False, 2), (True, 1))
 def test_a_whole_network_has_the_references_gradients(algorithm, parts):
     graph, memory = small_network(), Memory(1 << 20)
     program, layout = lower(graph, True), lay_out_parameters(graph)
-    frame = Frame(program, layout, IMAGES, "float32", 132, frozenset(), hopper=True, algorithm=algorithm)
+    frame = Frame(program, layout, IMAGES, "float32", typical(), algorithm=algorithm)
     walk(frame, True, True)  # with all arrays
     arena = lay_out(frame.lifetimes([PHOTO]))
     sizes = block_sizes(frame, (), arena.bytes)

@@ -16,6 +16,7 @@ from core.gpu.driver.device import open_device
 from core.gpu.driver.identity import Identity
 from core.gpu.explain import explain, frame_for, inside
 from core.gpu.gradients import Backward
+from core.gpu.hardware import typical
 from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.plan import CudaPlan
@@ -43,7 +44,7 @@ from tests.helpers.gpu_network import batch_for
 from tests.helpers.pretended_gpu import pretend
 
 GPU = Identity("NVIDIA H200", (9, 0), "CUDA 13.0")
-H200 = SimpleNamespace(processors=132, shared=227 << 10, capability=(9, 0))
+H200 = SimpleNamespace(hardware=typical())
 """What the tuner asks of a device."""
 
 

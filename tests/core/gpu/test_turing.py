@@ -12,6 +12,7 @@ import pytest
 from core.errors import KernelUnavailable
 from core.gpu.compilation import turing
 from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.hardware import typical
 from core.gpu.kernels.parts.tile import Tile
 from core.graph import PHOTO
 from core.models.architectures import MODELS, build
@@ -26,12 +27,10 @@ from tests.helpers.resources import assemble
 
 SHARED = 64 << 10
 """Bytes of shared memory of a block."""
-PROCESSORS = 40
-"""Of a Tesla T4."""
 
 
 def frame_of(name, training, precision="float32", batch=32, size=224):
-    return lowering.frame_of(name, precision, training, batch, size, PROCESSORS, shared=SHARED, turing=True)
+    return lowering.frame_of(name, precision, training, batch, size, typical(turing.CAPABILITY))
 
 
 @pytest.mark.parametrize(("batch", "size"), [(1, 224), (256, 224), (32, 96)])
@@ -102,7 +101,7 @@ def turing_device(monkeypatch):
     device.reset()
     opened = device.open_device()
     monkeypatch.setattr(opened, "capability", turing.CAPABILITY)
-    monkeypatch.setattr(opened, "shared", SHARED)
+    monkeypatch.setattr(opened, "hardware", typical(turing.CAPABILITY))
     yield
     device.reset()
 
@@ -187,7 +186,7 @@ def test_predictions_and_gradients_are_those_of_tensor_cores(side, monkeypatch):
     wanted = run()
     opened = device.open_device()
     monkeypatch.setattr(opened, "capability", turing.CAPABILITY)
-    monkeypatch.setattr(opened, "shared", SHARED)
+    monkeypatch.setattr(opened, "hardware", typical(turing.CAPABILITY))
     loss, gradients, logits = run()
     assert loss == pytest.approx(wanted[0], rel=1e-5)
     assert relative(logits, wanted[2]) < 1e-5

@@ -115,7 +115,7 @@ def refuse_fire(case: Case) -> str:
     if not is_fire(*case.steps):
         return "It computes both expand layers of a fire."
     height, width, _ = case.step.output.shape
-    limit = MERGED_ON_HOPPER if frame.hopper and frame.arithmetic == "bf16" else MERGED_PIXELS
+    limit = MERGED_ON_HOPPER if frame.hardware.is_hopper and frame.arithmetic == "bf16" else MERGED_PIXELS
     many = frame.batch * height * width > limit
     return f"Both expand layers beside each other were measured faster above {limit} pixels." if many else ""
 

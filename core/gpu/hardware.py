@@ -1,0 +1,79 @@
+"""What of a GPU decides about its kernels, and its peak rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+from core.errors import DeviceError
+from core.gpu.compilation import turing
+from core.gpu.compilation.hopper import CAPABILITY as HOPPER
+
+Capability = tuple[int, int]
+
+MATRIX_RATE: Final[dict[Capability, int]] = {
+    (7, 5): 2048, (8, 0): 2048, (8, 6): 512, (8, 9): 512, (9, 0): 4096, (10, 0): 8192, (12, 0): 512,
+}  # fmt: skip
+"""bf16 operations a clock and multiprocessor on the tensor cores, summed in float32, by compute capability.
+
+8.6, 8.9 and 12.0 are GeForce cards; professional cards of these capabilities have twice the rate. Source: NVIDIA's
+architecture papers (A100, GA102, Ada, H100, Blackwell), peak over multiprocessors and boost clock. 7.5 has no bf16: the
+figure is that of `SLOWER["fma"]`, 64 multiply-adds a clock.
+"""
+
+SLOWER: Final = {"bf16": 1, "tf32": 2, "float32": 6, "fma": 16}
+"""How many times slower than `MATRIX_RATE` an arithmetic is; float32 is three tf32 products."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """A GPU's compute capability, multiprocessors, bytes of shared memory a block, clock in Hz, bytes/s of memory."""
+
+    capability: Capability
+    processors: int
+    shared: int
+    clock: float
+    bandwidth: float
+
+    @property
+    def is_hopper(self) -> bool:
+        return self.capability == HOPPER
+
+    @property
+    def kernels(self) -> Capability:
+        """The highest capability of candidates that may run: those of Hopper run on no other GPU."""
+        return HOPPER if self.is_hopper else min(self.capability, (8, 0))
+
+    @property
+    def only_float32(self) -> bool:
+        return self.capability < turing.FIRST_AFTER
+
+    def rate(self, arithmetic: str) -> float:
+        """Peak FLOP/s of the tensor cores, or of the multiply-adds for "fma"."""
+        known = max(c for c in MATRIX_RATE if c <= self.capability)
+        return MATRIX_RATE[known] * self.processors * self.clock / SLOWER[arithmetic]
+
+    def floor(self, flops: float, moved: float, arithmetic: str) -> float:
+        """Seconds at the peak rate or at the peak bandwidth, whichever are more: the roofline."""
+        return max(flops / self.rate(arithmetic), moved / self.bandwidth)
+
+
+TYPICAL: Final = (
+    Hardware((7, 5), 40, 64 << 10, 1.59e9, 0.32e12),  # T4
+    Hardware((8, 0), 108, 163 << 10, 1.41e9, 1.555e12),  # A100
+    Hardware((8, 6), 82, 99 << 10, 1.695e9, 0.936e12),  # RTX 3090
+    Hardware((8, 9), 128, 99 << 10, 2.52e9, 1.008e12),  # RTX 4090
+    Hardware((9, 0), 132, 227 << 10, 1.83e9, 4.8e12),  # H200
+    Hardware((10, 0), 148, 227 << 10, 1.85e9, 8.0e12),  # B200
+    Hardware((12, 0), 170, 99 << 10, 2.407e9, 1.792e12),  # RTX 5090
+)
+"""A typical GPU of each compute capability, oldest first. Source: NVIDIA's data sheets."""
+
+
+def typical(capability: Capability = HOPPER) -> Hardware:
+    """A GPU that need not be there. Raises DeviceError for a capability without kernels."""
+    known = [hardware for hardware in TYPICAL if hardware.capability <= capability]
+    if not known:
+        raise DeviceError(f"Compute capability {capability[0]}.{capability[1]} is too old: 7.5 is the first.")
+    return known[-1]
