@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,12 +45,20 @@ class Summary:
     functions: tuple[tuple[str, int], ...]
 
 
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All statements below a node; much faster than `ast.walk`, which visits every name and number too."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, field, ()):
+            yield child
+            yield from statements(child)
+
+
 @cache
 def summary(path: Path) -> Summary:
     """Parse a module once for all tests."""
     tree = ast.parse(path.read_text("utf-8"))
     names, functions = set(), []
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -4,8 +4,6 @@ import copy
 import json
 import random
 import struct
-import subprocess
-import sys
 from contextlib import closing, suppress
 
 import numpy as np
@@ -28,7 +26,7 @@ from core.training.checkpoint import LAST, read_checkpoint
 from core.training.events import from_line
 from core.training.history import read_history
 from core.training.run_folder import CONFIG, read_config
-from tests.helpers.commands import ROOT, cache, photos, trained  # noqa: F401 (fixtures)
+from tests.helpers.commands import cache, photos, trained  # noqa: F401 (fixtures)
 from tests.helpers.tiny_photos import write_photos
 
 ODD = [None, True, -1, 0, 1, 2**31, 2**63, 10**400, 1e308, float("nan"), float("inf"), -0.5, "", "x", "\ud800",
@@ -129,6 +127,7 @@ def test_altered_checkpoints_are_read_or_refused(trained, tmp_path, rounds):  # 
     assert rounds / 3 < refused < rounds
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rounds", RUNS)
 def test_altered_settings_and_lines_of_a_run_are_read_or_refused(trained, tmp_path, rounds):  # noqa: F811
     rng = random.Random(3)
@@ -176,6 +175,7 @@ def test_altered_idx_files_are_read_or_refused(tmp_path, rounds):
             read_idx(path)
 
 
+@pytest.mark.thorough
 def test_lines_of_a_log_that_are_no_events_are_skipped(trained, tmp_path):  # noqa: F811
     log = tmp_path / "events.jsonl"
     sound = (trained[0] / "events.jsonl").read_text("utf-8")
@@ -192,13 +192,11 @@ def test_ctrl_c_while_a_command_is_imported_ends_in_a_sentence(monkeypatch, caps
     assert capsys.readouterr().err == "\nStopped.\n"
 
 
-def test_parts_of_a_batch_that_are_none_are_told():
+def test_parts_of_a_batch_that_are_none_are_told(capsys):
     for accumulate in (0, -1):
         assert [p.field for p in problems(RunConfig(accumulate=accumulate))] == ["accumulate"]
-    done = subprocess.run([sys.executable, "-m", "core.train", "--data", ".", "--accumulate", "0"], cwd=ROOT,
-                          capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == ConfigError.exit_code
-    assert "--accumulate: 0 is too small; the minimum is 1." in done.stderr
+    assert main(["train", "--data", ".", "--accumulate", "0"]) == ConfigError.exit_code
+    assert "--accumulate: 0 is too small; the minimum is 1." in capsys.readouterr().err
 
 
 def test_numbers_and_depth_have_limits():

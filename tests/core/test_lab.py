@@ -286,6 +286,7 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_every_algorithm_of_the_cpu_gives_the_same_loss(capsys, tmp_path):
     file = tmp_path / "algorithms.json"
     assert lab.main(["algorithms", "--device", "cpu", "--model", "mlp", "--image-size", "28", "--batch", "4",

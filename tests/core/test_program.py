@@ -10,7 +10,7 @@ from core.ops.builder import Builder, with_loss
 from core.ops.network import forward
 from core.program import ALIGNMENT, Value, fold_batch_norm, fold_weights, lay_out_parameters, lower
 from tests.helpers.compare import assert_close
-from tests.helpers.golden import TRAINING, golden_training
+from tests.helpers.golden import TRAINING, each_network, golden_training
 
 
 def test_squeezenet_lowers_to_one_step_a_convolution_pool_and_head():
@@ -72,7 +72,7 @@ def test_only_training_with_batch_norms_that_learn_mixes_photos():
     assert not lower(graph, training=False).uses_batch_statistics()
 
 
-@pytest.mark.parametrize("name", [n for n in TRAINING if n.endswith("_bn") or n.startswith("mobilenet")])
+@pytest.mark.parametrize("name", each_network(n for n in TRAINING if n.endswith("_bn") or n.startswith("mobilenet")))
 def test_a_folded_network_gives_the_same_logits(name):
     golden = golden_training(name)
     folded = fold_batch_norm(golden.graph)

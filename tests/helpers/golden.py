@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
@@ -47,6 +48,9 @@ TRAINING: Mapping[str, dict] = {
     "mlp_sigmoid": {"image_size": 28, "channels": 1, "activation": "sigmoid"},
 }
 """Networks with golden loss and gradients, and how they are built: 4 photos, 10 classes, no dropout."""
+
+QUICK = {"squeezenet1_1", "squeezenet1_1_bn", "mobilenetv3_small", "cnn", "mlp"}
+"""The networks of the inner loop: every kind of step once."""
 
 TEN_LOSSES = ("squeezenet1_0", "squeezenet1_1", "squeezenet1_1_bn", "cnn", "mlp")
 """Networks whose first ten losses are recorded for every optimizer."""
@@ -165,6 +169,11 @@ def golden_logits(name):
     with np.load(FOLDER / "models.npz") as file:
         logits = file[f"{name}/logits224"]
     return Golden(graph, weights_of(graph), photos_of(2, 224), labels_of(2, 1000), logits)
+
+
+def each_network(names=TRAINING):
+    """Parameters of a test: all but a few networks are left out of `make test-fast`."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in names]
 
 
 def golden_training(name):

@@ -55,7 +55,7 @@ def test_masks_have_the_same_bits_whoever_finds_them(leaves, tmp_path, monkeypat
     assert told[-1] == ("leaves", count, count)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (33, 33), (40, 17), (288, 288)])
+@pytest.mark.parametrize("shape", [(1, 1), (40, 17), pytest.param((288, 288), marks=pytest.mark.thorough)])
 def test_photos_of_any_shape_come_back_as_packed_masks(shape):
     photo = integers("photo", (*shape, 3), 0, 256).astype(np.uint8)
     with packing(1) as pack:
@@ -64,6 +64,7 @@ def test_photos_of_any_shape_come_back_as_packed_masks(shape):
     assert np.unpackbits(got, axis=-1, count=shape[1]).astype(bool).tobytes() == segment_leaf(photo).tobytes()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
     """Each is killed at its third photo, whichever thread asks then."""
@@ -83,6 +84,7 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
     assert not [pid for pid in set(asked) if _lives(pid)]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
     pids, stop = [], threading.Event()

@@ -119,5 +119,5 @@ def test_two_leaves_side_by_side_are_counted_and_one_is_one(gap):
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_drawn_leaf_is_counted_once(condition):
-    for leaf in range(5):
+    for leaf in range(3):
         assert segment_leaves(draw_leaf(condition, 3, leaf).rgb)[1] == 1

@@ -14,14 +14,14 @@ from core.ops.activation import ACTIVATIONS
 from core.ops.builder import Builder
 from core.ops.network import forward
 from tests.helpers.compare import assert_close
-from tests.helpers.golden import TRAINING, golden_training, weights_of
+from tests.helpers.golden import TRAINING, each_network, golden_training, weights_of
 from tests.helpers.noise import noise
 from tests.helpers.shapes import cases, label
 
 CLASSES = ("Rost", "été", "健康", *(f"class {i}" for i in range(7)))
 
 
-@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("name", each_network())
 def test_a_network_goes_to_onnx_and_comes_back_with_the_same_bits(name, tmp_path):
     golden = golden_training(name)
     data = write_onnx(golden.graph, golden.weights, CLASSES, temperature=1.25)
@@ -38,6 +38,7 @@ def test_a_network_goes_to_onnx_and_comes_back_with_the_same_bits(name, tmp_path
     assert write_onnx(back.graph, back.weights, CLASSES, 1.25) == data
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(set(MODELS) - set(TRAINING)))
 def test_every_other_network_of_the_table_comes_back_with_the_same_bits(name, tmp_path):
     graph = build(name, 10, 64)

@@ -12,7 +12,15 @@ from core.ops.window import pad, read_window, windows
 from core.optim.optimizer import initial_state, update
 from core.program import lay_out_parameters
 from tests.helpers.compare import assert_close
-from tests.helpers.golden import DRAWS, LOGITS, OPTIMIZERS, TRAINING, assert_matches, golden_logits, golden_training
+from tests.helpers.golden import (
+    DRAWS,
+    LOGITS,
+    OPTIMIZERS,
+    assert_matches,
+    each_network,
+    golden_logits,
+    golden_training,
+)
 
 STEPS = 10
 
@@ -21,15 +29,15 @@ def cast(weights, dtype):
     return {name: array.astype(dtype) for name, array in weights.items()}
 
 
-@pytest.mark.parametrize("name", LOGITS)
+@pytest.mark.parametrize("name", each_network(LOGITS))
 def test_logits_at_full_size_equal_pytorchs(name):
     golden = golden_logits(name)
     logits = forward(golden.graph, golden.weights, golden.inputs())[golden.graph.output]
     assert_close(logits, golden.logits, 1e-5)
 
 
-@pytest.mark.parametrize("name", TRAINING)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", each_network())
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.thorough), np.float64])
 def test_loss_and_every_gradient_equal_pytorchs(name, dtype):
     golden = golden_training(name)
     weights, inputs = cast(golden.weights, dtype), golden.inputs(dtype)
@@ -44,7 +52,7 @@ def test_loss_and_every_gradient_equal_pytorchs(name, dtype):
         assert_matches(trace.updated[key], wanted, 1e-10 if exact else 1e-5, name=key)
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", each_network(DRAWS))
 def test_no_golden_gradient_hangs_on_rounding(name):
     golden, mode = golden_training(name), Mode(training=True)
     exact, rounded = (
