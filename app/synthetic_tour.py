@@ -77,7 +77,7 @@ class SyntheticTour(QObject):
 
     def _diagnose(self) -> None:
         """Diagnose a few leaves with the new model."""
-        from app.panels.train.start_choice import shipped_model
+        from app.viewmodels.model_list import shipped_model
 
         finished = self._training.view.finished
         if self._step != 2 or finished is None or self._document.table is None:

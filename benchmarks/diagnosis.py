@@ -228,7 +228,7 @@ def main() -> None:
         model = with_test(model, figures)
         write_model(options.model, model)
         card = options.model.with_suffix(".md")
-        card.write_text(render_card(model, "LeafClinic: leaves"), encoding="utf-8")
+        card.write_text(render_card(model, model.name), encoding="utf-8")
 
 
 if __name__ == "__main__":

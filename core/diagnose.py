@@ -27,7 +27,7 @@ from core.diagnosis.batch_report import Entry, picture_side, render_batch
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import read_model
-from core.diagnosis.model_identity import ModelIdentity, as_fields, read_identity
+from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, ModelIdentity, as_fields, read_identity
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
 from core.diagnosis.plant_output import report_errors, show_plants
 from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
@@ -177,9 +177,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leafclinic diagnose", allow_abbrev=False,
         description="Diagnose photos. Nothing leaves this computer.",
-        epilog=EXIT_CODES,
+        epilog=f"Shipped models: {' '.join(f'{name}: {use}' for name, use in SHIPPED_MODELS.items())} {EXIT_CODES}.",
     )
-    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (uses its best model)")
+    parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("photos", metavar="PHOTO", nargs="+", help="photo files, or folders of photos")
     parser.add_argument("--json", action="store_true", help="print one JSON object per photo, one per line")
     parser.add_argument("--csv", action="store_true", help="print a CSV table with one line per photo")

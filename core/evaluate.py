@@ -22,6 +22,7 @@ from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, wilson_interval
 from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import MODEL_HELP
 from core.diagnosis.subsets import describe_subsets
 from core.diagnosis.verdict import SECTION, describe_slider
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
@@ -125,7 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="leafclinic evaluate", allow_abbrev=False,
         description="Evaluate a model on labelled photos.",
     )
-    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (uses its best model)")
+    parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
                         help="evaluate only this split of the manifest or folder (default: all photos)")
     parser.epilog = f"Without --data, a run folder is evaluated on its own photos and split. {EXIT_CODES}."

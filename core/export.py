@@ -23,6 +23,7 @@ from core.diagnosis.int8_model import (
     quantise_model,
 )
 from core.diagnosis.model_file import ModelFile, check_classes, read_model
+from core.diagnosis.model_identity import MODEL_HELP
 from core.diagnosis.onnx_model import OnnxCheck, check_onnx, metadata_of, to_onnx
 from core.errors import EXIT_CODES, EXIT_DONE, Problem
 from core.onnx import write_quantised_onnx
@@ -119,7 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog="The file contains preprocessing, class names, temperature and thresholds as metadata. Without --data, "
                f"a run folder is quantised with its own photos and split. {EXIT_CODES}.",
     )
-    parser.add_argument("model_file", metavar="MODEL", help="model file, or run folder (uses its best model)")
+    parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--onnx", default="", metavar="OUT.onnx", help="file to write")
     parser.add_argument("--int8", action="store_true", help="quantise weights and activations to 8 bits (QDQ)")
     add_settings(parser, only=("data", "where", "label", "split", "validation", "test", "seed", "cache", "threads"))

@@ -1,4 +1,4 @@
-"""The available models: the one that came with the program, those of the runs, and imported files."""
+"""The available models: those that came with the program, those of the runs, and imported files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app import paths, resources
 from app.settings import Settings
 from app.translation import tr
 from app.viewmodels.rows_model import Column
-from core.diagnosis.model_identity import BEST, KIND, VERSION, ModelIdentity, read_identity
+from core.diagnosis.model_identity import BEST, KIND, SHIPPED_MODELS, VERSION, ModelIdentity, read_identity
 from core.errors import ModelFileError
 from core.percent import percent
 from core.tensor_file import read_metadata
@@ -25,13 +25,23 @@ IMPORTS: Final = "models"
 @final
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """One row of the list. accuracy: on test photos, else on validation photos, None where the file does not say."""
+    """One row of the list.
+
+    accuracy: on test photos, else on validation photos, None where the file does not say; purpose: of a shipped model.
+    """
 
     path: str
     origin: str
     identity: ModelIdentity
     classes: int
     accuracy: float | None
+    purpose: str = ""
+
+
+def shipped_model(name: str = next(iter(SHIPPED_MODELS))) -> str:
+    """The path of a model that came with the program, "" if it is not there."""
+    path = Path(resources.place("models")) / f"{name}.safetensors"
+    return str(path) if path.exists() else ""
 
 
 def list_models(settings: Settings) -> list[KnownModel]:
@@ -51,8 +61,8 @@ def forget_import(settings: Settings, path: str) -> None:
 
 
 def _places(settings: Settings) -> Iterator[tuple[str, str]]:
-    for path in sorted(Path(resources.place("models")).glob("*.safetensors")):
-        yield str(path), SHIPPED
+    for name in SHIPPED_MODELS:
+        yield shipped_model(name), SHIPPED
     for path in _by_age(paths.folder("runs").glob(f"*/{BEST}")):
         yield str(path), OWN
     for known in settings.paths(IMPORTS):
@@ -69,7 +79,9 @@ def _read(path: str, origin: str) -> KnownModel | None:
         header = json.loads(read_metadata(Path(path), KIND, VERSION)["header"])
         figures = header["figures"]
         accuracy = figures.get("test_accuracy", figures.get("validation_accuracy"))
-        return KnownModel(path, origin, identity, len(header["classes"]), None if accuracy is None else float(accuracy))
+        purpose = SHIPPED_MODELS.get(Path(path).stem, "") if origin == SHIPPED else ""
+        accuracy = None if accuracy is None else float(accuracy)
+        return KnownModel(path, origin, identity, len(header["classes"]), accuracy, purpose)
     except (ModelFileError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -8,6 +8,8 @@ from typing import Any
 from benchmarks.tables.results import markdown_table, percent, read
 
 TEST = "diagnosis_test"
+SHIPPED = {"leaves": "", "small": "_small", "permissive": "_permissive"}
+COMPARED = ("all", "lab photos of leaves", "field photos of leaves", "apple, field", "tomato", "bean", "mango")
 UNKNOWN = ("rice", "soybean", "strawberry", "wheat")
 
 
@@ -19,6 +21,28 @@ def accuracy() -> str:
         for part in read(TEST)["parts"]
     ]  # fmt: skip
     return markdown_table(["test photos", "photos", "correct", "95 % interval"], rows)
+
+
+def shipped_models() -> str:
+    """The shipped models side by side, each on the test photos of the classes that it knows."""
+    found = {name: read(f"{TEST}{suffix}") for name, suffix in SHIPPED.items()}
+    parts = [{part["name"]: part for part in model["parts"]} for model in found.values()]
+    rows = [[f"correct, {name}", *(_share(part.get(name)) for part in parts)] for name in COMPARED]
+    covered = [dict(row[:2] for row in model["coverage"]) for model in found.values()]
+    nine = [next(right for share, right in shares.items() if abs(share - 0.9) < 0.005) for shares in covered]
+    rows += [
+        ["correct among the most confident 90 %", *(percent(right, 2) for right in nine)],
+        ["calibration error", *(f"{model['calibration_error']:.3f}" for model in found.values())],
+        *([f"{crop} photos rejected as unfamiliar",
+           *(percent(model["rejection"][f"unknown {crop}, refused as unlike"], 0) for model in found.values())]
+          for crop in UNKNOWN),
+        ["size of the file", *(f"{model['bytes'] / 1e6:.1f} MB" for model in found.values())],
+    ]  # fmt: skip
+    return markdown_table(["on the test split", *found], rows)
+
+
+def _share(part: dict[str, Any] | None) -> str:
+    return "–" if part is None else f"{percent(part['right'], 2)} of {part['photos']}"
 
 
 def reliability() -> str:
@@ -81,6 +105,7 @@ def readings() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "diagnosis accuracy": accuracy,
+    "shipped models": shipped_models,
     "diagnosis reliability": reliability,
     "unknown crops": unknown_crops,
     "error signals": error_signals,

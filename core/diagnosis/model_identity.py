@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, final
 
 from core.errors import InputError
@@ -21,6 +22,14 @@ BEST: Final = "best.safetensors"
 """The model file's name in a run folder."""
 SHIPPED: Final = Path(__file__).resolve().parents[2] / "resources" / "models"
 """Folder of the models that come with the program."""
+SHIPPED_MODELS: Final[Mapping[str, str]] = MappingProxyType({
+    "leaves": "The most accurate model: for most photos, and to start a training from.",
+    "small": "For slow computers: three times as fast, but less accurate on field photos.",
+    "permissive": "Trained only on photos with a stated permissive licence. It knows fewer crops.",
+})
+"""Models of SHIPPED by name, and what each is for; the first is the default."""
+MODEL_HELP: Final = f"model file, run folder (uses its best model), or shipped model ({', '.join(SHIPPED_MODELS)})"
+"""Help of the argument MODEL of a command."""
 LONGEST_NAME: Final = 80
 """Characters of a model's name."""
 SHOWN: Final = 12

@@ -8,15 +8,14 @@ import pytest
 from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QFileDialog, QInputDialog
 
-from app import paths
+from app import paths, resources
 from app.panels.diagnose.models import ModelsDialog
-from app.panels.train.start_choice import shipped_model
 from app.settings import Settings
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models
+from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
 from app.viewmodels.result import Result
 from core.diagnosis.model_file import ModelFile, write_model
-from core.diagnosis.model_identity import ModelIdentity, read_identity
+from core.diagnosis.model_identity import SHIPPED_MODELS, ModelIdentity, read_identity
 from core.models import build, initial_weights
 
 pytestmark = pytest.mark.gui
@@ -66,12 +65,13 @@ def test_shipped_own_and_imported_models_are_one_list(settings, own, given):
     keep_import(settings, str(Path(given).with_name("broken.safetensors")))
     found = list_models(settings)
     assert [(model.path, model.origin) for model in found] == [
-        (shipped_model(), SHIPPED), (own, OWN), (given, IMPORTED),
+        *((shipped_model(name), SHIPPED) for name in SHIPPED_MODELS), (own, OWN), (given, IMPORTED),
     ]  # fmt: skip
-    assert [model.identity.name for model in found] == ["LeafClinic leaves", "tomato 2026-11-22", "friend"]
-    assert (found[0].classes, found[1].classes, found[1].accuracy) == (50, 2, 0.75)
+    assert [model.identity.name for model in found[-2:]] == ["tomato 2026-11-22", "friend"]
+    assert [model.purpose for model in found] == [*SHIPPED_MODELS.values(), "", ""]
+    assert (found[0].classes, found[-2].classes, found[-2].accuracy) == (50, 2, 0.75)
     Path(given).unlink()
-    assert [model.origin for model in list_models(settings)] == [SHIPPED, OWN]
+    assert [model.path for model in list_models(settings)] == [model.path for model in found[:-1]]
 
 
 def test_the_shipped_model_can_be_chosen_again(dialog, qtbot):
@@ -81,6 +81,15 @@ def test_the_shipped_model_can_be_chosen_again(dialog, qtbot):
     with qtbot.waitSignal(dialog.chosen) as signal:
         dialog._use.click()
     assert signal.args == [shipped_model()]
+
+
+def test_the_list_says_what_each_shipped_model_is_for(dialog):
+    for name, purpose in SHIPPED_MODELS.items():
+        dialog._refresh(shipped_model(name))
+        assert dialog.purpose.text() == purpose
+        assert purpose in resources.table("translations/vi.json")
+    dialog._refresh(list_models(dialog._settings)[-1].path)
+    assert not dialog.purpose.text()
 
 
 def test_a_model_is_renamed_in_the_list(dialog, own, qtbot, monkeypatch):

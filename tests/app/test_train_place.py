@@ -3,8 +3,8 @@
 import pytest
 
 from app.panels.train.outcome import figures, headline
-from app.panels.train.start_choice import shipped_model
 from app.training.session import State
+from app.viewmodels.model_list import shipped_model
 from app.viewmodels.run_view import RunView
 from app.wording import stage_text
 from core.config import from_dict

@@ -8,8 +8,8 @@ import pytest
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 
 from app import run_commands
-from app.panels.train.start_choice import shipped_model
 from app.training.session import State
+from app.viewmodels.model_list import shipped_model
 from core import storage
 from tests.helpers.window import drop, write_folder
 

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QInputDialog, QVBoxLayout, Q
 from app import paths
 from app.settings import Settings
 from app.theme import Theme
-from app.translation import tr
+from app.translation import sentence, tr
 from app.viewmodels.model_list import IMPORTED, SHIPPED, KnownModel, columns, forget_import, keep_import, list_models
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.sorted_rows import SortedRows
@@ -40,16 +40,18 @@ class ModelsDialog(QDialog):
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selection())
         self.table.activated.connect(lambda _: self._on_use())
         self.notice = Notice(theme)
+        self.purpose = label("", "muted", wrap=True)
         self._use = button(tr("Diagnose with this model"), self._on_use, "primary")
         self._use.setDefault(True)
         self._rename = button(tr("Rename…"), self._on_rename)
         self._forget = button(tr("Remove from the list"), self._on_forget, tip=tr("The file stays where it is"))
         importing = button(tr("Import a model file…"), self._on_import)
         layout = QVBoxLayout(self)
-        about = tr("The model that came with the program, models you trained, and model files you received.")
+        about = tr("The models that came with the program, models you trained, and model files you received.")
         layout.addWidget(label(about, "muted", wrap=True))
         layout.addWidget(self.notice)
         layout.addWidget(self.table, 1)
+        layout.addWidget(self.purpose)
         layout.addLayout(row(importing, self._rename, self._forget, None, button(tr("Close"), self.reject), self._use))
         self._refresh(in_use)
 
@@ -67,6 +69,7 @@ class ModelsDialog(QDialog):
 
     def _on_selection(self) -> None:
         one = self._one()
+        self.purpose.setText(sentence(one.purpose) if one is not None else "")
         self._use.setEnabled(one is not None)
         self._rename.setEnabled(one is not None and one.origin != SHIPPED)
         self._forget.setEnabled(one is not None and one.origin == IMPORTED)

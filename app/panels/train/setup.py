@@ -7,10 +7,11 @@ from typing import final
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from app.panels.train.start_choice import DEMO, TRANSFER, StartChoice, presets, shipped_model
+from app.panels.train.start_choice import DEMO, TRANSFER, StartChoice, presets
 from app.project import dataset_name
 from app.settings import Settings
 from app.translation import sentence, tr
+from app.viewmodels.model_list import shipped_model
 from app.widgets.parts import label, row
 from app.widgets.run_form import RunForm
 from core.config import RunConfig, from_dict

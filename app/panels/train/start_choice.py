@@ -9,7 +9,6 @@ from typing import Any, Final, final
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QVBoxLayout, QWidget
 
-from app import resources
 from app.translation import tr
 from app.widgets.parts import label, row
 from core.training.presets import PRESETS
@@ -18,12 +17,6 @@ TRANSFER: Final = "transfer"
 DEMO: Final = "demo"
 SCRATCH: Final = {"cpu": "tomato-cpu", "cuda": "gpu"}
 """Preset for learning from nothing on each device."""
-
-
-def shipped_model() -> str:
-    """The model that came with the program, "" if there is none."""
-    found = sorted(Path(resources.place("models")).glob("*.safetensors"))
-    return str(found[0]) if found else ""
 
 
 def presets(model: str) -> Mapping[str, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""The model in resources: whole, small, honest about itself, and right about leaves, strangers and no leaf."""
+"""The models in resources: whole, small, honest about itself, and right about leaves, strangers and no leaf."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from core.data.photo_reader import read_photo
+from core.diagnosis.crop import crop_of
 from core.diagnosis.examination import Examiner
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import read_model
+from core.diagnosis.model_identity import SHIPPED_MODELS, find_model
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 
 PATH = Path(__file__).parents[3] / "resources" / "models" / "leaves.safetensors"
@@ -23,16 +25,28 @@ def examiner():
     examiner.close()
 
 
-def test_it_is_small_and_has_all_that_an_examination_needs():
-    model = read_model(PATH)
-    assert PATH.stat().st_size <= 8_000_000
-    assert len(model.classes) == 50
+@pytest.mark.parametrize(("name", "most_bytes", "classes"), [
+    ("leaves", 8_000_000, 50), ("small", 2_000_000, 50), ("permissive", 8_000_000, 26),
+])  # fmt: skip
+def test_a_shipped_model_is_small_and_has_all_that_an_examination_needs(name, most_bytes, classes):
+    path = find_model(Path(name))
+    model = read_model(path)
+    assert path.stat().st_size <= most_bytes
+    assert len(model.classes) == classes
     assert not any(name.startswith(("rice/", "soybean/", "wheat/")) for name in model.classes)
     assert {"rejection", "calibration", "reading_leaf", "test", "data"} <= set(model.sections)
+    assert path.with_suffix(".md").read_text("utf-8") == render_card(model, model.name)
 
 
-def test_its_card_is_the_one_the_file_writes():
-    assert PATH.with_suffix(".md").read_text("utf-8") == render_card(read_model(PATH), "LeafClinic: leaves")
+def test_the_table_lists_the_models_that_are_there():
+    assert {path.stem for path in PATH.parent.glob("*.safetensors")} == set(SHIPPED_MODELS)
+
+
+def test_the_permissive_model_knows_no_photos_of_unsettled_licence():
+    model = read_model(find_model(Path("permissive")))
+    assert {crop_of(name) for name in model.classes} == {"background", "bean", "blackgram", "chilli", "citrus", "mango"}
+    sources = model.sections["data"]["sources"]
+    assert not any(word in text for text in sources for word in ("Unsettled", "PlantVillage", "PlantDoc"))
 
 
 @pytest.mark.thorough
