@@ -66,8 +66,8 @@ class Frame:
         """Measured costs, and the highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
         self.partials: dict[str, int] = {}
         """How many partial sums a launch wrote of the array so named."""
-        self.has_logits = self._comparing = False
-        """Whether the launch of the last steps wrote the logits; whether arrays are looked at without being used."""
+        self._comparing = False
+        """Whether arrays are looked at without being used."""
         if hardware.only_float32 and precision != "float32":
             raise KernelUnavailable(
                 f"This GPU is older than Ampere and computes in float32 only, not in {precision}: use "
@@ -96,7 +96,6 @@ class Frame:
         self.places = places
         self.launches = []
         self.partials = {}
-        self.has_logits = False
         self._joins = 0
         self._sizes, self._first, self._last, self._uses = {}, {}, {}, {}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.latency import classifier_launches, conv_launches, depthwise_launches, fire_launches
 from core.gpu.latency import configurations as of
+from core.gpu.latency import conv_launches, expand_launches, fire_launches
 from core.gpu.select import BF16, FORWARD, Candidate
 
 CANDIDATES: Final = (
@@ -24,13 +24,7 @@ CANDIDATES: Final = (
     Candidate("low_latency_add", ("conv2d", "add"), FORWARD, conv_launches.write_added,
               "the sum behind a convolution computed before its output is stored", "auto", 0.5,
               conv_launches.refuse_added, arithmetics=BF16, configurations=of.added_shapes),
-    Candidate("low_latency", ("depthwise_conv2d",), FORWARD, depthwise_launches.write_depthwise,
-              "one output of eight channels a thread, all its loads in flight at once", "auto", 0.6,
-              depthwise_launches.refuse_depthwise, arithmetics=BF16),
-    Candidate("low_latency_expand", ("conv2d", "depthwise_conv2d"), FORWARD, depthwise_launches.write_expand,
+    Candidate("low_latency_expand", ("conv2d", "depthwise_conv2d"), FORWARD, expand_launches.write_expand,
               "the expansion stays in shared memory for the depthwise convolution behind it", "auto", 0.6,
-              depthwise_launches.refuse_expand, arithmetics=BF16, configurations=of.expand_shapes),
-    Candidate("low_latency_classifier", ("global_avg_pool", "dense"), FORWARD, classifier_launches.write_classifier,
-              "average, dense layer and logits of one or two images in one launch", "auto", 0.5,
-              classifier_launches.refuse_classifier, arithmetics=BF16),
+              expand_launches.refuse_expand, arithmetics=BF16, configurations=of.expand_shapes),
 )  # fmt: skip

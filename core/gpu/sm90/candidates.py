@@ -36,8 +36,6 @@ CANDIDATES: Final = (
          "convolution of the image and the max pool behind it, by wgmma"),
     _row("fire_tma", FIRE, INPUT, 0.6, halo.refuse_fire, halo.write_fire,
          "both halves of a fire by wgmma over TMA tiles", of.fire_shapes),
-    _row("pointwise_tma", ONE, WEIGHT, 0.4, pointwise.refuse_weight_gradient, pointwise.write_weight_gradient,
-         "1x1 of few channels by wgmma over TMA tiles", of.pointwise_weight_tiles),
     _row("rows_tma", ONE, WEIGHT, 0.4, halo.refuse_rows, halo.write_rows, "3x3 by wgmma over TMA tiles of rows",
          of.row_shapes),
     _row("pointwise_tma", ONE, BACKWARD, 0.6, pointwise.refuse_gradients, pointwise.write_gradients,

@@ -12,12 +12,7 @@ from core.gpu.cost_model import rank_tiles
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.ops.conv import backward_input, forward
 from core.gpu.select import Case
-from core.gpu.sm90 import (
-    halo_resident,
-    pointwise_forward,
-    pointwise_gradients,
-    pointwise_weight_gradient,
-)
+from core.gpu.sm90 import halo_resident, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.row_weight_gradient import RowShape
 
@@ -64,23 +59,12 @@ def pointwise_forward_tiles(case: Case) -> tuple[Tile, ...]:
     return rank_tiles(_fitting(found, pointwise_forward), rows, out.padded, frame.processors)
 
 
-def _groups(wide: int, narrow: int, sums: int, module: ModuleType) -> tuple[Tile, ...]:
-    """For weight gradients: warpgroups of 64 wide channels each, by all narrow ones."""
-    found = ((Tile(64, 64 * groups, 2 * narrow, 2, 4 * groups, 1, blocks), sums)
-             for groups, blocks in product((1, 2, 3, 4), (4, 3, 2, 1)) if 64 * groups < wide + 64)  # fmt: skip
-    return tuple(sorted(_fitting(found, module), key=lambda tile: (-tile.columns, -tile.blocks)))
-
-
 def pointwise_gradients_tiles(case: Case) -> tuple[Tile, ...]:
-    """For both gradients of a 1x1 convolution in one launch."""
+    """For both gradients of a 1x1 convolution in one launch: warpgroups of 64 channels each, by all filters."""
     x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
-    return _groups(x.padded, dy.padded, 32 + dy.padded // 2, pointwise_gradients)
-
-
-def pointwise_weight_tiles(case: Case) -> tuple[Tile, ...]:
-    """For the weight gradient of a 1x1 convolution of few channels."""
-    x, dy = case.frame.image(case.step.inputs[0]), case.frame.image(case.step.output, True)
-    return _groups(dy.padded, x.padded, 4 + x.padded // 2, pointwise_weight_gradient)
+    found = ((Tile(64, 64 * groups, 2 * dy.padded, 2, 4 * groups, 1, blocks), 32 + dy.padded // 2)
+             for groups, blocks in product((1, 2, 3, 4), (4, 3, 2, 1)) if 64 * groups < x.padded + 64)  # fmt: skip
+    return tuple(sorted(_fitting(found, pointwise_gradients), key=lambda tile: (-tile.columns, -tile.blocks)))
 
 
 def resident_tiles(case: Case) -> tuple[Tile, ...]:

@@ -7,9 +7,8 @@ from dataclasses import replace
 from core.gpu.driver.tensor_map import ActivationMap
 from core.gpu.frame import bias_of
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
+from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_input, backward_weight, forward
-from core.gpu.ops.conv.products import Ending
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_parts
@@ -53,7 +52,7 @@ def resident_launch(
 
 
 def fire_launch(
-    layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, ending: Ending, shape: HaloShape
+    layer: str, batch: int, dy: Tensor, dx: Tensor, weight: int, target: Target, shape: HaloShape
 ) -> Launch:
     """The input gradient of a fire; dy is that of the 3x3 half, the 1x1 half's channels are just before it."""
     assert shape.columns == dx.padded
@@ -64,12 +63,12 @@ def fire_launch(
         "map_x": _map(dy, batch, shape.rows + 2, shape.pitch, shape.line),
         "map_second": _map(beside, batch, shape.rows, shape.pitch, shape.line), "weight": weight, "turns": turns,
         "height": dy.height, "width": dy.width, "by_turns": turns, "by_pitch": shape.pitch, "out": dx.address,
-        "ldo": dx.pitch, **{name: ending.values[name] for name in ("mask", "ldm", "masking", "accumulate")},
+        "ldo": dx.pitch, **target.values,
     }  # fmt: skip
     return make_launch(
         layer, "backward_input", "tensor_core", ("sm90.halo_tma", "make_halo_tma", shape.numbers), halo_tma.SIGNATURE,
         values, (batch * turns, 1, 1), (shape.threads, 1, 1), shape.shared,
-        2 * pixels * (2 * dy.padded + dx.padded * ending.passes), 1, flops=20 * pixels * dx.padded * dy.padded,
+        2 * pixels * (2 * dy.padded + dx.padded * target.passes), 1, flops=20 * pixels * dx.padded * dy.padded,
     )  # fmt: skip
 
 
@@ -119,10 +118,10 @@ def refuse_fire(case: Case) -> str:
 def write_fire(case: Case) -> None:
     """The input gradient of both halves of a fire."""
     frame, three, shape = case.frame, case.steps[1], case.configuration
-    ending = backward_input.gradient_ending(case)
+    target = case.backward.target(case.step.inputs[0])
     filters, dy, dx, _ = backward_input.fire_sides(case)
     weight = frame.packed(f"parts backward:{three.node}", lambda: pack_parts(filters, 2 * shape.line, True))
-    frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, ending, shape))
+    frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, target, shape))
 
 
 def refuse_rows(case: Case) -> str:

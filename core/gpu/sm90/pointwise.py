@@ -8,7 +8,7 @@ from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import backward_weight, forward, packing
 from core.gpu.select import Case
-from core.gpu.sm90 import pointwise_forward, pointwise_gradients, pointwise_weight_gradient
+from core.gpu.sm90 import pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_parts
 from core.gpu.sm90.pointwise_gradients import CHANNELS
 from core.gpu.sm90.swizzle import PIXELS, line_bytes
@@ -66,26 +66,6 @@ def gradients_launch(
     )  # fmt: skip
 
 
-def weight_gradient_launch(
-    layer: str, batch: int, x: Tensor, dy: Tensor, partial: int, size: int, tile: Tile, processors: int
-) -> Launch:
-    """Partial weight gradients of `size` floats, one for each block across; x has at most 64 channels."""
-    pixels, across = batch * x.height * x.width, blocks_of(dy.padded, tile.columns)
-    tiles = blocks_of(pixels, PIXELS)
-    splits = min(tiles, max(1, tile.blocks * processors // across))
-    values = {
-        "map_dy": _map(dy, pixels, CHANNELS), "map_x": _map(x, pixels, x.padded), "partial": partial, "tiles": tiles,
-        "filters": dy.padded, "size": size,
-    }  # fmt: skip
-    made = ("sm90.pointwise_weight_gradient", "make_point_filters", (tile.numbers,))
-    return make_launch(
-        layer, "backward_weight", "tensor_core", made, pointwise_weight_gradient.SIGNATURE, values,
-        (splits, across, 1), (pointwise_weight_gradient.threads_of(tile), 1, 1),
-        pointwise_weight_gradient.shared_bytes(tile), 2 * pixels * (x.padded + dy.padded) + 4 * splits * size,
-        tile.blocks, flops=2 * pixels * x.padded * dy.padded,
-    )  # fmt: skip
-
-
 def _refuse(case: Case, x: Tensor, y: Tensor) -> str:
     if read_window(case.step.attributes) != POINT:
         return "It computes 1x1 convolutions of stride 1."
@@ -137,21 +117,3 @@ def write_gradients(case: Case) -> None:
         )
 
     backward_weight.add_partials(case, backward_weight.read_input(case), dy, make(0).grid[0], make, lane=0)
-
-
-def refuse_weight_gradient(case: Case) -> str:
-    x, dy = _gradient_sides(case)
-    if reason := _refuse(case, x, dy):
-        return reason
-    return f"It takes up to {CHANNELS} channels." if x.padded > CHANNELS else ""
-
-
-def write_weight_gradient(case: Case) -> None:
-    """The partial weight gradients of a 1x1 convolution of few channels."""
-    frame, step, tile, (x, dy) = case.frame, case.step, case.configuration, _gradient_sides(case)
-    size = packing.partial_size(dy.padded, packing.taps_of(x, POINT, False))
-
-    def make(partial: int) -> Launch:
-        return weight_gradient_launch(step.node, frame.batch, x, dy, partial, size, tile, frame.processors)
-
-    backward_weight.add_partials(case, backward_weight.read_input(case), dy, make(0).grid[0], make)

@@ -10,7 +10,7 @@ import pytest
 from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
 from core.gpu.explain import explain, frame_for
-from core.gpu.latency import classifier, conv, depthwise, expand_depthwise, fire_halo
+from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.launch import DIVISOR, INTEGER, POINTER, RELU, Argument, KernelSignature
 from core.gpu.lowering import choose_forward, write_backward, write_forward
 from core.gpu.ops.conv import halo, image, implicit_gemm, partial_sums, weight_gradient
@@ -25,7 +25,6 @@ from core.gpu.sm90 import (
     image_pool_gradient,
     pointwise_forward,
     pointwise_gradients,
-    pointwise_weight_gradient,
     row_weight_gradient,
 )
 from core.models.architectures import build
@@ -58,15 +57,12 @@ KERNELS = (
     (direct.WEIGHT_SIGNATURE, direct.make_depthwise_weight(2, SHAPE)),
     (strips.SIGNATURE, strips.make_depthwise_walk(2, 1, 2)),
     (strip_gradient.SIGNATURE, strip_gradient.make_depthwise_gradient(2, 2, 2)),
-    (depthwise.SIGNATURE, depthwise.make_depthwise_few(SHAPE)),
     (expand_depthwise.SIGNATURE, expand_depthwise.make_expand_walk(1, 1, 4, 2)),
-    (classifier.SIGNATURE, classifier.make_classify(8)),
     (halo_resident.SIGNATURE, halo_resident.make_resident_halo((128, 32, 32, 2, 8, 1, 1))),
     (halo_tma.SIGNATURE, halo_tma.make_halo_tma(16, 32, 2, 11, 3, 1, 1, 3)),
     (row_weight_gradient.SIGNATURE, row_weight_gradient.make_row_weight_gradient(16, 16, 8, 2, 1, 2)),
     (pointwise_forward.SIGNATURE, pointwise_forward.make_point_convolution((64, 16, 16, 2, 4, 1, 1), 1)),
     (pointwise_gradients.SIGNATURE, pointwise_gradients.make_point_gradients((64, 64, 32, 2, 4, 1, 1), 1)),
-    (pointwise_weight_gradient.SIGNATURE, pointwise_weight_gradient.make_point_filters((64, 64, 16, 2, 4, 1, 1))),
     (image_pool.SIGNATURE, image_pool.make_photo_pool(7, 2, 48, 4, True)),
     (image_pool_gradient.SIGNATURE, image_pool_gradient.make_photo_gradient(7, 4, 7, 96, 3)),
 )

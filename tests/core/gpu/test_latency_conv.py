@@ -7,11 +7,10 @@ import pytest
 
 from core.gpu.latency.block import BlockShape
 from core.gpu.latency.conv_launches import conv_launch
-from core.gpu.latency.fire_launches import halo_launch
+from core.gpu.latency.fire_launches import Half, halo_launch
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.packing import Taps
-from core.gpu.ops.conv.products import Half
 from core.ops.window import Window
 from tests.helpers.emulated_gpu import Machine, Memory
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from core.gpu.compilation.compiler import compile_kernel
-from core.gpu.launch import Tensor
-from core.gpu.ops.conv.products import Ending
+from core.gpu.launch import Target, Tensor
 from core.gpu.sm90 import halo, halo_tma
 from core.gpu.sm90.filters import pack_parts
 from core.gpu.sm90.halo_tma import HaloShape
@@ -64,7 +63,7 @@ def launch_of(dy, dx, weight, mask, shape):
     given = Tensor(dy + 2 * filters, height, width, filters, 2 * filters, 2)
     out = Tensor(dx, height, width, channels, channels + BESIDE, 2)
     seen = Tensor(mask, height, width, channels, channels, 2)
-    return halo.fire_launch("", batch, given, out, weight, Ending(mask=seen, masking="relu"), work)
+    return halo.fire_launch("", batch, given, out, weight, Target(seen, "relu"), work)
 
 
 def check(bits, wanted):
@@ -97,7 +96,7 @@ def test_the_kernel_run_as_plain_python_gives_the_references_gradient(shape, lat
 def test_products_overlap_and_sums_stay_in_registers(work):
     filters = work.line * work.blocks
     dy, dx = Tensor(2 * filters, 54, 54, filters, 2 * filters, 2), Tensor(0, 54, 54, work.columns, work.columns, 2)
-    launch = halo.fire_launch("", 256, dy, dx, 0, Ending(mask=dx, masking="relu"), work)
+    launch = halo.fire_launch("", 256, dy, dx, 0, Target(dx, "relu"), work)
     ptx, _ = compile_kernel(launch.recipe, (9, 0))
     assert ".local" not in ptx
     assert "Potential Performance Loss" not in assembler_log(ptx, "sm_90a")

@@ -15,8 +15,8 @@ from core.gpu.explain import frame_for
 from core.gpu.hardware import typical
 from core.gpu.kernels.parts.tile import Tile
 from core.gpu.launch import Tensor, blocks_of
-from core.gpu.select import BACKWARD, FORWARD, WEIGHT, Case
-from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients, pointwise_weight_gradient
+from core.gpu.select import BACKWARD, FORWARD, Case
+from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_parts
 from core.models.architectures import build
 from core.ops.builder import with_loss
@@ -48,7 +48,7 @@ def machine(request, monkeypatch):
     """The machine and a function that puts an array into its memory."""
     memory = Memory(1 << 22)
     made = TmaMachine(memory, request.param)
-    for module in (pointwise_forward, pointwise_gradients, pointwise_weight_gradient):
+    for module in (pointwise_forward, pointwise_gradients):
         made.patch(monkeypatch, module)
 
     def put(array):
@@ -124,22 +124,6 @@ def test_both_gradients(pixels, channels, filters, tile, masking, machine):
     assert relative(total, np.concatenate([(dy.T @ x).reshape(-1), dy.sum(0)])) < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("pixels", "channels", "filters", "tile"),
-    [(70, 8, 64, Tile(64, 64, 16, 2, 4, 1, 1)), (400, 48, 136, Tile(64, 128, 96, 3, 8, 1, 1))],
-)
-def test_the_filters_gradient(pixels, channels, filters, tile, machine):
-    made, put = machine
-    draw = np.random.default_rng(pixels)
-    (x, x_bits), (dy, dy_bits) = bf16(draw, pixels, channels, relu=True), bf16(draw, pixels, filters)
-    (given, _, _), (right, _, _), size = sliced(put, x_bits), sliced(put, dy_bits), filters * channels + filters
-    splits = pointwise.weight_gradient_launch("", 1, given, right, 0, size, tile, 4).grid[0]
-    partial = made.memory.reserve(4 * size * splits)
-    made.run(pointwise.weight_gradient_launch("", 1, given, right, partial, size, tile, 4))
-    total = made.memory.get(partial, size * splits, np.float32).reshape(splits, size).sum(0, dtype=np.float64)
-    assert relative(total, np.concatenate([(dy.T @ x).reshape(-1), dy.sum(0)])) < 1e-6
-
-
 def test_shared_memory_is_what_the_launches_ask_for():
     x, wide, narrow = (Tensor(0, 1, 1000, c, 512, 2) for c in (96, 200, 40))
     tile = Tile(128, 200, 192, 8, 8, 1, 1)
@@ -150,15 +134,11 @@ def test_shared_memory_is_what_the_launches_ask_for():
     launch = pointwise.gradients_launch("one", 1, x, narrow, x, 0, 0, "relu", 40 * 96 + 40, tile, 132)
     assert launch.shared == 1024 + 3 * (8192 + 8192 + 16) + 6 * 64 * 16
     assert (launch.grid, launch.block) == ((16, 2, 1), (192, 1, 1))
-    launch = pointwise.weight_gradient_launch("one", 1, narrow, x, 0, 40 * 96 + 96, tile, 132)
-    assert launch.shared == 1024 + 3 * (8192 + 8192 + 16) + 256
-    assert (launch.grid, launch.block) == ((16, 2, 1), (160, 1, 1))
 
 
 KERNELS = {
     FORWARD: ("make_point_convolution", pointwise_forward, (1,), lambda tile: tile.columns // 2),
     BACKWARD: ("make_point_gradients", pointwise_gradients, (1,), lambda tile: 32 + tile.depth // 4),
-    WEIGHT: ("make_point_filters", pointwise_weight_gradient, (), lambda tile: tile.depth // 4),
 }
 """By direction of the candidate: factory, module, arguments beside the tile, sums that a thread holds."""
 
@@ -229,4 +209,4 @@ def taken(name, batch, **more):
 
 
 def test_no_other_gpu_and_no_other_precision_takes_them():
-    assert taken("squeezenet1_0", 32, hardware=AMPERE) == taken("squeezenet1_0", 32, precision="float32") == (0, 0, 0)
+    assert taken("squeezenet1_0", 32, hardware=AMPERE) == taken("squeezenet1_0", 32, precision="float32") == (0, 0)

@@ -6,7 +6,7 @@ from typing import Final
 
 from core.gpu.launch import Tensor
 from core.gpu.ops.conv import packing, products
-from core.gpu.ops.conv.geometry import THREE, is_fire
+from core.gpu.ops.conv.geometry import is_fire
 from core.gpu.ops.conv.products import Ending
 from core.gpu.select import Case
 from core.ops.contract import Array
@@ -17,15 +17,14 @@ FIRE: Final = "It computes the expand layers of a fire."
 
 def gradient_ending(case: Case) -> Ending:
     """Mask and sum of the gradient of the first step's input; notes that it is written."""
-    mask, masking, add = case.backward.target(case.step.inputs[0])
-    return Ending(mask=mask, masking=masking, accumulate=add)
+    return Ending(target=case.backward.target(case.step.inputs[0]))
 
 
 def implicit_gemm(case: Case) -> None:
     frame, step, ending = case.frame, case.step, gradient_ending(case)
     dy, dx = frame.image(step.output, True), frame.image(step.inputs[0], True)
     weight = frame.packed(
-        f"backward:{step.node}", lambda: packing.pack_backward([frame.filters(step)], frame.element)
+        f"backward:{step.node}", lambda: packing.pack_backward(frame.filters(step), frame.element)
     )
     window = read_window(step.attributes)
     frame.add(products.backward_input(frame, step.node, dy, dx, window, weight, ending, case.configuration))
@@ -42,14 +41,6 @@ def refuse_fire(case: Case) -> str:
     return "" if is_fire(*case.steps) else FIRE
 
 
-def fire(case: Case) -> None:
-    """One launch for both halves: the 1x1 filters are more depth of the sum."""
-    frame, node, ending = case.frame, case.steps[1].node, gradient_ending(case)
-    filters, dy, dx, second = fire_sides(case)
-    weight = frame.packed(f"backward:{node}", lambda: packing.pack_backward(filters, frame.element))
-    frame.add(products.backward_input(frame, node, dy, dx, THREE, weight, ending, case.configuration, second))
-
-
 def refuse_fire_halo(case: Case) -> str:
     if not is_fire(*case.steps):
         return FIRE
@@ -59,7 +50,7 @@ def refuse_fire_halo(case: Case) -> str:
 
 
 def fire_halo(case: Case) -> None:
-    """The same with its pixels in shared memory: the 1x1 filters are a tenth tap."""
+    """One launch for both halves, pixels in shared memory: the 1x1 filters are a tenth tap."""
     frame, node, ending = case.frame, case.steps[1].node, gradient_ending(case)
     filters, dy, dx, second = fire_sides(case)
     size, tile = products.channel_bytes(dy, dx), case.configuration

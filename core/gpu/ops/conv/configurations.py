@@ -117,14 +117,10 @@ def _sides(case: Case) -> tuple[Tensor, Tensor]:
 
 
 def product_tiles(case: Case) -> tuple[Tile, ...]:
-    """For the implicit product; a fire's halves begin at a tile each."""
+    """For the implicit product."""
     frame, (_, out) = case.frame, _sides(case)
     found = _tiles(PRODUCT, frame, lambda tile: implicit_gemm.shared_bytes(tile, frame.element))
-    rows, columns = frame.batch * out.height * out.width, out.padded
-    if case.direction == FORWARD and len(case.steps) == 2:
-        half = case.step.output.shape[-1]
-        found, columns = [tile for tile in found if half % tile.columns == 0], half + columns
-    return rank_tiles(found, rows, columns, frame.processors)
+    return rank_tiles(found, frame.batch * out.height * out.width, out.padded, frame.processors)
 
 
 def halo_tiles(case: Case) -> tuple[Tile, ...]:

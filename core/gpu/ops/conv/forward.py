@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import Launch, Tensor, blocks_of
 from core.gpu.ops.conv import packing, products
 from core.gpu.ops.conv.geometry import THREE, batch_norm_behind, is_fire, reads_image, window_of
 from core.gpu.ops.conv.packing import Taps
-from core.gpu.ops.conv.products import Ending, Half
+from core.gpu.ops.conv.products import Ending
 from core.gpu.select import Case
 from core.ops.window import read_window
 from core.program import Step
-
-MERGED_PIXELS: Final = 6000
-"""Up to so many pixels both halves of a fire's expand are one launch (13 x 13, batch 32: 18 us against 22)."""
-
-MERGED_ON_HOPPER: Final = 3100
-"""The same where the 3x3 half has a kernel with `wgmma` (13 x 13, batch 32: 11 us beside the 1x1 half, merged 24)."""
 
 
 def sides_of(case: Case) -> tuple[Tensor, Tensor]:
@@ -106,35 +99,4 @@ def halo(case: Case) -> None:
     ending = Ending(bias_of(frame, step), step.activation)
     add_forward(
         case, products.halo_product(frame, step.node, "forward", x, out, weight, ending, case.configuration)
-    )
-
-
-def refuse_fire(case: Case) -> str:
-    """Few pixels leave the GPU waiting for launches, not for work."""
-    frame = case.frame
-    if not is_fire(*case.steps):
-        return "It computes both expand layers of a fire."
-    height, width, _ = case.step.output.shape
-    limit = MERGED_ON_HOPPER if frame.hardware.is_hopper and frame.arithmetic == "bf16" else MERGED_PIXELS
-    many = frame.batch * height * width > limit
-    return f"Both expand layers beside each other were measured faster above {limit} pixels." if many else ""
-
-
-def fire_arguments(case: Case) -> tuple[Tensor, Tensor, Taps, int, Half]:
-    """x, both outputs as one, the 3x3 filters' taps and packed rows, and the 1x1 half."""
-    frame, (one, three) = case.frame, case.steps
-    x, out = frame.image(one.inputs[0]), frame.image(one.output)
-    out = replace(out, channels=one.output.shape[-1] + three.output.shape[-1])
-    point, taps = (packing.taps_of(x, read_window(s.attributes), False) for s in case.steps)
-    first, second = (pack_rows(frame, s, t) for s, t in ((one, point), (three, taps)))
-    depth = packing.padded_depth(point.total, frame.element)
-    return x, out, taps, second, Half(first, bias_of(frame, one), one.output.shape[-1], depth)
-
-
-def fire(case: Case) -> None:
-    frame, three = case.frame, case.steps[1]
-    x, out, taps, weight, half = fire_arguments(case)
-    ending = Ending(bias_of(frame, three), three.activation)
-    frame.add(
-        products.forward(frame, three.node, x, out, THREE, taps, weight, ending, case.configuration, half)
     )

@@ -61,20 +61,13 @@ SIGNATURE: Final = KernelSignature((
     *OPERANDS,
     Argument("sums", POINTER, "sums and sums of squares of out, (blocks, 2, columns), for a batch norm; 0 for none"),
     Argument("control", POINTER, "control block: its first word is the batch's real number of images"),
-    Argument("weight1", POINTER, "packed filters of a fire's 1x1 half, the first columns"),
-    Argument("bias1", POINTER, "its bias"),
-    Argument("columns1", INTEGER, "its filters; 0 for none"),
-    Argument("depth1", INTEGER, "its packed row length"),
     Argument("rows", INTEGER, "pixels of out"),
     Argument("columns", INTEGER, "filters, up to 16 bytes"),
     Argument("depth", INTEGER, "packed row length"),
     Argument("total", INTEGER, "depth of the sum"),
     *WINDOWS,
     Argument("channels", INTEGER, "channels of a tap"),
-    Argument("block", INTEGER, "channels before the next tap: all"),
-    Argument("kernel_height", INTEGER, "rows of the window"),
     Argument("kernel_width", INTEGER, "columns of the window"),
-    Argument("segment", INTEGER, "elements from x to the channels of a fire's 1x1 gradient, more depth of the sum"),
     *ENDING,
 ))  # fmt: skip
 
@@ -186,25 +179,13 @@ def make_filter_sender(tile: Tile, element: int) -> Any:
 
 
 @device_function
-def next_tap(place, size, centre):
-    """Move on where the channel is beyond the tap's: to the next tap, the next block of channels, the second segment.
-
-    `place`: (row and column of the tap, channel, first channel of the block, elements to the segment, channels of a
-    block); `size`: (channels, kernel height and width, elements to the second segment); `centre`: the centre tap.
-    """
-    ky, kx, c, first, shift, block = place
-    while c >= block:
-        c = i32(c - block)
-        kx = i32(kx + 1)
-        if kx == size[2]:
-            kx = i32(0)
-            ky = i32(ky + 1)
-            if ky == size[1]:
-                ky = i32(0)
-                first = i32(first + block)
-                if first >= size[0]:  # the second segment: the centre tap of other channels
-                    ky, kx, first, shift, block = i32(centre[0]), i32(centre[1]), i32(0), i32(size[3]), i32(1 << 30)
-    return ky, kx, c, first, shift, block
+def find_tap(ky, kx, c, channels, kernel_width):
+    """Row and column of the tap, and channel of it, that are `c` channels behind the tap's first."""
+    while c >= channels:
+        c, kx = i32(c - channels), i32(kx + 1)
+        if kx == kernel_width:
+            kx, ky = i32(0), i32(ky + 1)
+    return ky, kx, c
 
 
 def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, statistics: bool = False) -> Any:
@@ -226,10 +207,10 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
     wait, wait_all = WAIT_COPIES[ST - 2], WAIT_COPIES[0]
 
     def convolution(
-        x, weight, bias, out, mask, sums, control, weight1, bias1, columns1, depth1, rows, columns, depth, total,
+        x, weight, bias, out, mask, sums, control, rows, columns, depth, total,
         by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across,
-        height, width, pitch, row_pitch, image_pitch, stride_y, stride_x, top, left, channels, block, kernel_height,
-        kernel_width, segment, ldo, ldm, activation, masking, accumulate,
+        height, width, pitch, row_pitch, image_pitch, stride_y, stride_x, top, left, channels, kernel_width,
+        ldo, ldm, activation, masking, accumulate,
     ):
         shared = cuda.shared.array(0, dtype=types.uint8)
         base, tid = shared_address(shared), i32(cuda.threadIdx.x)
@@ -237,21 +218,14 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         wm, wn = i32((warp % WM) * (BM // WM)), i32((warp // WM) * (BN // WN))
         bm, bn = i32(i32(cuda.blockIdx.x) * BM), i32(i32(cuda.blockIdx.y) * BN)
         q, r0 = i32(tid % CH), i32(tid // CH)
-        ky, kx, c, cb = i32(0), i32(0), i32(q * VEC), i32(0)
-        first, limit, shift, kc, kend = i32(bn), i32(columns), i32(0), i32(q * VEC), i32(total)
-        if bn < columns1:  # the 1x1 half of a fire's expand: only the centre tap
-            weight, bias, depth, kend = weight1, bias1, depth1, i32(channels)
-            ky, kx, limit, block = i32(top), i32(left), i32(columns1), i32(1 << 30)
-        elif columns1 > 0:
-            first, limit = i32(bn - columns1), i32(columns - columns1)
-        steps = i32((kend + BK - 1) // BK)
+        ky, kx, c, at, steps = i32(0), i32(0), i32(q * VEC), i32(q * VEC), i32((total + BK - 1) // BK)
         py = cuda.local.array(AR, dtype=types.int32)
         px = cuda.local.array(AR, dtype=types.int32)
         pa = cuda.local.array(AR, dtype=types.uint64)
         about = (by_area_mul, by_area_shift, by_across_mul, by_across_shift, area, across)
-        window, centre = (stride_y, stride_x, top, left), (top, left)
+        window = (stride_y, stride_x, top, left)
         find_windows(x, i32(bm + r0), rows, about, window, pitch, row_pitch, image_pitch, py, px, pa)
-        wa = u64(weight + u64((i64(first + r0) * i64(depth) + i64(q * VEC)) * E))
+        wa = u64(weight + u64((i64(bn + r0) * i64(depth) + i64(q * VEC)) * E))
         acc = cuda.local.array(NACC, dtype=types.float32)
         bf = cuda.local.array(NB, dtype=types.uint32)
         for i in range(NACC):
@@ -263,14 +237,13 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
                 cuda.syncthreads()  # the stage has arrived; nobody reads the one that is filled next
             ahead = i32(k + ST - 1)
             if ahead < steps:
-                place, size = (ky, kx, c, cb, shift, block), (channels, kernel_height, kernel_width, segment)
-                ky, kx, c, cb, shift, block = next_tap(place, size, centre)
-                slot, channel = u32(base + filled + u32(r0 * ROW + q * 16)), i32(c + cb + shift)
-                send_pixels(slot, x, py, px, pa, ky, kx, channel, kc < kend, height, width, row_pitch, pitch)
-                send_filters(u32(slot + u32(BM * ROW)), weight, wa, r0, first, limit, depth)
+                ky, kx, c = find_tap(ky, kx, c, channels, kernel_width)
+                slot = u32(base + filled + u32(r0 * ROW + q * 16))
+                send_pixels(slot, x, py, px, pa, ky, kx, c, at < total, height, width, row_pitch, pitch)
+                send_filters(u32(slot + u32(BM * ROW)), weight, wa, r0, bn, columns, depth)
                 wa = u64(wa + u64(KB))
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
-                kc, c = i32(kc + BK), i32(c + BK)
+                at, c = i32(at + BK), i32(c + BK)
             commit_copies()
             if k >= 0:
                 stage = u32(base + used)
@@ -280,7 +253,7 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sta
         cuda.syncthreads()  # the ring is free for the sums
         if STATS:
             column_sums(acc, sums, i32(read_photos(control) * area - bm), columns, bn, base)
-        stage_out(acc, base, wm, wn, lane, bias, first, limit, activation)
+        stage_out(acc, base, wm, wn, lane, bias, bn, columns, activation)
         cuda.syncthreads()
         write_out(base, tid, bn, columns, out, ldo, mask, ldm, masking, accumulate, (bm, rows))
 

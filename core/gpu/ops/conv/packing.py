@@ -70,20 +70,15 @@ def pack_forward(weight: Array, taps: Taps, element: int) -> Array:
     return packed
 
 
-def pack_backward(weights: Sequence[Array], element: int) -> Array:
-    """Rotated filters ``(channels, depth)`` for the input gradient; further 1x1 weights follow as more depth."""
+def pack_backward(weight: Array, element: int) -> Array:
+    """Rotated filters ``(channels, depth)`` for the input gradient."""
     vector = 16 // element
-    channels = weights[0].shape[3]
-    rows = -(-channels // vector) * vector
-    parts = []
-    for weight in weights:
-        filters, kh, kw, _ = weight.shape
-        part = np.full((rows, kh, kw, -(-filters // vector) * vector), -1, np.int32)
-        part[:channels, :, :, :filters] = weight[:, ::-1, ::-1].transpose(3, 1, 2, 0)
-        parts.append(part.reshape(rows, -1))
-    joined = np.concatenate(parts, 1)
-    packed = np.full((rows, padded_depth(joined.shape[1], element)), -1, np.int32)
-    packed[:, : joined.shape[1]] = joined
+    filters, kh, kw, channels = weight.shape
+    wide = np.full((-(-channels // vector) * vector, kh, kw, -(-filters // vector) * vector), -1, np.int32)
+    wide[:channels, :, :, :filters] = weight[:, ::-1, ::-1].transpose(3, 1, 2, 0)
+    rows = wide.reshape(len(wide), -1)
+    packed = np.full((len(rows), padded_depth(rows.shape[1], element)), -1, np.int32)
+    packed[:, : rows.shape[1]] = rows
     return packed
 
 

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from core.gpu.frame import Frame
 from core.gpu.kernels.parts.tile import Tile
-from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
+from core.gpu.launch import PLAIN, RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import halo, implicit_gemm
 from core.gpu.ops.conv.arguments import window_values
 from core.gpu.ops.conv.packing import Taps, padded_depth
@@ -16,88 +16,55 @@ from core.ops.window import POINT, Window
 
 @final
 @dataclass(frozen=True, slots=True)
-class Half:
-    """The 1x1 convolution that shares a launch with a 3x3 one: packed filters, bias, filters, row length."""
-
-    weight: int = 0
-    bias: int = 0
-    filters: int = 0
-    depth: int = 0
-
-
-@final
-@dataclass(frozen=True, slots=True)
 class Ending:
-    """What happens to sums: bias and activation; or the mask of a gradient, its activation, whether to add."""
+    """What happens to sums: bias and activation, or mask and sum of a gradient."""
 
     bias: int = 0
     activation: str = ""
-    mask: Tensor | None = None
-    masking: str = ""
-    accumulate: bool = False
+    target: Target = PLAIN
 
     @property
     def values(self) -> dict[str, int]:
         """As kernels' arguments."""
-        mask = self.mask
-        return {
-            "bias": self.bias, "mask": mask.address if mask else 0, "ldm": mask.pitch if mask else 0,
-            "activation": RELU[self.activation], "masking": RELU[self.masking] if mask else 0,
-            "accumulate": int(self.accumulate),
-        }  # fmt: skip
-
-    @property
-    def passes(self) -> int:
-        """How often an element of out is moved: written, read to add, its mask read."""
-        return 1 + int(self.accumulate) + (self.mask is not None)
+        return {"bias": self.bias, "activation": RELU[self.activation], **self.target.values}
 
 
 def forward(
     frame: Frame, layer: str, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, ending: Ending,
-    tile: Tile, half: Half | None = None, sums: int | None = None, control: int = 0,
+    tile: Tile, sums: int | None = None, control: int = 0,
 ) -> Launch:  # fmt: skip
-    """The implicit product; with `half`, out's first channels are the 1x1's; `sums` for a batch norm's."""
-    one, rows = half or Half(), frame.batch * out.height * out.width
+    """The implicit product; `sums` for a batch norm's."""
+    rows = frame.batch * out.height * out.width
     kind = "point" if window.kernel == POINT.kernel and window.padding == POINT.padding else "window"
     values = {
-        "sums": sums or 0, "control": control, "weight1": one.weight, "bias1": one.bias,
-        "columns1": one.filters, "depth1": one.depth, "total": taps.total,
-        **window_values(x, out, window.stride, window.padding), **_taps(taps.kernel, taps.channels), "segment": 0,
+        "sums": sums or 0, "control": control, "total": taps.total, "channels": taps.channels,
+        "kernel_width": taps.kernel[1], **window_values(x, out, window.stride, window.padding),
     }  # fmt: skip
     return _product(
         frame, layer, "forward", (kind, sums is not None), tile, x, out, weight, ending, values,
-        flops=2 * rows * ((out.padded - one.filters) * taps.total + one.filters * taps.channels),
+        flops=2 * rows * out.padded * taps.total,
         moved=x.element * (frame.batch * x.height * x.width * x.padded + rows * out.padded),
     )  # fmt: skip
 
 
 def backward_input(
-    frame: Frame, layer: str, dy: Tensor, dx: Tensor, window: Window, weight: int, ending: Ending, tile: Tile,
-    second: int = 0,
-) -> Launch:  # fmt: skip
-    """dx from dy with rotated filters; `second` filters of a fire's 1x1 convolution are in the channels before dy's.
-
-    A strided convolution's gradient reads every stride-th place ("spread").
-    """
+    frame: Frame, layer: str, dy: Tensor, dx: Tensor, window: Window, weight: int, ending: Ending, tile: Tile
+) -> Launch:
+    """dx from dy with rotated filters. A strided convolution's gradient reads every stride-th place ("spread")."""
     (kh, kw), (sy, sx), (top, left, _, _) = window.kernel, window.stride, window.padding
-    rows, total = frame.batch * dx.height * dx.width, kh * kw * dy.padded + second
-    kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) and not second else "window"
+    rows, total = frame.batch * dx.height * dx.width, kh * kw * dy.padded
+    kind = "spread" if (sy, sx) != (1, 1) else "point" if (kh, kw) == (1, 1) else "window"
     values = {
-        "sums": 0, "control": 0, "weight1": 0, "bias1": 0, "columns1": 0, "depth1": 0, "total": total,
-        "segment": -second, **window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left)),
-        **_taps((kh, kw), dy.padded),
+        "sums": 0, "control": 0, "total": total, "channels": dy.padded, "kernel_width": kw,
+        **window_values(dy, dx, (1, 1), (kh - 1 - top, kw - 1 - left)),
     }  # fmt: skip
     if kind == "spread":
         values |= {"height": sy << 16 | dy.height, "width": sx << 16 | dy.width}
-    read = frame.batch * dy.height * dy.width * (dy.padded + second)
+    read = frame.batch * dy.height * dy.width * dy.padded
     return _product(
         frame, layer, "backward_input", (kind, False), tile, dy, dx, weight, ending, values,
-        flops=2 * rows * dx.padded * total, moved=dy.element * (read + rows * dx.padded * ending.passes),
+        flops=2 * rows * dx.padded * total, moved=dy.element * (read + rows * dx.padded * ending.target.passes),
     )  # fmt: skip
-
-
-def _taps(kernel: tuple[int, int], channels: int) -> dict[str, int]:
-    return {"channels": channels, "block": channels, "kernel_height": kernel[0], "kernel_width": kernel[1]}
 
 
 def _product(
@@ -146,5 +113,5 @@ def halo_product(
         (blocks_of(limit, tile.rows), blocks_of(out.padded, tile.columns), 1), (tile.threads, 1, 1),
         halo.shared_bytes(tile, x.element, x.width, bool(second)), resident=tile.blocks,
         flops=2 * rows * out.padded * (9 * x.padded + second),
-        moved=x.element * rows * (x.padded + second + out.padded * ending.passes),
+        moved=x.element * rows * (x.padded + second + out.padded * ending.target.passes),
     )  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from core.gpu.frame import Frame, bias_of
@@ -58,10 +56,10 @@ def backward_input(case: Case) -> None:
     ending, dy, (dx, places) = gradient_ending(case), frame.image(step.output, True), frame.flat(value, True)
     weight = frame.packed(
         f"backward:{step.node}",
-        lambda: packing.pack_backward([pack_filters(frame, step, places, dx.channels)], frame.element),
+        lambda: packing.pack_backward(pack_filters(frame, step, places, dx.channels), frame.element),
     )
-    if ending.mask is not None:
-        ending = replace(ending, mask=frame.flat(value)[0])
+    if ending.target.mask is not None:
+        ending = Ending(target=ending.target._replace(mask=frame.flat(value)[0]))
     frame.add(products.backward_input(frame, step.node, dy, dx, POINT, weight, ending, case.configuration))
 
 

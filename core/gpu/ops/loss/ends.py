@@ -16,6 +16,5 @@ def is_computed_with_loss(frame: Frame, step: Step) -> bool:
 
 
 def write_logits(frame: Frame) -> None:
-    """The logits of a prediction, where the last steps' launch has not written them."""
-    if not frame.has_logits:
-        frame.add(head_launch(frame, None, ""))
+    """The logits of a prediction."""
+    frame.add(head_launch(frame, None, ""))

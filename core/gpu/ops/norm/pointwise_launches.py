@@ -164,7 +164,7 @@ def _packed(frame: Frame, step: Step, read: Tensor, backward: bool) -> int:
 
     def make() -> Array:
         if backward:
-            return packing.pack_backward([indices], frame.element)
+            return packing.pack_backward(indices, frame.element)
         return packing.pack_forward(indices, packing.Taps((1, 1), read.padded), frame.element)
 
     return frame.packed(f"backward:{step.node}" if backward else f"{step.node}.weight", make)

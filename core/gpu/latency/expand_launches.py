@@ -1,9 +1,9 @@
-"""Launches of small-batch depthwise convolutions: alone, and with the expansion in front."""
+"""Launches of small-batch depthwise convolutions with the 1x1 expansion before them."""
 
 from __future__ import annotations
 
 from core.gpu.frame import bias_of
-from core.gpu.latency import depthwise, expand_depthwise
+from core.gpu.latency import expand_depthwise
 from core.gpu.latency.block import CHUNK, VECTOR
 from core.gpu.latency.conv_launches import READ, is_read_once, refuse_unless
 from core.gpu.launch import RELU, blocks_of, make_launch
@@ -14,33 +14,6 @@ from core.gpu.ops.depthwise.launches import pack
 from core.gpu.ops.norm.pairs import is_walkable
 from core.gpu.select import Case
 from core.ops.window import POINT, read_window
-
-
-def refuse_depthwise(case: Case) -> str:
-    return refuse_unless(case)
-
-
-def write_depthwise(case: Case) -> None:
-    """A depthwise convolution by itself."""
-    frame, step, window = case.frame, case.step, read_window(case.step.attributes)
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
-    vectors = out.padded // VECTOR
-    total = frame.batch * out.height * out.width * vectors
-    values = {
-        "x": x.address, "weight": frame.packed(f"{step.node}.weight", lambda: pack(frame, step, out.padded)),
-        "bias": bias_of(frame, step), "out": out.address, "total": total, "vectors": vectors, "by_vectors": vectors,
-        "by_area": out.height * out.width, "by_columns": out.width, "height": x.height, "width": x.width,
-        "ho": out.height, "wo": out.width, "ldx": x.pitch, "ldo": out.pitch,
-        "top": window.padding[0], "left": window.padding[1], "activation": RELU[step.activation],
-    }  # fmt: skip
-    made = ("latency.depthwise", "make_depthwise_few", ((*window.kernel, *window.stride),))
-    moved = 2 * frame.batch * out.padded * (x.height * x.width + out.height * out.width)
-    frame.add(
-        make_launch(
-            step.node, "forward", "fused", made, depthwise.SIGNATURE, values,
-            (blocks_of(total, depthwise.THREADS), 1, 1), (depthwise.THREADS, 1, 1), moved=moved, resident=1,
-        )
-    )  # fmt: skip
 
 
 def refuse_expand(case: Case) -> str:
