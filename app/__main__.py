@@ -51,9 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         sys.stderr.write(missing + "\n")
         return EXIT_WRONG_INPUT
+    from app.processes.early import start_early
+
+    early = start_early()  # before the imports of the window
     from app.application import run
 
-    return run(options.paths)
+    return run(options.paths, early)
 
 
 def no_display(environment: Mapping[str, str]) -> str:

@@ -20,9 +20,9 @@ from app.instance import FirstInstance, hand_over
 from app.main_window import PLACES, MainWindow
 from app.photo_commands import PhotoCommands
 from app.places import Parts, makers
-from app.processes.entry import command
+from app.processes.entry import Child, command
 from app.run_commands import RunCommands
-from app.settings import Settings
+from app.settings import FIRST_PLACE, Settings
 from app.synthetic_tour import SyntheticTour
 from app.theme import Theme
 from app.training.session import TrainingSession
@@ -40,20 +40,18 @@ from core.errors import StorageError
 SWITCH_S: Final = 0.0005
 """Seconds after which a thread that computes gives the interpreter away (Python: ten times that). A table asks for
 hundreds of texts while it is drawn, and each may wait so long: a click on a heading of 100,000 rows took 0.1 s."""
-FIRST_PLACE: Final = "diagnose"
-"""Shown by the first start: most people come with a photo and a question."""
 PATIENCE: Final = 5.0
 """Seconds in which a window that was started in the same instant comes to listen."""
 
 
-def run(given: Sequence[str]) -> int:
+def run(given: Sequence[str], early: Child | None = None) -> int:
     """Run the program from start to end; a second start hands its paths to the first and ends."""
     application = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(application, QApplication)
     try:
         for name in ("settings", "logs"):
             paths.folder(name)
-        program = start(application, given)
+        program = start(application, given, early)
     except StorageError as error:  # the program needs its own folder
         sys.stderr.write(f"{error}\n")
         QMessageBox(QMessageBox.Icon.Critical, "LeafClinic", str(error)).exec()
@@ -66,12 +64,17 @@ def run(given: Sequence[str]) -> int:
     return code
 
 
-def start(application: QApplication, given: Sequence[str]) -> Program | None:
-    """Build the program without running the event loop; None if another window took over."""
+def start(application: QApplication, given: Sequence[str], early: Child | None = None) -> Program | None:
+    """Build the program without running the event loop; None if another window took over.
+
+    `early`: the process that diagnoses, if it runs already (`app.processes.early`).
+    """
     wanted = [str(Path(p).absolute()) for p in given]
     if hand_over(wanted):
+        if early is not None:
+            early.close()
         return None
-    program = Program(application)
+    program = Program(application, early)
     if not program.first.alone and hand_over(wanted, PATIENCE):
         program.close()
         program.window.deleteLater()
@@ -95,7 +98,7 @@ def introduce(application: QApplication) -> None:
 class Program:
     """Everything that lives as long as the window."""
 
-    def __init__(self, application: QApplication) -> None:
+    def __init__(self, application: QApplication, early: Child | None = None) -> None:
         self.application = application
         introduce(application)
         sys.setswitchinterval(SWITCH_S)
@@ -111,7 +114,7 @@ class Program:
         self.photos = Thumbnails(application, side=1000, kept=16, whole=True)
         self.examination = Examination(self.document, application)
         self.training = TrainingModel(TrainingSession(command("training"), application), application)
-        self.diagnosis = DiagnosisModel(application)
+        self.diagnosis = DiagnosisModel(application, early)
         self.benchmark = KernelBenchmark(application)
         self.memory = MemoryEstimate(application)
         self.exports, self.prints = Writing(application), Writing(application)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, Final, final
 
 from PySide6.QtCore import QObject, QThread, Signal
 
-from app.processes.entry import environment
+from app.processes.entry import Child, open_child
 
 FRAME_MS: Final = 33
 """Least time between two bundles, unless asked otherwise: more than 30 a second show nobody anything."""
-NICE: Final = 10
-"""The process gives way to the window where both want a core; where nobody wants it, it has it as before."""
 TAIL: Final = 4000
 """Characters of the process's error output kept for the report of a failure."""
 
@@ -35,9 +31,11 @@ class ProcessThread(QThread):
 
     def __init__(
         self, command: Sequence[str], read: Callable[[str], Any], parent: QObject | None = None,
-        frame_ms: int = FRAME_MS,
+        frame_ms: int = FRAME_MS, child: Child | None = None,
     ) -> None:  # fmt: skip
+        """`child`: the process of this command, if it runs already."""
         super().__init__(parent)
+        self._child = child
         self._command, self._read, self._frame_ms = list(command), read, frame_ms
         self._lock = threading.Lock()
         self._waiting: list[str] = []
@@ -70,12 +68,13 @@ class ProcessThread(QThread):
                 self._process.kill()
 
     def run(self) -> None:
-        with tempfile.TemporaryFile() as errors:
-            try:
-                process = self._open(errors)
-            except OSError as error:
-                self.ended.emit(127, str(error))
-                return
+        try:
+            child = self._child or open_child(self._command)
+        except OSError as error:
+            self.ended.emit(127, str(error))
+            return
+        with child.errors as errors:
+            process = self._take(child.process)
             lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
             reader = threading.Thread(target=_read_lines, args=(process.stdout, lines), daemon=True)
             reader.start()
@@ -86,14 +85,8 @@ class ProcessThread(QThread):
             errors.seek(0)
             self.ended.emit(code, errors.read().decode("utf-8", "replace")[-TAIL:])
 
-    def _open(self, errors: BinaryIO) -> subprocess.Popen[bytes]:
-        flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0)
-        process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment(),
-            creationflags=flags,
-        )
-        if hasattr(os, "setpriority"):
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+    def _take(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """Send what waits for the process."""
         with self._lock:
             self._process = process
             for line in self._waiting:

@@ -8,6 +8,8 @@ from typing import Any, Final, final
 from PySide6.QtCore import QByteArray, QObject, QSettings, Signal
 
 RECENT: Final = 8
+FIRST_PLACE: Final = "diagnose"
+"""Shown by the first start: most people come with a photo and a question."""
 
 
 @final

@@ -37,7 +37,7 @@ from app import collector
 from app.application import Program, start
 from app.main_window import FIRST_SIZE
 from app.mask import encode_mask
-from app.process_thread import NICE
+from app.processes.entry import NICE
 from app.training.request import start_request
 from app.viewmodels.result import Result
 from benchmarks.event_loop import Gaps, until, wait

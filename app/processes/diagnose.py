@@ -21,7 +21,7 @@ from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
-from core.diagnosis.prediction import choose_device, compile_ahead
+from core.diagnosis.prediction import choose_device, compile_ahead, load_engine
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, SECTION
 from core.ops.contract import Array
 
@@ -34,40 +34,39 @@ MOST: Final = 4
 
 
 def main() -> int:
-    return serve(_work)
+    return serve(_work, _load_engine)
+
+
+def _load_engine() -> None:
+    """Import what computes, and start the process that decodes: the window starts this process before it is built."""
+    prepare()
+    if choose_device("auto") == "cpu":
+        load_engine()
 
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
-    """`asked`: model (a path), device. Then requests {"id": n, "path": file, "crop": bool} until the input ends."""
+    """`asked`: model (a path). Then requests {"id": n, "path": file, "crop": bool} until the input ends."""
     cv2.setNumThreads(1)  # photos run in parallel already
-    prepare()
     model = read_model(Path(asked["model"]))
-    device = choose_device(str(asked.get("device", "auto")))
+    device = choose_device("auto")
     channel.tell(known=list(model.classes))
     if device == "cpu":
         compile_ahead(model, lambda done, total: channel.tell(preparing=done, of=total))
     count = min(usable_cores(), MOST) if device == "cpu" else 1
-    examiners: queue.SimpleQueue[Examiner] = queue.SimpleQueue()
-    examiners.put(_open_examiner(model, device))
+    examiners: queue.LifoQueue[Examiner | None] = queue.LifoQueue()
+    for _ in range(count - 1):  # made when that many photos wait
+        examiners.put(None)
+    examiners.put(Examiner(model, device=device, threads=1))
     channel.tell(
         ready=True, classes=list(model.classes), device=device, figures=dict(model.figures),
         rejection=model.sections.get(SECTION, {}), model=asdict(read_identity(Path(asked["model"]))),
     )  # fmt: skip
     with ThreadPoolExecutor(count, "examine") as pool:
-        for _ in range(count - 1):  # while the first one is already in use
-            pool.submit(lambda: examiners.put(_open_examiner(model, device)))
         flying: deque[Future[dict[str, Any]]] = deque()
         while (request := _next(channel, flying)) is not None:
-            flying.append(pool.submit(_answer, examiners, request))
+            flying.append(pool.submit(_answer, model, device, examiners, request))
             while flying and (flying[0].done() or len(flying) > count):
                 channel.tell(**flying.popleft().result())
-
-
-def _open_examiner(model: ModelFile, device: str) -> Examiner:
-    """An examiner of one thread that has run once, so that the first photo takes no longer than the next."""
-    examiner = Examiner(model, device=device, threads=1)
-    examiner.examine(np.zeros((model.source_side, model.source_side, 3), np.uint8))
-    return examiner
 
 
 def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, Any] | None:
@@ -83,11 +82,14 @@ def _next(channel: Channel, flying: deque[Future[dict[str, Any]]]) -> dict[str, 
         return request
 
 
-def _answer(examiners: queue.SimpleQueue[Examiner], request: dict[str, Any]) -> dict[str, Any]:
+def _answer(
+    model: ModelFile, device: str, examiners: queue.LifoQueue[Examiner | None], request: dict[str, Any]
+) -> dict[str, Any]:
     answer: dict[str, Any] = {"id": request["id"]}
     examiner = examiners.get()
-    begin = time.perf_counter()  # excludes the wait for other photos
     try:
+        examiner = examiner or Examiner(model, device=device, threads=1)
+        begin = time.perf_counter()  # excludes the wait for other photos
         photo = read_file(request["path"], LARGE, least=2 * LARGE)
         if photo.pixels is None:
             answer["error"] = photo.reason

@@ -6,10 +6,15 @@ its input ends, so that none outlives the window.
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Final
+from typing import BinaryIO, Final, final
 
 from core.child_process import child_environment, module_command
 
@@ -25,6 +30,39 @@ ENTRIES: Final = {
     "writing": "app.processes.writing",
     "compile": "core.cpu.precompilation",
 }
+
+NICE: Final = 10
+"""The process gives way to the window where both want a core; where nobody wants it, it has it as before."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A running process with pipes to its input and output; `errors` is the file of its error output."""
+
+    process: subprocess.Popen[bytes]
+    errors: BinaryIO
+
+    def close(self) -> None:
+        """End the process at once."""
+        self.process.kill()
+        self.process.communicate()
+        self.errors.close()
+
+
+def open_child(arguments: Sequence[str]) -> Child:
+    """Start a process that `command` names. Raises OSError."""
+    flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0)
+    with ExitStack() as opened:
+        errors = opened.enter_context(tempfile.TemporaryFile())
+        process = subprocess.Popen(
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment(),
+            creationflags=flags,
+        )  # fmt: skip
+        opened.pop_all()
+    if hasattr(os, "setpriority"):
+        os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+    return Child(process, errors)
 
 
 def command(name: str, *arguments: str) -> list[str]:

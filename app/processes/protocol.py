@@ -45,13 +45,17 @@ class Channel:
         self.requests.put(None)
 
 
-def serve(work: Callable[[Channel, dict[str, Any]], None]) -> int:
-    """Take the first request and run the work; errors become a result `failed`. Returns the exit code."""
+def serve(work: Callable[[Channel, dict[str, Any]], None], ahead: Callable[[], object] = lambda: None) -> int:
+    """Take the first request and run the work; errors become a result `failed`. Returns the exit code.
+
+    `ahead` prepares what every request needs, while none has arrived yet.
+    """
     channel = Channel()
-    first = channel.requests.get()
-    if first is None:
-        return 0
     try:
+        ahead()
+        first = channel.requests.get()
+        if first is None:
+            return 0
         work(channel, first)
     except LeafClinicError as error:
         channel.tell(failed=str(error))

@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Signal
 from app import paths
 from app.mask import Mask, mask_path, read_mask, write_mask
 from app.process_thread import ProcessThread
-from app.processes.entry import command
+from app.processes.entry import Child, command
 from app.task import Task
 from app.translation import tr
 from app.viewmodels.result import Result, columns, decide, read_result
@@ -50,8 +50,10 @@ class DiagnosisModel(QObject):
     busy = Signal(int, int)
     brought = Signal(int, int)
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject | None = None, early: Child | None = None) -> None:
+        """`early`: the process for the first model, if it runs already."""
         super().__init__(parent)
+        self._early = early
         self.rows = RowsModel(columns(), self)
         self.shown = SortedRows(self.rows)
         self.verdict_update = VerdictUpdate(self.rows, self._decide, self)
@@ -92,10 +94,11 @@ class DiagnosisModel(QObject):
             self.thresholds = None
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
-        thread = ProcessThread(command("diagnose"), json.loads, self)
+        early, self._early = self._early, None
+        thread = ProcessThread(command("diagnose"), json.loads, self, child=early)
         thread.bundle.connect(self._on_bundle)
         thread.ended.connect(self._on_ended)
-        thread.send(json.dumps({"model": model_path, "device": "auto"}))
+        thread.send(json.dumps({"model": model_path}))
         self._thread = thread
         thread.start()
 
@@ -189,6 +192,8 @@ class DiagnosisModel(QObject):
 
     def close(self) -> None:
         """End the process and the threads."""
+        if self._early is not None:
+            self._early.close()
         self._end()
         self.verdict_update.stop()
         self.shown.close()

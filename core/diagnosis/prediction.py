@@ -176,6 +176,16 @@ def choose_device(wanted: str) -> str:
     return "cuda" if cuda_problem() is None else "cpu"
 
 
+def load_engine() -> None:
+    """Import the CPU engine, and load the kernels of every prediction if they are compiled."""
+    import core.cpu.plan  # noqa: F401 - imports Numba
+    from core.cpu.precompilation import OF_EVERY_PREDICTION, are_compiled, compile_kernel
+
+    if are_compiled(OF_EVERY_PREDICTION):
+        for name in OF_EVERY_PREDICTION:
+            compile_kernel(name)
+
+
 def compile_ahead(model: ModelFile, report: Callable[[int, int], None]) -> None:
     """Compile the CPU kernels for predictions of this model.
 

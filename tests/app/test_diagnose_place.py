@@ -79,7 +79,7 @@ def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(place, 
     panel.coverage._on_model()
     panel.detail.show_result(Result(0, "/photos/leaf.jpg"))
     assert panel.coverage.said.text()
-    monkeypatch.setattr(diagnosis, "ProcessThread", lambda *_: Mock(spec=ProcessThread))
+    monkeypatch.setattr(diagnosis, "ProcessThread", lambda *_, **__: Mock(spec=ProcessThread))
     model.load("/models/another.safetensors")
     assert not panel.coverage.said.text()
     assert not panel.coverage.slider.isEnabled()

@@ -14,7 +14,10 @@ from PySide6.QtWidgets import QApplication, QPushButton
 from app import application, crash, instance, paths
 from app.__main__ import no_display
 from app.instance import FirstInstance, hand_over
+from app.processes.early import start_early
+from app.processes.entry import open_child
 from app.settings import Settings
+from app.viewmodels.diagnosis import DiagnosisModel
 from core.errors import EXIT_FAILED, EXIT_WRONG_INPUT
 
 pytestmark = pytest.mark.gui
@@ -37,7 +40,6 @@ def test_the_window_starts_without_the_engine_and_its_heavy_libraries(tmp_path):
         "p.close()"
     )
 
-
     done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen"})
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
@@ -51,6 +53,39 @@ def test_ctrl_c_in_the_terminal_closes_the_window(tmp_path):
     )
     done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen"})
     assert (done.returncode, done.stderr.replace(OFFSCREEN, "")) == (0, "")
+
+
+def test_the_process_that_diagnoses_starts_before_the_window_is_imported(tmp_path):
+    code = (
+        "import sys; from app.processes.early import start_early; child = start_early(); "
+        "print([m for m in ('PySide6.QtWidgets', 'numpy') if m in sys.modules], child.process.poll()); child.close()"
+    )
+    done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path)})
+    assert done.stdout.strip() == "[] None", done.stdout + done.stderr
+
+
+def test_no_process_that_diagnoses_starts_early_for_another_page(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path))
+    Settings(paths.settings_store()).set("place", "train")
+    assert start_early() is None
+
+
+def test_the_first_model_takes_the_process_that_runs_already(qtbot):
+    reply = "import sys; print('{\"known\": [', sys.stdin.readline().strip(), ']}', sep='', flush=True); input()"
+    child = open_child([sys.executable, "-c", reply])
+    model = DiagnosisModel(early=child)
+    model.load("leaves.safetensors")
+    qtbot.waitUntil(lambda: bool(model.known))
+    assert model.known == [{"model": "leaves.safetensors"}]
+    model.close()
+    assert child.process.returncode is not None
+
+
+def test_a_process_that_was_not_needed_ends_with_the_window(qapp):
+    child = open_child([sys.executable, "-c", "input()"])
+    DiagnosisModel(early=child).close()
+    assert child.process.returncode is not None
+    assert child.errors.closed
 
 
 def test_twenty_thousand_signals_do_not_end_the_interpreter():

@@ -1,0 +1,17 @@
+"""Starts the process that diagnoses before the window is imported and built, which takes a second."""
+
+from __future__ import annotations
+
+from app import paths
+from app.processes.entry import Child, command, open_child
+from app.settings import FIRST_PLACE, Settings
+from core.errors import StorageError
+
+
+def start_early() -> Child | None:
+    """The process, if the window will open on the Diagnose page; otherwise it starts when that page is opened."""
+    try:
+        place = Settings(paths.settings_store()).text("place") or FIRST_PLACE
+        return open_child(command("diagnose")) if place == "diagnose" else None
+    except (OSError, StorageError):
+        return None  # the window will report it
