@@ -27,13 +27,13 @@ SETTINGS: Final = np.dtype(
         ("factor", np.float32),  # of the gradient: 1 over the parts of an accumulated step
         ("share", np.float32),  # of the batch in the loss
         ("spare", np.int32, 6),
-        ("source", IMAGES), ("masks", IMAGES), ("grounds", IMAGES),
+        ("source", IMAGES), ("masks", IMAGES), ("backgrounds", IMAGES),
         ("spare2", np.int32, 4),
     ]
 )  # fmt: skip
 """The fields, in the order in which they are in memory. See `core.optim.optimizer.Scalars`, `core.ops.photo`."""
 
-BACKGROUNDS: Final = ("masks", "grounds")
+BACKGROUNDS: Final = ("masks", "backgrounds")
 """The fields that say where backgrounds are."""
 
 

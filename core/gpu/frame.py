@@ -1,7 +1,7 @@
 """Where everything of a plan lies: activations, gradients, packed filters, tables.
 
-A program is lowered to launches twice: a first walk notes which arrays each launch uses and how large they are,
-then the arena is laid out and allocated, and a second walk writes the launches with real addresses.
+A program is lowered to launches twice: the first traversal finds which arrays each launch uses and how large they are,
+then the arena is laid out and allocated, and the second traversal writes the launches with real addresses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SLACK: Final = 256
 @final
 @dataclass(slots=True)
 class Places:
-    """Addresses, all zero during the first walk."""
+    """Addresses, all zero during the first traversal."""
 
     weights: int = 0
     gradient: int = 0
@@ -61,7 +61,7 @@ class Frame:
         self.processors, self.shared = hardware.processors, hardware.shared
         self.whole, self.kept = whole, kept
         """Whether values and gradients are stored too that no kernel of the step reads, to be looked at; buffers that
-        are read after the walk."""
+        are read after the step."""
         self.tuning, self.algorithm = tuning, algorithm
         """Measured costs, and the highest implementation level that a step may use (`core.gpu.select.LEVELS`)."""
         self.partials: dict[str, int] = {}

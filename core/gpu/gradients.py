@@ -1,4 +1,4 @@
-"""What the reverse walk knows: which channels of which gradient are written, and which still lack their mask."""
+"""State of the backward traversal: which channels of which gradient are written, and which still lack their mask."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.program import Step, Value
 
 @final
 class Backward:
-    """The walk's state: which channels of which gradient are written, and which still lack their mask."""
+    """Which channels of which gradient are written, and which still lack their mask."""
 
     def __init__(self, frame: Frame, accumulate: bool) -> None:
         self.frame, self.accumulate = frame, accumulate

@@ -8,7 +8,7 @@ from typing import Final
 
 from core.gpu.frame import Frame, Places
 from core.gpu.launch import Launch
-from core.gpu.lowering import walk
+from core.gpu.lowering import write_launches
 from core.gpu.ops.update.launches import (
     UpdateArrays,
     average_launches,
@@ -32,13 +32,13 @@ def write_lists(
     """
     training = frame.program.training
     frame.restart(where)
-    walk(frame, training, False)
+    write_launches(frame, training, False)
     lists = {"pack": [pack_launch(frame)]}
     if not training:
         return {**lists, "predict": chain(frame, frame.launches)}
     first = frame.launches
     frame.restart(where)
-    walk(frame, True, True)
+    write_launches(frame, True, True)
     arrays = UpdateArrays(at["first"], at.get("second", 0), at.get("average", 0), at["roles"], at["sums"], at["answer"])
     count = frame.layout.trained
     end = result_launches(where, count, frame.batch, arrays)

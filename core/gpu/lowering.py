@@ -17,7 +17,7 @@ READS_IMAGE = ("conv2d", "dense")
 """Ops that read the image itself: its pixels are padded for them."""
 
 
-def walk(frame: Frame, training: bool, accumulate: bool) -> None:
+def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
     """Write all launches of a program into the frame."""
     write_forward(frame)
     if training:
@@ -66,24 +66,24 @@ def write_forward(frame: Frame) -> None:
 
 def write_backward(frame: Frame, accumulate: bool) -> None:
     """The loss and its gradient, then every step's."""
-    walk = Backward(frame, accumulate)
-    write_loss(walk)
+    backward = Backward(frame, accumulate)
+    write_loss(backward)
     for segment in reversed(choose_backward(frame)):
         inside = {value for step in segment.steps[1:] for value in step.inputs}
-        if all(walk.reached(step) for step in segment.steps if step.output not in inside):
-            _write_gradients(walk, segment)
+        if all(backward.reached(step) for step in segment.steps if step.output not in inside):
+            _write_gradients(backward, segment)
             continue
         for step in reversed(segment.steps):  # a part of the pattern does not lead to the loss
-            if walk.reached(step):
-                write_step_gradients(walk, step)
+            if backward.reached(step):
+                write_step_gradients(backward, step)
 
 
-def _write_gradients(walk: Backward, segment: Segment) -> None:
+def _write_gradients(backward: Backward, segment: Segment) -> None:
     for step in reversed(segment.steps):
-        if walk.lacks_mask(step):
-            apply_mask(walk.frame, step)
+        if backward.lacks_mask(step):
+            apply_mask(backward.frame, step)
     for choice in segment.choices:
-        choice.write(walk)
+        choice.write(backward)
 
 
 def write_step(frame: Frame, step: Step) -> None:
@@ -93,12 +93,12 @@ def write_step(frame: Frame, step: Step) -> None:
     choice.write()
 
 
-def write_step_gradients(walk: Backward, step: Step) -> None:
+def write_step_gradients(backward: Backward, step: Step) -> None:
     """One step's gradients, of those that are wanted, by itself."""
-    with walk.frame.comparing():
-        segment = backward_segment(CANDIDATES, walk.frame, (step,))
+    with backward.frame.comparing():
+        segment = backward_segment(CANDIDATES, backward.frame, (step,))
     assert segment is not None
-    _write_gradients(walk, segment)
+    _write_gradients(backward, segment)
 
 
 def keep_all(frame: Frame) -> list[str]:

@@ -22,7 +22,7 @@ from core.gpu.frame import Frame, Places
 from core.gpu.graph_capture import Graph, capture_lanes
 from core.gpu.launch import RELU, Launch
 from core.gpu.launch_lists import write_lists
-from core.gpu.lowering import keep_all, walk
+from core.gpu.lowering import keep_all, write_launches
 from core.gpu.ops.update.launches import NORM, roles_of
 from core.gpu.select import LEVELS
 from core.gpu.sizes import block_sizes, count_memory
@@ -73,7 +73,7 @@ class CudaPlan(Plan):
         self._device = gpu.open_device()
         self._tuning = load_table(self._device.identity) if self._tuning is None else self._tuning
         self.frame = frame = self._new_frame(self.batch)
-        walk(frame, self.training, self.training)
+        write_launches(frame, self.training, self.training)
         arena = lay_out(frame.lifetimes(keep_all(frame) if self._verify else self._kept_buffers()))
         self.memory = count_memory(frame, self._moments, arena.bytes)
         require_room(self.batch, self.memory.total, self._device.memory()[0], self._bytes_of)
@@ -104,7 +104,7 @@ class CudaPlan(Plan):
         )  # fmt: skip
 
     def _kept_buffers(self) -> list[str]:
-        """Buffers whose values are read after the walk."""
+        """Buffers whose values are read after the step."""
         return [PHOTO, *(self.program.values[name].buffer for name in self._outputs)]
 
     def _allocate(self, arena: int) -> None:
@@ -119,7 +119,7 @@ class CudaPlan(Plan):
     def _bytes_of(self, batch: int) -> int:
         """What this plan would need with another batch."""
         frame = self._new_frame(batch)
-        walk(frame, self.training, self.training)
+        write_launches(frame, self.training, self.training)
         return count_memory(frame, self._moments, lay_out(frame.lifetimes(self._kept_buffers())).bytes).total
 
     def load(self, weights: Mapping[str, Array]) -> None:
@@ -172,7 +172,7 @@ class CudaPlan(Plan):
         return {"logits": logits[:count].copy(), **values}
 
     def read(self, value: Value, gradient: bool = False) -> Array:
-        """A value of the last walk, or its gradient, as float32 ``(batch, *shape)``."""
+        """A value of the last step, or its gradient, as float32 ``(batch, *shape)``."""
         t = self.frame.image(value, gradient)
         count = self.batch * t.height * t.width * t.pitch
         whole = t.address - value.channel * t.element - self._blocks["arena"].address

@@ -44,14 +44,14 @@ BF16: Final = frozenset(("bf16",))
 class Case:
     """Neighbouring steps in one direction, in one plan: everything a candidate may look at.
 
-    `walk` has the state of the backward traversal; it is None while candidates are compared. `configuration` is the
+    `traversal` is the state of the backward traversal; it is None while candidates are compared. `configuration` is the
     chosen one of the candidate's, such as a tile; None while candidates are compared, or where there is no choice.
     """
 
     frame: Frame
     steps: tuple[Step, ...]
     direction: str
-    walk: Backward | None = None
+    traversal: Backward | None = None
     configuration: Any = None
 
     @property
@@ -62,8 +62,8 @@ class Case:
     @property
     def backward(self) -> Backward:
         """The state of the backward traversal, while launches are written."""
-        assert self.walk is not None
-        return self.walk
+        assert self.traversal is not None
+        return self.traversal
 
     @property
     def pattern(self) -> tuple[str, ...]:
@@ -167,8 +167,8 @@ class Choice:
     candidate: Candidate
     microseconds: float
 
-    def write(self, walk: Backward | None = None) -> None:
-        self.candidate.write(replace(self.case, walk=walk))
+    def write(self, traversal: Backward | None = None) -> None:
+        self.candidate.write(replace(self.case, traversal=traversal))
 
 
 @final

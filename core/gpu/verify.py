@@ -24,7 +24,7 @@ def verify_program(
 ) -> None:  # fmt: skip
     """Compare each step with its reference on the very inputs the GPU had. Raises LeafClinicError at the first.
 
-    read(value, gradient) gives float32 ``(batch, *shape)`` of the last walk; gradients are those of the parameters.
+    read(value, gradient) gives float32 ``(batch, *shape)`` of the last step; gradients are those of the parameters.
     """
     limit = LIMITS[precision]
     results: dict[str, tuple[list[Array], dict[str, Array], Result]] = {}

@@ -8,7 +8,7 @@ import numpy as np
 
 from core.gpu.frame import Frame, Places
 from core.gpu.launch import RELU
-from core.gpu.lowering import keep_all, walk
+from core.gpu.lowering import keep_all, write_launches
 from core.program import lay_out_parameters, lower
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE
@@ -23,14 +23,14 @@ class Lowered:
     def __init__(self, graph, precision, processors=1, whole=False):
         layout, program = lay_out_parameters(graph), lower(graph, True, fused=RELU)
         self.frame = Frame(program, layout, PHOTOS, precision, replace(AMPERE, processors=processors), whole=whole)
-        walk(self.frame, True, False)
+        write_launches(self.frame, True, False)
         self.memory = m = Memory(1 << 22)
         sizes = (4 * layout.size, 4 * layout.trained, 4096, 2 * self.frame.element * self.frame.packed_count, 64,
                  self.frame.all_tables().nbytes + 64, 256, 256)  # fmt: skip
         places = [m.reserve(size) for size in sizes]
         offsets = {name: m.reserve(life.bytes) for name, life in self.frame.lifetimes(keep_all(self.frame)).items()}
         self.frame.restart(Places(*places, 0, offsets))
-        walk(self.frame, True, False)
+        write_launches(self.frame, True, False)
         m.put(self.frame.places.control, np.array([REAL], np.int32))
         m.put(self.frame.places.tables, self.frame.all_tables())
         self.layout, self.program, self.machine = layout, program, Machine(m)

@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, Any]] = {
     "Int": int64,
     "Pair": types.UniTuple(int64, 2),  # type: ignore[attr-defined]  # (vertical, horizontal)
 }
-"""Types by the name that stands in the annotations, and in `Recipe.kinds`."""
+"""Types by the name in the annotations, and in `Recipe.kinds`."""
 
 if TYPE_CHECKING:
     Batch: TypeAlias = Any

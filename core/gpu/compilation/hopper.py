@@ -1,7 +1,7 @@
-"""Hopper, the generation with `wgmma` and the copy engine: the PTX that its own instructions need.
+"""Hopper, the generation with `wgmma` and TMA: the PTX that its own instructions need.
 
 Numba's compiler knows neither the target sm_90a nor parameters of 128 bytes. Both are a few words of the PTX: the
-target's name, and tensor maps as parameters that the copy engine reads where they are, so that a kernel's first box
+target's name, and tensor maps as parameters that TMA reads where they are, so that a kernel's first tile
 waits for no fence and nothing in memory has to outlive a captured graph.
 """
 

@@ -252,7 +252,7 @@ def move_out(resident: Resident) -> None:
 def reset() -> None:
     """Empty the device: weights and optimizer states go to the host, everything is freed, and they come back.
 
-    Training goes on with the same bits; graphs are captured anew.
+    Training goes on with the same bits; graphs are captured again.
     """
     for resident in _residents:
         resident.leave()

@@ -1,1 +1,1 @@
-"""CUDA kernels: the ladder, to be read, what the plan runs, and the parts that both are made of."""
+"""Parts that the kernels of several families share."""

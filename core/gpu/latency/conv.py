@@ -68,7 +68,9 @@ SIGNATURE: Final = KernelSignature((
 ))  # fmt: skip
 
 
-def make_few_pixels(numbers: tuple[int, ...], turns: int, kernel_width: int, added: bool, pooled: bool = False) -> Any:
+def make_small_convolution(
+    numbers: tuple[int, ...], turns: int, kernel_width: int, added: bool, pooled: bool = False
+) -> Any:
     """The kernel. `turns`: chunks of a warp; `added`: a tensor of the output's shape is added to the sums.
 
     `pooled`: a 1x1 convolution of a max pool's output that reads the pool's input; stride and padding are the pool's.
@@ -81,7 +83,7 @@ def make_few_pixels(numbers: tuple[int, ...], turns: int, kernel_width: int, add
     load_pixels = make_pooled_loads(shape, turns) if pooled else make_pixel_loads(shape, turns, kernel_width)
     multiply, (begin_outputs, add, stage, write) = make_products(shape, turns), make_outputs(shape, pixel_of_row)
 
-    def few_pixels(
+    def small_convolution(
         x, weight, bias, out, other, rows, columns, depth, vectors,
         by_area_mul, by_area_shift, by_columns_mul, by_columns_shift, by_channels_mul, by_channels_shift,
         area, wo, channel_vectors, height, width, ldx, row_pitch, image_pitch, stride_y, stride_x, top, left, ldo, lda,
@@ -123,4 +125,4 @@ def make_few_pixels(numbers: tuple[int, ...], turns: int, kernel_width: int, add
         cuda.syncthreads()  # the sums of all slices are stored
         write(tid, base, out, ldo, bn, columns, activation, value, initial, (bm, rows))
 
-    return few_pixels
+    return small_convolution

@@ -45,7 +45,7 @@ def conv_launch(
     }  # fmt: skip
     constants = (shape.numbers, shape.turns(vectors), taps.kernel[1], other is not None, *((True,) if pooled else ()))
     return make_launch(
-        layer, "forward", "tensor_core", ("latency.conv", "make_few_pixels", constants), conv.SIGNATURE, values,
+        layer, "forward", "tensor_core", ("latency.conv", "make_small_convolution", constants), conv.SIGNATURE, values,
         (blocks_of(rows, tall), blocks_of(columns, wide), 1), (shape.threads, 1, 1), shape.shared,
         2 * (batch * x.height * x.width * x.padded + rows * columns * (2 if other else 1)), 1,
         flops=2 * rows * columns * taps.total,

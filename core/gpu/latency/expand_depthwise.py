@@ -163,14 +163,14 @@ def make_filtering(stride: int) -> Any:
     return filter_pixel
 
 
-def make_expand_walk(tiles: int, chunks: int, warps: int, stride: int) -> Any:
+def make_expand_depthwise(tiles: int, chunks: int, warps: int, stride: int) -> Any:
     """The kernel: `tiles` of 16 pixels a warp, sums over `chunks` of 32 channels of x."""
     load_pixels, expand = make_fragments(tiles, chunks, warps)
     load_constants, filter_pixel = make_constant_loads(chunks), make_filtering(stride)
     pack, S, TH = PACK[2], stride, 32 * warps
     NA, NB = tiles * 2 * chunks * 4, chunks * 8
 
-    def expand_walk(
+    def expand_depthwise(
         x, weight, bias, weight2, bias2, out, depth, vectors, channels, tall, height, width, ho, wo,
         by_columns_mul, by_columns_shift, ldx, ldo, activation, activation2,
     ):
@@ -211,4 +211,4 @@ def make_expand_walk(tiles: int, chunks: int, warps: int, stride: int) -> Any:
             at = (i64(image) * i64(ho) + i64(row0 + down)) * i64(wo) + i64(ox)
             store4(u64(out + u64((at * i64(ldo) + i64(side)) * 2)), v[0], v[1], v[2], v[3])
 
-    return expand_walk
+    return expand_depthwise

@@ -11,7 +11,7 @@ from core.gpu.ops.conv import packing
 from core.gpu.ops.conv.forward import pack_rows
 from core.gpu.ops.conv.geometry import reads_image
 from core.gpu.ops.depthwise.launches import pack
-from core.gpu.ops.norm.pairs import is_walkable
+from core.gpu.ops.norm.pairs import suits_strips
 from core.gpu.select import Case
 from core.ops.window import POINT, read_window
 
@@ -26,7 +26,7 @@ def refuse_expand(case: Case) -> str:
     return refuse_unless(
         case,
         ("It does not read the network's input.", lambda: not reads_image(step)),
-        ("It computes 3x3 depthwise convolutions of stride 1 or 2 with a border of 1.", lambda: is_walkable(following)),
+        ("Its depthwise convolution is 3x3 of stride 1 or 2 with a border of 1.", lambda: suits_strips(following)),
         (READ, lambda: is_read_once(frame, step, following)),
         ("It computes 1x1 convolutions without groups.",
             lambda: read_window(step.attributes) == POINT and step.attributes["groups"] == 1),
@@ -50,7 +50,7 @@ def write_expand(case: Case) -> None:
         "ho": out.height, "wo": out.width, "by_columns": out.width, "ldx": x.pitch, "ldo": out.pitch,
         "activation": RELU[step.activation], "activation2": RELU[following.activation],
     }  # fmt: skip
-    made = ("latency.expand_depthwise", "make_expand_walk", (tiles, blocks_of(vectors, CHUNK), warps, stride))
+    made = ("latency.expand_depthwise", "make_expand_depthwise", (tiles, blocks_of(vectors, CHUNK), warps, stride))
     frame.add(
         make_launch(
             following.node, "forward", "tensor_core", made, expand_depthwise.SIGNATURE, values,

@@ -111,7 +111,7 @@ def make_tap_products(shape: BlockShape, turns: int) -> tuple[Any, Any]:
     return find_taps, multiply
 
 
-def make_few_halo(numbers: tuple[int, ...], turns: int) -> Any:
+def make_fire_halo(numbers: tuple[int, ...], turns: int) -> Any:
     """The kernel, in bf16. `turns`: chunks of a warp."""
     shape = BlockShape(*numbers)
     TN, SL, TH, (ROWS, COLUMNS) = shape.columns, shape.slices, shape.threads, shape.size
@@ -131,7 +131,7 @@ def make_few_halo(numbers: tuple[int, ...], turns: int) -> Any:
             )
         commit_copies()
 
-    def few_halo(
+    def fire_halo(
         x, weight, bias, out, weight1, bias1, columns1, depth1, limit, columns, depth, vectors,
         by_numbers_mul, by_numbers_shift, by_columns_mul, by_columns_shift, by_channels_mul, by_channels_shift,
         height, width, channel_vectors, room, ldx, ldo, activation,
@@ -175,4 +175,4 @@ def make_few_halo(numbers: tuple[int, ...], turns: int) -> Any:
         value = cuda.local.array(8, dtype=types.float32)
         write(tid, base, out, ldo, bn, columns, activation, value, initial, about)
 
-    return few_halo
+    return fire_halo

@@ -48,7 +48,7 @@ def halo_launch(
         "height": x.height, "width": x.width, "channel_vectors": channel_vectors,
         "room": fire_halo.room_for(shape, x.width), "ldx": x.pitch, "ldo": out.pitch, "activation": RELU[activation],
     }  # fmt: skip
-    made = ("latency.fire_halo", "make_few_halo", (shape.numbers, shape.turns(vectors)))
+    made = ("latency.fire_halo", "make_fire_halo", (shape.numbers, shape.turns(vectors)))
     (tall, wide), rows = shape.size, batch * x.height * x.width
     return make_launch(
         layer, "forward", "tensor_core", made, fire_halo.SIGNATURE, values,

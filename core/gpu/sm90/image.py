@@ -156,7 +156,7 @@ def write_backward(case: Case) -> None:
     """Weight gradients of the image's convolution from what is behind its pool; in between only to be looked at."""
     frame, (step, pool) = case.frame, case.steps
     if frame.whole:
-        max_backward(Case(frame, (pool,), INPUT, case.walk))
+        max_backward(Case(frame, (pool,), INPUT, case.traversal))
     else:
         case.backward.claim(pool.inputs[0])
     reading, dy = backward_weight.read_input(case), frame.image(pool.output, True)

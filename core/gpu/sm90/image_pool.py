@@ -5,7 +5,7 @@ are a core matrix of `wgmma` without any copying. Even and odd image rows are ap
 the next output row follow those of this one, at `row bytes / 16` places each, and any 64 neighbouring places are the
 rows of one product.
 
-    a strip of an image, walked down by a block with `columns` of the filters:
+    a strip of an image, traversed from top to bottom by a block with `columns` of the filters:
 
     turn 0  | output row -1 (kept)                 |
             | 4 rows of the convolution -> 2 rows of the pool (3x3, stride 2) with the row kept before

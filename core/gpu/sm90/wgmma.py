@@ -7,7 +7,7 @@ core matrix is 128 bytes in a row, and the distance to the next, along the sum (
     descriptor, low word    address / 16 | bytes from one core matrix to the next along the sum / 16 << 16
     descriptor, high word   bytes from one core matrix to the next across the sum / 16 | swizzle << 30
 
-So the windows of a convolution need not be copied out: the factor of a tap begins a few pixels, of 16 bytes, further
+So the windows of a convolution need not be copied out: the factor of a tap begins some pixels, of 16 bytes, further
 on. A factor's rows may run along the sum or across it (transposed). The target sm_90a is written by
 `core.gpu.compilation.compiler`. Source: PTX ISA 8.x, section 9.7.15.
 """

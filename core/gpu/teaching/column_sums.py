@@ -1,6 +1,6 @@
 """Sums that end in the same bits every time: fixed slices, then the slices in order. No atomics.
 
-- naive:  `sum_columns_naive`, one thread a column walks all rows
+- naive:  `sum_columns_naive`, one thread a column loops over all rows
 - shared: `sum_columns`, 32 columns x 8 rows of threads a block, many blocks a column; the eight add up in
           shared memory, and `sum_slices` adds the blocks' results in their order
 """
@@ -36,7 +36,7 @@ def add_lines(sums: Any, total: Any) -> Any:
     """The totals of a block's lines (threads of one y), added in their order: the sum is line 0's."""
     lane, line = cuda.threadIdx.x, cuda.threadIdx.y
     sums[line, lane] = total
-    cuda.syncthreads()  # every line's sum stands
+    cuda.syncthreads()  # every line's sum is there
     if line == 0:
         for other in range(1, ROWS):
             total += sums[other, lane]

@@ -66,7 +66,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_three_steps_in_one_walk_are_the_references(case):
+def test_three_steps_in_one_pass_are_the_references(case):
     precision, height, width, channels, stride, activation = case
     graph = network(height, width, channels, stride, activation)
     lowered = Lowered(graph, precision)
@@ -122,7 +122,7 @@ NAMES = ("expand", "before", "filter", "after", "project", "last")
 
 
 def test_an_inverted_residual_in_passes_over_its_wide_side_is_the_references(monkeypatch):
-    """Each step against the reference on the very arrays that the kernels had; one block walks over two tiles."""
+    """Each step against the reference on the very arrays that the kernels had; one block computes two tiles."""
     for blocks in pointwise_launches.RESIDENT.values():
         monkeypatch.setitem(blocks, 32, 1)
     graph = residual(5, 7, 16, 32, 16)

@@ -7,7 +7,7 @@ import pytest
 
 from core.arena import lay_out
 from core.gpu.frame import Frame, Places
-from core.gpu.lowering import walk
+from core.gpu.lowering import write_launches
 from core.graph import PHOTO
 from core.ops.builder import Builder
 from core.ops.window import Window
@@ -67,11 +67,11 @@ def lowered(graph):
     """The frame with addresses in a memory of its own, where every array is poison."""
     layout, memory = lay_out_parameters(graph), Memory(1 << 20)
     frame = Frame(lower(graph, False), layout, PHOTOS, "mixed", AMPERE, kept=frozenset([PHOTO]))
-    walk(frame, False, False)
+    write_launches(frame, False, False)
     arena = lay_out(frame.lifetimes([PHOTO]))
     sizes = (4 * layout.size + 64, 0, 4096, 2 * frame.packed_count, 64, 64, 4 * PHOTOS * CLASSES, 64, arena.bytes)
     frame.restart(Places(*(memory.reserve(size) for size in sizes), arena.offsets))
-    walk(frame, False, False)
+    write_launches(frame, False, False)
     return frame, memory
 
 

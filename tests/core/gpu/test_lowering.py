@@ -13,7 +13,7 @@ from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.kernels.parts.fragments import fast_divisor
 from core.gpu.launch import RELU, Tensor, windows_of
-from core.gpu.lowering import walk, write_backward, write_forward
+from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv import packing
 from core.gpu.ops.loss.launches import head_launch
 from core.gpu.sm90.filters import pack_parts
@@ -65,14 +65,14 @@ def test_a_fused_activation_that_kernels_cannot_apply_is_refused_with_its_step()
     graph = fold_batch_norm(build("mobilenetv3_small", 5, 64))
     frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", AMPERE)
     with pytest.raises(KernelUnavailable, match=r"no kernel for hard_swish \(features.0.*with --device cpu"):
-        walk(frame, False, False)
+        write_launches(frame, False, False)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("batch", [1, 32, 256])
 @pytest.mark.parametrize("name", [*NETWORKS, "rare"])
 def test_hopper_has_launches_of_its_own_that_fit(name, batch, training):
-    size = 64 if name in ("cnn", "mlp") else 224  # their dense layers see all pixels: 75 million weights, 4 s a walk
+    size = 64 if name in ("cnn", "mlp") else 224  # their dense layers see all pixels: 75 million weights, 4 s
     frame = frame_of(name, training=training, batch=batch, size=size, hardware=typical())
     for launch in frame.launches:
         assert len(launch.values) == len(launch.recipe.kinds), launch.layer
@@ -101,7 +101,7 @@ def packed_filters(packed, values):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_filters_in_parts_give_the_convolution(backward):
-    """Tap by tap and part by part, as the kernels of Hopper walk."""
+    """Tap by tap and part by part, in the order of the kernels of Hopper."""
     draw = np.random.default_rng(0)
     filters, channels, side, size = 32, 48, 5, 32
     weight = draw.normal(size=(filters, 3, 3, channels))

@@ -14,7 +14,7 @@ LOWER = """
 from itertools import product
 from core.gpu import kernel_entries
 from core.gpu.explain import frame_for
-from core.gpu.lowering import walk
+from core.gpu.lowering import write_launches
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.program import fold_batch_norm, lower
@@ -24,7 +24,7 @@ for name, training in product(("squeezenet1_0", "mobilenetv2"), (False, True)):
     network = build(name, 5, 224)
     graph = with_loss(network, 0.0, ()) if training else fold_batch_norm(network)
     frame = frame_for(lower(graph, training), 1, "mixed", (9, 0))
-    walk(frame, training, False)
+    write_launches(frame, training, False)
     layers = {launch.layer for launch in frame.launches}
     print(name, len(layers) > 14, *{launch.recipe.module.split(".")[0] for launch in frame.launches})
 """

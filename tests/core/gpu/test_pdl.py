@@ -15,7 +15,7 @@ from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.resources import assemble
 
 MEMORY = re.compile(r"\b(ld\.global|st\.global|cp\.async|red\.|atom\.|ld\.volatile|prefetch)")
-OWN = ("make_few_pixels", "make_few_halo", "make_expand_walk")
+OWN = ("make_small_convolution", "make_fire_halo", "make_expand_depthwise")
 """Factories of kernels that have a wait of their own."""
 
 

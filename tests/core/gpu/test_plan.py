@@ -347,7 +347,7 @@ def test_ten_losses_equal_those_of_pytorch():
     assert np.allclose(ours, theirs, rtol=1e-3), (ours, theirs)
 
 
-def test_leaves_stand_on_other_grounds_as_on_the_cpu():
+def test_leaves_stand_on_other_backgrounds_as_on_the_cpu():
     from core.cpu.plan import CpuPlan
 
     draw = np.random.default_rng(5)

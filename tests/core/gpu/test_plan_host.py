@@ -252,26 +252,26 @@ def test_targets_lie_where_the_loss_reads_them_at_every_replay(monkeypatch):
     plain.close()
 
 
-def test_a_plan_looks_at_the_photos_and_grounds_of_another_also_after_a_reset(monkeypatch):
+def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_reset(monkeypatch):
     driver = pretend(monkeypatch)
     graph, owner = training_plan()
     other = CudaPlan(build("cnn", 5, 28), batch=6, training=False)
     photos = np.random.default_rng(0).integers(0, 256, (9, 30, 30, 3), dtype=np.uint8)
-    masks, grounds = np.zeros((9, 4, 4), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)
+    masks, backgrounds = np.zeros((9, 4, 4), np.uint8), np.zeros((2, 8, 9, 3), np.uint8)
     batch = replace(batch_for(graph, 2), photos=None, index=np.array([8, 1]))
     with pytest.raises(InputError, match="no photos were put"):
         other.predict(batch)
     before = len(driver.blocks)
     assert owner.keep_photos(photos)
-    owner.keep_backgrounds(Backgrounds(masks, grounds))
+    owner.keep_backgrounds(Backgrounds(masks, backgrounds))
     other.borrow_photos(owner)
     assert len(driver.blocks) == before + 3
     for _ in range(2):
         other.predict(batch)
         settings = other._control.settings[0]
         assert settings["source"]["address"] == owner._blocks["photos"].address
-        assert (settings["source"]["height"], settings["grounds"]["width"]) == (30, 9)
-        assert all(settings[name]["address"] == owner._blocks[name].address for name in ("masks", "grounds"))
+        assert (settings["source"]["height"], settings["backgrounds"]["width"]) == (30, 9)
+        assert all(settings[name]["address"] == owner._blocks[name].address for name in ("masks", "backgrounds"))
         device.reset()
     streamed = batch_for(graph, 3)
     other.predict(streamed)

@@ -97,18 +97,18 @@ def teachers_of(tmp_path, device, student, precision="float32"):
 
 @pytest.mark.parametrize("resident", [True, False])
 def test_steps_of_a_student_with_two_teachers_are_the_cpus(tmp_path, resident):
-    """Augmented photos, some on other grounds, of which the student's plan keeps the only copy."""
+    """Augmented photos, some on other backgrounds, of which the student's plan keeps the only copy."""
     batch = taught_batch(5, taught=False)
     draw = np.random.default_rng(4)
     masks = draw.integers(0, 256, (5, 30, 30), dtype=np.uint8)
-    grounds = draw.integers(0, 256, (3, SIDE, SIDE, 3), dtype=np.uint8)
+    backgrounds = draw.integers(0, 256, (3, SIDE, SIDE, 3), dtype=np.uint8)
     batch.augmentation[::2, BACKGROUND], batch.augmentation[::2, MASK] = 2, np.arange(0, 5, 2)
     batch.augmentation[::2, BACKGROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
     graph = with_loss(build("squeezenet1_1", CLASSES, SIDE), 0.1, (), taught=True)
     found = {}
     for device in ("cpu", "cuda"):
         student = plan_of(graph, device, batch=3)
-        student.keep_backgrounds(Backgrounds(masks, grounds))
+        student.keep_backgrounds(Backgrounds(masks, backgrounds))
         kept = student.keep_photos(batch.photos, stream=not resident)
         assert kept is resident
         given = replace(batch, photos=None, index=np.arange(5, dtype=np.int32)) if kept else batch

@@ -10,7 +10,7 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.control import Control, places
 from core.gpu.frame import Frame, Places
 from core.gpu.hardware import typical
-from core.gpu.lowering import walk
+from core.gpu.lowering import write_launches
 from core.gpu.ops.matmul import warp_tiled
 from core.gpu.sizes import block_sizes
 from core.graph import PHOTO
@@ -81,7 +81,7 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
     graph, memory = small_network(), Memory(1 << 20)
     program, layout = lower(graph, True), lay_out_parameters(graph)
     frame = Frame(program, layout, IMAGES, "float32", typical(), algorithm=algorithm)
-    walk(frame, True, True)  # with all arrays
+    write_launches(frame, True, True)  # with all arrays
     arena = lay_out(frame.lifetimes([PHOTO]))
     sizes = block_sizes(frame, (), arena.bytes)
     names = ("weights", "gradient", "control", "packed", "pack places", "tables", "logits", "results", "arena")
@@ -92,7 +92,7 @@ def test_a_whole_network_has_the_references_gradients(algorithm, parts):
     draw, machine, wanted = np.random.default_rng(0), Machine(memory), {}
     for accumulate, real in parts:
         frame.restart(Places(*at.values(), arena.offsets))
-        walk(frame, True, accumulate)
+        write_launches(frame, True, accumulate)
         assert {launch.kernel for launch in frame.launches} <= {"naive", "shared", "im2col", "photo", "fused"}
         raw = np.zeros(places(IMAGES)[-1], np.uint8)
         control = Control(raw, IMAGES)

@@ -1,4 +1,4 @@
-"""A few neighbouring channels of a pixel a thread: what the depthwise kernels walk over photos with."""
+"""A few neighbouring channels of a pixel a thread, for the depthwise kernels."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def make_store(element: int, channels: int) -> Any:
     return store
 
 
-def make_squash(norm: int) -> Any:
+def make_apply_norm(norm: int) -> Any:
     """Device function ``activation(x scale + shift)``; norm: 0 none, 1 ReLU, 2 ReLU6 over six, -1 leaves x.
 
     ReLU6 is one instruction where the result is a sixth: the multiply-add that clamps to [0, 1].
@@ -109,28 +109,28 @@ def make_squash(norm: int) -> Any:
     if norm == 2:
 
         @device_function
-        def squash(x, scale, shift):
+        def apply_norm(x, scale, shift):
             return fma_clamped(x, scale, shift)
 
     elif norm == 1:
 
         @device_function
-        def squash(x, scale, shift):
+        def apply_norm(x, scale, shift):
             return max(f32(x * scale + shift), f32(0.0))
 
     elif norm == 0:
 
         @device_function
-        def squash(x, scale, shift):
+        def apply_norm(x, scale, shift):
             return f32(x * scale + shift)
 
     else:
 
         @device_function
-        def squash(x, scale, shift):
+        def apply_norm(x, scale, shift):
             return x
 
-    return squash
+    return apply_norm
 
 
 def make_fold(channels: int) -> Any:

@@ -20,7 +20,7 @@ def reads_image(step: Step) -> bool:
 
 
 def window_of(frame: Frame, step: Step) -> Window:
-    """A convolution's window; the input image's border stands for its padding."""
+    """A convolution's window; the input image's border is its padding."""
     window = read_window(step.attributes)
     if not reads_image(step):
         return window

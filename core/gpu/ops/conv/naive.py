@@ -69,7 +69,7 @@ def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pa
 
 @kernel
 def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair, groups: Int) -> None:
-    """One thread per weight walks all pixels of all photos: few threads with a very long way."""
+    """One thread per weight loops over all pixels of all images: few threads, long loops."""
     i = cuda.grid(1)
     if i >= dweight.size:
         return

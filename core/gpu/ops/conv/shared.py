@@ -3,7 +3,7 @@
 A block of 32 x 8 threads makes 8 x 8 pixels of 32 channels. It stages, a few channels at a time, the
 pixels its windows see (with the border) and the filters; a thread keeps the sums of one row of eight
 pixels in registers, so that a filter tap read from shared memory serves eight times. The gradient of
-the input is the same walk over dy with the filters turned around; a stride puts zeros between its pixels.
+the input is the same loop over dy with rotated filters; a stride puts zeros between its pixels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fully connected layer: ``out[n, o] = bias[o] + sum over i of x[n, i] weight[o, i]``.
 
-- naive:  one thread per element of the result walks the whole sum in global memory
+- naive:  one thread per element of the result reads the whole sum from global memory
 - shared: the tiled matrix product of `product.py`, and its transpositions for the gradients
 """
 

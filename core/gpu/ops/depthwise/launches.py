@@ -26,7 +26,7 @@ from core.gpu.launch import (
 from core.gpu.ops.conv.partial_sums import sum_launch
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import saved_of
-from core.gpu.ops.norm.pairs import Between, between_norms, is_walkable
+from core.gpu.ops.norm.pairs import Between, between_norms, suits_strips
 from core.gpu.select import Case
 from core.ops.window import read_window
 from core.program import Step
@@ -45,7 +45,7 @@ def refuse_direct(case: Case) -> str:
 
 
 def refuse_strips(case: Case) -> str:
-    if not is_walkable(case.step):
+    if not suits_strips(case.step):
         return "It computes 3x3 windows of stride 1 or 2 with a border of 1."
     return refuse_direct(case)
 
@@ -116,7 +116,7 @@ def _forward(case: Case, between: Between | None) -> None:
         "ho": out.height, "wo": out.width, "ldx": x.pitch, "ldo": out.pitch, "activation": RELU[step.activation],
     }  # fmt: skip
     norm = RELU[between.before.activation] if between else -1
-    made = ("ops.depthwise.strips", "make_depthwise_walk", (frame.element, window.stride[0], norm))
+    made = ("ops.depthwise.strips", "make_depthwise_strips", (frame.element, window.stride[0], norm))
     launch = make_launch(
         step.node, "forward", "fused", made, strips.SIGNATURE, values, grid, (threads, 1, 1), resident=at_once,
         moved=frame.batch * frame.element * x.padded * (x.height * x.width + out.height * out.width),
@@ -156,9 +156,9 @@ def backward_norms(case: Case) -> None:
     _sum_partials(case.backward, step, grid[0], size)
 
 
-def _sum_partials(walk: Backward, step: Step, splits: int, size: int) -> None:
+def _sum_partials(backward: Backward, step: Step, splits: int, size: int) -> None:
     """Add the partial weight gradients ``(splits, taps and perhaps a bias, channels)``."""
-    frame, name, bias = walk.frame, f"{step.node}.weight", has_bias(step)
+    frame, name, bias = backward.frame, f"{step.node}.weight", has_bias(step)
     channels, kh, kw, _ = frame.layout.offsets[name][1]
     padded, weights = frame.image(step.output).padded, channels * kh * kw
     places = np.arange(kh * kw)[None, :] * padded + np.arange(channels)[:, None]
@@ -170,7 +170,7 @@ def _sum_partials(walk: Backward, step: Step, splits: int, size: int) -> None:
         sum_launch(
             step.node, frame.use(f"partial:{step.node}", 4 * size * splits), table, frame.gradient_of(name),
             frame.gradient_of(f"{step.node}.bias") if bias else 0, splits, size, weights,
-            weights + (channels if bias else 0), walk.accumulate,
+            weights + (channels if bias else 0), backward.accumulate,
         )
     )  # fmt: skip
 

@@ -67,7 +67,7 @@ def naive_backward_input(dy: Batch, weight: Filters, dx: Batch, stride: Pair, pa
 
 @kernel
 def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, pad: Pair) -> None:
-    """One thread per weight walks all pixels."""
+    """One thread per weight loops over all pixels."""
     i = cuda.grid(1)
     if i >= dweight.size:
         return

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import prefetch
-from core.gpu.kernels.parts.channels import make_load, make_squash, make_unpack
+from core.gpu.kernels.parts.channels import make_apply_norm, make_load, make_unpack
 from core.gpu.ops.depthwise.strip_pixels import apply_tap, columns_of, make_finish, make_row_loads, make_upstream
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -22,7 +22,7 @@ AHEAD: Final = 2
 
 def make_dense(element: int, norm: int) -> Any:
     """Device function for stride 1: rows of x from row0 to last."""
-    W, load, unpack, squash = element // 2, make_load(element // 2), make_unpack(element, 2), make_squash(norm)
+    W, load, unpack, apply_norm = element // 2, make_load(element // 2), make_unpack(element, 2), make_apply_norm(norm)
     upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(element)
     RAWX, RAWY, RING = 2 * W, 4 * W, 6 * W
 
@@ -67,7 +67,7 @@ def make_dense(element: int, norm: int) -> Any:
                 load(u64(row + u64(i64(at_x[p]))), coming, p * W)
                 for i in range(2):
                     real = (inside_x >> p) & 1 != 0 and r + 1 < last
-                    pixels[8 + p * 2 + i] = squash(d[i], scale[i], shift[i]) if real else f32(0.0)
+                    pixels[8 + p * 2 + i] = apply_norm(d[i], scale[i], shift[i]) if real else f32(0.0)
                     sums[8 + p * 2 + i] = f32(0.0)
             next_row = i64(min(i32(r + 1), i32(ho - 1)))
             row_g, row_y = u64(g + u64(next_row * line_g)), u64(y + u64(next_row * line_y))
@@ -112,7 +112,7 @@ def add_below(p, d, taps, sums, pixels, weight_sums):
 
 def make_strided(element: int, norm: int) -> Any:
     """Device function for stride 2: rows of y from row0 to last, two of x each; a tap serves one pixel of 2 x 2."""
-    W, load, unpack, squash = element // 2, make_load(element // 2), make_unpack(element, 2), make_squash(norm)
+    W, load, unpack, apply_norm = element // 2, make_load(element // 2), make_unpack(element, 2), make_apply_norm(norm)
     upstream, finish, load_row = make_upstream(element), make_finish(element, norm), make_row_loads(element)
     RAWX, RAWY = 4 * W, 2 * W
 
@@ -160,7 +160,7 @@ def make_strided(element: int, norm: int) -> Any:
                 unpack(raw_x, p * W, d, 0)
                 real = (inside_x >> (p & 1)) & 1 != 0 and (p < 2 or two_rows)
                 for i in range(2):
-                    pixels[p * 2 + i] = squash(d[i], scale[i], shift[i]) if real else f32(0.0)
+                    pixels[p * 2 + i] = apply_norm(d[i], scale[i], shift[i]) if real else f32(0.0)
                     sums[p * 2 + i] = f32(0.0)
             next_row, ahead = i64(min(i32(r + 2), i32(ho - 1))), i64(min(i32(r + 2 + AHEAD), i32(ho - 1)))
             prefetch(u64(g + u64(ahead * line_g + i64(at_g[0]))))

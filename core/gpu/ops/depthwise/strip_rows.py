@@ -10,7 +10,7 @@ from typing import Any
 
 from core.gpu.compilation.cuda import cuda, device_function, types
 from core.gpu.compilation.ptx import load_float
-from core.gpu.kernels.parts.channels import make_load, make_squash, make_store, make_unpack
+from core.gpu.kernels.parts.channels import make_apply_norm, make_load, make_store, make_unpack
 from core.gpu.kernels.parts.lanes import activate
 
 i32, i64, u64, f32 = types.int32, types.int64, types.uint64, types.float32
@@ -27,7 +27,7 @@ def make_row_products(element: int, stride: int, norm: int, rows: int) -> Any:
     The next row's loads start as soon as their registers are free.
     """
     WORDS, PX, S = element, columns_read(stride), stride
-    load, unpack, squash = make_load(WORDS), make_unpack(element, 4), make_squash(norm)
+    load, unpack, apply_norm = make_load(WORDS), make_unpack(element, 4), make_apply_norm(norm)
 
     @device_function
     def add_row(raw, inside, scale, shift, following, places, taps, one, ky, two, ky2, three, ky3):
@@ -36,7 +36,7 @@ def make_row_products(element: int, stride: int, norm: int, rows: int) -> Any:
             unpack(raw, p * WORDS, v, 0)
             load(u64(following + u64(places[p])), raw, p * WORDS)
             for i in range(4):
-                v[i] = squash(v[i], scale[i], shift[i])
+                v[i] = apply_norm(v[i], scale[i], shift[i])
                 v[i] = v[i] if (inside >> p) & 1 != 0 else f32(0.0)
             for q in range(2):
                 kx = p - q * S

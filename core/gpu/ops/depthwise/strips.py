@@ -66,7 +66,7 @@ def blocks(element: int, stride: int, normal: bool) -> int:
     return 2 if element == 4 else 3 if stride == 2 and not normal else 4
 
 
-def make_depthwise_walk(element: int, stride: int, norm: int) -> Any:
+def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
     """The kernel. `norm`: -1 reads x as it is and adds bias and activation; 0, 1, 2 read it through batch norm and no
     activation, ReLU, ReLU6, and sum what they write."""
     WORDS, PX, S = element, columns_read(stride), stride

@@ -43,9 +43,9 @@ def forward(case: Case) -> None:
 
 def backward(case: Case) -> None:
     """The gradient of each input that wants one."""
-    step, walk = case.step, case.backward
+    step, backward = case.step, case.backward
     for value in step.inputs:
-        if walk.wants(value):
+        if backward.wants(value):
             case.frame.add(_input_gradient(case, value, step.output))
 
 
@@ -70,16 +70,16 @@ def concat_backward(case: Case) -> None:
 
 def multiply_backward(case: Case) -> None:
     """The gradient of the activations and that of the factors, where they are wanted."""
-    frame, step, walk = case.frame, case.step, case.backward
+    frame, step, backward = case.frame, case.step, case.backward
     dy, (value, factors) = frame.image(step.output, True), step.inputs
-    if walk.wants(value):
+    if backward.wants(value):
         sides = dy, frame.image(factors), frame.image(value, True)
-        frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", walk.target(value)))
-    if walk.wants(factors):
+        frame.add(combine_launch(frame, step.node, "backward_input", "product", *sides, "", backward.target(value)))
+    if backward.wants(factors):
         x, out, lanes, area = frame.image(value), frame.image(factors, True), lanes_of(dy), dy.height * dy.width
         values = {
             "a": dy.address, "b": x.address, "out": out.address, "hw": area, "lanes": lanes, "lda": dy.pitch,
-            "ldb": x.pitch, "ldo": out.pitch, **walk.target(factors).values,
+            "ldb": x.pitch, "ldo": out.pitch, **backward.target(factors).values,
         }  # fmt: skip
         made = ("ops.elementwise.factor_gradient", "make_factor_gradient", (frame.element,))
         block = (factor_gradient.WIDE, factor_gradient.ROWS, 1)

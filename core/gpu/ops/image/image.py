@@ -48,7 +48,7 @@ PIXELS: Final = 4
 
 IMAGE: Final = KernelSignature((
     Argument("control", POINTER, "control block of the step (`core.gpu.control`)"),
-    Argument("source", POINTER, "its field `source`, behind which are `masks` and `grounds`"),
+    Argument("source", POINTER, "its field `source`, behind which are `masks` and `backgrounds`"),
     Argument("rows", POINTER, "float32 (batch, AUGMENTATION_SIZE): augmentation parameters (`core.ops.photo`)"),
     Argument("index", POINTER, "int32 (batch,): which of the source's photos"),
     Argument("out", POINTER, "the first pixel of the output inside its border"),
@@ -62,7 +62,7 @@ IMAGE: Final = KernelSignature((
     *(Argument(f"s{i}", "float32", f"1 / deviation of channel {i}") for i in range(3)),
 ))  # fmt: skip
 
-_MASKS, _GROUNDS = (offset(name) - offset("source") for name in ("masks", "grounds"))
+_MASKS, _BACKGROUNDS = (offset(name) - offset("source") for name in ("masks", "backgrounds"))
 _HEIGHT, _WIDTH = (int(IMAGES.fields[name][1]) for name in ("height", "width"))  # type: ignore[index]
 
 
@@ -125,20 +125,20 @@ def _leaf_share(mask, tall, wide, mx, my):
 
 
 @device_function
-def _set_on_ground(source, row, h, w, x, y, sx, sy, rgb):
-    """Behind the leaf the colour becomes that of the row's ground."""
+def _set_on_background(source, row, h, w, x, y, sx, sy, rgb):
+    """Behind the leaf the colour becomes that of the row's background."""
     masks, tall, wide = _table(u64(source + u64(_MASKS)))
-    grounds, high, broad = _table(u64(source + u64(_GROUNDS)))
+    backgrounds, high, broad = _table(u64(source + u64(_BACKGROUNDS)))
     half = f32(0.5)
     down, right = f32(f32(tall) / f32(h)), f32(f32(wide) / f32(w))
     mask = u64(masks + u64(i64(row[MASK]) * tall * wide))
     leaf = _leaf_share(mask, tall, wide, f32(f32(sx + half) * right - half), f32(f32(sy + half) * down - half))
     for i in range(3):
         rgb[i] = f32(rgb[i] * leaf)
-    ground = u64(grounds + u64((i64(row[BACKGROUND]) - i64(1)) * high * broad * 3))
+    background = u64(backgrounds + u64((i64(row[BACKGROUND]) - i64(1)) * high * broad * 3))
     gx = f32(row[BACKGROUND_MAP] * x + row[BACKGROUND_MAP + 1] * y + row[BACKGROUND_MAP + 2])
     gy = f32(row[BACKGROUND_MAP + 3] * x + row[BACKGROUND_MAP + 4] * y + row[BACKGROUND_MAP + 5])
-    _sample(ground, high, broad, gx, gy, rgb, f32(f32(1.0) - leaf))
+    _sample(background, high, broad, gx, gy, rgb, f32(f32(1.0) - leaf))
 
 
 @device_function
@@ -155,7 +155,7 @@ def _mix_with_other(source, h, w, row, x, y, share, rgb):
 
 @device_function
 def _colour(source, mine, h, w, row, x, y, boxed, rgb):
-    """What the photo shows at (x, y) of the output, in 0..1: sampled, blurred, grounded or mixed, its colours moved.
+    """What the photo shows at (x, y) of the output, in 0..1: sampled, blurred, cut out or mixed, its colours moved.
 
     boxed: whether (x, y) lies in the row's box, where of a mix the other photo alone is seen.
     """
@@ -172,7 +172,7 @@ def _colour(source, mine, h, w, row, x, y, boxed, rgb):
         _sample(mine, h, w, sx, f32(sy - radius), seen, blur)
         _sample(mine, h, w, sx, f32(sy + radius), seen, blur)
     if row[BACKGROUND] > f32(0.0):
-        _set_on_ground(source, row, h, w, x, y, sx, sy, seen)
+        _set_on_background(source, row, h, w, x, y, sx, sy, seen)
     if row[BACKGROUND] < f32(0.0):
         _mix_with_other(source, h, w, row, x, y, f32(0.0) if boxed else row[MASK], seen)
     for i in range(3):

@@ -27,14 +27,14 @@ def _source(frame: Frame) -> Value:
     return producer.inputs[0]
 
 
-def loss(walk: Backward) -> None:
+def loss(backward: Backward) -> None:
     """The loss, and the gradient of what feeds the head."""
-    frame, output = walk.frame, walk.frame.program.output
-    value, gradient, masking = _source(walk.frame), None, ""
+    frame, output = backward.frame, backward.frame.program.output
+    value, gradient, masking = _source(backward.frame), None, ""
     if value != output:
-        walk.claim(output)
-    if walk.wants(value):
-        _, masking, _ = walk.target(value)
+        backward.claim(output)
+    if backward.wants(value):
+        _, masking, _ = backward.target(value)
         gradient = frame.image(value, True)
     frame.add(head_launch(frame, gradient, masking))
 

@@ -1,6 +1,6 @@
 """Softmax, and softmax with cross entropy: rows of a few to a thousand numbers.
 
-- naive:  one thread per row walks it three times (largest, sum, result)
+- naive:  one thread per row reads it three times (largest, sum, result)
 - shared: one warp per row; its 32 threads stride over the row and meet in shared memory
 """
 
@@ -57,7 +57,7 @@ def meet(values, value, largest):
     lane = cuda.threadIdx.x
     cuda.syncthreads()  # the last meeting is over
     values[lane] = value
-    cuda.syncthreads()  # every value stands
+    cuda.syncthreads()  # every value is there
     result = values[0]
     for k in range(1, LANES):
         result = max(result, values[k]) if largest else result + values[k]

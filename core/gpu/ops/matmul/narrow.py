@@ -1,6 +1,6 @@
 """The float32 matrix product of a short depth, as unfolded first layers have it: everything is asked for at once.
 
-With a depth of 27 there is nothing to walk: launch and one trip to memory are the whole time. A block makes 32 x 64
+With a depth of 27 the launch and one access to memory are the whole time. A block makes 32 x 64
 of the result; its 128 threads ask for all they need of both factors before they wait for any of it, and keep 4 x 4
 sums each. A may begin anywhere (rows of 27 floats are not aligned to 16 bytes), B is read 16 bytes at a time.
 """

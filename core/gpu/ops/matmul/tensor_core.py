@@ -2,7 +2,7 @@
 
 A block of eight warps makes a BM x BN tile. Slices of both factors travel by `cp.async` through a ring of
 stages in shared memory; each warp reads fragments with `ldmatrix` and multiplies 16 x 8 x 16 at a time with
-`mma.sync`. The tile goes back through shared memory, so that lanes store 16 bytes. Blocks are walked in
+`mma.sync`. The tile goes back through shared memory, so that lanes store 16 bytes. Blocks are ordered in
 groups of rows, so that neighbours find each other's slices in the L2 cache.
 """
 
@@ -30,7 +30,7 @@ from core.gpu.select import Case
 i32, u32, u64, f32 = types.int32, types.uint32, types.uint64, types.float32
 
 GROUP: Final = 8
-"""Rows of tiles walked together: their slices of A stay in L2 while the columns go by."""
+"""Rows of tiles computed together: their slices of A stay in L2 while the columns go by."""
 
 TILE: Final = (128, 128, 32, 4, 2, 4)
 """Rows, columns, depth of a block's tile, stages, warps along rows and columns: 74 KB, which every GPU since Ampere
@@ -105,7 +105,7 @@ def make_writer(rows: int, columns: int, threads: int, down: int, across: int) -
                 place = u32(base + u32(line * c_row + (warp_column + j * 8 + (lane & 3) * 2) * 2))
                 shared_store1(place, pack_bf16(acc[o], acc[o + 1]))
                 shared_store1(u32(place + u32(8 * c_row)), pack_bf16(acc[o + 2], acc[o + 3]))
-        cuda.syncthreads()  # the tile stands in shared memory
+        cuda.syncthreads()  # the tile is in shared memory
         for i in range(thread, rows * c_chunks, threads):
             r, q = i32(i // c_chunks), i32(i % c_chunks * 8)
             if row0 + r < m and column0 + q < n:

@@ -1,4 +1,4 @@
-"""The matrix product ``C = A B``, the ladder everything else climbs: A (M, K), B (K, N), C (M, N), row-major.
+"""The matrix product ``C = A B``, step by step: A (M, K), B (K, N), C (M, N), row-major.
 
 - naive:            one thread per element of C, both factors from global memory: 2 loads a multiply-add
 - shared:           16 x 16 tiles of both factors in shared memory: 1/16 of the global loads

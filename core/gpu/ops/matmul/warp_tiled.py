@@ -1,6 +1,6 @@
 """The float32 matrix product at the rate of the vendor's library: a warp's own tile, 8 x 16 sums a thread.
 
-A block of warps makes a tile of C; within it every warp has a rectangle of its own, walked by 4 x 8 threads that
+A block of warps makes a tile of C; within it every warp has a rectangle of its own, computed by 4 x 8 threads that
 load four neighbours at a time. So one 16-byte load of A and one of B serve whole lines of the warp without a bank
 conflict, and 6 loads feed 128 multiply-adds (`double_buffered`: 4 feed 64). The next slices travel to registers
 while the present ones are multiplied; rows and columns beyond the edge read the last ones inside, since what they

@@ -181,10 +181,10 @@ def make_finish(gradient: bool) -> Any:
                 mean, inverse = f64(load_float(mine)), f64(load_float(u64(mine + line)))
                 second = inverse * (second - mean * first)
                 factor = f64(w) * inverse
-                slope = -factor * inverse * second / count
+                scale = -factor * inverse * second / count
                 store_float(u64(mine + line * u64(4)), f32(factor))
-                store_float(u64(mine + line * u64(5)), f32(slope))
-                store_float(u64(mine + line * u64(6)), f32(-factor * first / count - slope * mean))
+                store_float(u64(mine + line * u64(5)), f32(scale))
+                store_float(u64(mine + line * u64(6)), f32(-factor * first / count - scale * mean))
                 if real:
                     before_w = load_float(u64(dweight + at)) if accumulate != 0 else f32(0.0)
                     before_b = load_float(u64(dbias + at)) if accumulate != 0 else f32(0.0)

@@ -47,15 +47,15 @@ def statistics(frame: Frame, step: Step) -> None:
 
 def backward(case: Case) -> None:
     """Gradients of scale and shift, and of the input where no later kernel computes it on its way."""
-    frame, step, walk, value = case.frame, case.step, case.backward, case.step.inputs[0]
+    frame, step, backward, value = case.frame, case.step, case.backward, case.step.inputs[0]
     moving = not step.attributes["frozen"]
     if moving:
         gradients = {f"d{role}": frame.gradient_of(f"{step.node}.{role}") for role in ("weight", "bias")}
-        more = {"weight": frame.weight(f"{step.node}.weight"), "accumulate": int(walk.accumulate), **gradients}
+        more = {"weight": frame.weight(f"{step.node}.weight"), "accumulate": int(backward.accumulate), **gradients}
         dy = frame.image(step.output, True)
         _finish(frame, step, "backward_weight", f"dsums:{step.node}", dy, more)
-    if walk.wants(value):
-        target = walk.target(value)
+    if backward.wants(value):
+        target = backward.target(value)
         if frame.whole or not is_undone_behind(frame, step):
             x, dy, dx = frame.image(value), frame.image(step.output, True), frame.image(value, True)
             saved = saved_of(frame, step)

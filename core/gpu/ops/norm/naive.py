@@ -1,6 +1,6 @@
 """Batch normalisation over the last axis: statistics of each channel, then every element on its own.
 
-- naive:  one thread per channel walks all pixels, twice for the statistics
+- naive:  one thread per channel loops over all pixels, twice for the statistics
 - shared: 32 channels x 8 lines of threads a block and many blocks a channel; partial sums meet in shared
           memory and are added in their order. Mean first, then squares of the distances to it: as exact as naive
 """

@@ -28,8 +28,8 @@ class Between:
     after: Step
 
 
-def is_walkable(step: Step) -> bool:
-    """Whether the kernels that walk down the columns compute this depthwise convolution."""
+def suits_strips(step: Step) -> bool:
+    """Whether the kernels of strips compute this depthwise convolution."""
     window = read_window(step.attributes)
     return window.kernel == (3, 3) and window.stride in ((1, 1), (2, 2)) and window.padding[:2] == (1, 1)
 
@@ -38,7 +38,7 @@ def between_norms(frame: Frame, step: Step) -> Between | None:
     """The neighbours of a depthwise convolution in training, where it can be computed with them."""
     if step.op != "depthwise_conv2d" or not frame.program.training or frame.algorithm not in FAST:
         return None
-    if not is_walkable(step):
+    if not suits_strips(step):
         return None
     before, after = norm_before(frame, step), norm_behind(frame, step)
     plain = not step.activation and all(p.role == "weight" for p in step.parameters)

@@ -148,7 +148,7 @@ def _pixels(frame: Frame, x: Tensor) -> tuple[int, int]:
 
 
 def _blocks(frame: Frame, x: Tensor, shape: Shape, kind: str) -> int:
-    """As many as run at once; each walks over its share of the tiles."""
+    """As many as run at once; each computes its share of the tiles."""
     return min(_resident(kind, shape) * frame.processors, blocks_of(_pixels(frame, x)[0], shape.pixels))
 
 

@@ -49,7 +49,7 @@ from core.gpu.ops.norm.pointwise_tiles import (
     make_gradient_product,
     make_normalise,
     make_product,
-    make_write_slopes,
+    make_write_sums,
     shape_to_narrow,
 )
 
@@ -140,13 +140,13 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
     PARTS, HIGH = C // 8, BM // 16
     ROWS, ACROSS, CROWS = TH // PARTS, shape.warps // HIGH, gcd(shape.warps, C // 16)
     NT, CT, GN = P // 8 // ACROSS, C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
-    RAW, SUMS, SLOPES = CHUNKS * 4, NT * 4, CT * GN * 4
+    RAW, SUMS, WEIGHTS = CHUNKS * 4, NT * 4, CT * GN * 4
     TILE, NARROW = P * WR, (P + BM) * WR
     wait_all, coefficients, combine, write = (
         WAIT_COPIES[0], make_coefficients(1.0), make_norm_gradient(CHUNKS, ROWS, WR), make_narrow_write(NT)
     )  # fmt: skip
     copy_filters, fetch = make_copy_rows(P, PARTS, PARTS, WR, TH), make_fetch(CHUNKS, ROWS)
-    write_slopes = make_write_slopes(CT, GN, P)
+    write_sums = make_write_sums(CT, GN, P)
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     product, gradient_product = make_product(C // 16, NT, WR, WR), make_gradient_product(BM // 16, CT, GN, WR, NR)
 
@@ -171,9 +171,9 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
         raw_x = cuda.local.array(RAW, dtype=types.uint32)
         raw_g = cuda.local.array(RAW, dtype=types.uint32)
         acc = cuda.local.array(SUMS, dtype=types.float32)
-        slopes = cuda.local.array(SLOPES, dtype=types.float32)
-        for i in range(SLOPES):
-            slopes[i] = f32(0.0)
+        weight_sums = cuda.local.array(WEIGHTS, dtype=types.float32)
+        for i in range(WEIGHTS):
+            weight_sums[i] = f32(0.0)
         mine_x, mine_g = u64(x + u64(i64(part * 16))), u64(g + u64(i64(part * 16)))
         fetch(mine_x, i32(first + r0), pixels, ldx, raw_x)
         fetch(mine_g, i32(first + r0), pixels, ldg, raw_g)
@@ -199,14 +199,14 @@ def make_expansion_gradient(wide: int, narrow: int) -> Any:
             product(rows_a, rows_b, lane, acc)
             narrow_tile = u32(base + u32(NARROW + used * BM * NR))
             gradient_product(
-                u32(base + u32(TILE + lower * CT * 32)), u32(narrow_tile + u32(right * GN * 16)), lane, slopes
+                u32(base + u32(TILE + lower * CT * 32)), u32(narrow_tile + u32(right * GN * 16)), lane, weight_sums
             )
             write(acc, u64(out + u64(i64(column * 2))), i32(first + high * 16 + (lane >> 2)), pixels, ldo, accumulate)
             cuda.syncthreads()  # nobody reads the wide tile any more
             used = i32(1 - used)
             first = following
         mine = u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4)))
-        write_slopes(slopes, mine, lower, right, lane)
+        write_sums(weight_sums, mine, lower, right, lane)
 
     return pointwise_gradient
 
@@ -227,8 +227,8 @@ def forward_shared(wide: int, narrow: int) -> int:
 
 
 def make_projection(wide: int, narrow: int, norm: int) -> Any:
-    """A 1x1 convolution from `wide` to `narrow` channels of ``activation(x scale + shift)``, norm as in `make_squash`,
-    with the sums of what it writes."""
+    """A 1x1 convolution from `wide` to `narrow` channels of ``activation(x scale + shift)``, norm as in
+    `make_apply_norm`, with the sums of what it writes."""
     shape = shape_to_narrow(wide, narrow)
     assert shape is not None
     C, P, BM, TH, CHUNKS, WR = wide, narrow, shape.pixels, shape.threads, shape.chunks, shape.wide_row

@@ -27,7 +27,7 @@ from core.gpu.compilation.ptx import (
     shared_store4,
     store2,
 )
-from core.gpu.kernels.parts.channels import make_squash
+from core.gpu.kernels.parts.channels import make_apply_norm
 from core.gpu.kernels.parts.lanes import PACK, UNPACK
 
 i32, u32, i64, u64, f32 = types.int32, types.uint32, types.int64, types.uint64, types.float32
@@ -112,7 +112,7 @@ def make_coefficients(factor: float) -> Any:
 
 
 def ceiling(norm: int) -> float:
-    """What the activation behind a batch norm ends at, which `make_squash` leaves as 1; 1 where it has no end."""
+    """What the activation behind a batch norm ends at, which `make_apply_norm` leaves as 1; 1 where it has no end."""
     return 6.0 if norm == 2 else 1.0
 
 
@@ -131,9 +131,9 @@ def make_fetch(chunks: int, rows: int) -> Any:
 
 
 def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
-    """Device function: what `make_fetch` brought, scaled, shifted and activated (`norm` as in `make_squash`), to a tile
-    in shared memory of `row` bytes a pixel; scale and shift are divided by `ceiling(norm)`."""
-    unpack, pack, squash, end = UNPACK[2], PACK[2], make_squash(norm), ceiling(norm)
+    """Device function: what `make_fetch` brought, scaled, shifted and activated (`norm` as in `make_apply_norm`), to a
+    tile in shared memory of `row` bytes a pixel; scale and shift are divided by `ceiling(norm)`."""
+    unpack, pack, apply_norm, end = UNPACK[2], PACK[2], make_apply_norm(norm), ceiling(norm)
 
     @device_function
     def normalise(raw, scale, shift, to):
@@ -141,7 +141,7 @@ def make_normalise(chunks: int, rows: int, row: int, norm: int) -> Any:
         for j in range(chunks):
             unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), a)
             for i in range(8):
-                a[i] = f32(squash(a[i], scale[i], shift[i]) * f32(end))
+                a[i] = f32(apply_norm(a[i], scale[i], shift[i]) * f32(end))
             v = pack(a)
             shared_store4(u32(to + u32(j * rows * row)), v[0], v[1], v[2], v[3])
 
@@ -203,17 +203,17 @@ def make_gradient_product(steps: int, high: int, tiles: int, row_a: int, row_b: 
     return product
 
 
-def make_write_slopes(high: int, tiles: int, narrow: int) -> Any:
+def make_write_sums(high: int, tiles: int, narrow: int) -> Any:
     """Device function: sums of `make_gradient_product` to the block's filter gradients ``(wide, narrow)`` at `mine`;
     the warp is number `lower` down and `right` across."""
 
     @device_function
-    def write_slopes(slopes, mine, lower, right, lane):
+    def write_sums(weight_sums, mine, lower, right, lane):
         for m in range(high):
             for n in range(tiles):
                 row, column = i32((lower * high + m) * 16 + (lane >> 2)), i32((right * tiles + n) * 8 + (lane & 3) * 2)
                 o, at = (m * tiles + n) * 4, u64(mine + u64(i64((row * narrow + column) * 4)))
-                store2(at, float_to_bits(slopes[o]), float_to_bits(slopes[o + 1]))
-                store2(u64(at + u64(narrow * 32)), float_to_bits(slopes[o + 2]), float_to_bits(slopes[o + 3]))
+                store2(at, float_to_bits(weight_sums[o]), float_to_bits(weight_sums[o + 1]))
+                store2(u64(at + u64(narrow * 32)), float_to_bits(weight_sums[o + 2]), float_to_bits(weight_sums[o + 3]))
 
-    return write_slopes
+    return write_sums

@@ -34,7 +34,7 @@ from core.gpu.compilation.ptx import (
     store_float,
 )
 from core.gpu.control import read_photos
-from core.gpu.kernels.parts.channels import make_squash
+from core.gpu.kernels.parts.channels import make_apply_norm
 from core.gpu.kernels.parts.lanes import PACK, UNPACK
 from core.gpu.launch import INTEGER, POINTER, Argument, KernelSignature
 from core.gpu.ops.norm.pointwise_tiles import (
@@ -45,7 +45,7 @@ from core.gpu.ops.norm.pointwise_tiles import (
     make_gradient_product,
     make_normalise,
     make_product,
-    make_write_slopes,
+    make_write_sums,
     shape_to_wide,
 )
 
@@ -102,7 +102,7 @@ def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> A
 
     totals: eight sums of what is written, then eight of it times itself, or times x in the gradient.
     """
-    unpack, pack, squash = UNPACK[2], PACK[2], make_squash(norm)
+    unpack, pack, apply_norm = UNPACK[2], PACK[2], make_apply_norm(norm)
 
     @device_function
     def write(tile, raw, scale, shift, out, first, pixels, real, ldo, totals):
@@ -117,7 +117,7 @@ def make_write(chunks: int, rows: int, row: int, gradient: bool, norm: int) -> A
                     unpack((raw[j * 4], raw[j * 4 + 1], raw[j * 4 + 2], raw[j * 4 + 3]), b)
                     for i in range(8):
                         if norm > 0:
-                            z = squash(b[i], scale[i], shift[i])
+                            z = apply_norm(b[i], scale[i], shift[i])
                             a[i] = a[i] if z > f32(0.0) and (norm == 1 or z < f32(1.0)) else f32(0.0)
                     v = pack(a)
                 store4(u64(out + u64(i64(pixel) * ldo * 2)), v[0], v[1], v[2], v[3])
@@ -151,14 +151,14 @@ def make_add_up(channels: int, threads: int, rows: int) -> Any:
 
 def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     """``out = source weight^T``, ``(pixels, narrow) x (wide, narrow)``; sums of what is written and its square
-    (forward), or of what is written and it times x (gradient). `norm`: x's activation, as in `make_squash`."""
+    (forward), or of what is written and it times x (gradient). `norm`: x's activation, as in `make_apply_norm`."""
     shape = shape_to_wide(wide, narrow)
     assert shape is not None
     C, P, BM, TH, CHUNKS = wide, narrow, shape.pixels, shape.threads, shape.chunks
     WR, NR, PARTS, SIX = shape.wide_row, shape.narrow_row, wide // 8, ceiling(norm)
     ROWS, NT, CROWS = TH // PARTS, C // 8 // shape.warps, gcd(shape.warps, C // 16)
     CT, GN = C // 16 // CROWS, P // 8 // (shape.warps // CROWS)
-    RAW, SLOPES = CHUNKS * 4, CT * GN * 4 if gradient else 1
+    RAW, WEIGHTS = CHUNKS * 4, CT * GN * 4 if gradient else 1
     OUT, INNER = C * NR, C * NR + BM * WR
     NARROW = INNER + (BM * WR if gradient else 0)
     wait_all, coefficients, fetch = WAIT_COPIES[0], make_coefficients(1.0 / SIX), make_fetch(CHUNKS, ROWS)
@@ -167,7 +167,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     copy_narrow = make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     multiply = make_multiply(BM, shape.depth, NT, NR, WR)
     write, add_up = make_write(CHUNKS, ROWS, WR, gradient, norm), make_add_up(C, TH, ROWS)
-    gradient_product, write_slopes = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_slopes(CT, GN, P)
+    gradient_product, write_sums = make_gradient_product(BM // 16, CT, GN, WR, NR), make_write_sums(CT, GN, P)
 
     def pointwise_wide(source, weight, out, x, saved, partial, sums, control, pixels, hw, depth, lds, ldo, ldx):
         base = shared_address(cuda.shared.array(0, dtype=types.uint8))
@@ -182,11 +182,11 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         shift = cuda.local.array(8, dtype=types.float32)
         totals = cuda.local.array(16, dtype=types.float32)
         raw = cuda.local.array(RAW, dtype=types.uint32)
-        slopes = cuda.local.array(SLOPES, dtype=types.float32)
+        weight_sums = cuda.local.array(WEIGHTS, dtype=types.float32)
         for i in range(8):
             totals[i], totals[8 + i] = f32(0.0), f32(0.0)
-        for i in range(SLOPES):
-            slopes[i] = f32(0.0)
+        for i in range(WEIGHTS):
+            weight_sums[i] = f32(0.0)
         rows = u64(saved + u64((2 * C + part * 8) * 4))
         if gradient:
             coefficients(rows, scale)
@@ -213,11 +213,11 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
             if gradient:
                 fetch(mine_x, i32(following + r0), pixels, ldx, raw)
                 inner = u32(base + u32(INNER + lower * CT * 32))
-                gradient_product(inner, u32(narrow_tile + u32(right * GN * 16)), lane, slopes)
+                gradient_product(inner, u32(narrow_tile + u32(right * GN * 16)), lane, weight_sums)
             used = i32(1 - used)
             first = following
         if gradient:
-            write_slopes(slopes, u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4))), lower, right, lane)
+            write_sums(weight_sums, u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4))), lower, right, lane)
         wait_all()
         add_up(totals, base, tid, sums)
 

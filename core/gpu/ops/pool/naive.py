@@ -111,7 +111,7 @@ def naive_avg_backward(dy: Batch, dx: Batch, kernel: Pair, stride: Pair, pad: Pa
 
 @kernel
 def naive_global_forward(x: Batch, out: Matrix) -> None:
-    """One thread per photo and channel walks all pixels."""
+    """One thread per photo and channel loops over all pixels."""
     i = cuda.grid(1)
     if i < out.size:
         n, c = i // out.shape[1], i % out.shape[1]
