@@ -6,13 +6,14 @@ import base64
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, final
 
 import numpy as np
 
 from app.cards import disease_name
 from app.mask import Mask, decode_mask
-from app.translation import sentence, tr
+from app.translation import language, sentence, tr
 from app.viewmodels.rows_model import Column
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.verdict import Thresholds, decide_verdict, is_healthy
@@ -114,7 +115,12 @@ def verdict_text(result: Result) -> str:
         return tr("Waiting…")
     if result.error:
         return tr("Unreadable: {reason}", reason=sentence(result.error))
-    said = disease_name(result.verdict) if result.sure else tr(result.verdict)
+    return _verdict_words(result.verdict, result.sure, language())
+
+
+@cache
+def _verdict_words(verdict: str, sure: bool, language: str) -> str:
+    said = disease_name(verdict) if sure else tr(verdict)
     return said[:1].upper() + said[1:]
 
 

@@ -11,7 +11,7 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, Qt, QTimer, Signal
 
 from app.task import Task
 from app.viewmodels.row_order import Wish, arrange
-from app.viewmodels.rows_model import RowsModel
+from app.viewmodels.rows_model import ANSWERED, RowsModel
 from core.ops.contract import Array
 
 NOWHERE = QModelIndex()
@@ -109,6 +109,8 @@ class SortedRows(QAbstractTableModel):
         return title
 
     def data(self, index: QModelIndex, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if role not in ANSWERED:
+            return None
         return self.source.value(self.place(index.row()), index.column(), role)
 
     def _change(self, wish: Wish) -> None:
@@ -190,13 +192,18 @@ class SortedRows(QAbstractTableModel):
             self._later.start(NAP_MS)
 
     def _on_inserting(self, parent: QModelIndex, first: int, last: int) -> None:
-        if self._order is None:
-            self.beginInsertRows(NOWHERE, first, last)
+        if not self._wish.text:  # a filter may not let them pass
+            at = self.rowCount()
+            self.beginInsertRows(NOWHERE, at, at + last - first)
 
-    def _on_inserted(self) -> None:
-        if self._order is None:
+    def _on_inserted(self, parent: QModelIndex, first: int, last: int) -> None:
+        """Show new rows at the end at once, and in their place when the order is computed."""
+        if not self._wish.text:
+            if self._order is not None:
+                self._order = np.concatenate((self._order, np.arange(first, last + 1)))
             self.endInsertRows()
-        self._stale()
+        if self._order is not None or self.arranging:
+            self._arrange()
 
     def _on_data(self, first: QModelIndex, last: QModelIndex) -> None:
         shown = first.row(), last.row()
