@@ -14,22 +14,22 @@ from PySide6.QtWidgets import QApplication, QMessageBox
 
 from app import paths, resources, translation
 from app.collector import Collector
-from app.commands import Commands
+from app.commands import WindowCommands
 from app.crash import CrashReporter
 from app.instance import FirstInstance, hand_over
-from app.main_window import PLACES, MainWindow
+from app.main_window import PAGES, MainWindow
+from app.pages import Parts, makers
 from app.photo_commands import PhotoCommands
-from app.places import Parts, makers
 from app.processes.entry import Child, command
 from app.run_commands import RunCommands
-from app.settings import FIRST_PLACE, Settings
+from app.settings import FIRST_PAGE, Settings
 from app.synthetic_tour import SyntheticTour
 from app.theme import Theme
 from app.training.session import TrainingSession
 from app.viewmodels import kernel_benchmark, result
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
-from app.viewmodels.examination import Examination
+from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.thumbnails import Thumbnails
@@ -64,7 +64,7 @@ def run(given: Sequence[str], early: Child | None = None) -> int:
     return code
 
 
-def start(application: QApplication, given: Sequence[str], early: Child | None = None) -> Program | None:
+def start(application: QApplication, given: Sequence[str], early: Child | None = None) -> Application | None:
     """Build the program without running the event loop; None if another window took over.
 
     `early`: the process that diagnoses, if it runs already (`app.processes.early`).
@@ -74,7 +74,7 @@ def start(application: QApplication, given: Sequence[str], early: Child | None =
         if early is not None:
             early.close()
         return None
-    program = Program(application, early)
+    program = Application(application, early)
     if not program.first.alone and hand_over(wanted, PATIENCE):
         program.close()
         program.window.deleteLater()
@@ -95,7 +95,7 @@ def introduce(application: QApplication) -> None:
 
 
 @final
-class Program:
+class Application:
     """Everything that lives as long as the window."""
 
     def __init__(self, application: QApplication, early: Child | None = None) -> None:
@@ -112,7 +112,7 @@ class Program:
         self.document = Document(application)
         self.thumbnails = Thumbnails(application)
         self.photos = Thumbnails(application, side=1000, kept=16, whole=True)
-        self.examination = Examination(self.document, application)
+        self.examination = ExaminationModel(self.document, application)
         self.training = TrainingModel(TrainingSession(command("training"), application), application)
         self.diagnosis = DiagnosisModel(application, early)
         self.benchmark = KernelBenchmark(application)
@@ -131,11 +131,11 @@ class Program:
         pictures = (self.thumbnails, self.photos)
         self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures, self.prints)
         self.tour = SyntheticTour(self.window, self.document, self.training, self.photo_commands)
-        self.commands = Commands(
+        self.commands = WindowCommands(
             self.window, self.settings, self.theme, self.document, self.training.session, self.photo_commands,
             self.first, self.crash,
         )  # fmt: skip
-        self.window.set_places(makers(Parts(
+        self.window.set_pages(makers(Parts(
             self.window, self.settings, self.theme, self.document, self.examination, self.thumbnails, self.photos,
             self.training, self.diagnosis, self.benchmark, self.memory, self.exports, self.prints, self.photo_commands,
             self.run_commands, self.tour,
@@ -147,7 +147,7 @@ class Program:
         """Change the language: replace the window by a new one that keeps what is open, listed and running."""
         old, train = self.window, self.window.made("train")
         shown = old.stack.currentWidget()
-        place = shown.objectName().removeprefix("place_") if shown else PLACES[0]
+        page = shown.objectName().removeprefix("page_") if shown else PAGES[0]
         translation.remove(self.application)
         self.language = translation.install(self.application, language)
         self.diagnosis.rows.set_columns(result.columns())
@@ -158,8 +158,8 @@ class Program:
         self._make_window()
         self.window.restoreGeometry(old.saveGeometry())
         if train is not None:
-            self.window.place("train").setup.form.take_over(train.setup.form.values())
-        self.window.go(place)
+            self.window.page("train").setup.form.take_over(train.setup.form.values())
+        self.window.go(page)
         self.window.show()
         old.hide()
         old.deleteLater()
@@ -167,10 +167,10 @@ class Program:
     def _go_back(self) -> None:
         """Restore the geometry and page of the previous window."""
         self.window.restoreGeometry(self.settings.bytes("geometry"))
-        place = self.settings.text("place")
-        place = place if place in PLACES else FIRST_PLACE
-        self.window.go(place)
-        if place == "diagnose":
+        page = self.settings.text("page")
+        page = page if page in PAGES else FIRST_PAGE
+        self.window.go(page)
+        if page == "diagnose":
             self.photo_commands.find_model()
 
     def close(self) -> None:

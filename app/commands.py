@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 from app import paths
 from app.crash import CrashReporter
 from app.instance import FirstInstance
-from app.main_window import PLACES, MainWindow
+from app.main_window import PAGES, MainWindow
 from app.photo_commands import PhotoCommands
 from app.process_thread import ProcessThread
 from app.processes.entry import command
@@ -31,7 +31,7 @@ right instead of 96 %."""
 
 
 @final
-class Commands(QObject):
+class WindowCommands(QObject):
     """Connected to the actions once; every method is one user command. Signal: `language_chosen(name)`."""
 
     language_chosen = Signal(str)
@@ -73,7 +73,7 @@ class Commands(QObject):
             return
         source = len(found) == 1 and (Path(found[0]).is_dir() or found[0].lower().endswith(".csv"))
         shown = self._window.stack.currentWidget()
-        if source and (shown is None or shown.objectName() != "place_diagnose"):
+        if source and (shown is None or shown.objectName() != "page_diagnose"):
             self._give_up_demo()
             self._window.go("dataset")
             self._settings.set("last_folder", str(Path(found[0]).parent))
@@ -115,7 +115,7 @@ class Commands(QObject):
         if table is not None and len(table.classes) == 1 and Path(source).is_dir():
             text = tr("All these photos are of one class. Training needs two or more classes. To find out what is "
                       "wrong with these leaves, use Diagnose.")  # fmt: skip
-            notice = self._window.place("dataset").notice
+            notice = self._window.page("dataset").notice
             notice.tell(text, tr("Diagnose photos"), lambda: self._photos.diagnose([source]))
 
     def _on_state(self, state: State) -> None:
@@ -224,4 +224,4 @@ class Commands(QObject):
     def _on_closing(self) -> None:
         self._settings.set_bytes("geometry", self._window.remember())
         shown = self._window.stack.currentWidget()
-        self._settings.set("place", shown.objectName().removeprefix("place_") if shown else PLACES[0])
+        self._settings.set("page", shown.objectName().removeprefix("page_") if shown else PAGES[0])

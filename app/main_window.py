@@ -22,17 +22,17 @@ from app import resources
 from app.actions import Actions, build_actions, build_menus
 from app.theme import Theme
 from app.translation import tr
-from app.widgets.places import PlacesArea
+from app.widgets.page_area import PageArea
 from app.widgets.status import StatusLine
 
-PLACES: Final = ("dataset", "train", "diagnose", "kernels")
+PAGES: Final = ("dataset", "train", "diagnose", "kernels")
 SIDE_WIDTH: Final = 184
 FOLDED_WIDTH: Final = 60
 FOLDED_BELOW: Final = 1150
-"""Width of the window below which the side bar shows icons only, so that the places have room."""
+"""Width of the window below which the side bar shows icons only, so that the pages have room."""
 FIRST_SIZE: Final = QSize(1280, 820)
 LEAST_SIZE: Final = QSize(640, 400)
-"""Fits a screen of 1920 x 1080 at 250 %; places that need more room scroll."""
+"""Fits a screen of 1920 x 1080 at 250 %; pages that need more room scroll."""
 FRAME: Final = QSize(16, 48)
 """Room for the title and the borders that a desktop draws around a window."""
 
@@ -71,24 +71,24 @@ class MainWindow(QMainWindow):
         layout.setSpacing(0)
         self._side = self._side_bar(self.actions_)
         layout.addWidget(self._side)
-        layout.addWidget(PlacesArea(self.stack), 1)
+        layout.addWidget(PageArea(self.stack), 1)
         self.setCentralWidget(centre)
         theme.changed.connect(self._draw_icons)
         self._draw_icons()
 
-    def set_places(self, make: Mapping[str, Callable[[], QWidget]]) -> None:
-        """Set how each of `PLACES` is created on its first visit."""
+    def set_pages(self, make: Mapping[str, Callable[[], QWidget]]) -> None:
+        """Set how each of `PAGES` is created on its first visit."""
         self._make = make
 
     def set_close_question(self, may_close: Callable[[], bool]) -> None:
         """Set the function that is asked before the window closes; False keeps it open."""
         self._may_close = may_close
 
-    def place(self, name: str) -> Any:
+    def page(self, name: str) -> Any:
         """A page, created if it was not visited yet; the caller knows the type of its panel."""
         if name not in self._made:
             self._made[name] = self._make[name]()
-            self._made[name].setObjectName(f"place_{name}")
+            self._made[name].setObjectName(f"page_{name}")
             self.stack.addWidget(self._made[name])
         return self._made[name]
 
@@ -98,11 +98,11 @@ class MainWindow(QMainWindow):
 
     def go(self, name: str) -> Any:
         """Show a page."""
-        place = self.place(name)
-        self.stack.setCurrentWidget(place)
+        page = self.page(name)
+        self.stack.setCurrentWidget(page)
         self.stack.setAccessibleName(self._buttons[name].accessibleName())
         getattr(self.actions_, f"go_{name}").setChecked(True)
-        return place
+        return page
 
     def _side_bar(self, actions: Actions) -> QWidget:
         side = QWidget()
@@ -121,8 +121,8 @@ class MainWindow(QMainWindow):
         head.addWidget(sign)
         head.addWidget(name, 1)
         layout.addLayout(head)
-        for place in PLACES:
-            layout.addWidget(self._place_button(place, actions))
+        for page in PAGES:
+            layout.addWidget(self._page_button(page, actions))
         layout.addStretch(1)
         promise = QLabel(tr("Nothing leaves\nthis computer."))
         promise.setObjectName("privacy")
@@ -141,10 +141,10 @@ class MainWindow(QMainWindow):
         for text in self._folding:
             text.setVisible(not folded)
 
-    def _place_button(self, place: str, actions: Actions) -> QPushButton:
-        action = getattr(actions, f"go_{place}")
+    def _page_button(self, page: str, actions: Actions) -> QPushButton:
+        action = getattr(actions, f"go_{page}")
         button = QPushButton()
-        button.setObjectName(f"button_{place}")
+        button.setObjectName(f"button_{page}")
         button.setCheckable(True)
         button.setAutoExclusive(True)  # a click on the current page keeps it checked; screen readers announce a group
         button.setAccessibleName(action.text().replace("&", ""))
@@ -152,15 +152,15 @@ class MainWindow(QMainWindow):
         button.setIconSize(QSize(20, 20))
         button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         button.clicked.connect(action.trigger)
-        action.triggered.connect(lambda: self.go(place))
+        action.triggered.connect(lambda: self.go(page))
         action.toggled.connect(button.setChecked)
-        self._buttons[place] = button
+        self._buttons[page] = button
         return button
 
     def _draw_icons(self) -> None:
         colours = self._theme.colours
-        for place, button in self._buttons.items():
-            button.setIcon(resources.icon(place, colours.muted, colours.accent))
+        for page, button in self._buttons.items():
+            button.setIcon(resources.icon(page, colours.muted, colours.accent))
 
     def remember(self) -> QByteArray:
         return self.saveGeometry()

@@ -14,7 +14,7 @@ from app.cards import disease_name
 from app.document_pdf import write_pdf
 from app.mask import BACKGROUND, DISEASED, Mask
 from app.translation import sentence, tr
-from app.viewmodels.result import Result, doubts, severity_text, verdict_text
+from app.viewmodels.result import PhotoResult, doubts, severity_text, verdict_text
 from core.cores import usable_cores
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
@@ -36,7 +36,7 @@ def quiet(done: int, total: int) -> None:
     """Progress that nobody reads."""
 
 
-def write_csv(path: Path, results: Sequence[Result], remarks: Remarks = (), progress: Progress = quiet) -> None:
+def write_csv(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
     """Write one row per photo. Raises StorageError.
 
     Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
@@ -52,7 +52,7 @@ def write_csv(path: Path, results: Sequence[Result], remarks: Remarks = (), prog
     write_file(path, csv_text(rows))
 
 
-def _cells(result: Result) -> list[object]:
+def _cells(result: PhotoResult) -> list[object]:
     top = [value for name, share in result.top for value in (name, f"{share:.6f}")]
     percent = result.shown_percent
     amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
@@ -61,17 +61,17 @@ def _cells(result: Result) -> list[object]:
             *as_fields(result.model).values()]  # fmt: skip
 
 
-def answered(results: Iterable[Result]) -> list[Result]:
+def answered(results: Iterable[PhotoResult]) -> list[PhotoResult]:
     """The results that are finished, with a diagnosis or an error."""
     return [result for result in results if result.done and not result.given_up]
 
 
-def write_html(path: Path, results: Sequence[Result], remarks: Remarks = (), progress: Progress = quiet) -> None:
+def write_html(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
     """Write the page with pictures. Raises StorageError."""
     write_file(path, render(results, remarks, progress))
 
 
-def write_sheets(path: Path, results: Sequence[Result], remarks: Remarks = (), progress: Progress = quiet) -> None:
+def write_sheets(path: Path, results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> None:
     """Write the page as PDF. Raises StorageError."""
     write_pdf(render(results, remarks, progress), path, progress)
 
@@ -79,7 +79,7 @@ def write_sheets(path: Path, results: Sequence[Result], remarks: Remarks = (), p
 WRITERS: Final = {"csv": write_csv, "html": write_html, "pdf": write_sheets}
 
 
-def render(results: Sequence[Result], remarks: Remarks = (), progress: Progress = quiet) -> str:
+def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: Progress = quiet) -> str:
     """The page, in the language of the window."""
     done = answered(results)
     side, entries = picture_side(len(done)), []
@@ -91,7 +91,7 @@ def render(results: Sequence[Result], remarks: Remarks = (), progress: Progress 
     return render_batch(entries, remarks, say=tr)
 
 
-def _entry(result: Result, picture: bytes) -> Entry:
+def _entry(result: PhotoResult, picture: bytes) -> Entry:
     name = os.path.basename(result.path)
     if result.error:
         return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
@@ -101,7 +101,7 @@ def _entry(result: Result, picture: bytes) -> Entry:
     return Entry(name, verdict_text(result), kind, sentences, guesses, result.shown_percent, picture, result.model)
 
 
-def _picture(result: Result, side: int) -> bytes:
+def _picture(result: PhotoResult, side: int) -> bytes:
     """The photo's square with the leaf outlined, and the diseased area if it is meaningful."""
     if result.error:
         return b""

@@ -121,7 +121,7 @@ class RunCommands(QObject):
 
     def _start(self, data: str) -> None:
         """Train on the photos of a folder or manifest with the settings of the form."""
-        panel = self._window.place("train")
+        panel = self._window.page("train")
         self._on_state(self._training.session.state)
         if self._training.session.busy:
             return  # an earlier run was resumed meanwhile
@@ -140,11 +140,11 @@ class RunCommands(QObject):
         self._window.go("train").notice.alarm(message, details)
 
     def _on_report(self) -> None:
-        QDesktopServices.openUrl(QUrl.fromLocalFile(self._window.place("train").outcome.report))
+        QDesktopServices.openUrl(QUrl.fromLocalFile(self._window.page("train").outcome.report))
 
     def _on_pdf(self) -> None:
         """Write the report of the shown run as PDF."""
-        report = Path(self._window.place("train").outcome.report)
+        report = Path(self._window.page("train").outcome.report)
         title = tr("Save the report")
         name, _ = QFileDialog.getSaveFileName(self._window, title, f"{report.parent.name}.pdf", "PDF (*.pdf)")
         if name:

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from PySide6.QtCore import QByteArray, QObject, QSettings, Signal
 
 RECENT: Final = 8
-FIRST_PLACE: Final = "diagnose"
+FIRST_PAGE: Final = "diagnose"
 """Shown by the first start: most people come with a photo and a question."""
 
 

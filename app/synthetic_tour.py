@@ -49,13 +49,13 @@ class SyntheticTour(QObject):
 
     def _on_given_up(self) -> None:
         if self._step == 1:
-            self._window.place("dataset").notice.hide()
+            self._window.page("dataset").notice.hide()
         self._leave()
 
     def _on_opened(self) -> None:
         if self._step == 1:
             self._step = 2
-            self._window.place("dataset").notice.hide()
+            self._window.page("dataset").notice.hide()
             self._window.go("train")
             QTimer.singleShot(0, self._window.actions_.start.trigger)  # after all panels know the open photos
         else:
@@ -73,7 +73,7 @@ class SyntheticTour(QObject):
 
     def _tell_training(self) -> None:
         text = tr("Step 2 of 3: training a network on them, about a minute. The diagnosis starts automatically.")
-        self._window.place("train").notice.tell(text)
+        self._window.page("train").notice.tell(text)
 
     def _diagnose(self) -> None:
         """Diagnose a few leaves with the new model."""
@@ -83,7 +83,7 @@ class SyntheticTour(QObject):
         if self._step != 2 or finished is None or self._document.table is None:
             return
         self._leave()
-        self._window.place("train").notice.hide()
+        self._window.page("train").notice.hide()
         shipped = shipped_model()
         self._photos.use_model(finished.model_path)
         dataset = self._document.table.dataset
@@ -91,4 +91,4 @@ class SyntheticTour(QObject):
         text = tr("Step 3 of 3: this network was trained on synthetic leaves and knows only those. For real leaves, "
                   "use the model that came with the program.")  # fmt: skip
         back = (lambda: self._photos.use_model(shipped)) if shipped else None
-        self._window.place("diagnose").notice.tell(text, tr("Use that model"), back)
+        self._window.page("diagnose").notice.tell(text, tr("Use that model"), back)

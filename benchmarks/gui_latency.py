@@ -34,12 +34,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from app import collector
-from app.application import Program, start
+from app.application import Application, start
 from app.main_window import FIRST_SIZE
 from app.mask import encode_mask
 from app.processes.entry import NICE
 from app.training.request import start_request
-from app.viewmodels.result import Result
+from app.viewmodels.result import PhotoResult
 from benchmarks.event_loop import Gaps, until, wait
 from benchmarks.record import Row, write_results
 from core.data.file_extensions import EXTENSIONS
@@ -101,7 +101,7 @@ def write_many(folder: Path) -> None:
         (folder / f"class{number % 10}" / f"{number:05d}.jpg").write_bytes(pictures[number % 50])
 
 
-def time_folder(program: Program, home: Path) -> list[Row]:
+def time_folder(program: Application, home: Path) -> list[Row]:
     """Open a folder of 50,000 photos, wait for the first thumbnails, scroll through."""
     folder = home / "many"
     write_many(folder)
@@ -128,7 +128,7 @@ def time_folder(program: Program, home: Path) -> list[Row]:
     ]
 
 
-def time_million(program: Program, home: Path) -> list[Row]:
+def time_million(program: Application, home: Path) -> list[Row]:
     """A manifest of a million photos: search, select all, and Start after one of them was left out, so that a manifest
     of the others has to be written."""
     manifest = home / "million.csv"
@@ -166,7 +166,7 @@ def time_million(program: Program, home: Path) -> list[Row]:
     return [at_most(f"worst gap with a million photos: {name}", found, 100.0, "ms") for name, found in worst.items()]
 
 
-def time_results(program: Program) -> list[Row]:
+def time_results(program: Application) -> list[Row]:
     """100,000 diagnosed photos in the table: sort them by a click, search them, move the slider."""
     random, classes = np.random.default_rng(0), ("tomato/late_blight", "tomato/healthy", "bean/rust")
     until(lambda: bool(program.diagnosis.ready))  # the model of the first start; its classes would replace these
@@ -176,7 +176,7 @@ def time_results(program: Program) -> list[Row]:
     shares = random.dirichlet((8.0, 2.0, 1.0), RESULTS)
     order = np.argsort(-shares, axis=1)
     rows = [
-        Result(n, f"/photos/farm{n % 37:02d}/IMG_{name:06d}.jpg", True, classes[best[0]],
+        PhotoResult(n, f"/photos/farm{n % 37:02d}/IMG_{name:06d}.jpg", True, classes[best[0]],
                tuple((classes[at], share[at]) for at in best), milliseconds=20.0, diseased=100 * share[0],
                probabilities=tuple(share))
         for n, (name, best, share) in enumerate(
@@ -208,7 +208,7 @@ def time_results(program: Program) -> list[Row]:
     return found
 
 
-def time_reports(program: Program, home: Path, folder: Path) -> list[Row]:
+def time_reports(program: Application, home: Path, folder: Path) -> list[Row]:
     """Reports of 800 diagnosed photos, from the click to the file; half of the leaves are diseased."""
     photos = sorted(str(p) for p in folder.rglob("*") if p.suffix.lower() in EXTENSIONS)
     leaf, lesions = (np.zeros((224, 224), bool) for _ in range(2))
@@ -216,7 +216,7 @@ def time_reports(program: Program, home: Path, folder: Path) -> list[Row]:
     area = encode_mask(Severity(leaf, lesions), (0.0, 0.0, 1.0, 1.0))
     step = max(len(photos) // REPORT, 1)
     results = [
-        Result(n, photos[n * step % len(photos)], True, name, ((name, 0.97), ("bean/rust", 0.02)), diseased=3.1,
+        PhotoResult(n, photos[n * step % len(photos)], True, name, ((name, 0.97), ("bean/rust", 0.02)), diseased=3.1,
                measured=area, model=ModelIdentity("leaves", "0" * 64, "2026-11-22"))
         for n, name in enumerate(("tomato/late_blight", "tomato/healthy") * (REPORT // 2))
     ]  # fmt: skip
@@ -263,7 +263,7 @@ def train_headless(data: Path, folder: Path, seconds: float) -> float:
     return speed(folder)
 
 
-def train_in_window(program: Program, data: Path, folder: Path, seconds: float, gaps: Gaps | None = None) -> float:
+def train_in_window(program: Application, data: Path, folder: Path, seconds: float, gaps: Gaps | None = None) -> float:
     """The same from the window with its curves in sight, from the tenth step to the end: the share of a core that the
     window itself took, and the gaps of its event loop where they are wanted."""
     from core.config import from_dict
@@ -282,7 +282,7 @@ def train_in_window(program: Program, data: Path, folder: Path, seconds: float, 
     return (time.process_time() - used) / (time.perf_counter() - begin)
 
 
-def time_training(program: Program, home: Path, data: Path, seconds: float) -> list[Row]:
+def time_training(program: Application, home: Path, data: Path, seconds: float) -> list[Row]:
     """Gaps while SqueezeNet trains on all cores with the curves in sight, and what the window costs the training."""
     program.window.go("dataset")
     program.document.open(str(data))
@@ -308,7 +308,7 @@ def time_training(program: Program, home: Path, data: Path, seconds: float) -> l
     ]  # fmt: skip
 
 
-def time_diagnoses(program: Program, home: Path, model: str) -> list[Row]:
+def time_diagnoses(program: Application, home: Path, model: str) -> list[Row]:
     """One 12-megapixel photo when all is warm, from the drop to the drawn answer; then 500 at once."""
     random = np.random.default_rng(0)
     small = random.integers(0, 255, (94, 125, 3), np.uint8)

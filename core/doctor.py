@@ -47,7 +47,7 @@ KERNEL_BYTES: Final = 4 << 20
 
 @final
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Check:
     """One part of the machine; `remedy` says what to install or do where it is not well."""
 
     part: str
@@ -56,7 +56,7 @@ class Finding:
     remedy: str = ""
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[Check]:
     """All findings, the CPU's first."""
     yield from _software()
     yield _processor()
@@ -73,23 +73,23 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _software() -> Iterator[Finding]:
+def _software() -> Iterator[Check]:
     python = platform.python_version()
     system = f"{platform.system()} {platform.machine()}"
-    yield Finding("Python", sys.version_info >= (3, 11), f"Python {python} on {system}.",
+    yield Check("Python", sys.version_info >= (3, 11), f"Python {python} on {system}.",
                   "Install Python 3.11 or newer from python.org.")
     numpy = _version("numpy") or "is missing"
     parts = tuple(int(part) for part in numpy.split(".")[:2]) if numpy[0].isdigit() else (9, 9)
-    yield Finding("NumPy", parts < NEWEST_NUMPY, f"NumPy {numpy}.", "Install one before 2.5: pip install 'numpy<2.5'.")
+    yield Check("NumPy", parts < NEWEST_NUMPY, f"NumPy {numpy}.", "Install one before 2.5: pip install 'numpy<2.5'.")
     for package, use in (("numba", "compiles the CPU kernels"), ("opencv-python-headless", "reads photos"),
                          ("safetensors", "reads and writes models"), ("onnx", "exchanges models"),
                          ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots")):
         found = _version(package)
         sentence = f"{package} {found or 'is missing'}; it {use}."
-        yield Finding(package, found is not None, sentence, "Install it: pip install .")
+        yield Check(package, found is not None, sentence, "Install it: pip install .")
 
 
-def _processor() -> Finding:
+def _processor() -> Check:
     from llvmlite import binding
 
     features = binding.get_host_cpu_features()
@@ -97,29 +97,29 @@ def _processor() -> Finding:
     fast = bool({"avx512f", "avx2", "neon"} & set(known))
     units = ", ".join(known) or "no known vector instructions"
     sentence = f"{usable_cores()} cores, {binding.get_host_cpu_name()}, {units}."
-    return Finding("CPU", fast, sentence, "Training works, but slowly: the fast kernels need AVX2, AVX-512 or NEON.")
+    return Check("CPU", fast, sentence, "Training works, but slowly: the fast kernels need AVX2, AVX-512 or NEON.")
 
 
-def _kernels() -> Finding:
+def _kernels() -> Check:
     try:
         folder = kept(user_kernel_folder)
     except InputError as error:  # another user could change them
-        return Finding("kernels", False, str(error).replace("\n", " "))
+        return Check("kernels", False, str(error).replace("\n", " "))
     if folder is None:
         sentence = "There is no folder to save compiled kernels in. They are compiled again at every start."
-        return Finding("kernels", False, sentence, REMEDY)
+        return Check("kernels", False, sentence, REMEDY)
     free = shutil.disk_usage(folder).free
     if free < KERNEL_BYTES:
         sentence = (f"There is no disk space for compiled kernels in {folder} ({free / 1e6:.1f} MB free). "
                     "Missing kernels are compiled again at every start.")  # fmt: skip
-        return Finding("kernels", False, sentence, f"Free disk space. {REMEDY}")
-    return Finding("kernels", True, f"Compiled kernels are saved in {folder}.")
+        return Check("kernels", False, sentence, f"Free disk space. {REMEDY}")
+    return Check("kernels", True, f"Compiled kernels are saved in {folder}.")
 
 
-def _threads() -> Finding:
+def _threads() -> Check:
     found = [layer for layer, module in LAYERS if _imports(f"numba.np.ufunc.{module}")]
     sentence = f"The kernels run in threads of LeafClinic's own. Numba threading layers: {', '.join(found)}."
-    return Finding("threads", bool(found), sentence, "Install Numba again: pip install --force-reinstall numba")
+    return Check("threads", bool(found), sentence, "Install Numba again: pip install --force-reinstall numba")
 
 
 def _imports(module: str) -> bool:
@@ -130,47 +130,47 @@ def _imports(module: str) -> bool:
     return True
 
 
-def _libraries() -> Iterator[Finding]:
+def _libraries() -> Iterator[Check]:
     for package, use in LIBRARIES:
         found = _version(package)
         sentence = f"{package} {found or 'is not installed'}; it {use}."
         remedy = f"Needed only for the GPU, if no CUDA toolkit provides it: {EXTRA}"
-        yield Finding(package, found is not None, sentence, remedy)
+        yield Check(package, found is not None, sentence, remedy)
 
 
-def _gpu() -> Iterator[Finding]:
+def _gpu() -> Iterator[Check]:
     try:
         from core.gpu.driver.device import problem
     except ImportError as error:
-        yield Finding("GPU", False, f"The CUDA packages are not installed ({error.name} is missing).", f"Run {EXTRA}.")
+        yield Check("GPU", False, f"The CUDA packages are not installed ({error.name} is missing).", f"Run {EXTRA}.")
         return
     trouble = problem()
     if trouble is not None:
-        yield Finding("GPU", False, trouble, "Training on the CPU works without it: --device cpu.")
+        yield Check("GPU", False, trouble, "Training on the CPU works without it: --device cpu.")
         return
     yield from _open_gpu()
 
 
-def _open_gpu() -> Iterator[Finding]:
+def _open_gpu() -> Iterator[Check]:
     from core.gpu.compilation.cuda import cuda, driver
     from core.gpu.compilation.turing import FIRST_AFTER
 
     version = int(driver.cuDriverGetVersion()[1])
-    yield Finding("driver", True, f"The NVIDIA driver supports CUDA {version // 1000}.{version % 1000 // 10}.")
+    yield Check("driver", True, f"The NVIDIA driver supports CUDA {version // 1000}.{version % 1000 // 10}.")
     device: Any = cuda.get_current_device()
     capability = device.compute_capability
     free, total = cuda.current_context().get_memory_info()
     name = device.name.decode() if isinstance(device.name, bytes) else device.name
-    yield Finding("GPU", True, f"{name}, compute capability {capability[0]}.{capability[1]}, "
+    yield Check("GPU", True, f"{name}, compute capability {capability[0]}.{capability[1]}, "
                   f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free.")
     if capability >= FIRST_AFTER:
-        yield Finding("precision", True, "Supports float32, tf32 and mixed precision (bf16).")
+        yield Check("precision", True, "Supports float32, tf32 and mixed precision (bf16).")
     else:
-        yield Finding("precision", True, "This GPU is older than Ampere: everything runs in float32, without tensor "
+        yield Check("precision", True, "This GPU is older than Ampere: everything runs in float32, without tensor "
                                          "cores.")
 
 
-def report(findings: list[Finding]) -> str:
+def report(findings: list[Check]) -> str:
     """Lines for a terminal."""
     lines = []
     for finding in findings:

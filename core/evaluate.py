@@ -57,12 +57,12 @@ def evaluate(argv: Sequence[str]) -> int:
     model = read_model(run)
     if coverage is not None:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
-    judged, skipped = evaluate_model(model, config, split, coverage)
+    evaluation, skipped = evaluate_model(model, config, split, coverage)
     if arguments.mistakes:
-        write_mistakes(Path(arguments.mistakes), judged.mistakes)
+        write_mistakes(Path(arguments.mistakes), evaluation.mistakes)
     for sentence in skipped:
         sys.stderr.write(printable(sentence) + "\n")
-    print(json_line(describe_json(judged)) if arguments.json else printable(describe_text(judged, split), "\n"))
+    print(json_line(describe_json(evaluation)) if arguments.json else printable(describe_text(evaluation, split), "\n"))
     return EXIT_DONE
 
 
@@ -72,9 +72,9 @@ def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
     write_file(path, csv_text([("path", "label", "said", "probability"), *rows]))
 
 
-def describe_json(judged: Evaluation) -> dict[str, object]:
+def describe_json(evaluation: Evaluation) -> dict[str, object]:
     """The object that other programs may rely on."""
-    figures = judged.figures
+    figures = evaluation.figures
     found: dict[str, object] = {
         "photos": figures.photos,
         "accuracy": figures.accuracy,
@@ -89,35 +89,35 @@ def describe_json(judged: Evaluation) -> dict[str, object]:
         "classes": figures.classes,
         "confusion": figures.confusion,
     }  # fmt: skip
-    if judged.parts:
+    if evaluation.parts:
         found["by_place"] = [
             {"name": p.name, "photos": p.photos, "accuracy": p.accuracy, "accuracy_interval": p.interval}
-            for p in judged.parts
+            for p in evaluation.parts
         ]
-    if judged.field is not None:
-        found["field"] = describe_json(Evaluation(judged.field))
-    if judged.answered is not None:
-        found["coverage"] = asdict(judged.answered)
-    if judged.known:
-        found["overlap"] = judged.overlap and [asdict(part) for part in judged.overlap]
-    if judged.fresh is not None:
-        found["not_learned"] = describe_json(Evaluation(judged.fresh))
+    if evaluation.field is not None:
+        found["field"] = describe_json(Evaluation(evaluation.field))
+    if evaluation.answered is not None:
+        found["coverage"] = asdict(evaluation.answered)
+    if evaluation.known:
+        found["overlap"] = evaluation.overlap and [asdict(part) for part in evaluation.overlap]
+    if evaluation.fresh is not None:
+        found["not_learned"] = describe_json(Evaluation(evaluation.fresh))
     return found
 
 
-def describe_text(judged: Evaluation, split: str) -> str:
-    figures = judged.figures
+def describe_text(evaluation: Evaluation, split: str) -> str:
+    figures = evaluation.figures
     rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", "most often predicted as")]
     for i, c in enumerate(figures.per_class):
         wrong = [(n, figures.classes[j]) for j, n in enumerate(figures.confusion[i]) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
-    told = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *judged.known]
-    if judged.fresh is not None:
-        told.append(describe_accuracy(judged.fresh, "other"))
-    told.append(describe_subsets(judged.parts))
-    if judged.answered is not None:
-        told.append(judged.answered.describe())
+    told = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *evaluation.known]
+    if evaluation.fresh is not None:
+        told.append(describe_accuracy(evaluation.fresh, "other"))
+    told.append(describe_subsets(evaluation.parts))
+    if evaluation.answered is not None:
+        told.append(evaluation.answered.describe())
     return "\n".join(filter(None, told)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
 
 

@@ -38,7 +38,7 @@ from core.laboratory.digit_photo import read_digit
 from core.laboratory.digits import DEVICE_RUNGS, HOST_RUNGS, TITLES, Lesson, Report, keep_quiet, run_lesson, run_plan
 from core.laboratory.explained import explain_plan
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
-from core.laboratory.mnist import RECIPES, Recipe, certainty, digit_graph, learn, predict
+from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict
 from core.laboratory.options import make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
@@ -271,7 +271,7 @@ def _read_digit_model(path: Path) -> ModelFile:
     return model
 
 
-def _start_weights(path: Path, recipe: Recipe) -> Arrays:
+def _start_weights(path: Path, recipe: MnistRecipe) -> Arrays:
     """The weights of a model file of the recipe's network. Raises ModelFileError."""
     model = _read_digit_model(path)
     if model.graph.parameters() != digit_graph(recipe).parameters():

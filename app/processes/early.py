@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from app import paths
 from app.processes.entry import Child, command, open_child
-from app.settings import FIRST_PLACE, Settings
+from app.settings import FIRST_PAGE, Settings
 from core.errors import StorageError
 
 
 def start_early() -> Child | None:
     """The process, if the window will open on the Diagnose page; otherwise it starts when that page is opened."""
     try:
-        place = Settings(paths.settings_store()).text("place") or FIRST_PLACE
-        return open_child(command("diagnose")) if place == "diagnose" else None
+        page = Settings(paths.settings_store()).text("page") or FIRST_PAGE
+        return open_child(command("diagnose")) if page == "diagnose" else None
     except (OSError, StorageError):
         return None  # the window will report it

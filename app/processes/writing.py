@@ -15,7 +15,7 @@ from app.processes.protocol import Channel, serve
 from core.data.dataset import Cancelled
 
 if TYPE_CHECKING:
-    from app.viewmodels.result import Result
+    from app.viewmodels.result import PhotoResult
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
     from app.viewmodels.result_line import from_line
 
     channel.tell(ready=True)
-    rows: list[Result] = []
+    rows: list[PhotoResult] = []
     while len(rows) < int(asked["count"]):
         line = channel.requests.get()
         if line is None:

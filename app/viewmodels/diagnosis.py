@@ -18,7 +18,7 @@ from app.process_thread import ProcessThread
 from app.processes.entry import Child, command
 from app.task import Task
 from app.translation import tr
-from app.viewmodels.result import Result, columns, decide, read_result
+from app.viewmodels.result import PhotoResult, columns, decide, read_result
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.sorted_rows import SortedRows
 from app.viewmodels.verdict_update import VerdictUpdate
@@ -35,7 +35,7 @@ IN_FLIGHT: Final = 24
 class DiagnosisModel(QObject):
     """The photos to diagnose and their results, computed by a process.
 
-    Signals: `model_ready(name)`; `failed(sentence, details)`; `result(Result)`; `busy(waiting, total)`;
+    Signals: `model_ready(name)`; `failed(sentence, details)`; `result(PhotoResult)`; `busy(waiting, total)`;
     `verdicts_changed()` after the coverage changed; `brought(row, known)` when photos were added: the row of the first
     one, and how many already had results. Before a model is ready: `loading()` when it is requested and when its
     classes are known, `preparing(done, total)` while kernels are compiled.
@@ -69,7 +69,7 @@ class DiagnosisModel(QObject):
         self._flying: set[int] = set()
         self._total = 0
         self._listing: list[Task] = []
-        self._cleared: list[Result] = []
+        self._cleared: list[PhotoResult] = []
 
     @property
     def working(self) -> bool:
@@ -145,7 +145,7 @@ class DiagnosisModel(QObject):
         fresh = [path for path in dict.fromkeys(found) if path not in places]
         again = [at for at in known if lacks_answer(self.rows.rows[at])]
         first = len(self.rows.rows)
-        self.rows.append([Result(first + at, path) for at, path in enumerate(fresh)])
+        self.rows.append([PhotoResult(first + at, path) for at, path in enumerate(fresh)])
         self._wait([*again, *range(first, first + len(fresh))])
         self.brought.emit(places.get(found[0], first), len(known) - len(again))
 
@@ -153,7 +153,7 @@ class DiagnosisModel(QObject):
         """Queue these rows."""
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].given_up}
         if again:  # at once: one by one, a sorted table is sorted again for each
-            self.rows.replace_all([Result(r.id, r.path) if r.id in again else r for r in self.rows.rows])
+            self.rows.replace_all([PhotoResult(r.id, r.path) if r.id in again else r for r in self.rows.rows])
         self._waiting += rows
         self._total = len(self._waiting) + len(self._flying)
         self._feed()
@@ -225,10 +225,10 @@ class DiagnosisModel(QObject):
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting = deque(row.id for row in self.rows.rows)
         self._total = len(self._waiting)
-        self.rows.replace_all([Result(row.id, row.path) for row in self.rows.rows])
+        self.rows.replace_all([PhotoResult(row.id, row.path) for row in self.rows.rows])
         self._feed()
 
-    def correct(self, result: Result, mask: Mask | None) -> None:
+    def correct(self, result: PhotoResult, mask: Mask | None) -> None:
         """Store a user's correction of the diseased area; None restores the measured one. Raises StorageError."""
         path = mask_path(paths.folder("masks"), result.hash)
         if mask is None:
@@ -239,10 +239,10 @@ class DiagnosisModel(QObject):
             if row.hash == result.hash:  # the same photo may have been dropped twice
                 self._show(replace(row, mask=mask))
 
-    def _decide(self, row: Result) -> Result:
+    def _decide(self, row: PhotoResult) -> PhotoResult:
         return decide(row, self.thresholds, self.ready.get("classes", ()), self.coverage)
 
-    def _show(self, row: Result) -> None:
+    def _show(self, row: PhotoResult) -> None:
         self.rows.replace(row.id, row)
         self.result.emit(row)
 
@@ -286,7 +286,7 @@ class DiagnosisModel(QObject):
             self.failed.emit(text, errors)
 
 
-def lacks_answer(row: Result) -> bool:
+def lacks_answer(row: PhotoResult) -> bool:
     """Whether a photo that is added again is diagnosed again: cancelled, unreadable, or of another model."""
     return row.given_up or (row.done and not row.probabilities)
 

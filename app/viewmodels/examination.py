@@ -26,7 +26,7 @@ class Found:
 
 
 @final
-class Examination(QObject):
+class ExaminationModel(QObject):
     """Signals: `progress(stage, done, total)`, `changed()` with new findings or a split, `ended()`, `failed(text)`."""
 
     progress = Signal(str, int, int)

@@ -17,7 +17,7 @@ from app.viewmodels.rows_model import Column, RowsModel
 
 @final
 @dataclass(frozen=True, slots=True)
-class KernelResult:
+class BenchmarkedKernel:
     """One kernel for an op, direction and shape.
 
     `milliseconds` is 0 before it ran; `reason` says why it cannot run.
@@ -50,7 +50,7 @@ class KernelBenchmark(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.rows = RowsModel(columns(), self)
-        self.kernels: list[KernelResult] = []
+        self.kernels: list[BenchmarkedKernel] = []
         self.shapes: dict[str, list[str]] = {}
         self.devices: dict[str, str] = {}
         self.roofs: dict[str, list[float]] = {}
@@ -103,7 +103,7 @@ class KernelBenchmark(QObject):
             return  # from a cancelled process
         for answer in bundle:
             if "kernels" in answer:
-                self.kernels = [KernelResult(**raw) for raw in answer["kernels"]]
+                self.kernels = [BenchmarkedKernel(**raw) for raw in answer["kernels"]]
                 self.shapes, self.devices = answer["shapes"], answer["devices"]
                 self.listed.emit()
             elif "roofs" in answer:
@@ -142,7 +142,7 @@ def columns() -> list[Column]:
     ]
 
 
-def _verdict(result: KernelResult) -> str:
+def _verdict(result: BenchmarkedKernel) -> str:
     if result.reason:
         return tr("not available: {reason}", reason=sentence(result.reason))
     if not result.milliseconds:

@@ -23,7 +23,7 @@ from core.percent import percent, stated
 
 @final
 @dataclass(frozen=True, slots=True)
-class Result:
+class PhotoResult:
     """One photo: waiting, cancelled, or with its result.
 
     sure: the verdict is a class (else `reason` says why not); notes: further sentences; diseased: percent of the leaf
@@ -72,7 +72,7 @@ class Result:
         return self.mask or (decode_mask(self.measured) if self.measured else None)
 
 
-def read_result(row: Result, answer: Mapping[str, Any]) -> Result:
+def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
     """The row with its result."""
     return replace(
         row,
@@ -99,7 +99,7 @@ def read_map(raw: Mapping[str, Any]) -> Array:
     return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
 
 
-def decide(result: Result, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> Result:
+def decide(result: PhotoResult, thresholds: Thresholds | None, classes: Sequence[str], coverage: float) -> PhotoResult:
     """The result with its verdict at another coverage; nothing is computed again."""
     if not result.probabilities or len(result.probabilities) != len(classes):
         return result
@@ -107,7 +107,7 @@ def decide(result: Result, thresholds: Thresholds | None, classes: Sequence[str]
     return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason)
 
 
-def verdict_text(result: Result) -> str:
+def verdict_text(result: PhotoResult) -> str:
     """The verdict in a word or two."""
     if result.given_up:
         return tr("Cancelled")
@@ -124,7 +124,7 @@ def _verdict_words(verdict: str, sure: bool, language: str) -> str:
     return said[:1].upper() + said[1:]
 
 
-def doubts(result: Result) -> str:
+def doubts(result: PhotoResult) -> str:
     """Why there is no diagnosis, or what makes it doubtful, with classes by their display names."""
     said = " ".join(sentence(text) for text in (result.reason, *result.notes) if text)
     for label, _ in result.top:
@@ -132,7 +132,7 @@ def doubts(result: Result) -> str:
     return said
 
 
-def severity_text(result: Result) -> str:
+def severity_text(result: PhotoResult) -> str:
     """The diseased area with its grade; empty if it is not meaningful."""
     from core.diagnosis.severity import grade  # imports OpenCV, which slows down the start
 
@@ -158,7 +158,7 @@ def columns() -> list[Column]:
     ]
 
 
-def _diseased(result: Result) -> str:
+def _diseased(result: PhotoResult) -> str:
     share = result.shown_percent
     return "" if share is None else percent(share / 100, 0) + (" ✎" if result.mask is not None else "")
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from app.mask import decode_mask, encode_mask
-from app.viewmodels.result import Result, read_result
+from app.viewmodels.result import PhotoResult, read_result
 
 
-def to_line(result: Result) -> dict[str, Any]:
+def to_line(result: PhotoResult) -> dict[str, Any]:
     """What a file states of a photo, as JSON, without class maps."""
     mask = result.mask
     return {
@@ -22,8 +22,8 @@ def to_line(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def from_line(line: Mapping[str, Any]) -> Result:
-    row = read_result(Result(int(line["id"]), str(line["path"]), given_up=bool(line["given_up"])), line)
+def from_line(line: Mapping[str, Any]) -> PhotoResult:
+    row = read_result(PhotoResult(int(line["id"]), str(line["path"]), given_up=bool(line["given_up"])), line)
     hand = line["corrected"]
     mask = None if hand is None else replace(decode_mask(hand), corrected=True)
     return replace(row, done=bool(line["done"]), mask=mask)

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.viewmodels.result import Result
+from app.viewmodels.result import PhotoResult
 from app.viewmodels.rows_model import RowsModel
 from core.diagnosis.coverage import CoveragePoint, at_coverage
 
@@ -26,7 +26,7 @@ class VerdictUpdate(QObject):
 
     ended = Signal()
 
-    def __init__(self, rows: RowsModel, decide: Callable[[Result], Result], parent: QObject) -> None:
+    def __init__(self, rows: RowsModel, decide: Callable[[PhotoResult], PhotoResult], parent: QObject) -> None:
         super().__init__(parent)
         self._rows, self._decide = rows, decide
         self._low, self._high = 1.0, 0.0

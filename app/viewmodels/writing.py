@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from app.process_thread import ProcessThread
 from app.processes.entry import command
 from app.translation import language, tr
-from app.viewmodels.result import Result
+from app.viewmodels.result import PhotoResult
 from app.viewmodels.result_line import to_line
 
 PIECE: Final = 64
@@ -36,7 +36,7 @@ class Writing(QObject):
         super().__init__(parent)
         self.target = ""
         self._thread: ProcessThread | None = None
-        self._rows: Sequence[Result] = ()
+        self._rows: Sequence[PhotoResult] = ()
         self._sent = 0
         self._told = False
         self._feeding = QTimer(self, singleShot=True, interval=0)
@@ -46,7 +46,7 @@ class Writing(QObject):
     def working(self) -> bool:
         return self._thread is not None
 
-    def start(self, kind: str, target: str, rows: Sequence[Result] = (), **asked: Any) -> None:
+    def start(self, kind: str, target: str, rows: Sequence[PhotoResult] = (), **asked: Any) -> None:
         """Write `target`: kind and arguments as in `app.processes.writing`. An active export is cancelled."""
         self.cancel()
         self.target, self._rows, self._sent, self._told = target, rows, 0, False

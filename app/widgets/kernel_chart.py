@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.kernel_benchmark import KernelResult
+from app.viewmodels.kernel_benchmark import BenchmarkedKernel
 from app.widgets.chart import make_chart, paint_chart, power_ticks
 from app.widgets.names import Name, place_names
 from app.widgets.parts import label, row, switch
@@ -32,7 +32,7 @@ class KernelChart(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self._results: list[KernelResult] = []
+        self._results: list[BenchmarkedKernel] = []
         self._intensity = 0.0
         self._roofs: Mapping[str, Sequence[float]] = {}
         self._height = 0
@@ -54,7 +54,7 @@ class KernelChart(QWidget):
         self.draw()  # pyqtgraph's default background is black
 
     def show_results(
-        self, results: Sequence[KernelResult], intensity: float, roofs: Mapping[str, Sequence[float]]
+        self, results: Sequence[BenchmarkedKernel], intensity: float, roofs: Mapping[str, Sequence[float]]
     ) -> None:
         """`intensity`: FLOP per byte of the operation; `roofs`: device to GFLOP/s and GB/s."""
         self._results = [result for result in results if result.milliseconds]
@@ -81,7 +81,7 @@ class KernelChart(QWidget):
         if self.switch.checkedId() == 1 and self.plot.height() != self._height:
             self.draw()
 
-    def _shade(self, result: KernelResult) -> QColor:
+    def _shade(self, result: BenchmarkedKernel) -> QColor:
         colours = self._theme.colours
         return QColor(colours.danger if not result.right else colours.curves[0 if result.device == "cpu" else 1])
 
@@ -146,7 +146,7 @@ class KernelChart(QWidget):
         """The height in pixels that is available for points and names."""
         return max(float(self.plot.getViewBox().height()), 2.0 * NAME_HEIGHT)
 
-    def _named(self, result: KernelResult) -> str:
+    def _named(self, result: BenchmarkedKernel) -> str:
         """The name of a kernel, with its device if there are several."""
         name = tr(result.algorithm.replace("_", " "))
         return f"{name} ({result.device})" if len({r.device for r in self._results}) > 1 else name

@@ -15,7 +15,7 @@ from core.cpu.activation import number_of
 from core.cpu.backward_products import convolution_backward, depthwise_backward
 from core.cpu.forward import as_image, dropout_settings, everywhere, pool_fields, pool_shares
 from core.cpu.geometry import View
-from core.cpu.gradients import Ledger, Target, lone_clip
+from core.cpu.gradients import GradientTarget, Ledger, lone_clip
 from core.cpu.lowering import Lowering, map_record
 from core.cpu.records import NOWHERE, Address, Record, Space
 from core.ops.activation import ACTIVATIONS
@@ -60,7 +60,7 @@ def _pool(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     return [*target.before, Record(kernel, fields, target.dx.height, step.node, "backward_input", "fused")]
 
 
-def _copy(lowering: Lowering, step: Step, target: Target, dy: View, **more: object) -> list[Record]:
+def _copy(lowering: Lowering, step: Step, target: GradientTarget, dy: View, **more: object) -> list[Record]:
     record = map_record(
         step.node, "backward_input", more.pop("mode", ew.COPY), target.dx, dy, target.y,  # type: ignore[arg-type]
         activation=target.clip, accumulate=target.accumulate, **more,  # type: ignore[arg-type]

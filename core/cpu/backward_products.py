@@ -9,7 +9,7 @@ from core.cpu.convolution import Convolution
 from core.cpu.dense import dense_bias_gradient, dense_gradient, for_all_photos
 from core.cpu.forward import pack_depthwise
 from core.cpu.geometry import View
-from core.cpu.gradients import Ledger, Target
+from core.cpu.gradients import GradientTarget, Ledger
 from core.cpu.input_gradient import gradient_panel_floats, input_gradient
 from core.cpu.lowering import Lowering, convolution_of, map_record, zero_record
 from core.cpu.records import Address, Record, Space
@@ -66,13 +66,14 @@ def depthwise_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[R
     return [*records, *target.before, *_fill(lowering, step, target, empty, window.stride), *products]
 
 
-def _flags(target: Target) -> int:
+def _flags(target: GradientTarget) -> int:
     return mk.MASK_FLAGS[target.clip] | (mk.ACCUMULATE if target.accumulate else 0)
 
 
 def _fill(
-    lowering: Lowering, step: Step, target: Target, empty: list[tuple[int, int, int, int]], stride: tuple[int, int]
-) -> list[Record]:
+    lowering: Lowering, step: Step, target: GradientTarget, empty: list[tuple[int, int, int, int]],
+    stride: tuple[int, int],
+) -> list[Record]:  # fmt: skip
     """The phases of an input gradient that no tap reaches: zeros, or the mask of what is there."""
     records = []
     for place in empty:

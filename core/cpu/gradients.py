@@ -18,7 +18,7 @@ from core.program import Step, Value
 
 @final
 @dataclass(frozen=True, slots=True)
-class Target:
+class GradientTarget:
     """Where a step adds the gradient of one input: `clip` and `y` say which mask it must apply."""
 
     dx: View
@@ -71,7 +71,7 @@ class Ledger:
         self._bordered.add(value.buffer)
         self._written[value.buffer][self._span(value)] = True
 
-    def target(self, step: Step, value: Value, masks: bool) -> Target:
+    def target(self, step: Step, value: Value, masks: bool) -> GradientTarget:
         """Where `step` puts the gradient of its input; `masks` says whether its kernel can apply a mask."""
         span, name = self._span(value), value.buffer
         written, clip = self._written[name][span], self._clip[name][span]
@@ -85,9 +85,9 @@ class Ledger:
         fused = int(clip[0]) if masks and last and (clip == clip[0]).all() else 0
         if fused:
             self._masked[name][span] = True
-        return Target(self.lowering.d(value), accumulate, fused, self.lowering.x(value), before)
+        return GradientTarget(self.lowering.d(value), accumulate, fused, self.lowering.x(value), before)
 
-    def targets(self, step: Step, masks: bool = True) -> list[Target | None]:
+    def targets(self, step: Step, masks: bool = True) -> list[GradientTarget | None]:
         """`target` of every input of the step, None where its gradient is not needed."""
         return [self.target(step, v, masks) if v.buffer in self.wanted else None for v in step.inputs]
 

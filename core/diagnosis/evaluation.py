@@ -18,11 +18,11 @@ from core.data.manifest import SETTING
 from core.data.source import open_photos
 from core.data.split_file import read_split
 from core.diagnosis.coverage_result import CoverageResult, measure_coverage
-from core.diagnosis.learned_photos import Overlap, describe_overlap, measure_overlap
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor, choose_device
 from core.diagnosis.subsets import Subset, compare_with_field, subsets_by_setting
+from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
 from core.errors import DataError
 from core.ops.contract import Array
 

@@ -80,12 +80,12 @@ def compute_metrics(logits: Array, labels: Array, classes: Sequence[str]) -> Met
     return Metrics(tuple(classes), tuple(tuple(int(n) for n in row) for row in confusion), loss)
 
 
-def describe_accuracy(figures: Metrics, judged_on: str) -> str:
+def describe_accuracy(figures: Metrics, split: str) -> str:
     """The accuracy with its interval as a sentence."""
     low, high = wilson_interval(figures.right, figures.photos)
     return (
         f"Accuracy {100 * figures.accuracy:.1f} %: {figures.right} of {figures.photos} "
-        f"{judged_on + ' ' if judged_on else ''}photos correct (95 % interval {100 * low:.1f} to {100 * high:.1f} %), "
+        f"{split + ' ' if split else ''}photos correct (95 % interval {100 * low:.1f} to {100 * high:.1f} %), "
         f"macro F1 {figures.macro_f1:.3f}."
     )
 

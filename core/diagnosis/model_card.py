@@ -16,8 +16,8 @@ from core.diagnosis.calibration import describe_error
 from core.diagnosis.completion import CALIBRATION
 from core.diagnosis.coverage import at_coverage
 from core.diagnosis.crop_temperatures import describe_temperatures
-from core.diagnosis.learned_photos import MARK_BYTES
 from core.diagnosis.model_file import ModelFile
+from core.diagnosis.training_photos import MARK_BYTES
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
 from core.percent import keep_percents, percent, percents
 
@@ -29,7 +29,7 @@ DATA: Final = "data"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Table:
+class CardTable:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -42,7 +42,7 @@ class Chapter:
     title: str
     lead: str = ""
     points: tuple[str, ...] = ()
-    tables: tuple[tuple[Table, str], ...] = ()
+    tables: tuple[tuple[CardTable, str], ...] = ()
 
 
 def render_card(model: ModelFile, name: str) -> str:
@@ -109,9 +109,9 @@ def _test(model: ModelFile) -> Chapter:
     title = "Accuracy"
     if not section:
         return Chapter(title)
-    parts = Table(("part", "photos", "right", "95 % interval"), tuple(_row(r) for r in section.get("parts", ())))
+    parts = CardTable(("part", "photos", "right", "95 % interval"), tuple(_row(r) for r in section.get("parts", ())))
     rows = ((*_row(r), percent(r["precision"]), f"{r['f1']:.3f}") for r in section.get("classes", ()))
-    classes = Table(("class", "photos", "recall", "95 % interval", "precision", "F1"), tuple(rows))
+    classes = CardTable(("class", "photos", "recall", "95 % interval", "precision", "F1"), tuple(rows))
     macro = f"Macro F1: {float(section.get('macro_f1', 0)):.3f}."
     return Chapter(title, str(section.get("note", "")), tables=((parts, macro), (classes, "")))
 

@@ -17,9 +17,9 @@ import numpy as np
 from core.diagnosis import verdict
 from core.diagnosis.familiarity import FEATURES, NEEDS_FEATURES, SCORES, ClassDistances, read_statistics
 from core.diagnosis.features import feature_node
-from core.diagnosis.learned_photos import LearnedPhotos, checked_marks
 from core.diagnosis.model_identity import KIND, VERSION, find_model
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
+from core.diagnosis.training_photos import TrainingPhotos, checked_marks
 from core.diagnosis.views import VIEWS
 from core.errors import DataError, ModelFileError
 from core.graph import Graph, from_json, to_json
@@ -82,7 +82,7 @@ class ModelFile:
     half: bool = False
     views: int = 1
     steps: Mapping[str, Array] = field(default_factory=dict)
-    learned: LearnedPhotos | None = None
+    learned: TrainingPhotos | None = None
     class_temperatures: tuple[float, ...] = ()
     name: str = ""
     date: str = ""
@@ -248,7 +248,7 @@ def _read_class_temperatures(header: Mapping[str, Any], classes: int) -> tuple[f
     return found
 
 
-def _read_learned(header: Mapping[str, Any], marks: Array | None) -> LearnedPhotos | None:
+def _read_learned(header: Mapping[str, Any], marks: Array | None) -> TrainingPhotos | None:
     if marks is None and LEARNED not in header:
         return None
     if marks is None or LEARNED not in header:

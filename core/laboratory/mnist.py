@@ -28,7 +28,7 @@ from core.plan import compile_plan
 
 @final
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class MnistRecipe:
     """How digits are learned. `turn` (degrees), `shift` (pixels), `zoom` bound the random variation of a digit.
 
     `steps` 0 means whole epochs; `activation` is the perceptron's; `shuffled`: every epoch has an order of its own.
@@ -51,13 +51,13 @@ class Recipe:
     shuffled: bool = True
 
 
-RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({
-    "cnn": Recipe("cnn", dropout=0.4, turn=10, shift=1.5, zoom=0.1, epochs=20),
-    "mlp": Recipe("mlp", turn=8, shift=1.0, zoom=0.08, epochs=25),
-    "classic": Recipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
-                      weight_decay=0.0),
-    "classic-sigmoid": Recipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
-                              weight_decay=0.0, activation="sigmoid"),
+RECIPES: Final[Mapping[str, MnistRecipe]] = MappingProxyType({
+    "cnn": MnistRecipe("cnn", dropout=0.4, turn=10, shift=1.5, zoom=0.1, epochs=20),
+    "mlp": MnistRecipe("mlp", turn=8, shift=1.0, zoom=0.08, epochs=25),
+    "classic": MnistRecipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding", decay=5e-5,
+                           weight_decay=0.0),
+    "classic-sigmoid": MnistRecipe("mlp", batch=256, steps=1600, rate=0.02, momentum=0.0, schedule="compounding",
+                                   decay=5e-5, weight_decay=0.0, activation="sigmoid"),
 })  # fmt: skip
 """The classic ones are the settings of the lesson, as they stand; what they reach is reported, not wished for."""
 
@@ -79,7 +79,7 @@ Report: TypeAlias = Callable[[int, float, float], None]
 """Called every REPORT_STEPS steps: steps done, loss of the last step, accuracy on the digits since the last call."""
 
 
-def digit_graph(recipe: Recipe) -> Graph:
+def digit_graph(recipe: MnistRecipe) -> Graph:
     """The network, which sees one grey channel: 784 numbers a digit, as in the lesson."""
     options = Options(
         classes=10, image_size=SIDE, channels=1, dropout=recipe.dropout, activation=recipe.activation
@@ -88,7 +88,7 @@ def digit_graph(recipe: Recipe) -> Graph:
 
 
 def learn(
-    recipe: Recipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str, seed: int = 0,
+    recipe: MnistRecipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str, seed: int = 0,
     start: Arrays | None = None, report: Report = lambda steps, loss, accuracy: None,
 ) -> Learned:  # fmt: skip
     """Train by the recipe, from the weights `start` if given, and test once at the end.
@@ -131,7 +131,7 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str, batch: in
     return np.concatenate(parts)
 
 
-def _batches(recipe: Recipe, photos: Array, labels: Array, total: int, seed: int) -> Iterator[PhotoBatch]:
+def _batches(recipe: MnistRecipe, photos: Array, labels: Array, total: int, seed: int) -> Iterator[PhotoBatch]:
     """`total` batches."""
     per_epoch, order = len(photos) // recipe.batch, np.arange(len(photos))
     for step in range(total):
@@ -142,7 +142,7 @@ def _batches(recipe: Recipe, photos: Array, labels: Array, total: int, seed: int
         yield PhotoBatch(np.repeat(photos[chosen], 3, -1), rows, labels[chosen])
 
 
-def vary(recipe: Recipe, count: int, rng: np.random.Generator) -> Array:
+def vary(recipe: MnistRecipe, count: int, rng: np.random.Generator) -> Array:
     """Rows of `core.ops.photo` that turn, zoom and shift each digit about its middle."""
     rows = identity_augmentation(count, (SIDE, SIDE), (SIDE, SIDE))
     if not (recipe.turn or recipe.shift or recipe.zoom):

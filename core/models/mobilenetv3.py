@@ -16,7 +16,7 @@ from core.ops.builder import Builder
 
 @final
 @dataclass(frozen=True, slots=True)
-class Block:
+class InvertedResidual:
     """An inverted residual block: side of its depthwise filters, channels within and after it, whether it squeezes and
     excites, its activation, and the stride."""
 
@@ -31,34 +31,34 @@ class Block:
 RE, HS = "relu", "hard_swish"
 
 LARGE: Final = (
-    Block(3, 16, 16, False, RE, 1),
-    Block(3, 64, 24, False, RE, 2),
-    Block(3, 72, 24, False, RE, 1),
-    Block(5, 72, 40, True, RE, 2),
-    Block(5, 120, 40, True, RE, 1),
-    Block(5, 120, 40, True, RE, 1),
-    Block(3, 240, 80, False, HS, 2),
-    Block(3, 200, 80, False, HS, 1),
-    Block(3, 184, 80, False, HS, 1),
-    Block(3, 184, 80, False, HS, 1),
-    Block(3, 480, 112, True, HS, 1),
-    Block(3, 672, 112, True, HS, 1),
-    Block(5, 672, 160, True, HS, 2),
-    Block(5, 960, 160, True, HS, 1),
-    Block(5, 960, 160, True, HS, 1),
+    InvertedResidual(3, 16, 16, False, RE, 1),
+    InvertedResidual(3, 64, 24, False, RE, 2),
+    InvertedResidual(3, 72, 24, False, RE, 1),
+    InvertedResidual(5, 72, 40, True, RE, 2),
+    InvertedResidual(5, 120, 40, True, RE, 1),
+    InvertedResidual(5, 120, 40, True, RE, 1),
+    InvertedResidual(3, 240, 80, False, HS, 2),
+    InvertedResidual(3, 200, 80, False, HS, 1),
+    InvertedResidual(3, 184, 80, False, HS, 1),
+    InvertedResidual(3, 184, 80, False, HS, 1),
+    InvertedResidual(3, 480, 112, True, HS, 1),
+    InvertedResidual(3, 672, 112, True, HS, 1),
+    InvertedResidual(5, 672, 160, True, HS, 2),
+    InvertedResidual(5, 960, 160, True, HS, 1),
+    InvertedResidual(5, 960, 160, True, HS, 1),
 )
 SMALL: Final = (
-    Block(3, 16, 16, True, RE, 2),
-    Block(3, 72, 24, False, RE, 2),
-    Block(3, 88, 24, False, RE, 1),
-    Block(5, 96, 40, True, HS, 2),
-    Block(5, 240, 40, True, HS, 1),
-    Block(5, 240, 40, True, HS, 1),
-    Block(5, 120, 48, True, HS, 1),
-    Block(5, 144, 48, True, HS, 1),
-    Block(5, 288, 96, True, HS, 2),
-    Block(5, 576, 96, True, HS, 1),
-    Block(5, 576, 96, True, HS, 1),
+    InvertedResidual(3, 16, 16, True, RE, 2),
+    InvertedResidual(3, 72, 24, False, RE, 2),
+    InvertedResidual(3, 88, 24, False, RE, 1),
+    InvertedResidual(5, 96, 40, True, HS, 2),
+    InvertedResidual(5, 240, 40, True, HS, 1),
+    InvertedResidual(5, 240, 40, True, HS, 1),
+    InvertedResidual(5, 120, 48, True, HS, 1),
+    InvertedResidual(5, 144, 48, True, HS, 1),
+    InvertedResidual(5, 288, 96, True, HS, 2),
+    InvertedResidual(5, 576, 96, True, HS, 1),
+    InvertedResidual(5, 576, 96, True, HS, 1),
 )
 FIRST: Final = 16
 """Channels of the first convolution."""
@@ -78,7 +78,7 @@ def mobilenetv3_small(options: Options) -> Graph:
     return _network("mobilenetv3_small", options, SMALL, 1024)
 
 
-def _network(name: str, options: Options, rows: tuple[Block, ...], hidden: int) -> Graph:
+def _network(name: str, options: Options, rows: tuple[InvertedResidual, ...], hidden: int) -> Graph:
     b = start(name, options)
     x = _convolve(b, "features.0", "photo", options, FIRST, 3, 2, HS)
     for index, row in enumerate(rows, start=1):
@@ -91,7 +91,7 @@ def _network(name: str, options: Options, rows: tuple[Block, ...], hidden: int) 
     return b.graph(b.add("dense", "classifier.3", x, units=options.classes, init="normal_0.01"))
 
 
-def _block(b: Builder, name: str, x: str, options: Options, row: Block) -> str:
+def _block(b: Builder, name: str, x: str, options: Options, row: InvertedResidual) -> str:
     """Expand, filter each channel, scale the channels, project; added to its input where the shapes allow."""
     y, part = x, 0
     if row.wide != b.shape(x)[-1]:

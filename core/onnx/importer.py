@@ -20,7 +20,7 @@ NCHW: Final = (0, 1, 2, 3)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Value:
+class OnnxValue:
     """A tensor that is computed: the node of ours that holds it, and how ONNX sees it.
 
     axes: which of (photo, channel, row, column) each axis of the ONNX tensor is; pad: zeros put around it that the next
@@ -43,7 +43,7 @@ class Importer:
     nodes: dict[str, Node] = field(default_factory=dict)
     weights: dict[str, Array] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
-    values: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, OnnxValue] = field(default_factory=dict)
 
     def add(self, op: str, onnx_node: Any, inputs: tuple[str, ...], **attributes: Attribute) -> str:
         """Append a node named like the ONNX node, or like its output, or numbered."""
@@ -64,7 +64,7 @@ class Importer:
             raise ModelFileError("The nodes of this file share weights so often that they would need too much memory.")
         self.weights[f"{node}.{role}"] = np.ascontiguousarray(array, np.float32)
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> OnnxValue:
         """Return a computed tensor. Raises ModelFileError where it is a constant or does not exist yet."""
         if name in self.values:
             return self.values[name]
@@ -72,7 +72,7 @@ class Importer:
             raise ModelFileError(f"{name!r} is a constant where the output of another node is needed.")
         raise ModelFileError(f"The tensor {name!r} is used before anything makes it.")
 
-    def image(self, name: str, op: str, pad: bool = False) -> Value:
+    def image(self, name: str, op: str, pad: bool = False) -> OnnxValue:
         """A computed tensor as NCHW, without pending zeros unless `pad`. Raises ModelFileError."""
         value = self.value(name)
         if value.axes != NCHW:
@@ -89,7 +89,7 @@ class Importer:
             raise ModelFileError(f"Input {index} of {describe(node)} must be a constant.")
         return self.constants[node.input[index]]
 
-    def shape(self, value: Value) -> Shape:
+    def shape(self, value: OnnxValue) -> Shape:
         return self.nodes[value.node].shape
 
     def graph(self, name: str, output: str) -> Graph:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from core.errors import ModelFileError
-from core.onnx.importer import Importer, Value, attributes_of, describe, shortest
+from core.onnx.importer import Importer, OnnxValue, attributes_of, describe, shortest
 from core.onnx.tensors import to_number
 from core.onnx.windows import WINDOW, window_of
 from core.ops.contract import Array, volume
@@ -47,10 +47,10 @@ def read_conv(importer: Importer, node: Any) -> None:
     importer.own(name, "weight", weight.transpose(0, 2, 3, 1))
     if shared["bias"]:
         importer.own(name, "bias", _weights(importer, node, 2))
-    importer.values[node.output[0]] = Value(name)
+    importer.values[node.output[0]] = OnnxValue(name)
 
 
-def _convolve_features(importer: Importer, node: Any, x: Value, weight: Array, attributes: dict[str, Any]) -> None:
+def _convolve_features(importer: Importer, node: Any, x: OnnxValue, weight: Array, attributes: dict[str, Any]) -> None:
     """A 1x1 convolution after the global average is a dense layer."""
     plain = weight.shape[2:] == (1, 1) and not any(attributes.get("pads", ())) and not any(x.pad)
     if not plain or attributes.get("group", 1) != 1:
@@ -72,7 +72,7 @@ def read_gemm(importer: Importer, node: Any) -> None:
     _make_dense(importer, node, x, weight, bias)
 
 
-def _make_dense(importer: Importer, node: Any, x: Value, weight: Array, bias: Array | None) -> None:
+def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias: Array | None) -> None:
     name = importer.add("dense", node, (x.node,), units=weight.shape[0], bias=bias is not None)
     if x.image is not None and weight.shape[1] == volume(x.image):
         weight = channels_last(weight, x.image)
@@ -80,7 +80,7 @@ def _make_dense(importer: Importer, node: Any, x: Value, weight: Array, bias: Ar
     if bias is not None:
         sound = bias.size in (1, weight.shape[0]) and bias.ndim <= 2
         importer.own(name, "bias", np.broadcast_to(bias.ravel(), weight.shape[:1]) if sound else bias)
-    importer.values[node.output[0]] = Value(name)
+    importer.values[node.output[0]] = OnnxValue(name)
 
 
 def read_batch_norm(importer: Importer, node: Any) -> None:
@@ -190,14 +190,14 @@ def _pool(importer: Importer, node: Any, op: str, attributes: dict[str, Any], **
         op, node, (x.node,), kernel=window.kernel, stride=window.stride, padding=window.padding,
         ceil_mode=window.ceil_mode, **more,
     )  # fmt: skip
-    importer.values[node.output[0]] = Value(name)
+    importer.values[node.output[0]] = OnnxValue(name)
 
 
 def read_global_average_pool(importer: Importer, node: Any) -> None:
     """To global_avg_pool: what is (N, C, 1, 1) in the file is (N, C) here."""
     attributes_of(node, ())
     x = importer.image(node.input[0], "GlobalAveragePool")
-    importer.values[node.output[0]] = Value(importer.add("global_avg_pool", node, (x.node,)))
+    importer.values[node.output[0]] = OnnxValue(importer.add("global_avg_pool", node, (x.node,)))
 
 
 def read_add(importer: Importer, node: Any) -> None:

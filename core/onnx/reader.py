@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from core.errors import ModelFileError
 from core.graph import PHOTO, Graph
-from core.onnx.importer import NCHW, Importer, Value, describe
+from core.onnx.importer import NCHW, Importer, OnnxValue, describe
 from core.onnx.metadata import Imported, read_classes, read_statistics, read_temperature
 from core.onnx.nodes import RULES
 from core.onnx.tensors import to_array
@@ -133,7 +133,7 @@ def _start(
     if channels == 1 and len(mean) == 3:
         mean, std = (sum(mean) / 3,), (sum(std) / 3,)
     importer.nodes[PHOTO] = photo_node((height, width, channels), {"mean": mean, "std": std})
-    importer.values[inputs[0].name] = Value(PHOTO, axes)
+    importer.values[inputs[0].name] = OnnxValue(PHOTO, axes)
 
 
 def _finish(importer: Importer, graph: Any, name: str) -> Graph:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.errors import ModelFileError
-from core.onnx.importer import NCHW, Importer, Value, attributes_of, describe
+from core.onnx.importer import NCHW, Importer, OnnxValue, attributes_of, describe
 from core.onnx.tensors import to_ints, to_number
 from core.ops.contract import volume
 
@@ -28,7 +28,7 @@ def read_concat(importer: Importer, node: Any) -> None:
     if rank == 3 and axes[axis] != 1 or rank == 1 and axis not in (1, -1):
         raise ModelFileError(f"{describe(node)} joins along another axis than the channels, which is not read.")
     name = importer.add("concat", node, tuple(v.node for v in values))
-    importer.values[node.output[0]] = Value(name, axes)
+    importer.values[node.output[0]] = OnnxValue(name, axes)
 
 
 def read_flatten(importer: Importer, node: Any) -> None:
@@ -71,7 +71,7 @@ def _to_features(importer: Importer, node: Any) -> None:
         raise ModelFileError(f"A Transpose before {node.op_type} does not fold.")
     ordered = x.axes != NCHW or shape[0] * shape[1] == 1
     name = importer.add("flatten", node, (x.node,))
-    importer.values[node.output[0]] = Value(name, image=None if ordered else shape)
+    importer.values[node.output[0]] = OnnxValue(name, image=None if ordered else shape)
 
 
 def read_transpose(importer: Importer, node: Any) -> None:

@@ -111,13 +111,13 @@ class Warned:
 class RunEvaluated:
     """The final model has been evaluated. Shares 0..1, None if not measured.
 
-    judged_on: "test" or "validation"; parts: (name, photos, correct predictions) of all evaluated photos and of the
+    split: "test" or "validation"; parts: (name, photos, correct predictions) of all evaluated photos and of the
     subsets by setting; border: accuracy of the border baseline; commonest: of always predicting the most frequent
     class; plain, blurred, swapped: accuracy on unchanged, blurred and replaced backgrounds; off_leaf: share of the
     class activation outside the leaf; words: all of it as sentences.
     """
 
-    judged_on: str
+    split: str
     parts: tuple[tuple[str, int, int], ...]
     border: float | None
     commonest: float | None
@@ -172,18 +172,22 @@ Event: TypeAlias = (
     | RunFailed
 )
 
-WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged"}
-"""Event names in logs and in ``--json`` that differ from the class's name: other programs read them."""
+WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged", "split": "split"}
+"""Names of events and fields in logs and in ``--json`` that differ from the code's: other programs read them."""
 EVENTS: Final[Mapping[str, Any]] = {
     WRITTEN_NAMES.get(e.__name__, e.__name__): e
     for e in get_args(Event)
 }
 
 
+def _written(name: str) -> str:
+    return WRITTEN_NAMES.get(name, name)
+
+
 def to_line(event: Event) -> str:
     """Format the event as one line of JSON, without the newline."""
-    name = type(event).__name__
-    return json_line({"event": WRITTEN_NAMES.get(name, name), **asdict(event)})
+    named = {"event": _written(type(event).__name__)} | {_written(name): value for name, value in asdict(event).items()}
+    return json_line(named)
 
 
 def from_line(line: str) -> Event:
@@ -194,8 +198,8 @@ def from_line(line: str) -> Event:
         raise ValueError(f"not an event: {line[:80]}")
     hints = _hints(kind)
     try:
-        values = {f.name: _read(raw[f.name], hints[f.name]) for f in fields(kind)
-                  if f.name in raw or f.default is MISSING}  # fmt: skip
+        values = {f.name: _read(raw[_written(f.name)], hints[f.name]) for f in fields(kind)
+                  if _written(f.name) in raw or f.default is MISSING}  # fmt: skip
         event: Event = kind(**values)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an event: {line[:80]}") from error

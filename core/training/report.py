@@ -17,7 +17,7 @@ from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.subsets import Subset
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds
-from core.training.chart import Series, draw_lines
+from core.training.chart import Curve, draw_lines
 from core.training.conditions import Conditions
 from core.training.history import History
 from core.training.plots import draw_bars, draw_confusion, draw_interval
@@ -58,7 +58,7 @@ def render_report(data: ReportData) -> str:
         *(page.note(text) for text in data.warnings),
         page.heading("Dependence on the background"), *_leaf(evaluation),
         page.heading("Curves"), _curves(data.history),
-        page.heading(f"Class by class ({evaluation.judged_on} photos)"), _classes(figures),
+        page.heading(f"Class by class ({evaluation.split} photos)"), _classes(figures),
         page.heading("Confusion matrix"), *_confusion(figures),
         page.heading("Confidence and calibration"), *_trust(data.model),
         page.heading("Settings and run"), _deeds(data),
@@ -70,7 +70,7 @@ def render_report(data: ReportData) -> str:
 def _summary(evaluation: RunEvaluation) -> list[str]:
     """The figures to be seen first, lab beside field, and what they mean."""
     figures = evaluation.figures
-    parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset(f"{evaluation.judged_on} photos", figures.photos,
+    parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset(f"{evaluation.split} photos", figures.photos,
                                                                    figures.right),)  # fmt: skip
     shown = [(page.percent(p.accuracy), f"right, {p.name}", f"{page.interval(p.interval)}, {p.photos} photos")
              for p in parts]  # fmt: skip
@@ -80,7 +80,7 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     if evaluation.reading is not None:
         plain = page.percent(evaluation.reading.plain)
         shown.append((page.percent(evaluation.reading.swapped), "on another background", f"instead of {plain}"))
-    caution = [page.note(VALIDATION_NOTE)] if evaluation.judged_on == "validation" else []
+    caution = [page.note(VALIDATION_NOTE)] if evaluation.split == "validation" else []
     return [page.tiles(shown), page.paragraphs([evaluation.verdict()], "lead"), *caution]
 
 
@@ -88,7 +88,7 @@ def _leaf(evaluation: RunEvaluation) -> list[str]:
     doubts, reading, baseline = evaluation.doubts(), evaluation.reading, evaluation.baseline
     if not doubts:
         return [page.paragraphs(["Not tested in this run (--leaf-tests no)."])]
-    rows = [(f"the network, {evaluation.judged_on} photos", evaluation.figures.accuracy, page.GREEN)]
+    rows = [(f"the network, {evaluation.split} photos", evaluation.figures.accuracy, page.GREEN)]
     if reading is not None:
         rows += [("background blurred", reading.blurred, page.GREEN),
                  ("background swapped", reading.swapped, page.GREEN)]  # fmt: skip
@@ -113,12 +113,12 @@ def _curves(history: History) -> str:
         return tuple((e.epoch + 1.0, getattr(e, name)) for e in epochs)
 
     charts = [
-        draw_lines("Loss", [Series("training", of_steps("loss")), Series("validation", of_epochs("validation_loss"))],
+        draw_lines("Loss", [Curve("training", of_steps("loss")), Curve("validation", of_epochs("validation_loss"))],
                    "epoch"),
-        draw_lines("Accuracy", [Series("training", of_epochs("train_accuracy")),
-                                Series("validation", of_epochs("validation_accuracy"))], "epoch"),
-        draw_lines("Learning rate", [Series("rate", of_steps("learning_rate"))], "epoch"),
-        draw_lines("Photos per second", [Series("training", of_epochs("photos_per_second"))], "epoch"),
+        draw_lines("Accuracy", [Curve("training", of_epochs("train_accuracy")),
+                                Curve("validation", of_epochs("validation_accuracy"))], "epoch"),
+        draw_lines("Learning rate", [Curve("rate", of_steps("learning_rate"))], "epoch"),
+        draw_lines("Photos per second", [Curve("training", of_epochs("photos_per_second"))], "epoch"),
     ]
     return page.side_by_side(charts)
 
@@ -160,9 +160,9 @@ def _trust(model: ModelFile) -> list[str]:
         bins = [b for b in found["bins"] if b["photos"]]
         most = max((b["photos"] for b in bins), default=1)
         points = tuple((float(b["stated"]), float(b["right"])) for b in bins)
-        ideal = Series("ideal", ((0.0, 0.0), (1.0, 1.0)))
+        ideal = Curve("ideal", ((0.0, 0.0), (1.0, 1.0)))
         charts.append(draw_lines("Calibration",
-                                 [ideal, Series("measured", points, tuple(b["photos"] / most for b in bins))],
+                                 [ideal, Curve("measured", points, tuple(b["photos"] / most for b in bins))],
                                  "predicted probability", "accuracy", x=(0, 1), y=(0, 1.0), percent=True))
         told.append(f"Expected calibration error on the validation photos: {100 * float(found['error']):.1f} %, with "
                     f"the logits divided by the temperature {model.temperature:.3f}. Larger dots stand for more "
@@ -184,7 +184,7 @@ def _trust(model: ModelFile) -> list[str]:
 
 def _draw_coverage(thresholds: Thresholds, least: float) -> str:
     curve = thresholds.curve
-    answers = Series("accuracy", tuple((p.coverage, p.accuracy) for p in curve))
+    answers = Curve("accuracy", tuple((p.coverage, p.accuracy) for p in curve))
     low = min(min(p.accuracy for p in curve) - 0.01, 0.98)
     return draw_lines("Minimum confidence", [answers], "coverage", x=(least, 1), y=(low, 1.0),
                       percent=True)
@@ -208,7 +208,7 @@ def _again(data: ReportData) -> list[str]:
     return [
         page.paragraphs([describe_reproducibility(config, conditions),
                          "Evaluate the model of this run on the same photos:"]),
-        page.command(evaluation_command(config, data.evaluation.judged_on)),
+        page.command(evaluation_command(config, data.evaluation.split)),
         page.paragraphs(["Repeat the training on the same split (it lists every photo with its group and SHA-256):"]),
         page.command(training_command(config, conditions)),
     ]

@@ -28,9 +28,9 @@ def describe_reproducibility(config: RunConfig, conditions: Conditions) -> str:
     )
 
 
-def evaluation_command(config: RunConfig, judged_on: str) -> str:
+def evaluation_command(config: RunConfig, evaluated: str) -> str:
     """The command that evaluates the model of the run on its photos and split."""
-    split = {"validation": "val"}.get(judged_on, judged_on)
+    split = {"validation": "val"}.get(evaluated, evaluated)
     return shlex.join(["leafclinic", "evaluate", os.path.abspath(config.out), "--split", split])
 
 

@@ -31,13 +31,13 @@ VALIDATION_NOTE: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class RunEvaluation:
-    """The evaluation of a run on the split `judged_on` ("test" or "validation") and on the user's own field photos.
+    """The evaluation of a run on its test split (else on validation) and on the user's own field photos.
 
     places: by setting; baseline: border baseline; reading: background tests; calibration_error: 0..1. None if not
     measured.
     """
 
-    judged_on: str
+    split: str
     figures: Metrics
     places: tuple[Subset, ...] = ()
     field: Metrics | None = None
@@ -48,11 +48,11 @@ class RunEvaluation:
     @property
     def parts(self) -> tuple[Subset, ...]:
         """The subsets by setting, with the user's own field photos."""
-        return compare_with_field(self.places, f"{self.judged_on} photos", self.figures, self.field)
+        return compare_with_field(self.places, f"{self.split} photos", self.figures, self.field)
 
     def verdict(self) -> str:
         """The accuracy, with the accuracy by setting, as sentences."""
-        return f"{describe_accuracy(self.figures, self.judged_on)} {describe_subsets(self.parts)}".strip()
+        return f"{describe_accuracy(self.figures, self.split)} {describe_subsets(self.parts)}".strip()
 
     def doubts(self) -> tuple[str, ...]:
         """Sentences on the dependence on border and background."""
@@ -65,15 +65,15 @@ class RunEvaluation:
 
     def words(self) -> tuple[str, ...]:
         """The whole evaluation as sentences."""
-        kind = (VALIDATION_NOTE,) if self.judged_on == "validation" else ()
+        kind = (VALIDATION_NOTE,) if self.split == "validation" else ()
         stated = () if self.calibration_error is None else (describe_error(self.calibration_error),)
         return (self.verdict(), *kind, *self.doubts(), *stated)
 
     def to_event(self) -> RunEvaluated:
         baseline, reading = self.baseline, self.reading
         return RunEvaluated(
-            judged_on=self.judged_on,
-            parts=tuple((p.name, p.photos, p.right) for p in (self._whole(self.judged_on), *self.parts)),
+            split=self.split,
+            parts=tuple((p.name, p.photos, p.right) for p in (self._whole(self.split), *self.parts)),
             border=None if baseline is None else baseline.border,
             commonest=None if baseline is None else baseline.majority,
             plain=None if reading is None else reading.plain,
@@ -85,7 +85,7 @@ class RunEvaluation:
 
     def write_into(self, model: ModelFile) -> ModelFile:
         """The model with these metrics, for its card."""
-        figures, on = self.figures, self.judged_on
+        figures, on = self.figures, self.split
         reached = {f"{on}_photos": float(figures.photos), f"{on}_accuracy": figures.accuracy,
                    f"{on}_macro_f1": figures.macro_f1, f"{on}_loss": figures.loss}  # fmt: skip
         if self.field is not None:
@@ -111,15 +111,15 @@ class RunEvaluation:
 
 def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> Generator[Progress, None, RunEvaluation]:
     """Evaluate a completed model on the test split (else on validation) and on the user's own field photos."""
-    loader, judged_on = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
-    logits = yield from _predict(setup, judged_on, model, loader)
+    loader, split = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
+    logits = yield from _predict(setup, split, model, loader)
     field = None
     if setup.field is not None:
         field_logits = yield from _predict(setup, "field", model, setup.field)
         field = compute_metrics(field_logits, setup.field.labels, setup.classes)
     calibration = model.sections.get(CALIBRATION)
     return RunEvaluation(
-        judged_on=judged_on,
+        split=split,
         figures=compute_metrics(logits, loader.labels, setup.classes),
         places=_places(setup, logits.argmax(axis=1) == loader.labels, loader.labels),
         field=field,

@@ -20,8 +20,8 @@ from core.data.mixing import Mixing
 from core.data.preparation import PhotoSet, ReportStage, prepare_photos
 from core.device import Plan
 from core.diagnosis.backgrounds import prepare_replacement
-from core.diagnosis.learned_photos import LearnedPhotos, learned_from
 from core.diagnosis.photo_size import with_photo_side
+from core.diagnosis.training_photos import TrainingPhotos, record_photos
 from core.distributed.place import Place, connect
 from core.errors import DeviceError
 from core.graph import Graph
@@ -73,7 +73,7 @@ class Setup:
     teachers: Teachers | None
     only_training: list[Plan | Teachers]
     validator: Validator
-    learned: LearnedPhotos
+    learned: TrainingPhotos
     origin_words: tuple[str, ...]
     train: Loader
     validation: Loader
@@ -138,7 +138,7 @@ def set_up(config: RunConfig, commands: Commands, place: Place = ALONE) -> Gener
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, communicator=communicator, plan=plan, teachers=teachers,
         only_training=[plan] if teachers is None else [plan, teachers], validator=validator,
-        learned=learned_from(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
+        learned=record_photos(photos.contents(TRAIN), () if origin is None else (origin.learned,)),
         origin_words=origin_words, **_loaders_of_evaluation(config, photos, field, device, communicator),
         train=_training_loader(config, photos, batch, resident, replacement, communicator),
         warnings=(*note, *told, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),

@@ -19,11 +19,11 @@ import numpy as np
 from core.config import RunConfig
 from core.data.mixing import smoothed
 from core.device import PhotoBatch, Plan
-from core.diagnosis.learned_photos import describe_overlap, measure_overlap
 from core.diagnosis.metrics import softmax
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import find_model, model_name
 from core.diagnosis.photo_size import with_photo_side
+from core.diagnosis.training_photos import describe_overlap, measure_overlap
 from core.errors import ModelFileError
 from core.graph import Graph
 from core.ops.contract import Array

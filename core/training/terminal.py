@@ -72,7 +72,7 @@ class TerminalReader:
         self._drawn = False
         self._last = 0.0
         self._started: RunStarted | None = None
-        self._judged: RunEvaluated | None = None
+        self._evaluation: RunEvaluated | None = None
         self._begin = 0.0
         self._loss = self._accuracy = self._rate = float("nan")
         self._kernels = KernelTable()
@@ -92,11 +92,11 @@ class TerminalReader:
             case KernelTimes():
                 self._kernels.add(event.times)
             case RunEvaluated():
-                self._judged = event
+                self._evaluation = event
             case RunFinished():
                 if self._kernels.samples:
                     self._line(self._kernels.describe())
-                self._line(describe_end(event, self._judged.words if self._judged else ()))
+                self._line(describe_end(event, self._evaluation.words if self._evaluation else ()))
             case Warned():
                 self._line(f"{'Warning' if event.urgent else 'Note'}: {event.message}")
             case RunFailed():
@@ -168,8 +168,8 @@ def describe_epoch(event: EpochDone, epochs: int) -> str:
     )
 
 
-def describe_end(event: RunFinished, judged: Sequence[str] = ()) -> str:
-    """The end in words; `judged`: what the network is worth, so that no figure stands without what it rests on."""
+def describe_end(event: RunFinished, evaluation: Sequence[str] = ()) -> str:
+    """The end in words; `evaluation`: the sentences of the evaluation, shown before the accuracy."""
     ends = {"completed": "Done", "early": "Stopped early: no further improvement", "stopped": "Stopped and saved"}
     if event.reason == "stopped" and not event.step:
         return "Stopped before the first step. Nothing was changed."  # of a resumed run, its folder is as it was
@@ -177,8 +177,8 @@ def describe_end(event: RunFinished, judged: Sequence[str] = ()) -> str:
     lines = [f"{ends[event.reason]} after {describe_seconds(event.seconds)} of training, {steps}."]
     if event.best_epoch >= 0:
         lines.append(f"Best epoch {event.best_epoch + 1}: validation accuracy {100 * event.best_accuracy:.1f} %.")
-    lines += judged
-    if event.test_accuracy is not None and not judged:
+    lines += evaluation
+    if event.test_accuracy is not None and not evaluation:
         lines.append(f"Test accuracy: {100 * event.test_accuracy:.1f} %.")
     if event.model_path:
         lines.append(f"Model saved to {event.model_path}")

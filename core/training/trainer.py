@@ -301,19 +301,21 @@ class _Run:
             self._per_epoch, self.state.step, setup.plan.memory.total, kernels,
         )
 
-    def _finished(self, reason: str, model: str, report: str = "", judged: RunEvaluation | None = None) -> RunFinished:
+    def _finished(
+        self, reason: str, model: str, report: str = "", evaluation: RunEvaluation | None = None
+    ) -> RunFinished:
         state: RunState = self.state
         return RunFinished(
             reason=reason,
             step=state.step,
             best_epoch=state.best_epoch,
             best_accuracy=max(state.best_accuracy, 0.0),
-            test_accuracy=judged.figures.accuracy if judged and judged.judged_on == "test" else None,
+            test_accuracy=evaluation.figures.accuracy if evaluation and evaluation.split == "test" else None,
             model_path=model,
             report_path=report,
             seconds=state.seconds,
-            border_accuracy=judged.baseline.border if judged and judged.baseline else None,
-            field_accuracy=judged.field.accuracy if judged and judged.field else None,
+            border_accuracy=evaluation.baseline.border if evaluation and evaluation.baseline else None,
+            field_accuracy=evaluation.field.accuracy if evaluation and evaluation.field else None,
         )
 
 

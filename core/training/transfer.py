@@ -14,9 +14,9 @@ from typing import Any, Final, final
 
 from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
-from core.diagnosis.learned_photos import LearnedPhotos, describe_overlap
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import find_model, model_name
+from core.diagnosis.training_photos import TrainingPhotos, describe_overlap
 from core.errors import ConfigError, ModelFileError, Problem
 from core.graph import PHOTO, Attribute, Graph, Node
 from core.models import build, initial_weights
@@ -57,7 +57,7 @@ class Origin:
     weights: Arrays
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    learned: LearnedPhotos | None = None
+    learned: TrainingPhotos | None = None
 
 
 @final

@@ -22,7 +22,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 from PySide6.QtCore import QEventLoop, Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
-from app.application import Program, start
+from app.application import Application, start
 from app.panels.diagnose.brush import BrushDialog
 
 SIZE = (1280, 820)
@@ -47,7 +47,7 @@ def until(done: Callable[[], bool], seconds: int = 600) -> None:
     raise SystemExit("nothing came of it")
 
 
-def shoot(program: Program, out: Path, name: str) -> None:
+def shoot(program: Application, out: Path, name: str) -> None:
     """The window as it is, in light and in dark; the user guide gets a smaller picture."""
     for side in ("light", "dark"):
         program.theme.set(side)
@@ -58,7 +58,7 @@ def shoot(program: Program, out: Path, name: str) -> None:
             picture.toImage().scaledToWidth(GUIDE_WIDTH, SMOOTH).save(str(GUIDE / f"{name}.jpg"), quality=85)
 
 
-def open_photos(program: Program, photos: str, out: Path) -> None:
+def open_photos(program: Application, photos: str, out: Path) -> None:
     """The Dataset place, examined."""
     panel = program.window.go("dataset")
     if photos:
@@ -74,7 +74,7 @@ def open_photos(program: Program, photos: str, out: Path) -> None:
     shoot(program, out, "dataset")
 
 
-def train(program: Program, epochs: int, out: Path) -> None:
+def train(program: Application, epochs: int, out: Path) -> None:
     """The Train place: curves before the end, kernels, mistakes, and what the run reached."""
     panel = program.window.go("train")
     for name, value in {"epochs": epochs, "time_every": 10}.items() if epochs else ():
@@ -90,7 +90,7 @@ def train(program: Program, epochs: int, out: Path) -> None:
         shoot(program, out, name)
 
 
-def diagnose(program: Program, model: str, out: Path) -> None:
+def diagnose(program: Application, model: str, out: Path) -> None:
     """The Diagnose place with a dozen photos: the class map, then the diseased area in the brush's window."""
     program.photo_commands.use_model(model or program.training.view.finished.model_path)
     until(lambda: bool(program.diagnosis.ready))
@@ -114,7 +114,7 @@ def diagnose(program: Program, model: str, out: Path) -> None:
         dialog.reject()
 
 
-def climb(program: Program, out: Path) -> None:
+def climb(program: Application, out: Path) -> None:
     """The Kernels place after a ladder, under its roof."""
     panel = program.window.go("kernels")
     until(lambda: bool(program.benchmark.kernels))

@@ -16,7 +16,7 @@ from app.process_thread import ProcessThread
 from app.results_file import write_csv, write_html
 from app.viewmodels import diagnosis
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.result import Result, decide, read_result
+from app.viewmodels.result import PhotoResult, decide, read_result
 from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog
@@ -52,7 +52,7 @@ def place(start, tmp_path):
     model: DiagnosisModel = program.diagnosis
     model.ready, model.thresholds = {"classes": CLASSES}, THRESHOLDS
     photos = sorted(write_folder(tmp_path / "photos", {"a": 3}).rglob("*.png"))
-    model.rows.append([read_result(Result(at, str(photo)), answer(p, str(at)))
+    model.rows.append([read_result(PhotoResult(at, str(photo)), answer(p, str(at)))
                        for at, (photo, p) in enumerate(zip(photos, (0.95, 0.8, 0.5), strict=True))])  # fmt: skip
     panel = program.window.go("diagnose")
     panel.coverage._on_model()
@@ -77,7 +77,7 @@ def test_the_slider_updates_all_verdicts_and_shows_its_effect(place):
 def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(place, monkeypatch):
     panel, model = place
     panel.coverage._on_model()
-    panel.detail.show_result(Result(0, "/photos/leaf.jpg"))
+    panel.detail.show_result(PhotoResult(0, "/photos/leaf.jpg"))
     assert panel.coverage.said.text()
     monkeypatch.setattr(diagnosis, "ProcessThread", lambda *_, **__: Mock(spec=ProcessThread))
     model.load("/models/another.safetensors")
@@ -90,7 +90,7 @@ def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(place, 
 
 
 def test_a_result_of_another_model_stays_while_no_model_is_ready():
-    result = Result(0, "/photos/leaf.jpg", True, "rust", (("rust", 0.9),))
+    result = PhotoResult(0, "/photos/leaf.jpg", True, "rust", (("rust", 0.9),))
     assert decide(result, None, (), 1.0) is result
 
 
@@ -312,7 +312,7 @@ def test_a_quick_hand_leaves_no_gap(place, qtbot):
 
 def test_a_correction_belongs_to_the_photo_and_not_to_its_name(place):
     panel, model = place
-    again = read_result(Result(3, "/elsewhere/copy.png"), answer(0.9, "0"))
+    again = read_result(PhotoResult(3, "/elsewhere/copy.png"), answer(0.9, "0"))
     model.rows.append([again])
     model.correct(model.rows.rows[0], Mask(np.full((64, 64), LEAF, np.uint8), corrected=True))
     assert model.rows.rows[3].mask is not None

@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QLabel, QPushButton
 
 from app import commands, resources
 from app.training.session import State
-from app.viewmodels.result import Result
+from app.viewmodels.result import PhotoResult
 from core.training.events import RunFinished
 from tests.helpers.window import drop, write_folder
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gui
 
 
 def test_an_empty_program_also_offers_a_diagnosis(start):
-    panel = start().window.place("dataset")
+    panel = start().window.page("dataset")
     assert "Diagnose photos" in [b.text() for b in panel.empty.findChildren(QPushButton)]
     assert "diagnosed" in panel.empty.text.text()
 
@@ -22,7 +22,7 @@ def test_an_empty_program_also_offers_a_diagnosis(start):
 def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how_to_take_a_photo(start, qtbot):
     program = start(first=True)
     panel = program.window.stack.currentWidget()
-    assert panel.objectName() == "place_diagnose"
+    assert panel.objectName() == "page_diagnose"
     assert panel.stack.currentWidget() is panel.start
     assert program.diagnosis.model_path.endswith("leaves.safetensors")
     qtbot.waitUntil(lambda: "Tomato" in panel.start.known.text(), timeout=60_000)
@@ -33,13 +33,13 @@ def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how
 
 
 def test_who_was_elsewhere_comes_back_there(start):
-    assert start().window.stack.currentWidget().objectName() == "place_dataset"
+    assert start().window.stack.currentWidget().objectName() == "page_dataset"
 
 
 def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(start, qtbot):
     program = start()
     panel, model = program.window.go("diagnose"), program.diagnosis
-    model.rows.append([Result(0, "/photos/leaf.jpg")])
+    model.rows.append([PhotoResult(0, "/photos/leaf.jpg")])
     panel.table.selectRow(0)
     panel._show_selected()
     assert panel.preparation.isHidden()
@@ -66,15 +66,15 @@ def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbo
     window.actions_.open_demo.triggered.connect(lambda: program.document.open(str(drawn)))
     window.go("diagnose").start.synthetic.click()
     qtbot.waitUntil(lambda: done == ["start"], timeout=30_000)
-    assert window.stack.currentWidget().objectName() == "place_train"
+    assert window.stack.currentWidget().objectName() == "page_train"
     session._set(State.RUNNING)
-    notice = window.place("train").notice
+    notice = window.page("train").notice
     qtbot.waitUntil(lambda: notice.isVisible() and "Step 2 of 3" in notice.text.text())
     program.training.view.finished = RunFinished("completed", 9, 1, 0.9, 0.9, "/runs/best.safetensors", "", 60.0)
     session._set(State.IDLE)
     qtbot.waitUntil(lambda: len(done) == 3)
     assert done == ["start", "/runs/best.safetensors", 8]
-    assert "Step 3 of 3" in window.place("diagnose").notice.text.text()
+    assert "Step 3 of 3" in window.page("diagnose").notice.text.text()
     session._set(State.RUNNING)
     session._set(State.IDLE)
     qtbot.wait(50)
@@ -84,7 +84,7 @@ def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbo
 def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monkeypatch):
     monkeypatch.setattr(commands, "DEMO", {"photos_per_class": 400, "side": 160})
     program = start()
-    panel = program.window.place("dataset")
+    panel = program.window.page("dataset")
     program.window.go("diagnose").start.synthetic.click()
     assert panel.busy.text() == "Generating synthetic leaves…"
     qtbot.waitUntil(lambda: "of 1,600" in panel.busy.text(), timeout=60_000)
@@ -101,7 +101,7 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
 def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qtbot, tmp_path):
     write_folder(tmp_path / "field", {"visit": 3})
     program, source = start(), tmp_path / folder
-    panel = program.window.place("dataset")
+    panel = program.window.page("dataset")
     drop(program.window, [source])
     qtbot.waitUntil(panel.notice.isVisible, timeout=30_000)
     assert words in panel.notice.text.text()
@@ -110,7 +110,7 @@ def test_photos_without_classes_are_offered_a_diagnosis(folder, words, start, qt
     program.diagnosis.add = asked.append
     qtbot.mouseClick(panel.notice.do, Qt.MouseButton.LeftButton)
     assert asked == [[str(source)]]
-    assert program.window.stack.currentWidget().objectName() == "place_diagnose"
+    assert program.window.stack.currentWidget().objectName() == "page_diagnose"
 
 
 def test_drawings_are_sharp_on_screens_of_twice_the_pixels(qapp):
@@ -122,7 +122,7 @@ def test_an_empty_folder_leaves_the_open_photos_and_their_report(start, qtbot, t
     program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
     qtbot.waitUntil(lambda: program.document.table is not None)
     program.examination.split = {"classes": ["healthy", "rust"]}
-    panel = program.window.place("dataset")
+    panel = program.window.page("dataset")
     panel.show_rows([0, 1], "blurred")
     (tmp_path / "empty").mkdir()
     program.commands.open([str(tmp_path / "empty")])

@@ -7,7 +7,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication, QComboBox, QSlider
 
 from app import translation
-from app.main_window import PLACES
+from app.main_window import PAGES
 from app.training.session import State, TrainingSession
 from tests.helpers.window import write_folder
 
@@ -38,7 +38,7 @@ def test_scrolling_with_the_wheel_changes_no_setting(start, qtbot):
 
 def test_no_field_of_any_place_follows_the_wheel(start):
     window = start().window
-    for place in PLACES:
+    for place in PAGES:
         panel = window.go(place)
         for widget in [w for kind in (QComboBox, QAbstractSpinBox, QSlider) for w in panel.findChildren(kind)]:
             turn = QWheelEvent(
@@ -102,7 +102,7 @@ def test_space_after_undo_presses_no_other_button(start, qtbot, tmp_path):
     qtbot.waitUntil(lambda: program.document.table is not None)
     qtbot.waitUntil(program.window.isActiveWindow)
     program.document.exclude([0], True)
-    undo = next(b for b in program.window.place("dataset").head.children() if getattr(b, "text", str)() == "Undo")
+    undo = next(b for b in program.window.page("dataset").head.children() if getattr(b, "text", str)() == "Undo")
     focused_and_pressed(qtbot, undo)
     assert not program.document.table.excluded.any()
     space(qtbot)
@@ -133,7 +133,7 @@ def test_shortcuts_of_the_window_work_in_a_search(start, qtbot, place, tmp_path)
     window, search = program.window, program.window.go(place).search
     qtbot.waitUntil(window.isActiveWindow)
     if place == "diagnose":
-        program.window.place("diagnose").stack.setCurrentIndex(2)
+        program.window.page("diagnose").stack.setCurrentIndex(2)
     search.setFocus()
     done = []
     for action in (window.actions_.export_csv, window.actions_.camera, window.actions_.diagnose_photos):

@@ -3,9 +3,9 @@
 import pytest
 from PySide6.QtWidgets import QLabel, QPushButton
 
-from app.main_window import PLACES
+from app.main_window import PAGES
 from app.training.session import State
-from app.viewmodels.result import Result, read_result
+from app.viewmodels.result import PhotoResult, read_result
 from core.training.events import Progress
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
@@ -22,8 +22,8 @@ def test_the_language_changes_at_once_and_nothing_is_lost(start, qtbot, tmp_path
     qtbot.waitUntil(lambda: program.document.table is not None)
     program.document.exclude([0], True)
     program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
-    program.diagnosis.rows.append([read_result(Result(0, "/photos/a.jpg"), answer(0.9))])
-    for place in PLACES:
+    program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), answer(0.9))])
+    for place in PAGES:
         program.window.go(place)
     program.window.go("train").setup.form.fields["epochs"].set_value(7)
     old = program.window
@@ -34,16 +34,16 @@ def test_the_language_changes_at_once_and_nothing_is_lost(start, qtbot, tmp_path
     assert window is not old
     assert window.isVisible()
     assert (window.width(), window.height()) == (780, 700)
-    assert window.stack.currentWidget().objectName() == "place_train"
-    assert window.place("train").setup.form.values()["epochs"] == 7
+    assert window.stack.currentWidget().objectName() == "page_train"
+    assert window.page("train").setup.form.values()["epochs"] == 7
     assert window.actions_.undo.isEnabled()
     assert window.actions_.language_vi.isChecked()
     assert "Huấn luyện" in texts(window)
-    for place in PLACES:
+    for place in PAGES:
         panel = window.go(place)
         assert not {"Dataset", "Train", "Diagnose", "Kernels", "Start training"} & texts(panel)
-    assert len(window.place("dataset").photos.rows) == 6
-    table = window.place("diagnose").table
+    assert len(window.page("dataset").photos.rows) == 6
+    table = window.page("diagnose").table
     assert table.model().rowCount() == 1
     assert table.model().headerData(1, table.horizontalHeader().orientation()) == "Chẩn đoán"
     program.theme.set("dark")  # reaches no widget of the window before
@@ -60,7 +60,7 @@ def test_a_run_goes_on_through_a_change_of_language(start, qtbot):
     old = program.window
     with qtbot.waitSignal(old.destroyed):
         old.actions_.language_vi.trigger()
-    panel = program.window.place("train")
+    panel = program.window.page("train")
     assert panel.pause.isEnabled()
     session.events.emit([Progress("cache", 1, 2)])
     qtbot.waitUntil(lambda: "1 / 2" in panel.stage.text())

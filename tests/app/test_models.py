@@ -13,7 +13,7 @@ from app.panels.diagnose.models import ModelsDialog
 from app.settings import Settings
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
-from app.viewmodels.result import Result
+from app.viewmodels.result import PhotoResult
 from core.diagnosis.model_file import ModelFile, write_model
 from core.diagnosis.model_identity import SHIPPED_MODELS, ModelIdentity, read_identity
 from core.models import build, initial_weights
@@ -119,7 +119,7 @@ def test_a_file_is_imported_and_taken_off_the_list(dialog, tmp_path, monkeypatch
 def test_rows_keep_the_model_that_diagnosed_them(qapp):
     model = DiagnosisModel()
     first, second = ModelIdentity("first", "1" * 64, "2026-11-21"), ModelIdentity("second", "2" * 64, "2026-11-22")
-    model.rows.append([Result(0, "a.jpg", True, "rust", (("rust", 0.9),), model=first), Result(1, "b.jpg")])
+    model.rows.append([PhotoResult(0, "a.jpg", True, "rust", (("rust", 0.9),), model=first), PhotoResult(1, "b.jpg")])
     model.ready = {"classes": ("rust",), "model": {"name": "second", "hash": "2" * 64, "date": "2026-11-22"}}
     model._flying.add(1)
     model._thread = sender = object()

@@ -6,9 +6,9 @@ from PySide6.QtGui import QAccessible, QImage
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QSlider, QWidget
 
 from app import translation
-from app.main_window import PLACES
+from app.main_window import PAGES
 from app.panels.diagnose.brush import BrushDialog
-from app.viewmodels.result import Result, read_result
+from app.viewmodels.result import PhotoResult, read_result
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
 
@@ -29,9 +29,9 @@ def full(start, tmp_path, qtbot):
     qtbot.waitUntil(lambda: program.document.table is not None)
     program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
     photos = sorted((tmp_path / "photos").rglob("*.png"))
-    program.diagnosis.rows.append([read_result(Result(at, str(photo)), answer(0.9, str(at)))
+    program.diagnosis.rows.append([read_result(PhotoResult(at, str(photo)), answer(0.9, str(at)))
                                    for at, photo in enumerate(photos)])  # fmt: skip
-    for place in PLACES:
+    for place in PAGES:
         program.window.go(place)
     return program
 
@@ -54,7 +54,7 @@ def test_no_part_of_a_place_is_a_window_for_a_moment(start, qapp, qtbot):
     watch = Windows()
     qapp.installEventFilter(watch)
     program = start()
-    for place in PLACES:
+    for place in PAGES:
         program.window.go(place)
     qapp.processEvents()
     qapp.removeEventFilter(watch)
@@ -92,7 +92,7 @@ def test_whatever_the_keyboard_reaches_has_a_name(language, full):
 def test_the_tab_key_reaches_all_that_can_be_done_and_comes_round(full, qtbot):
     window = full.window
     qtbot.waitUntil(window.isActiveWindow)
-    for place in PLACES:
+    for place in PAGES:
         panel = window.go(place)
         qtbot.wait(50)
         wanted = {w for w in stops(panel) if w.isVisible() and w.isEnabled() and w.focusProxy() is None}
@@ -124,7 +124,7 @@ def test_it_is_seen_where_the_keyboard_is(theme, full, qtbot):
     qtbot.waitUntil(window.isActiveWindow)
     full.theme.set(theme)
     unseen = []
-    for place in PLACES:
+    for place in PAGES:
         panel = window.go(place)
         qtbot.wait(50)
         there = [w for w in stops(window) if panel.isAncestorOf(w) or w.objectName().startswith("button_")]

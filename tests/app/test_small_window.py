@@ -8,14 +8,14 @@ from PySide6.QtCore import QPoint, QRect, QSize
 from PySide6.QtWidgets import QWidget
 
 from app import translation
-from app.main_window import PLACES, first_size
+from app.main_window import PAGES, first_size
 from app.theme import Theme
-from app.viewmodels.kernel_benchmark import KernelResult
-from app.viewmodels.result import Result, read_result
+from app.viewmodels.kernel_benchmark import BenchmarkedKernel
+from app.viewmodels.result import PhotoResult, read_result
 from app.widgets.chart import TICK_HEIGHT, power_ticks
 from app.widgets.kernel_chart import NAME_HEIGHT, KernelChart
 from app.widgets.names import place_names
-from app.widgets.places import PlacesArea
+from app.widgets.page_area import PageArea
 from core.device import KernelTime
 from core.diagnosis.verdict import UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
@@ -43,7 +43,7 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
         program.window.resize(1024, 640)
         program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
         photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png"))
-        program.diagnosis.rows.append([read_result(Result(0, str(photo)), {**answer(0.9), "diseased": 45.0})])
+        program.diagnosis.rows.append([read_result(PhotoResult(0, str(photo)), {**answer(0.9), "diseased": 45.0})])
         panel = program.window.go("diagnose")
         panel.coverage._on_model()
         panel._show_selected()
@@ -88,7 +88,7 @@ def test_names_are_read_in_the_narrowest_tables(start, qtbot):
 
 
 def result(name, gflops, device="cpu"):
-    return KernelResult("conv2d", "forward", device, name, "", milliseconds=1.0, gflops=gflops, right=True)
+    return BenchmarkedKernel("conv2d", "forward", device, name, "", milliseconds=1.0, gflops=gflops, right=True)
 
 
 @pytest.mark.parametrize("height", [150, 200, 280, 500])
@@ -146,7 +146,7 @@ def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qa
         window = program.window
         window.resize(*size)
         program.diagnosis.ready, program.diagnosis.thresholds = {"classes": CLASSES}, THRESHOLDS
-        program.diagnosis.rows.append([read_result(Result(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
+        program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
         for place in ("dataset", "train", "diagnose"):
             panel = window.go(place)
             if place == "diagnose":
@@ -172,14 +172,14 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(language, st
     try:
         program = start()
         window = program.window
-        for place in PLACES:
+        for place in PAGES:
             window.go(place)
         window.resize(*first_size(QSize(960, 510)).toTuple())
         qtbot.wait(50)
         assert window.height() <= 510
         assert window.width() <= 960
-        area = window.findChild(PlacesArea)
-        for place in PLACES:
+        area = window.findChild(PageArea)
+        for place in PAGES:
             panel = window.go(place)
             qtbot.wait(50)
             assert panel.height() >= panel.minimumSizeHint().height(), place

@@ -66,7 +66,7 @@ def test_the_process_that_diagnoses_starts_before_the_window_is_imported(tmp_pat
 
 def test_no_process_that_diagnoses_starts_early_for_another_page(tmp_path, monkeypatch):
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path))
-    Settings(paths.settings_store()).set("place", "train")
+    Settings(paths.settings_store()).set("page", "train")
     assert start_early() is None
 
 
@@ -233,6 +233,6 @@ def test_a_narrow_window_shows_icons_in_its_side_bar(start, qapp):
 
 def test_the_shipped_model_is_there_where_the_program_ended_in_diagnose(home, start):
     settings = Settings(paths.settings_store())
-    settings.set("place", "diagnose")
+    settings.set("page", "diagnose")
     settings.sync()
     assert Path(start().diagnosis.model_path).name == "leaves.safetensors"

@@ -20,7 +20,7 @@ from app.settings import RECENT, Settings
 from app.theme import DARK, LIGHT, Theme, stylesheet
 from app.viewmodels.confusion import ConfusionModel
 from app.viewmodels.diagnosis import photo_files
-from app.viewmodels.result import Result, read_result
+from app.viewmodels.result import PhotoResult, read_result
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import Severity
 from tests.helpers.window import write_folder
@@ -126,11 +126,11 @@ def test_the_confusion_matrix_names_classes_as_the_diagnosis_does(qapp):
 MODEL = ModelIdentity("tomato 2026-11-22", "0123456789abcdef", "2026-11-22")
 OTHER = ModelIdentity("citrus", "fedcba9876543210")
 RESULTS = [
-    Result(0, "/photos/a.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), diseased=12.0,
+    PhotoResult(0, "/photos/a.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), diseased=12.0,
            model=MODEL),
-    Result(1, "=cmd.jpg", True, error="The file is empty.", model=OTHER),
+    PhotoResult(1, "=cmd.jpg", True, error="The file is empty.", model=OTHER),
 ]  # fmt: skip
-CANCELLED = (Result(2, "/photos/cancelled.jpg", given_up=True), Result(3, "/photos/waiting.jpg"))
+CANCELLED = (PhotoResult(2, "/photos/cancelled.jpg", given_up=True), PhotoResult(3, "/photos/waiting.jpg"))
 
 
 def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
@@ -180,7 +180,8 @@ def test_only_diseased_leaves_have_red_outlines(tmp_path, verdict, sure, red):
     leaf, lesions = np.zeros((2, 64, 64), bool)
     leaf[8:56, 8:56] = lesions[20:40, 20:40] = True
     whole = encode_mask(Severity(leaf, lesions), (0.0, 0.0, 1.0, 1.0))
-    result = Result(0, str(photo), True, verdict, (("tomato/rust", 0.9),), sure=sure, diseased=17.0, measured=whole)
+    result = PhotoResult(0, str(photo), True, verdict, (("tomato/rust", 0.9),), sure=sure, diseased=17.0,
+                         measured=whole)
     write_html(tmp_path / "out.html", [result])
     pictures = re.findall(r"base64,([^\"]+)", (tmp_path / "out.html").read_text("utf-8"))
     assert [red_pixels(base64.b64decode(jpeg)) > 20 for jpeg in pictures] == [red]
@@ -199,7 +200,7 @@ def test_a_report_of_many_photos_has_small_pictures(tmp_path):
 
 def test_the_report_stands_alone_with_its_pictures(tmp_path):
     photo = next(write_folder(tmp_path / "x", {"a": 1}).rglob("*.png"))
-    write_html(tmp_path / "out.html", [Result(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))])
+    write_html(tmp_path / "out.html", [PhotoResult(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))])
     text = (tmp_path / "out.html").read_text("utf-8")
     assert "data:image/jpeg;base64," in text
     assert "<b>rust" not in text
@@ -220,7 +221,7 @@ def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
 def test_an_answer_fills_its_row():
     answer = {"id": 0, "verdict": "not sure", "sure": False, "reason": "why", "top": [["a", 0.4]], "diseased": 3.0,
               "maps": {"a": {"height": 1, "width": 2, "data": "AP8="}}}  # fmt: skip
-    done = read_result(Result(0, "x.jpg"), json.loads(json.dumps(answer)))
+    done = read_result(PhotoResult(0, "x.jpg"), json.loads(json.dumps(answer)))
     assert done.done
     assert not done.sure
     assert done.maps["a"].tolist() == [[0, 255]]

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QFileDialog
 
 from app.mask import DISEASED, LEAF, Mask
 from app.panels.diagnose.model_export import ModelExportDialog, photos_for
-from app.viewmodels.result import Result
+from app.viewmodels.result import PhotoResult
 from app.viewmodels.result_line import from_line, to_line
 from app.viewmodels.writing import Writing
 from core.diagnosis.model_identity import ModelIdentity
@@ -22,7 +22,7 @@ from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
 
-SICK = Result(
+SICK = PhotoResult(
     3, "/photos/leaf.jpg", True, "tomato/rust", (("tomato/rust", 0.9), ("tomato/healthy", 0.1)), notes=("n",),
     diseased=4.0, hash="0" * 64,
     model=ModelIdentity("tomato", "0" * 64, "2026-11-22"),

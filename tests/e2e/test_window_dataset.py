@@ -24,7 +24,7 @@ def panel(start, qtbot, tmp_path):
     (folder / "rust" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     program = start()
     drop(program.window, [folder])
-    made = program.window.place("dataset")
+    made = program.window.page("dataset")
     made.program = program
     qtbot.waitUntil(lambda: made.photos.rowCount() == 62)
     return made

@@ -30,7 +30,7 @@ application = QApplication(sys.argv[:1])
 def look():
     window = next(w for w in application.topLevelWidgets() if isinstance(w, MainWindow))
     getattr(window.actions_, f"theme_{theme}").trigger()
-    if window.place("dataset").photos.rowCount() == 0:
+    if window.page("dataset").photos.rowCount() == 0:
         QTimer.singleShot(100, look)
         return
     QTimer.singleShot(600, lambda: finish(window))

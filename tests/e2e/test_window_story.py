@@ -31,7 +31,7 @@ def press(qtbot, place, text):
 def open_demo(program, qtbot, monkeypatch):
     """The demo photos, few and small."""
     monkeypatch.setattr(commands, "DEMO", {"photos_per_class": 20, "side": 48})
-    press(qtbot, program.window.place("dataset"), "Open synthetic leaves")
+    press(qtbot, program.window.page("dataset"), "Open synthetic leaves")
     qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
 
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_used_is_told(start, qtbot, tmp_path, monkeypatch):
     program = start()
     (tmp_path / "empty").mkdir()
     drop(program.window, [tmp_path / "empty"])
-    panel = program.window.place("dataset")
+    panel = program.window.page("dataset")
     qtbot.waitUntil(lambda: panel.notice.isVisible())
     assert "photo" in panel.notice.text.text()
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_used_is_told(start, qtbot, tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "place", lambda name: str(tmp_path / "no models"))
     drop(program.window, [broken])
     place = program.window.stack.currentWidget()
-    assert place is program.window.place("diagnose")
+    assert place is program.window.page("diagnose")
     assert "no model" in place.notice.text.text()
 
 
@@ -193,5 +193,5 @@ def test_a_corrupt_photo_is_told_and_the_next_one_diagnosed(start, qtbot, tmp_pa
     assert results[0].error
     assert not results[0].top
     assert len(results[1].top) == 3
-    panel = program.window.place("diagnose")
+    panel = program.window.page("diagnose")
     qtbot.waitUntil(lambda: panel.detail.verdict.text() == "Unreadable")

@@ -99,8 +99,8 @@ def start(qapp, qtbot, home, nothing_left, monkeypatch):
 
     def make(*given, first=False):
         settings = Settings(paths.settings_store(), qapp)
-        if not first and not settings.text("place"):
-            settings.set("place", "dataset")
+        if not first and not settings.text("page"):
+            settings.set("page", "dataset")
             settings.sync()
         program = application.start(qapp, list(given))
         if program is not None:

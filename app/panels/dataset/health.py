@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QProgressBar, QVBoxLayout, QWidget
 
 from app.theme import Theme
 from app.translation import count, sentence, tr
-from app.viewmodels.examination import Examination
+from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.rows_model import ROW, Column, RowsModel
 from app.widgets.parts import button, label, row
 from app.widgets.table_view import sorted_view
@@ -24,7 +24,7 @@ class HealthPane(QWidget):
 
     opened = Signal(object, str)
 
-    def __init__(self, theme: Theme, examination: Examination, settings: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, theme: Theme, examination: ExaminationModel, settings: Callable[[], dict[str, Any]]) -> None:
         super().__init__()
         self._examination, self._settings = examination, settings
         self.model = RowsModel([

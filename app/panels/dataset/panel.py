@@ -30,7 +30,7 @@ from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.document import Document
-from app.viewmodels.examination import Examination
+from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.class_choice import ask_class
@@ -67,7 +67,7 @@ class DatasetPanel(QWidget):
     diagnose_asked = Signal(str)
 
     def __init__(
-        self, document: Document, examination: Examination, actions: Actions, thumbnails: Thumbnails,
+        self, document: Document, examination: ExaminationModel, actions: Actions, thumbnails: Thumbnails,
         settings: Settings, theme: Theme, split_settings: Callable[[], dict[str, Any]],
     ) -> None:  # fmt: skip
         super().__init__()

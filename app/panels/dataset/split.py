@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from app.cards import disease_name
 from app.theme import Theme
 from app.translation import tr
-from app.viewmodels.examination import Examination
+from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.rows_model import Column, RowsModel
 from app.widgets.parts import label
 from app.widgets.table_view import sorted_view
@@ -61,7 +61,7 @@ class LeakMeter(QWidget):
 class SplitPane(QWidget):
     """Photos per class and split as the check computed them; training makes the same split."""
 
-    def __init__(self, theme: Theme, examination: Examination) -> None:
+    def __init__(self, theme: Theme, examination: ExaminationModel) -> None:
         super().__init__()
         self._examination = examination
         self.text = label("", "muted", wrap=True)

@@ -20,7 +20,7 @@ from app.cards import card_html, disease_name, find_card
 from app.mask import Mask, decode_box
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.result import Result, doubts, severity_text, verdict_text
+from app.viewmodels.result import PhotoResult, doubts, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import ComboBox, Slider
 from app.widgets.map_legend import MapLegend
@@ -41,7 +41,7 @@ LEAST: Final = 250
 
 @final
 class DetailPane(QWidget):
-    """Shows a `Result`; no method waits. Signals: `correct_asked()`, and `large_asked()` on a double click."""
+    """Shows a `PhotoResult`; no method waits. Signals: `correct_asked()`, and `large_asked()` on a double click."""
 
     correct_asked = Signal()
     large_asked = Signal()
@@ -49,7 +49,7 @@ class DetailPane(QWidget):
     def __init__(self, theme: Theme, photos: Thumbnails) -> None:
         super().__init__()
         self._photos = photos
-        self.shown: Result | None = None
+        self.shown: PhotoResult | None = None
         self._waiting = tr("Diagnosing…")
         self.setMinimumHeight(LEAST)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the same height for every photo
@@ -146,7 +146,7 @@ class DetailPane(QWidget):
         if self.shown is not None and not (self.shown.done or self.shown.given_up):
             self.verdict.setText(self._waiting)
 
-    def show_result(self, result: Result | None, threshold: float = 0.0) -> None:
+    def show_result(self, result: PhotoResult | None, threshold: float = 0.0) -> None:
         """Show a photo and its result; None clears the pane. `threshold`: the minimum confidence."""
         before, self.shown = self.shown, result
         if result is None:
@@ -172,7 +172,7 @@ class DetailPane(QWidget):
         self.card.setHtml(_advice(result))
         self._fill_maps(result, area)
 
-    def _fill_maps(self, result: Result, area: Mask | None) -> None:
+    def _fill_maps(self, result: PhotoResult, area: Mask | None) -> None:
         """List the outlines and the maps of the most probable classes; the selected kind stays selected."""
         before = self.which.currentData()
         self.which.blockSignals(True)
@@ -203,7 +203,7 @@ class DetailPane(QWidget):
             self.photo.show_map(of_class)
 
 
-def _advice(result: Result) -> str:
+def _advice(result: PhotoResult) -> str:
     """The card of the most probable class as rich text; no card for a photo that looks unfamiliar."""
     if result.error:
         hint = tr("If another program shows this photo, save it there as JPEG and add that file here.")

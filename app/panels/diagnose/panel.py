@@ -28,7 +28,7 @@ from app.settings import Settings
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.result import Result, verdict_text
+from app.viewmodels.result import PhotoResult, verdict_text
 from app.viewmodels.rows_model import ROW
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
@@ -163,7 +163,7 @@ class DiagnosePanel(QWidget):
         self._actions.export_pdf.triggered.connect(self._on_export_pdf)
         self._on_rows()
 
-    def shown_results(self) -> list[Result]:
+    def shown_results(self) -> list[PhotoResult]:
         """The results that pass the filter, in the table's order."""
         return self._model.shown.rows()
 
@@ -215,7 +215,7 @@ class DiagnosePanel(QWidget):
             self.table.selectRow(row)
             self.table.scrollTo(self.table.currentIndex())
 
-    def _on_result(self, result: Result) -> None:
+    def _on_result(self, result: PhotoResult) -> None:
         if self.detail.shown is not None and self.detail.shown.id == result.id:
             self.detail.show_result(result, self._model.threshold)
 
@@ -237,10 +237,10 @@ class DiagnosePanel(QWidget):
         """Show the selected photo without overlays, as large as the screen allows."""
         index = self.table.currentIndex()
         if index.isValid():
-            result: Result = index.data(ROW)
+            result: PhotoResult = index.data(ROW)
             PhotoDialog(self, result.path, verdict_text(result)).open()
 
-    def _keep(self, result: Result, mask: Mask | None) -> None:
+    def _keep(self, result: PhotoResult, mask: Mask | None) -> None:
         try:
             self._model.correct(result, mask)
         except (LeafClinicError, OSError) as error:

@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from app.theme import Theme
 from app.translation import sentence, tr
-from app.viewmodels.kernel_benchmark import KernelBenchmark, KernelResult
+from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark
 from app.widgets.fields import ComboBox
 from app.widgets.kernel_chart import KernelChart
 from app.widgets.naming import named
@@ -141,7 +141,7 @@ class KernelsPanel(QWidget):
         self.stop.setVisible(self._model.running)
 
     def _on_selected(self) -> None:
-        result: KernelResult | None = selected(self.table)
+        result: BenchmarkedKernel | None = selected(self.table)
         if result is not None:
             self.place.setText(result.place)
             self.source.setPlainText(result.source)

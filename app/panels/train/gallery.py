@@ -17,7 +17,7 @@ from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.photos import PhotoModel
-from app.viewmodels.result import Result
+from app.viewmodels.result import PhotoResult
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.class_choice import ask_class
 from app.widgets.fields import Slider
@@ -52,7 +52,7 @@ class GalleryDialog(QDialog):
         self._classes = f"{truth}, {said}"
         self._document, self._said = document, said
         self._pictures = pictures[1]
-        self._results: dict[int, Result] = {}
+        self._results: dict[int, PhotoResult] = {}
         self._asked = held_out(folder, truth)
         self._model = DiagnosisModel(self)
         self._model.crop = False  # the matrix counts predictions for whole photos
@@ -112,7 +112,7 @@ class GalleryDialog(QDialog):
         self.undo.setEnabled(self._document.undo.canUndo())
         self._on_selection()
 
-    def _on_result(self, result: Result) -> None:
+    def _on_result(self, result: PhotoResult) -> None:
         at = self._document.row_of(result.path)
         if at is not None and result.top and result.top[0][0] == self._said:
             self._results[at] = result

@@ -88,7 +88,7 @@ class OutcomePane(QWidget):
 
 def choice_text(view: RunView) -> list[str]:
     """Why the test accuracy differs from that of the best epoch; nothing without a test split."""
-    if view.evaluated is None or view.evaluated.judged_on != "test" or view.best_epoch is None:
+    if view.evaluated is None or view.evaluated.split != "test" or view.best_epoch is None:
         return []
     return [tr("Validation accuracy after epoch {epoch}, the best one: {share}. These photos were used to choose the "
                "epoch, so this accuracy is slightly too high. The test photos were not used for any choice.",
@@ -103,7 +103,7 @@ def headline(end: RunFinished, evaluated: RunEvaluated | None) -> str:
         return tr("Stopped and saved. You can resume it under “Runs”.")
     if evaluated is not None and evaluated.parts:
         _, photos, right = evaluated.parts[0]
-        kind = tr("test") if evaluated.judged_on == "test" else tr("validation")
+        kind = tr("test") if evaluated.split == "test" else tr("validation")
         share = percent(right / max(photos, 1))
         said = tr("Accuracy {share}: {right} of {photos} {kind} photos "
                   "correct.", right=f"{right:,}", photos=f"{photos:,}",

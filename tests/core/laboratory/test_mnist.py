@@ -12,7 +12,7 @@ import pytest
 from core.data.idx import CLASSES, SIDE, read_digits
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.laboratory.digit_photo import read_digit
-from core.laboratory.mnist import RECIPES, Recipe, certainty, digit_graph, learn, predict, vary
+from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, learn, predict, vary
 from core.ops.photo import AFFINE, identity_augmentation, transform
 from tests.core.laboratory.digits_on_paper import draw_digits
 from tests.helpers.noise import integers
@@ -41,9 +41,9 @@ def test_the_presets_are_the_lessons_and_better_ones():
 
 
 def test_variation_turns_zooms_and_shifts_about_the_middle_within_its_bounds():
-    still = vary(Recipe("cnn"), 5, np.random.default_rng(0))
+    still = vary(MnistRecipe("cnn"), 5, np.random.default_rng(0))
     assert np.array_equal(still, identity_augmentation(5, (SIDE, SIDE), (SIDE, SIDE)))
-    recipe = Recipe("cnn", turn=10, shift=1.5, zoom=0.1)
+    recipe = MnistRecipe("cnn", turn=10, shift=1.5, zoom=0.1)
     a = vary(recipe, 500, np.random.default_rng(0))[:, AFFINE]
     scale, angle = np.hypot(a[:, 0], a[:, 3]), np.degrees(np.arctan2(a[:, 3], a[:, 0]))
     assert 1.05 < scale.max() <= np.exp(0.1) + 1e-6
@@ -52,7 +52,7 @@ def test_variation_turns_zooms_and_shifts_about_the_middle_within_its_bounds():
     moved = np.stack([a[:, :2].sum(1) * middle + a[:, 2], a[:, 3:5].sum(1) * middle + a[:, 5]]) - middle
     assert 1.4 < np.abs(moved).max() <= 1.5001
     photo = np.repeat(bars(1)[0], 3, -1)
-    row = vary(Recipe("cnn"), 1, np.random.default_rng(0))
+    row = vary(MnistRecipe("cnn"), 1, np.random.default_rng(0))
     same = transform(photo, row, (SIDE, SIDE), (0.0,) * 3, (1.0,) * 3)
     np.testing.assert_allclose(same, photo / 255, atol=1e-5)
 
@@ -75,7 +75,7 @@ def test_patterns_are_learned_saved_and_read_again(name, tmp_path):
 
 
 def test_training_reports_every_200_steps_and_continues_from_weights():
-    recipe = Recipe("mlp", batch=10, steps=400, rate=0.02)
+    recipe = MnistRecipe("mlp", batch=10, steps=400, rate=0.02)
     reports = []
     learned = learn(recipe, bars(100), bars(50), "cpu", report=lambda *row: reports.append(row))
     assert [steps for steps, _, _ in reports] == [200, 400]

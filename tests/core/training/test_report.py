@@ -19,7 +19,7 @@ from core.diagnosis.model_file import ModelFile
 from core.diagnosis.subsets import Subset
 from core.models import build, initial_weights
 from core.percent import keep_percents
-from core.training.chart import MOST_POINTS, Series, draw_lines
+from core.training.chart import MOST_POINTS, Curve, draw_lines
 from core.training.conditions import Conditions
 from core.training.events import EpochDone, KernelTimes, StepDone, from_line, to_line
 from core.training.history import History, read_history
@@ -105,7 +105,7 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
 
 
 def test_without_a_test_split_the_page_says_that_the_figure_is_too_kind(data):
-    kind = replace(data, evaluation=replace(data.evaluation, judged_on="validation"))
+    kind = replace(data, evaluation=replace(data.evaluation, split="validation"))
     assert "slightly too high" in render_report(kind)
     assert "slightly too high" not in render_report(data)
 
@@ -150,14 +150,14 @@ def test_bars_intervals_and_confusion_are_sound_drawings(data):
 
 def test_charts_are_sound_and_thin_out_long_curves():
     points = tuple((float(i), float(i % 7)) for i in range(10 * MOST_POINTS))
-    svg = draw_lines("A & B", [Series("one", points), Series("flat", ((1.0, 5.0), (2.0, 5.0)))], "x", "y")
+    svg = draw_lines("A & B", [Curve("one", points), Curve("flat", ((1.0, 5.0), (2.0, 5.0)))], "x", "y")
     root = ET.fromstring(svg)
     lines = root.findall("{*}polyline")
     assert [len(line.get("points").split()) <= MOST_POINTS for line in lines] == [True, True]
     coordinates = [float(c) for line in lines for pair in line.get("points").split() for c in pair.split(",")]
     assert min(coordinates) >= 0
     assert max(coordinates) <= 460
-    assert draw_lines("empty", [Series("none", ())], "x", "y") == ""
+    assert draw_lines("empty", [Curve("none", ())], "x", "y") == ""
 
 
 def test_a_history_is_read_from_its_log_up_to_a_line_cut_short(tmp_path, data):

@@ -19,7 +19,7 @@ from app.synthetic_tour import SyntheticTour
 from app.theme import Theme
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
-from app.viewmodels.examination import Examination
+from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.thumbnails import Thumbnails
@@ -40,7 +40,7 @@ class Parts:
     settings: Settings
     theme: Theme
     document: Document
-    examination: Examination
+    examination: ExaminationModel
     thumbnails: Thumbnails
     photos: Thumbnails
     training: TrainingModel
@@ -56,8 +56,8 @@ class Parts:
 
 def makers(parts: Parts) -> dict[str, Callable[[], QWidget]]:
     """Page name to function. A page's modules and the plotting library are imported on its first visit."""
-    places = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}
-    return {name: partial(make, parts) for name, make in places.items()}
+    pages = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}
+    return {name: partial(make, parts) for name, make in pages.items()}
 
 
 def _dataset(parts: Parts) -> QWidget:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.diagnosis.learned_photos import LearnedPhotos, describe_overlap, learned_from, measure_overlap
 from core.diagnosis.model_card import render_card
 from core.diagnosis.model_file import LEARNED, ModelFile, in_eight_bits, in_half, read_model, write_model
+from core.diagnosis.training_photos import TrainingPhotos, describe_overlap, measure_overlap, record_photos
 from core.errors import ModelFileError
 from core.models import build, initial_weights
 from core.tensor_file import read_tensor_file, write_tensor_file
@@ -25,16 +25,16 @@ def content(*photos):
 @pytest.fixture
 def model():
     graph = build("mobilenetv2", 3, 32)
-    return ModelFile(graph, initial_weights(graph, 0), ("a", "b", "c"), 32, learned=learned_from(content(*range(100))))
+    return ModelFile(graph, initial_weights(graph, 0), ("a", "b", "c"), 32, learned=record_photos(content(*range(100))))
 
 
 def test_a_mark_is_the_first_eight_bytes_as_the_hash_is_written():
-    (mark,) = learned_from(content("x")).marks.tolist()
+    (mark,) = record_photos(content("x")).marks.tolist()
     assert f"{mark:016x}" == hashlib.sha256(b"x").hexdigest()[:16]
 
 
 def test_photos_are_known_again_and_others_are_not():
-    learned = learned_from(content(*range(50), 7, 8))
+    learned = record_photos(content(*range(50), 7, 8))
     assert len(learned.marks) == 50
     assert learned.knows(content(3, 50, 49, 51)).tolist() == [True, False, True, False]
     assert not learned.knows(content()).size
@@ -42,12 +42,12 @@ def test_photos_are_known_again_and_others_are_not():
 
 
 def test_what_came_before_counts_and_what_is_not_said_makes_the_record_incomplete():
-    first = learned_from(content(1, 2))
-    second = learned_from(content(3), (first,))
+    first = record_photos(content(1, 2))
+    second = record_photos(content(3), (first,))
     assert second.knows(content(1, 2, 3, 4)).tolist() == [True, True, True, False]
     assert second.whole
-    assert not learned_from(content(3), (None,)).whole
-    assert not learned_from(content(4), (learned_from(content(3), (None,)),)).whole
+    assert not record_photos(content(3), (None,)).whole
+    assert not record_photos(content(4), (record_photos(content(3), (None,)),)).whole
 
 
 def test_the_record_comes_back_from_every_kind_of_file(model, tmp_path):
@@ -72,7 +72,7 @@ def test_the_record_comes_back_from_every_kind_of_file(model, tmp_path):
 ])  # fmt: skip
 def test_a_crafted_record_is_refused(model, tmp_path, marks):
     path = tmp_path / "m.safetensors"
-    write_model(path, replace(model, learned=LearnedPhotos(marks)))
+    write_model(path, replace(model, learned=TrainingPhotos(marks)))
     with pytest.raises(ModelFileError, match="record of its training photos is not valid"):
         read_model(path)
 
@@ -96,7 +96,7 @@ def test_half_a_record_is_refused(model, tmp_path):
 
 
 def test_what_is_known_is_said_in_numbers_and_words():
-    learned = learned_from(content(*range(10)))
+    learned = record_photos(content(*range(10)))
     judged = [("validation", content(8, 9, 10)), ("test", content(20, 21))]
     assert [(part.photos, part.learned) for part in measure_overlap(learned, judged)] == [(3, 2), (2, 0)]
     assert describe_overlap("old", learned, judged) == (

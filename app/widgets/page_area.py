@@ -10,19 +10,19 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QStackedWidget, QStyle, QWidg
 
 
 @final
-class PlacesArea(QScrollArea):
+class PageArea(QScrollArea):
     """Gives the current page all the space, and never less than it needs, so that widgets do not overlap.
 
     Qt's own resizing of a scroll area uses the preferred height, and the largest of all pages.
     """
 
-    def __init__(self, places: QStackedWidget) -> None:
+    def __init__(self, pages: QStackedWidget) -> None:
         super().__init__()
-        self._places = places
+        self._pages = pages
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.setWidget(places)
-        places.currentChanged.connect(lambda _: self.fit())
+        self.setWidget(pages)
+        pages.currentChanged.connect(lambda _: self.fit())
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802 (Qt's names here and below)
         super().resizeEvent(event)
@@ -35,17 +35,17 @@ class PlacesArea(QScrollArea):
 
     def fit(self) -> None:
         """Update the size of the pages."""
-        place, room = self._places.currentWidget(), self.maximumViewportSize()
-        if place is None:
+        page, room = self._pages.currentWidget(), self.maximumViewportSize()
+        if page is None:
             return
-        needed = least_size(place, room.width())
+        needed = least_size(page, room.width())
         bar = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
         if needed.height() > room.height():
             room -= QSize(bar, 0)
-            needed = least_size(place, room.width())
+            needed = least_size(page, room.width())
         if needed.width() > room.width():
             room -= QSize(0, bar)
-        self._places.resize(room.expandedTo(needed))
+        self._pages.resize(room.expandedTo(needed))
 
 
 def least_size(widget: QWidget, width: int) -> QSize:
