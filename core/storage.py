@@ -67,7 +67,9 @@ def sync_folder(folder: Path) -> None:
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The sentence for a write that failed."""
     reason = error.strerror or str(error)
-    return StorageError(f"{path} could not be saved: {reason}. Free disk space or choose another folder.")
+    if error.errno in NO_ROOM:
+        return StorageError(f"{path} could not be saved: {reason}. Free disk space or choose another folder.")
+    return StorageError(f"{path} could not be saved: {reason}. Choose another folder.")
 
 
 def unused(path: Path) -> Path:

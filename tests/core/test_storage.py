@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import StorageError
-from core.storage import open_new, unused, write_file
+from core.storage import open_new, storage_error, unused, write_file
 
 
 def test_names_that_are_no_text_keep_their_bytes(tmp_path):
@@ -73,3 +73,12 @@ def test_a_link_at_the_temporary_name_is_not_followed(tmp_path, monkeypatch):
     assert mine.read_text() == "precious"
     with pytest.raises(FileExistsError):
         open_new(mine)
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.ENOSPC, "Free disk space or choose another folder."), (errno.EACCES, "Choose another folder.")],
+)
+def test_room_is_asked_for_only_where_it_lacks(number, remedy):
+    reason = os.strerror(number)
+    assert str(storage_error(Path("a"), OSError(number, reason))) == f"a could not be saved: {reason}. {remedy}"
