@@ -30,6 +30,8 @@ SPLIT_NAMES: Final = {
 
 OUTSIDE: Final = re.compile(r"^(\.\./)+")
 """The path from a manifest's folder to its parents, which is not shown."""
+LONGEST: Final = 300
+"""Characters of a path in a sentence; the end of a longer one is shown."""
 
 ReportProgress: TypeAlias = Callable[[int, int], None]
 """Called with (done, total) from time to time; total is 0 if unknown."""
@@ -127,6 +129,7 @@ def reasons(skipped: tuple[Skipped, ...], most: int = 3) -> str:
     parts = []
     for reason, count in counts.most_common(most):
         example = OUTSIDE.sub("", next(s.path for s in skipped if s.reason == reason))
-        parts.append(f"{count} x {reason.rstrip('.')} (such as {example})")
+        shown = example if len(example) <= LONGEST else "..." + example[-LONGEST:]
+        parts.append(f"{count} x {reason.rstrip('.')} (such as {shown})")
     rest = counts.total() - sum(count for _, count in counts.most_common(most))
     return "; ".join(parts) + (f"; {rest} more for other reasons" if rest else "")

@@ -143,7 +143,10 @@ def _find_columns(
     lower = [name.lower() for name in names]
 
     def find(name: str) -> int:
-        return names.index(name) if name in names else lower.index(name.lower()) if name.lower() in lower else -1
+        known, wanted = (names, name) if name in names else (lower, name.lower())
+        if known.count(wanted) > 1:
+            raise DataError(f"{path} has more than one column {name}. Rename the columns that are not meant.")
+        return known.index(wanted) if wanted in known else -1
 
     def require(name: str, option: str) -> int:
         if find(name) < 0:

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled, Skipped, reasons
 from core.data.manifest import open_manifest
 from core.errors import EXIT_WRONG_INPUT, DataError
 
@@ -132,6 +132,8 @@ def test_paths_may_be_absolute(tmp_path):
         (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|not a text file"),
         (b"path,label\na\0b,rust\n", "not a valid CSV|contains a zero byte"),
         (b"sep=;\n", "no column path"),
+        (b"path,label,label\na,x,y\n", "more than one column label. Rename"),
+        (b"PATH,label,Path\na,x,b\n", "more than one column path. Rename"),
     ],
 )
 def test_what_is_no_manifest_is_refused_with_what_to_do(tmp_path, text, said):
@@ -139,6 +141,12 @@ def test_what_is_no_manifest_is_refused_with_what_to_do(tmp_path, text, said):
         open_manifest(write(tmp_path, text))
     assert raised.value.exit_code == EXIT_WRONG_INPUT
     assert [p.name for p in tmp_path.iterdir()] == ["manifest.csv"], "nothing is written"
+
+
+def test_a_path_that_fills_a_screen_is_cut_in_a_sentence():
+    said = reasons((Skipped("9" * 100_000 + ".jpg", "There is no file."),))
+    assert said.endswith("9.jpg)")
+    assert len(said) < 400
 
 
 def test_a_missing_label_column_is_named(tmp_path):
