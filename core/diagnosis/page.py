@@ -13,6 +13,7 @@ from typing import Final
 
 from core.percent import keep_percents, percents
 from core.percent import percent as percent
+from core.text import printable
 
 GREEN: Final = "#1f7a4d"
 RED: Final = "#c4501b"
@@ -54,14 +55,15 @@ svg .ink{{fill:#dfe9e2}} svg .muted{{fill:#9fb0a6}} svg .grid{{stroke:#2f3d35}} 
 
 
 def render_page(title: str, parts: Iterable[str]) -> str:
-    """The whole page; `parts` is HTML that is already escaped."""
-    return (
+    """The whole page; `parts` is HTML that is already escaped. Control characters of names are shown, not obeyed."""
+    page = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style>'
         f'<style media="all and (min-width:1px)">{BROWSER_STYLE}</style></head><body>\n'
         + keep_percents("\n".join(part for part in parts if part))
         + "\n</body></html>\n"
     )
+    return printable(page, "\n\t")
 
 
 def heading(text: str) -> str:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from core.device import Plan
+from core.text import printable
 
 
 def describe_network(plan: Plan) -> str:
@@ -33,7 +34,8 @@ def describe_memory(rows: Mapping[str, int]) -> str:
 
 
 def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
-    """Format rows as columns of text; the columns in `right` are right-aligned."""
+    """Format rows as columns of printable text; the columns in `right` are right-aligned."""
+    rows = [tuple(map(printable, row)) for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:

@@ -10,8 +10,10 @@ import pytest
 
 from core import diagnose, evaluate
 from core.diagnosis.model_file import ModelFile, write_model
+from core.diagnosis.page import render_page
 from core.models import build, initial_weights
 from core.text import csv_text, json_line, printable
+from core.training.dry_run import align_columns
 from core.training.events import Warned
 from core.training.run_folder import RunFolder
 from core.training.terminal import TerminalReader
@@ -81,3 +83,13 @@ def test_lines_of_a_run_and_json_hold_no_control_characters():
     assert "ü" in line
     assert json.loads(line) == {"label": ESCAPE, "ü": "\udcff"}
     assert printable("a\nb\tü\udcff", "\n") == "a\nb\\x09ü\udcff"
+
+
+def test_a_report_obeys_no_name_either():
+    assert not any(mark in render_page(ESCAPE, [ESCAPE]) for mark in OBEYED)
+
+
+def test_columns_stay_aligned_whatever_their_names():
+    lines = align_columns([("a\nb", "1"), (ESCAPE, "2")]).split("\n")
+    assert [line[-3:] for line in lines] == ["  1", "  2"]
+    assert len({len(line) for line in lines}) == 1
