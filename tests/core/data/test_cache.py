@@ -171,8 +171,10 @@ def test_nothing_is_written_among_the_photos(photos, tmp_path):
     before = {p: p.stat().st_mtime_ns for p in photos.rglob("*")}
     fill(photos, tmp_path / "store")
     assert {p: p.stat().st_mtime_ns for p in photos.rglob("*")} == before
-    with pytest.raises(DataError, match="is inside the photo folder .* --cache"):
-        fill(photos, photos / "store")
+    (tmp_path / "link").symlink_to(photos)
+    for home in (photos / "store", tmp_path / "link" / "store"):
+        with pytest.raises(DataError, match="is inside the photo folder .* --cache"):
+            fill(photos, home)
     assert {p: p.stat().st_mtime_ns for p in photos.rglob("*")} == before
 
 
