@@ -78,6 +78,15 @@ class Control:
         self.targets = raw[self.targets_at : self.size].view(np.float32).reshape(batch, taught)
 
 
+def make_block(batch: int, taught: int = 0, **settings: float) -> Array:
+    """The bytes of a block with these settings; everything else is zero."""
+    raw = np.zeros(places(batch, taught)[-1], np.uint8)
+    fields: Any = Control(raw, batch, taught).settings
+    for name, value in settings.items():
+        fields[name] = value
+    return raw
+
+
 def places(batch: int, taught: int = 0) -> tuple[int, int, int, int, int]:
     """Byte offsets of labels, index, augmentation parameters and targets (`taught` floats a photo), and the size."""
     step = -(-4 * batch // 64) * 64

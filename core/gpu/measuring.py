@@ -14,7 +14,7 @@ import numpy as np
 
 from core.errors import DeviceError
 from core.gpu.compilation.cuda import driver
-from core.gpu.control import Control, places
+from core.gpu.control import make_block
 from core.gpu.driver.device import Device, check
 from core.gpu.driver.memory import Block
 from core.gpu.frame import Frame, Places
@@ -62,8 +62,7 @@ class Bench:
         }  # fmt: skip
         self._blocks = {name: Block(size + ROOM) for name, size in sizes.items()}
         tables = frame.all_tables()
-        control = np.zeros(places(frame.batch, frame.program.taught)[-1], np.uint8)
-        Control(control, frame.batch, frame.program.taught).settings["photos"] = frame.batch
+        control = make_block(frame.batch, frame.program.taught, photos=frame.batch)
         for name, array in (("tables", tables), ("control", control)):
             self._blocks[name] = Block(array.nbytes + ROOM)
             self._blocks[name].put(array)

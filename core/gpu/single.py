@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from core.errors import KernelUnavailable
 from core.gpu import control
 from core.gpu.driver.device import Device, open_device, problem
@@ -28,7 +26,7 @@ from core.gpu.prepared import Allocate, Copy, Prepared, Work, address_of
 from core.gpu.select import BACKWARD, BF16, FAST, FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.select import Case as PlanCase
 from core.graph import Graph, Node, Shape
-from core.ops.contract import Array, Cost, Mode, volume
+from core.ops.contract import Cost, Mode, volume
 from core.ops.op_table import OPS
 from core.ops.registry import Case
 from core.program import ParameterLayout, Program, Step, Value, lay_out_parameters
@@ -125,7 +123,10 @@ def prepare(
     if step.op == "max_pool" and direction != "forward":
         given.pop("out", None)  # made again for the places alone
     direct = {n: address for n, address in given.items() if _has_plan_layout(frame, n, element)}
-    settings = _settings(frame.batch, frame.program.taught, mode)
+    settings = control.make_block(
+        frame.batch, frame.program.taught, photos=frame.batch, step=mode.step, photo0=mode.photo0,
+        seed=mode.seed & 0xFFFFFFFF,
+    )  # fmt: skip
     packed, flat = max(frame.packed_count, 2), 4 * frame.layout.size + 64
     sizes = {n: size for n, size in sizes.items() if n not in direct} | {
         "weights": flat, "gradient": flat, "packed": packed * frame.element, "pack places": 4 * packed,
@@ -148,15 +149,6 @@ def prepare(
     into, out_of = _loss_copies(frame, direction, theirs, at)
     more_into, more_out_of = _parameter_copies(frame, direction, theirs, at)
     return Work((*into, *more_into), (*pack, *spread, *frame.launches, *gather), (*out_of, *more_out_of))
-
-
-def _settings(batch: int, taught: int, mode: Mode) -> Array:
-    """The control block of a batch without labels."""
-    raw = np.zeros(control.places(batch, taught)[-1], np.uint8)
-    settings = control.Control(raw, batch, taught).settings
-    settings["photos"], settings["step"], settings["photo0"] = batch, mode.step, mode.photo0
-    settings["seed"] = mode.seed & 0xFFFFFFFF
-    return raw
 
 
 def _parameter_copies(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -63,10 +63,6 @@ def prepare(
 
 def settings_of(now: Scalars) -> Array:
     """The control block of a step without photos."""
-    raw = np.zeros(control.places(0)[-1], np.uint8)
-    settings: Any = control.Control(raw, 0).settings
-    settings["rate"], settings["root"], settings["shrink"], settings["average"] = (
-        now.rate, now.root, now.shrink, now.average,
-    )  # fmt: skip
-    settings["factor"] = 1
-    return raw
+    return control.make_block(
+        0, rate=now.rate, root=now.root, shrink=now.shrink, average=now.average, factor=1
+    )

@@ -6,14 +6,15 @@
 - im2col:      `im2col.py`. Windows unfolded into a matrix, then the tiled product of `ops/dense/product.py`
 - tensor_core: `implicit_gemm.py`. The same product without the unfolded matrix, on the matrix units
 
-Each level has three kernels: forward, the gradient of the input, the gradient of the filters.
+Each level has three kernels: forward, the gradient of the input, the gradient of the filters. The naive ones compute
+convolutions in groups, too, and depthwise ones, which have as many groups as channels.
 """
 
 from __future__ import annotations
 
 from core.gpu.compilation.arrays import Batch, Filters, Int, Pair, Vector, float32
 from core.gpu.compilation.cuda import cuda
-from core.gpu.teaching.candidates import StepArrays, geometry, groups
+from core.gpu.teaching.candidates import StepArrays, geometry
 from core.gpu.teaching.column_sums import sum_columns_naive
 from core.gpu.teaching.kernel import as_matrix, kernel, over
 from core.ops.registry import Case
@@ -94,17 +95,17 @@ def naive_backward_weight(x: Batch, dy: Batch, dweight: Filters, stride: Pair, p
 def launch_naive_forward(case: Case, arrays: StepArrays) -> None:
     x, weight, out = arrays["x"], arrays["weight"], arrays["out"]
     bias = arrays["bias"] if "bias" in arrays else arrays.zeros(weight.shape[0])
-    naive_forward[over(out.size)](x, weight, bias, out, *geometry(case), groups(case))
+    naive_forward[over(out.size)](x, weight, bias, out, *geometry(case), x.shape[3] // weight.shape[3])
 
 
 def launch_naive_backward_input(case: Case, arrays: StepArrays) -> None:
     dy, weight, dx = arrays["dy"], arrays["weight"], arrays["dx"]
-    naive_backward_input[over(dx.size)](dy, weight, dx, *geometry(case), groups(case))
+    naive_backward_input[over(dx.size)](dy, weight, dx, *geometry(case), dx.shape[3] // weight.shape[3])
 
 
 def launch_naive_backward_weight(case: Case, arrays: StepArrays) -> None:
     x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
-    naive_backward_weight[over(dweight.size)](x, dy, dweight, *geometry(case), groups(case))
+    naive_backward_weight[over(dweight.size)](x, dy, dweight, *geometry(case), x.shape[3] // dweight.shape[3])
     if "dbias" in arrays:
         filters = dy.shape[3]
         sum_columns_naive[over(filters)](as_matrix(dy), arrays["dbias"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.gpu.ops.depthwise import launches, naive
+from core.gpu.ops.conv import naive
+from core.gpu.ops.depthwise import launches, shared
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate
 from core.gpu.teaching.candidates import teach
 
@@ -15,7 +16,7 @@ CANDIDATES: Final = (
     teach("naive", *ONE, INPUT, naive.launch_naive_backward_input,
           "one thread per input gathers from every window that saw it"),
     teach("naive", *ONE, WEIGHT, naive.launch_naive_backward_weight, "one thread per weight loops over all pixels"),
-    teach("shared", *ONE, WEIGHT, naive.launch_shared_backward_weight, "slices of the pixels meet in shared memory"),
+    teach("shared", *ONE, WEIGHT, shared.launch_shared_backward_weight, "slices of the pixels meet in shared memory"),
     Candidate("direct", ONE, FORWARD, launches.forward_direct,
               "any window: 16 bytes of channels of one output a thread",
               efficiency=0.3, refuses=launches.refuse_direct),

@@ -1,0 +1,59 @@
+"""Weight gradient of a depthwise convolution: 32 channels x 8 lines of threads a block sum slices of the pixels.
+
+The naive kernels are those of `ops/conv/naive.py`: a depthwise convolution has as many groups as channels.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
+from core.gpu.compilation.cuda import cuda
+from core.gpu.teaching.candidates import StepArrays, geometry
+from core.gpu.teaching.column_sums import (
+    COLUMNS,
+    ROWS,
+    add_lines,
+    launch_sum_columns,
+    sum_slices,
+)
+from core.gpu.teaching.kernel import as_matrix, at, blocks, flat, kernel, over
+from core.ops.registry import Case
+
+SLICE_PIXELS: Final = 2048
+
+
+@kernel
+def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps: Int, stride: Pair, pad: Pair) -> None:
+    """Grid (channels / 32, taps, slices of pixels): parts (slices, C taps)."""
+    sums = cuda.shared.array((ROWS, COLUMNS), float32)
+    lane = cuda.threadIdx.x
+    line = cuda.threadIdx.y
+    c = cuda.blockIdx.x * COLUMNS + lane
+    ky, kx = cuda.blockIdx.y // width, cuda.blockIdx.y % width
+    rows, columns = dy.shape[1], dy.shape[2]
+    first = cuda.blockIdx.z * SLICE_PIXELS
+    total = float32(0)
+    if c < dy.shape[3]:
+        for pixel in range(first + line, min(first + SLICE_PIXELS, dy.shape[0] * rows * columns), ROWS):
+            n, row, column = pixel // (rows * columns), pixel // columns % rows, pixel % columns
+            y = row * stride[0] - pad[0] + ky
+            z = column * stride[1] - pad[1] + kx
+            if 0 <= y < x.shape[1] and 0 <= z < x.shape[2]:
+                total += dy[n, row, column, c] * x[n, y, z, c]
+    total = add_lines(sums, total)
+    if line == 0 and c < dy.shape[3]:
+        parts[cuda.blockIdx.z, c * taps + cuda.blockIdx.y] = total
+
+
+def launch_shared_backward_weight(case: Case, arrays: StepArrays) -> None:
+    dy, dweight = arrays["dy"], arrays["dweight"]
+    channels, height, width, _ = dweight.shape
+    slices = blocks(dy.size // channels, SLICE_PIXELS)
+    parts = arrays.scratch("depthwise slices", (slices, dweight.size))
+    grid = (blocks(channels, COLUMNS), height * width, slices)
+    block = (COLUMNS, ROWS)
+    shared_backward_weight[at(grid, block)](arrays["x"], dy, parts, width, height * width, *geometry(case))
+    sum_slices[over(dweight.size)](parts, flat(dweight))
+    if "dbias" in arrays:
+        launch_sum_columns(as_matrix(dy), arrays["dbias"])
