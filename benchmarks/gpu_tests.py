@@ -50,14 +50,14 @@ PAUSE = 2.0
 
 STEPS = {
     "memcheck": (
-        ("mobilenetv3_small", 96, 5, "auto"), ("squeezenet1_1", 75, 3, "auto"), ("mobilenetv2", 96, 5, "auto"),
+        ("mobilenetv3_small", 64, 3, "auto"), ("squeezenet1_1", 75, 3, "auto"), ("mobilenetv2", 96, 5, "auto"),
         ("squeezenet1_1_bn", 128, 9, "auto"), ("squeezenet1_0", 96, 5, "auto"), ("squeezenet1_0", 224, 33, "auto"),
-        ("squeezenet1_1", 224, 33, "auto"), ("squeezenet1_0", 224, 256, "auto"), ("mobilenetv2", 64, 3, "shared"),
+        ("squeezenet1_1", 224, 33, "auto"), ("squeezenet1_0", 224, 256, "auto"), ("mobilenetv2", 32, 2, "shared"),
     ),
     "racecheck": (
         ("cnn", 28, 3, "shared"), ("cnn", 28, 3, "im2col"), ("mlp", 28, 3, "shared"), ("mlp", 28, 3, "tensor_core"),
         ("squeezenet1_1", 64, 3, "auto"), ("squeezenet1_1_bn", 64, 5, "auto"), ("mobilenetv2", 64, 3, "auto"),
-        ("mobilenetv3_small", 64, 3, "auto"), ("mobilenetv2", 64, 2, "shared"), ("squeezenet1_0", 96, 33, "auto"),
+        ("mobilenetv3_small", 64, 3, "auto"), ("mobilenetv2", 32, 2, "shared"), ("squeezenet1_0", 64, 33, "auto"),
     ),
 }  # fmt: skip
 """Networks, sides, batches and algorithms that each tool looks at, each in a process of its own.
@@ -172,9 +172,10 @@ def main() -> None:
     parser.add_argument("--sanitizer-seconds", type=float, default=150, help="after which the sanitizers are ended")
     parser.add_argument("--test-seconds", type=float, default=120, help="after which a test is ended")
     for tool in STEPS:
-        parser.add_argument(f"--{tool}", action="store_true", help=f"also {tool}, after the tests (CUDA's tools)")
+        parser.add_argument(f"--{tool}", nargs="?", const=".", help=f"also {tool}, after the tests (CUDA's tools); of "
+                            "networks whose names match the expression")
     parser.add_argument("--no-tests", action="store_true", help="only compute-sanitizer")
-    parser.add_argument("--only", default="", help="only tests whose names have this word")
+    parser.add_argument("--only", default="", help="only tests whose names match (pytest's -k), none of memory")
     parser.add_argument("--steps", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.steps:
@@ -202,13 +203,17 @@ def run_parts(options: argparse.Namespace) -> bool:
 
     with tempfile.TemporaryDirectory() as folder:
         home, files, limit = Path(folder), test_files(), ("--timeout", str(options.test_seconds))
-        word = f" and {options.only}" if options.only else ""
+        word = f" and ({options.only})" if options.only else ""
         if not options.no_tests:
             many = ("-n", str(options.processes), "-k", f"not ({ALONE}){word}")
             watch([start_tests("side by side", home, files, *limit, *many)], options.seconds, report)
-            one = ("-n", "1", "-k", f"({ALONE}){word}")
+        if not (options.no_tests or options.only):
+            one = ("-n", "1", "-k", ALONE)
             watch([start_tests("memory, alone", home, files, *limit, *one)], options.seconds, report)
-        wanted = [(tool, number) for tool in STEPS if getattr(options, tool) for number in range(len(STEPS[tool]))]
+        wanted = [
+            (tool, number) for tool in STEPS for number, step in enumerate(STEPS[tool])
+            if getattr(options, tool) and re.search(getattr(options, tool), " ".join(map(str, step)))
+        ]  # fmt: skip
         watch([start_sanitizer(*one, home) for one in wanted], options.sanitizer_seconds, report)
     print(path.read_text(encoding="utf-8"))
     return any(bad.values())

@@ -24,8 +24,9 @@ from core.plan import compile_plan
 WAYS: Final = (
     ("cpu", "naive", "float32"), ("cpu", "im2col", "float32"), ("cpu", "auto", "float32"),
     ("cuda", "naive", "float32"), ("cuda", "shared", "float32"), ("cuda", "im2col", "float32"),
-    ("cuda", "tensor_core", "float32"), ("cuda", "auto", "float32"), ("cuda", "auto", "mixed"),
-    ("cpu", pytorch_baseline.NAME, "float32"), ("cuda", pytorch_baseline.NAME, "float32"),
+    ("cuda", "tensor_core", "float32"), ("cuda", "auto", "float32"), ("cuda", "auto", "tf32"),
+    ("cuda", "auto", "mixed"), ("cpu", pytorch_baseline.NAME, "float32"), ("cuda", pytorch_baseline.NAME, "float32"),
+    ("cuda", pytorch_baseline.NAME, "tf32"), ("cuda", pytorch_baseline.NAME, "mixed"),
 )  # fmt: skip
 """(device, algorithm, precision), simplest first."""
 SECONDS: Final = 3.0
@@ -58,7 +59,7 @@ def algorithm_study(model: str, batch: int, image_size: int, devices: tuple[str,
             continue
         try:
             if algorithm == pytorch_baseline.NAME:
-                run = _torch_iteration(graph, device, transform_photos(graph, photos, rows), labels)
+                run = _torch_iteration(graph, device, precision, transform_photos(graph, photos, rows), labels)
                 milliseconds, loss = _time(run)
             else:
                 given = PhotoBatch(None, rows, labels, np.arange(batch))
@@ -110,20 +111,29 @@ def _time(run: Callable[[], float]) -> tuple[float, float]:
     return median(taken), loss
 
 
-def _torch_iteration(graph: Graph, device: str, photos: Any, labels: Any) -> Callable[[], float]:
-    """The same network and loss in PyTorch, eager, float32. Raises DeviceError where PyTorch is missing."""
+WARM_UP: Final = 3
+"""Runs of PyTorch before it is timed: it loads cuDNN and tries its algorithms, which takes seconds."""
+
+
+def _torch_iteration(graph: Graph, device: str, precision: str, photos: Any, labels: Any) -> Callable[[], float]:
+    """The same network and loss in PyTorch, eager, channels last, warmed up. Raises DeviceError where it is missing."""
     if (missing := pytorch_baseline.problem(device)) is not None:
         raise DeviceError(missing)
     torch: Any = import_module("torch")
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = precision != "float32"
     weights = pytorch_baseline.parameters_of(graph, initial_weights(graph, 0), device)
-    x, y = torch.from_numpy(photos).to(device), torch.from_numpy(labels).long().to(device)
+    x = torch.from_numpy(photos).to(device, memory_format=torch.channels_last)
+    y = torch.from_numpy(labels).long().to(device)
 
     def run() -> float:
         for weight in weights.values():
             weight.grad = None
-        loss = torch.nn.functional.cross_entropy(pytorch_baseline.run_graph(graph, weights, x), y)
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "mixed"):
+            loss = torch.nn.functional.cross_entropy(pytorch_baseline.run_graph(graph, weights, x), y)
         loss.backward()
-        return float(loss)  # waits for the device
+        return float(loss.item())  # waits for the device
 
+    for _ in range(WARM_UP):
+        run()
     return run
