@@ -42,7 +42,7 @@ from core.laboratory.mnist import RECIPES, MnistRecipe, certainty, digit_graph, 
 from core.laboratory.options import make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
-from core.laboratory.tuning import plans, tune_plans
+from core.laboratory.tuning import Planned, plans, tune_plans
 from core.ops.contract import Arrays
 from core.plan import cuda_problem
 from core.storage import write_file
@@ -315,7 +315,9 @@ def _save(arguments: argparse.Namespace, figures: Any, draw: Any) -> None:
 def run_explain(arguments: argparse.Namespace) -> None:
     from core.gpu.tuning import encode  # numba.cuda costs a second: only where it is used
 
-    found, seconds = explain_plan(arguments), 0.0
+    a = arguments
+    planned, seconds = Planned(a.model, a.batch, a.precision, a.training, a.image_size), 0.0
+    found = explain_plan(planned, a.capability, a.algorithm)
     for one in found.choices:
         inside = f": {found.measured[one]:.1f} us in the step" if found.measured and one in found.measured else ""
         print(f"\n{' + '.join(one.steps)}, {one.direction}{inside}")
@@ -330,8 +332,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
     if found.measured is not None and found.others is not None:
         for name, took in found.others.items():
             print(f"  beside the choices: {name:16} {took:10.1f} us")
-        parts = sum(found.measured.values()) + sum(found.others.values())
-        print(f"in the captured step: {parts:.1f} us, the whole takes {found.whole:.1f} us")
+        print(f"in the captured step: {found.parts:.1f} us, the whole takes {found.whole:.1f} us")
 
 
 def run_tune(arguments: argparse.Namespace) -> None:

@@ -22,13 +22,16 @@ def pytest_configure():
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Side by side the tests of a file stay in one process, and the window's all in one.
+    """Side by side (`--dist loadgroup`) the tests of a file stay in one process, and the window's all in one.
 
     Qt has one application a process, and what one test of the window leaves in it the next one finds: out of their
     order, with some taken over by another process, one ended in a segmentation fault. A scheduler says so because
     pytest-xdist 3.8 passes groups on as suffixes of test names, which pytest 9.2 no longer lets it write.
     """
     from xdist.scheduler import LoadFileScheduling
+
+    if config.getoption("dist") != "loadgroup":  # the GPU's tests: `benchmarks.gpu_tests`
+        return None
 
     class Scheduler(LoadFileScheduling):
         def _split_scope(self, nodeid):

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from app.processes.protocol import Channel, serve
+from core.errors import LeafClinicError
+from core.laboratory.explained import explain_plan
 from core.laboratory.kernel_comparison import CASES, KernelResult, compare_kernels, cost_of, list_kernels, source
 from core.laboratory.studies import roof
-from core.plan import cuda_problem
+from core.laboratory.tuning import Planned
+from core.models.architectures import MODELS
+from core.plan import PRECISIONS, cuda_problem
 
 
 def main() -> int:
@@ -15,16 +19,22 @@ def main() -> int:
 
 
 def _work(channel: Channel, asked: dict[str, Any]) -> None:
-    """First request {"list": true}; then {"op", "direction", "shape"} as often as wanted."""
+    """First request {"list": true}; then {"op", "direction", "shape"} or {"plan"} as often as wanted."""
     kernels = []
     for row in list_kernels():
         place, text = source(row)
         kernels.append({"op": row.op, "direction": row.direction, "device": row.device, "algorithm": row.algorithm,
                         "idea": row.idea, "place": place, "source": text})  # fmt: skip
     devices = {"cpu": "", "cuda": cuda_problem() or ""}
-    channel.tell(kernels=kernels, shapes={op: list(cases) for op, cases in CASES.items()}, devices=devices)
+    channel.tell(
+        kernels=kernels, shapes={op: list(cases) for op, cases in CASES.items()}, devices=devices,
+        networks=list(MODELS), precisions=list(reversed(PRECISIONS)), gpus=_gpus(devices["cuda"]),
+    )  # fmt: skip
     roofs: dict[str, list[float]] = {}
     while (request := channel.requests.get()) is not None:
+        if "plan" in request:
+            channel.tell(**_explain(request["plan"]))
+            continue
         case = CASES[request["op"]][request["shape"]]
         roofs = roofs or {device: list(roof(device)) for device, problem in devices.items() if not problem}
         flops, size = cost_of(case)
@@ -43,3 +53,30 @@ def _describe(climbed: KernelResult) -> dict[str, Any]:
         "gflops": climbed.gflops, "error": climbed.error, "tolerance": row.tolerance.relative,
         "right": climbed.right, "reason": climbed.reason,
     }  # fmt: skip
+
+
+def _gpus(problem: str) -> list[tuple[str, str]]:
+    """GPUs to choose from, newest first, each with its compute capability: "" for the one of this computer."""
+    from core.gpu.hardware import TYPICAL  # numba.cuda costs a second: only where it is used
+
+    here = [] if problem else [("This computer", "")]
+    return here + [(name, ".".join(map(str, gpu.capability))) for name, gpu in reversed(TYPICAL.items())]
+
+
+def _explain(plan: dict[str, Any]) -> dict[str, Any]:
+    """Every candidate of a plan as a row, and the sums; or why it cannot be made."""
+    major, _, minor = plan["capability"].partition(".")
+    planned = Planned(plan["model"], plan["batch"], plan["precision"], plan["training"])
+    try:
+        found = explain_plan(planned, (int(major), int(minor)) if major else None)
+    except LeafClinicError as error:
+        return {"failed": str(error)}
+    rows = [
+        {"steps": " + ".join(one.steps), "direction": one.direction, "name": row.candidate.name,
+         "chosen": row.candidate.name == one.chosen, "microseconds": 0.0 if row.reason else row.microseconds,
+         "source": row.source, "configuration": "" if row.configuration is None else str(row.configuration),
+         "inside": (found.measured or {}).get(one, 0.0) if row.candidate.name == one.chosen else 0.0,
+         "reason": row.reason}
+        for one in found.choices for row in one.considered
+    ]  # fmt: skip
+    return {"explained": rows, "parts": found.parts, "whole": found.whole}

@@ -40,11 +40,13 @@ class BenchmarkedKernel:
 
 @final
 class KernelBenchmark(QObject):
-    """Signals: `listed()` ops, shapes and devices are known; `changed()`; `ended()`; `failed(text, details)`."""
+    """Signals: `listed()` ops, shapes, devices and networks are known; `changed()`; `ended()`; `explained()`;
+    `failed(text, details)`."""
 
     listed = Signal()
     changed = Signal()
     ended = Signal()
+    explained = Signal()
     failed = Signal(str, str)
 
     def __init__(self, parent: QObject | None = None) -> None:
@@ -53,6 +55,10 @@ class KernelBenchmark(QObject):
         self.kernels: list[BenchmarkedKernel] = []
         self.shapes: dict[str, list[str]] = {}
         self.devices: dict[str, str] = {}
+        self.networks: Sequence[str] = ()
+        self.precisions: Sequence[str] = ()
+        self.gpus: Sequence[tuple[str, str]] = ()
+        self.explanation: dict[str, Any] = {}
         self.roofs: dict[str, list[float]] = {}
         self.intensity = 0.0
         self.running = False
@@ -70,6 +76,12 @@ class KernelBenchmark(QObject):
         if self._thread is not None:
             self.running = True
             self._thread.send(json.dumps({"op": op, "direction": direction, "shape": shape}))
+
+    def explain(self, **plan: Any) -> None:
+        """Compare the candidates of every step of a network's plan; a capability of "" is the GPU of this computer."""
+        self.list()
+        if self._thread is not None:
+            self._thread.send(json.dumps({"plan": plan}))
 
     def show(self, op: str, direction: str) -> None:
         """List the kernels of an op without running them."""
@@ -105,7 +117,11 @@ class KernelBenchmark(QObject):
             if "kernels" in answer:
                 self.kernels = [BenchmarkedKernel(**raw) for raw in answer["kernels"]]
                 self.shapes, self.devices = answer["shapes"], answer["devices"]
+                self.networks, self.precisions, self.gpus = (answer[n] for n in ("networks", "precisions", "gpus"))
                 self.listed.emit()
+            elif "explained" in answer:
+                self.explanation = answer
+                self.explained.emit()
             elif "roofs" in answer:
                 self.roofs, self.intensity = answer["roofs"], answer["intensity"]
             elif "result" in answer:

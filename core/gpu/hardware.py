@@ -7,9 +7,9 @@ from typing import Final, final
 
 from core.errors import DeviceError
 from core.gpu.compilation import turing
-from core.gpu.compilation.hopper import CAPABILITY as HOPPER
 
 Capability = tuple[int, int]
+HOPPER: Final[Capability] = (9, 0)
 
 MATRIX_RATE: Final[dict[Capability, int]] = {
     (7, 5): 2048, (8, 0): 2048, (8, 6): 512, (8, 9): 512, (9, 0): 4096, (10, 0): 8192, (12, 0): 512,
@@ -59,21 +59,21 @@ class Hardware:
         return max(flops / self.rate(arithmetic), moved / self.bandwidth)
 
 
-TYPICAL: Final = (
-    Hardware((7, 5), 40, 64 << 10, 1.59e9, 0.32e12),  # T4
-    Hardware((8, 0), 108, 163 << 10, 1.41e9, 1.555e12),  # A100
-    Hardware((8, 6), 82, 99 << 10, 1.695e9, 0.936e12),  # RTX 3090
-    Hardware((8, 9), 128, 99 << 10, 2.52e9, 1.008e12),  # RTX 4090
-    Hardware((9, 0), 132, 227 << 10, 1.83e9, 4.8e12),  # H200
-    Hardware((10, 0), 148, 227 << 10, 1.85e9, 8.0e12),  # B200
-    Hardware((12, 0), 170, 99 << 10, 2.407e9, 1.792e12),  # RTX 5090
-)
+TYPICAL: Final = {
+    "T4": Hardware((7, 5), 40, 64 << 10, 1.59e9, 0.32e12),
+    "A100": Hardware((8, 0), 108, 163 << 10, 1.41e9, 1.555e12),
+    "RTX 3090": Hardware((8, 6), 82, 99 << 10, 1.695e9, 0.936e12),
+    "RTX 4090": Hardware((8, 9), 128, 99 << 10, 2.52e9, 1.008e12),
+    "H200": Hardware((9, 0), 132, 227 << 10, 1.83e9, 4.8e12),
+    "B200": Hardware((10, 0), 148, 227 << 10, 1.85e9, 8.0e12),
+    "RTX 5090": Hardware((12, 0), 170, 99 << 10, 2.407e9, 1.792e12),
+}
 """A typical GPU of each compute capability, oldest first. Source: NVIDIA's data sheets."""
 
 
 def typical(capability: Capability = HOPPER) -> Hardware:
     """A GPU that need not be there. Raises DeviceError for a capability without kernels."""
-    known = [hardware for hardware in TYPICAL if hardware.capability <= capability]
+    known = [hardware for hardware in TYPICAL.values() if hardware.capability <= capability]
     if not known:
         raise DeviceError(f"Compute capability {capability[0]}.{capability[1]} is too old: 7.5 is the first.")
     return known[-1]

@@ -129,8 +129,9 @@ class Candidate:
         """Why it cannot compute the case, or nothing."""
         frame = case.frame
         if frame.arithmetic not in self.arithmetics:
-            remedy = " Use --precision float32." if "float32" in self.arithmetics else ""
-            return f"It does not compute in {frame.arithmetic}.{remedy}"
+            if "float32" in self.arithmetics:
+                return f"It does not compute in {frame.arithmetic}. Use --precision float32."
+            return f"It does not compute in {frame.arithmetic}."
         if frame.hardware.kernels < self.capability:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
         if LEVELS.index(self.level) > LEVELS.index(frame.algorithm):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from core.device import Optimizer, PhotoBatch
+from core.errors import DeviceError
 from core.laboratory.tuning import Planned, target_of
 from core.ops.photo import identity_augmentation
 from core.plan import cuda_problem
@@ -33,20 +33,27 @@ class Explanation:
     others: Mapping[str, float] | None = None
     whole: float = 0.0
 
+    @property
+    def parts(self) -> float:
+        """Microseconds of all that is measured, choices and others."""
+        return sum((self.measured or {}).values()) + sum((self.others or {}).values())
 
-def explain_plan(arguments: argparse.Namespace) -> Explanation:
-    """The plan that the arguments describe, on the present GPU or one of a compute capability.
+
+def explain_plan(planned: Planned, capability: tuple[int, int] | None = None, algorithm: str = "auto") -> Explanation:
+    """The plan on the present GPU, which is measured, or on one of a compute capability; without either on 9.0.
 
     Raises DeviceError or KernelUnavailable.
     """
-    from core.gpu.explain import explain, frame_for  # numba.cuda costs a second: only where it is used
-    from core.gpu.launch import RELU
-    a = arguments
-    planned = Planned(a.model, a.batch, a.precision, a.training, a.image_size)
-    if a.capability is None and cuda_problem() is None:
-        return _measure(planned, a.algorithm)
-    program = lower(target_of(planned).graph, a.training, fused=RELU)
-    return Explanation(tuple(explain(frame_for(program, a.batch, a.precision, a.capability or (9, 0), a.algorithm))))
+    try:
+        from core.gpu.explain import explain, frame_for  # numba.cuda costs a second: only where it is used
+        from core.gpu.launch import RELU
+    except ImportError as error:
+        raise DeviceError(cuda_problem() or str(error)) from error
+    if capability is None and cuda_problem() is None:
+        return _measure(planned, algorithm)
+    program = lower(target_of(planned).graph, planned.training, fused=RELU)
+    frame = frame_for(program, planned.batch, planned.precision, capability or (9, 0), algorithm)
+    return Explanation(tuple(explain(frame)))
 
 
 def _measure(planned: Planned, algorithm: str) -> Explanation:

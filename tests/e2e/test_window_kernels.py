@@ -41,3 +41,26 @@ def test_a_ladder_can_be_cancelled(start, qtbot):
     qtbot.mouseClick(panel.stop, Qt.MouseButton.LeftButton)
     assert not program.benchmark.running
     assert not panel.notice.isVisible()
+
+
+def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(start, qtbot):
+    pytest.importorskip("numba.cuda")
+    program = start()
+    panel = program.window.go("kernels")
+    qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
+    panel.tabs.setCurrentWidget(panel.plan)
+    plan = panel.plan
+    plan.network.setCurrentIndex(plan.network.findText("squeezenet1_1"))
+    plan.gpu.setCurrentIndex(plan.gpu.findData("8.6"))
+    plan.training.setChecked(True)
+    qtbot.mouseClick(plan.ask, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(program.benchmark.explanation), timeout=PATIENCE)
+    rows = plan.rows.rows
+    chosen = [r for r in rows if r.chosen]
+    assert {"forward", "backward_weight"} <= {r.direction for r in chosen}
+    assert all(r.microseconds > 0 and not r.reason for r in chosen)
+    assert "It needs compute capability 9.0." in {r.reason for r in rows}
+    assert "µs" in plan.summary.text()
+    plan.chosen.setChecked(True)
+    assert plan.rows.rows == chosen
+    assert plan.ask.isEnabled()

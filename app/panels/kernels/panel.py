@@ -10,10 +10,12 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QPlainTextEdit,
     QSplitter,
+    QTabWidget,
     QVBoxLayout,
     QWidget,
 )
 
+from app.panels.kernels.plan import PlanPanel
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark
@@ -77,21 +79,31 @@ class KernelsPanel(QWidget):
         lower.addWidget(text)
         lower.setHandleWidth(12)
         lower.setSizes([420, 640])
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(MARGIN, 16, MARGIN, 14)
+        compared = QWidget()
+        layout = QVBoxLayout(compared)
+        layout.setContentsMargins(0, GAP, 0, 0)
         layout.setSpacing(GAP)
-        subtitle = tr("Compare the implementations of an operation, from plain loops to the fastest kernel.")
-        layout.addWidget(header(tr("Kernels"), subtitle, self.stop, self.run))
-        layout.addWidget(self.notice)
         choices = QHBoxLayout()
         for name, box in ((tr("Operation"), self.op), (tr("Direction"), self.direction), (tr("Shape"), self.shape)):
             choices.addLayout(row(label(name, "muted"), box))
             choices.addSpacing(10)
         choices.addStretch(1)
+        choices.addLayout(row(self.stop, self.run))
         layout.addLayout(choices)
         layout.addWidget(self.devices)
         layout.addWidget(self.table, 3)
         layout.addWidget(lower, 4)
+        self.plan, self.tabs = PlanPanel(self._model), named(QTabWidget(), tr("Kernels"))
+        self.tabs.setDocumentMode(True)
+        self.tabs.addTab(compared, tr("One operation"))
+        self.tabs.addTab(self.plan, tr("A whole network"))
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(MARGIN, 16, MARGIN, 14)
+        whole.setSpacing(GAP)
+        subtitle = tr("Compare the implementations of an operation, from plain loops to the fastest kernel.")
+        whole.addWidget(header(tr("Kernels"), subtitle))
+        whole.addWidget(self.notice)
+        whole.addWidget(self.tabs, 1)
 
     def _connect(self) -> None:
         model = self._model
