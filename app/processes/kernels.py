@@ -6,7 +6,7 @@ from typing import Any
 
 from app.processes.protocol import Channel, serve
 from core.errors import LeafClinicError
-from core.laboratory.explained import explain_plan
+from core.laboratory.explained import explain_plan, list_gpus
 from core.laboratory.kernel_comparison import CASES, KernelResult, compare_kernels, cost_of, list_kernels, source
 from core.laboratory.studies import roof
 from core.laboratory.tuning import Planned
@@ -28,7 +28,7 @@ def _work(channel: Channel, asked: dict[str, Any]) -> None:
     devices = {"cpu": "", "cuda": cuda_problem() or ""}
     channel.tell(
         kernels=kernels, shapes={op: list(cases) for op, cases in CASES.items()}, devices=devices,
-        networks=list(MODELS), precisions=list(reversed(PRECISIONS)), gpus=_gpus(devices["cuda"]),
+        networks=list(MODELS), precisions=list(reversed(PRECISIONS)), gpus=list_gpus(),
     )  # fmt: skip
     roofs: dict[str, list[float]] = {}
     while (request := channel.requests.get()) is not None:
@@ -53,14 +53,6 @@ def _describe(climbed: KernelResult) -> dict[str, Any]:
         "gflops": climbed.gflops, "error": climbed.error, "tolerance": row.tolerance.relative,
         "right": climbed.right, "reason": climbed.reason,
     }  # fmt: skip
-
-
-def _gpus(problem: str) -> list[tuple[str, str]]:
-    """GPUs to choose from, newest first, each with its compute capability: "" for the one of this computer."""
-    from core.gpu.hardware import TYPICAL  # numba.cuda costs a second: only where it is used
-
-    here = [] if problem else [("This computer", "")]
-    return here + [(name, ".".join(map(str, gpu.capability))) for name, gpu in reversed(TYPICAL.items())]
 
 
 def _explain(plan: dict[str, Any]) -> dict[str, Any]:

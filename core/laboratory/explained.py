@@ -56,6 +56,14 @@ def explain_plan(planned: Planned, capability: tuple[int, int] | None = None, al
     return Explanation(tuple(explain(frame)))
 
 
+def list_gpus() -> list[tuple[str, str]]:
+    """GPUs to choose from, newest first, each with its compute capability: "" for the one of this computer."""
+    from core.gpu.hardware import TYPICAL
+
+    here = [] if cuda_problem() else [("This computer", "")]
+    return here + [(name, ".".join(map(str, gpu.capability))) for name, gpu in reversed(TYPICAL.items())]
+
+
 def _measure(planned: Planned, algorithm: str) -> Explanation:
     from core.gpu.explain import explain, inside
     from core.gpu.plan import CudaPlan
