@@ -22,7 +22,7 @@ from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import read_identity
 from core.errors import EXIT_WRONG_INPUT, DataError
 from core.training.checkpoint import read_checkpoint
-from tests.helpers.commands import ROOT, SMALL, call, environment
+from tests.helpers.commands import ROOT, SMALL, call, call_process, environment
 from tests.helpers.tiny_photos import write_photos
 
 
@@ -41,7 +41,7 @@ def test_training_tells_its_events_as_json_lines(trained):
 
 
 def test_evaluate_prints_one_object(trained, photos, cache):
-    done = call("core.evaluate", trained[0], "--data", photos, "--json", cache=cache)
+    done = call_process("core.evaluate", trained[0], "--data", photos, "--json", cache=cache)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["photos"] == 36
@@ -113,8 +113,8 @@ def read_name(run):
 def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, photos, cache, tmp_path):
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(b"")
-    done = call("core.diagnose", trained[0] / "best.safetensors", photos / "green" / "000.png", broken, "--json",
-                cache=cache)
+    asked = (trained[0] / "best.safetensors", photos / "green" / "000.png", broken, "--json")
+    done = call_process("core.diagnose", *asked, cache=cache)
     assert done.returncode == 0, done.stderr
     good, bad = [json.loads(line) for line in done.stdout.splitlines()]
     assert good["path"] == str(photos / "green" / "000.png")
@@ -324,12 +324,12 @@ def test_a_full_disk_is_told_and_the_run_resumes(trained, photos, cache, tmp_pat
 
     run = tmp_path / "run"
     limit = 300_000  # bytes a file may have: less than a checkpoint, more than anything before it
-    full = call("core.train", "--data", photos, "--out", run, *SMALL, cache=cache,
+    full = call_process("core.train", "--data", photos, "--out", run, *SMALL, cache=cache,
                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
     assert full.returncode == 1, full.stderr
     assert "could not be saved: File too large. Free disk space" in full.stderr
     assert "Traceback" not in full.stderr
-    resumed = call("core.train", "--resume", run, cache=cache)
+    resumed = call_process("core.train", "--resume", run, cache=cache)
     assert resumed.returncode == 0, resumed.stderr
     want, got = (read_checkpoint(folder / "last.safetensors") for folder in (trained[0], run))
     assert all(want.weights[name].tobytes() == got.weights[name].tobytes() for name in want.weights)

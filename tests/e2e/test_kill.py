@@ -14,7 +14,7 @@ from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import BEST
 from core.training.checkpoint import load_checkpoint
 from core.training.run_folder import CONFIG
-from tests.helpers.commands import ROOT, SMALL, call, environment
+from tests.helpers.commands import ROOT, SMALL, call_process, environment
 
 OPTIONS = (*SMALL, "--epochs", "12", "--checkpoint-seconds", "0.1", "--ema-decay", "0.9")
 
@@ -26,7 +26,7 @@ def whole(photos, cache, tmp_path_factory):
     """A run that nobody disturbed."""
     run = tmp_path_factory.mktemp("whole") / "run"
     begin = time.monotonic()
-    done = call("core.train", "--data", photos, "--out", run, *OPTIONS, cache=cache)
+    done = call_process("core.train", "--data", photos, "--out", run, *OPTIONS, cache=cache)
     assert done.returncode == 0, done.stderr
     return run, time.monotonic() - begin
 
@@ -66,7 +66,7 @@ def kill_often(whole, photos, cache, tmp_path, kills, seed):
                 read_model(run)
         if done == before:
             duration = time.monotonic() - begin  # a whole run went faster than the first one
-        ended = call("core.train", *arguments(run, photos), cache=cache)
+        ended = call_process("core.train", *arguments(run, photos), cache=cache)
         assert ended.returncode == 0, ended.stderr
         got, note = load_checkpoint(run)
         assert note == ""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -19,7 +23,18 @@ SMALL = (
 )
 
 
-def call(module, *arguments, cache, **how):
+def call(module, *arguments, cache):
+    """Call a command in this process, where its imports are done already; its exit code and what it prints."""
+    said, told = io.StringIO(), io.StringIO()
+    with patch.dict(os.environ, environment(cache)), redirect_stdout(said), redirect_stderr(told):
+        try:
+            code = import_module(module).main([str(argument) for argument in arguments])
+        except SystemExit as end:  # after --help
+            code = end.code
+    return subprocess.CompletedProcess([module, *arguments], code or 0, said.getvalue(), told.getvalue())
+
+
+def call_process(module, *arguments, cache, **how):
     """Run a module of ours as a program; its result with text."""
     return subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, env=environment(cache), capture_output=True,
@@ -45,6 +60,6 @@ def photos(tmp_path_factory):
 def trained(tmp_path_factory, photos, cache):
     """The run folder of a finished training, and what the command said as JSON lines."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    done = call("core.train", "--data", photos, "--out", run, "--json", *SMALL, cache=cache)
+    done = call_process("core.train", "--data", photos, "--out", run, "--json", *SMALL, cache=cache)
     assert done.returncode == 0, done.stderr
     return run, done.stdout
