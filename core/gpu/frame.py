@@ -47,6 +47,14 @@ class Places:
     arena: int = 0
     offsets: Mapping[str, int] = field(default_factory=dict)
 
+    @staticmethod
+    def of(at: Mapping[str, int], arena: int, offsets: Mapping[str, int]) -> Places:
+        """From the addresses of a plan's blocks by name."""
+        return Places(
+            at["weights"], at["gradient"], at["control"], at["packed"], at["pack places"], at["tables"], at["logits"],
+            at["results"], arena, offsets,
+        )  # fmt: skip
+
 
 @final
 class Frame:

@@ -90,11 +90,7 @@ class Bench:
         at = {name: block.address for name, block in self._blocks.items()}
         found = []
         for i in range(count):
-            where = Places(
-                at["weights"], at["gradient"], at["control"], at["packed"], at["pack places"], at["tables"],
-                at["logits"], at["results"], at["arena"] + i * end, offsets,
-            )  # fmt: skip
-            found.append(write_way(self._frame, where, choice))
+            found.append(write_way(self._frame, Places.of(at, at["arena"] + i * end, offsets), choice))
         return found
 
     def _capture(self, choice: Choice) -> tuple[Graph, int] | None:

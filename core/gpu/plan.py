@@ -80,10 +80,7 @@ class CudaPlan(Plan):
         self._blocks: dict[str, Block] = {}
         self._allocate(arena.bytes)
         at = {name: block.address for name, block in self._blocks.items()}
-        where = Places(
-            at["weights"], at["gradient"], at["control"], at["packed"], at["pack places"], at["tables"], at["logits"],
-            at["results"], at["arena"], arena.offsets,
-        )  # fmt: skip
+        where = Places.of(at, at["arena"], arena.offsets)
         self._blocks["pack places"].put(frame.all_packs())
         self._blocks["tables"].put(frame.all_tables())
         self._lists = write_lists(frame, where, at, self._optimizer, self.ranks > 1)

@@ -135,12 +135,7 @@ def prepare(
     }  # fmt: skip
     contents = {"pack places": frame.all_packs(), "tables": frame.all_tables(), "control": settings}
     at = direct | allocate(sizes, contents)
-    frame.restart(
-        Places(
-            at["weights"], at["gradient"], at["control"], at["packed"], at["pack places"], at["tables"], at["logits"],
-            at["results"], 0, at,
-        )
-    )  # fmt: skip
+    frame.restart(Places.of(at, 0, at))
     write(frame)
     pack = [pack_launch(frame)] if frame.packed_count else []
     copied = [n for n in given if n not in direct]
