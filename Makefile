@@ -43,10 +43,10 @@ docs: $(VENV)/.tested       ## write the tables of figures into README and docs,
 	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m pytest -q tests/test_documentation.py tests/benchmarks/test_tables.py
 
-screenshots: $(VENV)/.installed   ## take the README's pictures of the window anew (three minutes)
+screenshots: $(VENV)/.installed   ## take the pictures of the window in the README
 	$(BIN)/python docs/screenshots/take.py
 
-bench: $(VENV)/.tested      ## time ours and the peers by turns on this machine (installs PyTorch)
+bench: $(VENV)/.tested      ## time our engine and its peers, interleaved (installs PyTorch)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[compare]'
 	$(BIN)/python -m benchmarks.cpu_train_step
 	$(BIN)/python -m benchmarks.loader
