@@ -1,11 +1,13 @@
 """Weak and strong scaling over the GPUs of one machine: ours and PyTorch's DistributedDataParallel, interleaved.
 
-    python -m benchmarks.scaling --gpus 1 2 [--models squeezenet1_0 ...] [--rounds 3]
+    python -m benchmarks.scaling --gpus 1 2 [--models squeezenet1_0 ...] [--rounds 3] [--seconds 180]
 
 Every group (a network, a peer, a number of GPUs) has its processes from the start; only one group computes at a time.
 Steps are whole ones, as training makes them: copy of the settings, forward, backward, all-reduce, update, and for ours
 the loss read back. Precision is mixed (bf16), the optimizer AdamW. Weak scaling compares equal batches a GPU; strong
-scaling is the global batch of `STRONG` photos. With two or more numbers of GPUs the first is the base.
+scaling is the global batch of `STRONG` photos. With two or more numbers of GPUs the first is the base. A group that
+does not answer in time is ended and left out; results are written after every round, and at the latest after
+`--seconds`. `benchmarks.tables.scaling` makes the table and the plot of docs/distributed.md.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +34,14 @@ STRONG = 256
 PEERS = ("ours", "DDP eager", "DDP compiled")
 UNCOMPILED = ("squeezenet1_1_bn",)
 """Networks without a compiled peer, whose compilation would take most of the time."""
+REDUCED = (1, 1 << 14, 1 << 17, 1 << 19, 1 << 21)
+"""Numbers of float32 whose all-reduce is timed, with the network of the most weights."""
 SECONDS = 0.2
 """Of one timing."""
+ANSWER_SECONDS = 10.0
+
+Times = dict[tuple[str, str, int, int], list[float]]
+"""Milliseconds of a step in each round, by peer, network, GPUs and batch of a GPU."""
 
 
 class Group:
@@ -41,7 +50,8 @@ class Group:
     def __init__(self, peer: str, model: str, gpus: int, batches: list[int], folder: Path) -> None:
         self.peer, self.model, self.gpus = peer, model, gpus
         folder.mkdir()
-        command = [sys.executable, "-m", "benchmarks.scaling_worker", peer, model, *map(str, batches)]
+        sizes = [*batches, *([-count for count in REDUCED] if self.reduces else [])]
+        command = [sys.executable, "-m", "benchmarks.scaling_worker", peer, model, *map(str, sizes)]
         self._processes = []
         for rank in range(gpus):
             place = {"CUDA_VISIBLE_DEVICES": str(rank), "TORCHINDUCTOR_COMPILE_THREADS": "4", "OMP_NUM_THREADS": "2"}
@@ -53,6 +63,11 @@ class Group:
                 env={**os.environ, **place},
             ))  # fmt: skip
         self.works = True
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it times the all-reduce."""
+        return self.peer == "ours" and self.gpus > 1 and self.model == MODELS[-1]
 
     def read(self, until: float) -> str:
         """A line of rank 0; "" where none came in time, and the group is ended."""
@@ -66,17 +81,21 @@ class Group:
         return line
 
     def milliseconds(self, batch: int, steps: int) -> float:
-        for process in self._processes if self.works else ():
-            assert process.stdin is not None
-            process.stdin.write(f"{batch} {steps}\n")
-            process.stdin.flush()
-        return float(self.read(time.monotonic() + 30) or "nan")
+        """Of one step; NaN where the group does not work."""
+        with suppress(BrokenPipeError):  # a process that ended has said why
+            for process in self._processes if self.works else ():
+                assert process.stdin is not None
+                process.stdin.write(f"{batch} {steps}\n")
+                process.stdin.flush()
+        return float(self.read(time.monotonic() + ANSWER_SECONDS) or "nan")
 
     def end(self) -> None:
         self.works = False
         for process in self._processes:
             process.kill()
-            process.wait()
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):  # a process that the driver holds
+                process.wait(5)
 
 
 def start_groups(models: list[str], gpus: list[int], folder: Path) -> list[Group]:
@@ -86,47 +105,61 @@ def start_groups(models: list[str], gpus: list[int], folder: Path) -> list[Group
             if case[0] != "DDP compiled" or case[1] not in UNCOMPILED]  # fmt: skip
 
 
-def measure(groups: list[Group], rounds: int, batches: list[int]) -> dict[tuple[str, str, int, int], float]:
-    """Median milliseconds of a step by peer, network, GPUs, batch; in every round each is timed once."""
-    counts: dict[tuple[Group, int], int] = {}
-    found: dict[tuple[str, str, int, int], list[float]] = {}
-    for _ in range(rounds):
-        for batch in batches:
-            for group in groups:
-                if (group, batch) not in counts:
-                    first = group.milliseconds(batch, 5)
-                    counts[group, batch] = max(int(SECONDS * 1e3 / first), 3) if first > 0 else 3
-                time_of_step = group.milliseconds(batch, counts[group, batch])
-                found.setdefault((group.peer, group.model, group.gpus, batch), []).append(time_of_step)
-                print(f"{group.peer:12} {group.model} b{batch} x{group.gpus} {time_of_step:.4f} ms", flush=True)
-    return {case: statistics.median(times) for case, times in found.items()}
+def measure(groups: list[Group], batches: list[int], times: Times, steps: dict[Any, int], until: float) -> None:
+    """Time each batch of each group once."""
+    for batch in batches:
+        for group in groups:
+            if not group.works or time.monotonic() > until:
+                continue
+            if (group, batch) not in steps:
+                first = group.milliseconds(batch, 3)
+                steps[group, batch] = max(int(SECONDS * 1e3 / first), 3) if first > 0 else 3
+            found = group.milliseconds(batch, steps[group, batch])
+            if found == found:
+                times.setdefault((group.peer, group.model, group.gpus, batch), []).append(found)
+            print(f"{group.peer:12} {group.model} b{batch} x{group.gpus} {found:.4f} ms", flush=True)
 
 
-def make_rows(times: dict[tuple[str, str, int, int], float], models: list[str], gpus: list[int]) -> list[Row]:
-    """A row for each network, batch and number of GPUs: step times and efficiencies against the first number."""
+def make_rows(times: dict[tuple[str, str, int, int], float]) -> list[Row]:
+    """A row for each network, batch and number of GPUs that ours has: step times of all peers."""
     rows = []
-    for model in models:
-        for count in gpus:
-            for batch in sorted({*BATCHES, STRONG // count}):
-                step = {peer: times[peer, model, count, batch] for peer in PEERS
-                        if (peer, model, count, batch) in times}  # fmt: skip
-                peers = {peer: value for peer, value in step.items() if peer != "ours"}
-                ratio = min(peers.values()) / step["ours"] if peers else float("nan")
-                rows.append(Row(f"{model} b{batch} x{count}", step["ours"], peers, "ms", ratio))
+    for (peer, model, count, batch), ours in times.items():
+        if peer == "ours":
+            peers = {other: times[other, model, count, batch] for other in PEERS[1:]
+                     if (other, model, count, batch) in times}  # fmt: skip
+            ratio = min(peers.values()) / ours if peers else float("nan")
+            rows.append(Row(f"{model} b{batch} x{count}", ours, peers, "ms", ratio))
     return rows
 
 
-def efficiencies(times: dict[tuple[str, str, int, int], float], gpus: list[int]) -> dict[str, dict[str, float]]:
+def efficiencies(times: dict[tuple[str, str, int, int], float], base: int) -> dict[str, dict[str, float]]:
     """By case and peer: weak, time of the base over the time; strong, speed-up over GPUs, as shares of the ideal."""
-    base, found = gpus[0], {}
+    found: dict[str, dict[str, float]] = {}
     for (peer, model, count, batch), value in times.items():
         if count == base or (peer, model, base, batch) not in times:
             continue
         found.setdefault(f"weak {model} b{batch} x{count}", {})[peer] = times[peer, model, base, batch] / value
-        if batch * count == STRONG:
+        if batch * count == STRONG and (peer, model, base, STRONG // base) in times:
             whole = times[peer, model, base, STRONG // base]
             found.setdefault(f"strong {model} {STRONG} x{count}", {})[peer] = whole * base / (value * count)
     return {case: {peer: round(value, 4) for peer, value in shares.items()} for case, shares in found.items()}
+
+
+def time_all_reduce(groups: list[Group]) -> dict[str, dict[str, float]]:
+    """Milliseconds of an all-reduce by number of GPUs and of float32."""
+    return {
+        str(group.gpus): {str(count): group.milliseconds(-count, 300) for count in REDUCED}
+        for group in groups if group.works and group.reduces
+    }  # fmt: skip
+
+
+def save(times: Times, base: int, **more: Any) -> None:
+    medians = {case: statistics.median(found) for case, found in times.items()}
+    shares = efficiencies(medians, base)
+    for case, of_peers in shares.items():
+        print(case, of_peers, flush=True)
+    most = max(gpus for _, _, gpus, _ in medians)
+    write_results("scaling", make_rows(medians), f"{gpu_name()}-x{most}", efficiency=shares, **more)
 
 
 def main() -> None:
@@ -135,27 +168,27 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ready-seconds", type=float, default=120, help="longest time for all to prepare")
+    parser.add_argument("--seconds", type=float, default=180, help="longest time in all")
     options = parser.parse_args()
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    until = begun + options.seconds
+    batches = sorted({*BATCHES, *(STRONG // count for count in options.gpus)})
+    times: Times = {}
+    steps: dict[Any, int] = {}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         groups = start_groups(options.models, options.gpus, Path(folder))
         try:
             for group in groups:
-                group.read(begun + options.ready_seconds)
-            print(f"ready after {time.monotonic() - begun:.0f} s", flush=True)
-            batches = sorted({*BATCHES, *(STRONG // count for count in options.gpus)})
-            times = measure(groups, options.rounds, batches)
-            reduced = {f"{group.model} x{group.gpus}": group.milliseconds(0, 200) for group in groups
-                       if group.peer == "ours" and group.gpus > 1}  # fmt: skip
+                ready = group.read(begun + options.ready_seconds)
+                print(f"{group.peer} {group.model} x{group.gpus} {ready} {time.monotonic() - begun:.0f} s", flush=True)
+            reduced = time_all_reduce(groups)
+            print("all-reduce, ms by numbers", reduced, flush=True)
+            for done in range(options.rounds):
+                measure(groups, batches, times, steps, until)
+                save(times, options.gpus[0], rounds=done + 1, all_reduce_ms=reduced)
         finally:
             for group in groups:
                 group.end()
-    more: dict[str, Any] = {"efficiency": efficiencies(times, options.gpus), "all-reduce ms": reduced}
-    for case, shares in more["efficiency"].items():
-        print(case, shares, flush=True)
-    print("all-reduce ms", reduced, flush=True)
-    write_results("scaling", make_rows(times, options.models, options.gpus), f"{gpu_name()}-x{max(options.gpus)}",
-                  rounds=options.rounds, **more)  # fmt: skip
 
 
 if __name__ == "__main__":

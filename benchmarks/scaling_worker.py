@@ -1,7 +1,7 @@
 """One rank of one group for `benchmarks.scaling`: prepares every batch size, then times steps when asked.
 
-A line "BATCH STEPS" on standard input asks; rank 0 answers with the milliseconds of one step. Batch 0 asks ours for the
-time of one all-reduce of the gradient.
+A line "BATCH STEPS" on standard input asks; rank 0 answers with the milliseconds of one step. A batch below 0 means an
+all-reduce of so many numbers of the gradient, which only ours has.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,12 @@ WARM_UP = 5
 Step = Callable[[], object]
 
 
-def prepare_ours(model: str, batches: Sequence[int]) -> tuple[dict[int, Step], Step]:
-    """A step of ours for each batch size a GPU, through `take_step` as in training, and what ends all of them."""
+Prepared = tuple[dict[int, Step], Step, Step]
+"""A step for each size, and two functions: wait for the own GPU, and wait for all ranks."""
+
+
+def prepare_ours(model: str, sizes: Sequence[int]) -> Prepared:
+    """Ours, through `take_step` as in training."""
     from core.distributed.place import choose_gpu, connect, find_place
     from core.gpu.driver.device import is_idle, open_device
     from core.training.step import take_step
@@ -30,23 +35,18 @@ def prepare_ours(model: str, batches: Sequence[int]) -> tuple[dict[int, Step], S
     choose_gpu(place)
     device = open_device()
     ranks = connect(place, "cuda")
-    prepared = {batch: prepare_plan(model, batch, ranks) for batch in batches}
+    prepared = {batch: prepare_plan(model, batch, ranks) for batch in sizes if batch > 0}
     steps: dict[int, Step] = {
         batch: (lambda plan=plan, photos=photos: take_step(plan, photos, 1e-4, photos))
         for batch, (plan, photos) in prepared.items()
     }
-    plan, stream = prepared[batches[0]][0], device.new_stream()
+    plan, stream = prepared[sizes[0]][0], device.new_stream()
 
-    def reduce() -> None:
-        if ranks.size > 1:
-            ranks.average_gradients([(plan._blocks["gradient"].address, plan.layout.trained)], stream)
+    def reduce(count: int) -> None:
+        ranks.average_gradients([(plan._blocks["gradient"].address, min(count, plan.layout.trained))], stream)
 
-    def finish() -> None:
-        ranks.wait(lambda: is_idle(stream))
-        ranks.barrier()
-
-    steps[0] = reduce
-    return steps, finish
+    steps |= {size: partial(reduce, -size) for size in sizes if size < 0}
+    return steps, lambda: ranks.wait(lambda: is_idle(stream)), ranks.barrier
 
 
 def prepare_plan(model: str, batch: int, ranks: Any) -> tuple[Any, Any]:
@@ -72,8 +72,8 @@ def prepare_plan(model: str, batch: int, ranks: Any) -> tuple[Any, Any]:
     return plan, PhotoBatch(None, augmentation, labels[first : first + batch], index, **share)
 
 
-def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> tuple[dict[int, Step], Step]:
-    """A step of DistributedDataParallel (on one GPU: of the bare network) for each batch size a GPU."""
+def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> Prepared:
+    """DistributedDataParallel; on one GPU the bare network."""
     import torch
     from torch.distributed import barrier, init_process_group
     from torch.nn.parallel import DistributedDataParallel
@@ -87,7 +87,7 @@ def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> tuple[d
     torch.backends.cudnn.benchmark = True
     bare = make_model(model, CLASSES).cuda().to(memory_format=torch.channels_last)
     network = DistributedDataParallel(bare, gradient_as_bucket_view=True, static_graph=True) if size > 1 else bare
-    run = torch.compile(network) if compiled else network
+    run = torch.compile(network, dynamic=False) if compiled else network
     optimizer, loss_of = torch.optim.AdamW(bare.parameters(), lr=1e-4, fused=True), torch.nn.CrossEntropyLoss()
 
     def step(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -97,8 +97,7 @@ def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> tuple[d
         loss.backward()
         optimizer.step()
 
-    def finish() -> None:
-        torch.cuda.synchronize()
+    def meet() -> None:
         if size > 1:
             barrier()
             torch.cuda.synchronize()
@@ -108,33 +107,35 @@ def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> tuple[d
         x = torch.randn(batch, 3, SIDE, SIDE, device="cuda").to(memory_format=torch.channels_last)
         y = torch.randint(0, CLASSES, (batch,), device="cuda")
         steps[batch] = lambda x=x, y=y: step(x, y)
-    return steps, finish
+    return steps, torch.cuda.synchronize, meet
 
 
 def main(peer: str, model: str, *sizes: str) -> None:
-    batches = [int(size) for size in sizes]
-    prepared = prepare_ours(model, batches) if peer == "ours" else prepare_torch(model, batches, "compiled" in peer)
-    steps, finish = prepared
-    for step in steps.values():
-        for _ in range(WARM_UP):
-            step()
-        finish()
-    if peer != "ours":
-        sys.modules["torch"].cuda.empty_cache()
-    print("ready", flush=True)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no answer
+    numbers = [int(size) for size in sizes]
+    prepared = prepare_ours(model, numbers) if peer == "ours" else prepare_torch(model, numbers, "compiled" in peer)
+    steps, synchronize, meet = prepared
+    for size in numbers:
+        run(steps[size], WARM_UP, synchronize)
+    meet()
+    print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        batch, count = (int(word) for word in line.split())
-        for _ in range(WARM_UP):
-            steps[batch]()
-        finish()
+        size, count = (int(word) for word in line.split())
+        run(steps[size], WARM_UP, synchronize)
+        meet()
         begun = time.perf_counter()
-        for _ in range(count):
-            steps[batch]()
-        finish()
+        run(steps[size], count, synchronize)
         milliseconds = (time.perf_counter() - begun) / count * 1e3
         if peer != "ours":  # all groups share the GPU's memory
             sys.modules["torch"].cuda.empty_cache()
-        print(json.dumps(milliseconds), flush=True)
+        print(json.dumps(milliseconds), file=answers, flush=True)
+
+
+def run(step: Step, count: int, synchronize: Step) -> None:
+    for _ in range(count):
+        step()
+    synchronize()
 
 
 if __name__ == "__main__":
