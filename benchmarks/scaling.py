@@ -98,8 +98,8 @@ class Group:
                 process.wait(5)
 
 
-def start_groups(models: list[str], gpus: list[int], folder: Path) -> list[Group]:
-    cases = [(peer, model, count) for model in models for count in gpus for peer in PEERS]
+def start_groups(models: list[str], gpus: list[int], peers: list[str], folder: Path) -> list[Group]:
+    cases = [(peer, model, count) for model in models for count in gpus for peer in peers]
     batches = sorted({*BATCHES, *(STRONG // count for count in gpus)})
     return [Group(*case, batches, folder / str(number)) for number, case in enumerate(cases)
             if case[0] != "DDP compiled" or case[1] not in UNCOMPILED]  # fmt: skip
@@ -166,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=MODELS)
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=PEERS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ready-seconds", type=float, default=120, help="longest time for all to prepare")
     parser.add_argument("--seconds", type=float, default=180, help="longest time in all")
@@ -176,7 +177,7 @@ def main() -> None:
     times: Times = {}
     steps: dict[Any, int] = {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        groups = start_groups(options.models, options.gpus, Path(folder))
+        groups = start_groups(options.models, options.gpus, options.peers, Path(folder))
         try:
             for group in groups:
                 ready = group.read(begun + options.ready_seconds)

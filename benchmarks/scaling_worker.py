@@ -86,8 +86,8 @@ def prepare_torch(model: str, batches: Sequence[int], compiled: bool) -> Prepare
         init_process_group("nccl", init_method=store, rank=rank, world_size=size)
     torch.backends.cudnn.benchmark = True
     bare = make_model(model, CLASSES).cuda().to(memory_format=torch.channels_last)
-    network = DistributedDataParallel(bare, gradient_as_bucket_view=True, static_graph=True) if size > 1 else bare
-    run = torch.compile(network, dynamic=False) if compiled else network
+    network = torch.compile(bare, dynamic=False) if compiled else bare
+    run = DistributedDataParallel(network, gradient_as_bucket_view=True, static_graph=True) if size > 1 else network
     optimizer, loss_of = torch.optim.AdamW(bare.parameters(), lr=1e-4, fused=True), torch.nn.CrossEntropyLoss()
 
     def step(x: torch.Tensor, y: torch.Tensor) -> None:

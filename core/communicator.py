@@ -5,16 +5,20 @@ Each process is a rank, from 0 to `size` - 1. Every collective call is made by a
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
+import numpy as np
+from safetensors.numpy import load, save
+
 from core.errors import RankLost
+from core.ops.contract import Array
 
 ANSWER_SECONDS: Final = 15.0
 """How long a rank may be late for a collective call, beyond the time that this rank has worked since the last one."""
-
 
 class Communicator(ABC):
     """The ranks of a run, seen from one of them. `machine_rank`: the number of this rank on its machine.
@@ -28,6 +32,8 @@ class Communicator(ABC):
     machine_rank = 0
     limited = False
     lost = False
+    polling_seconds = 1e-3
+    """How long a wait asks all the time; one that lasts longer may end 1 % late."""
 
     def __init__(self) -> None:
         self._answered = time.monotonic()
@@ -48,6 +54,16 @@ class Communicator(ABC):
     def gather(self, content: bytes) -> list[bytes]:
         """What each rank gives, on every rank."""
 
+    def gather_values(self, value: Any) -> list[Any]:
+        """What each rank gives, of the types that JSON has, on every rank."""
+        return [json.loads(text) for text in self.gather(json.dumps(value).encode())]
+
+    def broadcast_arrays(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The arrays that rank 0 gives."""
+        content = {name: np.asarray(array, order="C") for name, array in arrays.items()} if self.rank == 0 else {}
+        found: dict[str, Array] = load(self.broadcast(save(content)))
+        return found
+
     def barrier(self) -> None:
         """Return when every rank has called this."""
         self.gather(b"")
@@ -61,8 +77,8 @@ class Communicator(ABC):
             if self.limited and waited > limit:
                 self.lost = True
                 raise RankLost(self.silent_ranks(), waited)
-            if waited > 1e-3:  # below, sleeping would cost a short step more than polling
-                time.sleep(min(waited / 10, 0.01))
+            if waited > self.polling_seconds:
+                time.sleep(min(waited / 100, 0.01))
         self._answered = time.monotonic()
 
     def silent_ranks(self) -> tuple[int, ...]:
@@ -86,3 +102,6 @@ class SingleProcess(Communicator):
 
     def gather(self, content: bytes) -> list[bytes]:
         return [content]
+
+    def gather_values(self, value: Any) -> list[Any]:
+        return [value]

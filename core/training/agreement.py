@@ -7,14 +7,9 @@ step. One rank decides alone, after every step.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final, final
-
-import numpy as np
-from safetensors.numpy import load, save
+from typing import Final, final
 
 from core import __version__
 from core.communicator import Communicator
@@ -35,7 +30,7 @@ def check_ranks(setup: Setup) -> None:
     """Raise InputError where a rank has another version, other settings or other photos than rank 0."""
     settings = {name: value for name, value in to_dict(setup.config).items() if name not in PLACES}
     own = {"version": __version__, "photos and split": setup.fingerprint, "device": setup.device, **settings}
-    found = [json.loads(text) for text in setup.communicator.gather(json.dumps(own).encode())]
+    found = setup.communicator.gather_values(own)
     for rank, other in enumerate(found):
         for name in own:
             if other.get(name) != found[0].get(name):
@@ -60,23 +55,14 @@ def check_weights(communicator: Communicator, plan: Plan) -> None:
 
 def share_state(communicator: Communicator, state: RunState) -> RunState:
     """The state of rank 0."""
-    return RunState(**json.loads(communicator.broadcast(json.dumps(asdict(state)).encode())))
+    return RunState(**communicator.gather_values(asdict(state))[0])
 
 
 def share_plan(communicator: Communicator, plan: Plan) -> None:
     """Load the weights and the optimizer state of rank 0."""
-    if communicator.size == 1:
-        return
-    content = save(_dense(plan.weights())) if communicator.rank == 0 else b""
-    weights = load(communicator.broadcast(content))
-    content = save(_dense(plan.state())) if communicator.rank == 0 else b""
-    state = load(communicator.broadcast(content))
-    plan.load(weights)
-    plan.load_state(state)
-
-
-def _dense(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    if communicator.size > 1:
+        plan.load(communicator.broadcast_arrays(plan.weights()))
+        plan.load_state(communicator.broadcast_arrays(plan.state()))
 
 
 @final
@@ -109,7 +95,7 @@ class Agreement:
             "stop": self._commands.stopped(), "pause": self._commands.paused(), "seconds": seconds,
             "save": now - self._saved_at >= self._limit, "steps": min(max(steps, 1), 2 * self._steps),
         }  # fmt: skip
-        found = [json.loads(text) for text in self._communicator.gather(json.dumps(wanted).encode())]
+        found = self._communicator.gather_values(wanted)
         self.stop, self.save = any(one["stop"] for one in found), found[0]["save"]
         self.seconds = found[0]["seconds"]
         self._steps = self._left = found[0]["steps"]

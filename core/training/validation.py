@@ -49,13 +49,13 @@ class Validator:
         """Logits ``(N, classes)`` of the loader's photos in order; None if the run was stopped."""
         if self._communicator.size > 1:
             self._communicator.broadcast(stage.encode())
-            self._communicator.broadcast(save({name: np.asarray(array, order="C") for name, array in weights.items()}))
+            self._communicator.broadcast_arrays(weights)
         return (yield from self._predict_share(stage, weights, loader, commands))
 
     def assist(self, loaders: Mapping[str, Loader | None]) -> None:
         """Compute this rank's share of every prediction until rank 0 has called `dismiss`. loaders: by stage."""
         while stage := self._communicator.broadcast(b"").decode():
-            weights, loader = load(self._communicator.broadcast(b"")), loaders[stage]
+            weights, loader = self._communicator.broadcast_arrays({}), loaders[stage]
             assert loader is not None
             for _ in self._predict_share(stage, weights, loader, Commands()):
                 pass
