@@ -199,7 +199,8 @@ class WindowCommands(QObject):
     def _on_about(self) -> None:
         text = tr(
             "<h3>LeafClinic {version}</h3><p>Learns leaf diseases from your photos and diagnoses new ones.</p>"
-            "<p>Everything happens on this computer. The program opens no network connection.</p>"
+            "<p>Everything happens on this computer. Only a training on several GPUs opens connections, between "
+            "its processes.</p>"
             "<p>MIT licence.</p>",
             version=__version__,
         )

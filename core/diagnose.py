@@ -1,12 +1,16 @@
-"""``leafclinic diagnose MODEL PHOTO...``: the likeliest classes of each photo, as text, JSON lines or CSV."""
+"""``leafclinic diagnose MODEL PHOTO...``: the likeliest classes of each photo, as text, JSON lines or CSV; of very many
+photos as a folder of files (``--out``)."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,25 +24,30 @@ from core.command_line import (
     run_command,
     tell_json,
 )
-from core.data.file_extensions import NAMED
+from core.config import RunConfig
+from core.data.photo_paths import find_photos
 from core.data.photo_reader import prepare
 from core.diagnosis import page
 from core.diagnosis.batch_report import Entry, picture_side, render_batch
+from core.diagnosis.diagnosis_output import show_csv, show_json, show_text
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import read_model
-from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, ModelIdentity, as_fields, read_identity
+from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model, read_identity
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
 from core.diagnosis.plant_output import report_errors, show_plants
-from core.diagnosis.prediction import TOP, Diagnosis, Predictor, choose_device
+from core.diagnosis.prediction import Diagnosis, Predictor, choose_device
 from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, describe_slider
-from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, DataError, Problem
-from core.percent import SPACE, stated
+from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
 from core.storage import write_file
-from core.text import csv_text, json_line, printable
+from core.training.terminal import describe_seconds
 
 BATCH = 16
+PART = 1000
+"""Photos that are diagnosed and saved together, with --out."""
+ALONE = ("json", "csv", "examine", "report", "group")
+"""Options that do not go with --out."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,12 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def diagnose(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     coverage = read_coverage(arguments.coverage, found) if arguments.coverage else COVERAGE
-    check_folder("report", arguments.report, found)
-    if arguments.json and arguments.csv:
-        found.append(Problem("csv", "cannot be combined with --json."))
-    if arguments.group and (arguments.examine or arguments.report):
-        found.append(Problem("group", "cannot be combined with --examine or --report."))
+    shard = check_options(arguments, found)
     config = merge_settings(read_settings(arguments, found), {}, found)
+    if arguments.merge:
+        return merge(Path(arguments.model_file))
+    if arguments.out:
+        return diagnose_many(arguments, config, coverage, shard)
     paths = list(find_photos(arguments.photos))
     prepare()
     model, identity = read_model(Path(arguments.model_file)), read_identity(Path(arguments.model_file))
@@ -88,6 +97,97 @@ def diagnose(argv: Sequence[str]) -> int:
     return EXIT_DONE if read else EXIT_WRONG_INPUT
 
 
+def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[int, int]:
+    """The shard; options that cannot be combined are added to `found`. Raises InputError where there are no photos."""
+    if not (arguments.photos or arguments.merge):
+        raise InputError("No photos were given. Name photo files, folders of photos or CSV manifests.")
+    given = vars(arguments)
+    check_folder("report", arguments.report, found)
+    if arguments.json and arguments.csv:
+        found.append(Problem("csv", "cannot be combined with --json."))
+    if arguments.group and (arguments.examine or arguments.report):
+        found.append(Problem("group", "cannot be combined with --examine or --report."))
+    if arguments.out:
+        found += [Problem(name, "cannot be combined with --out.") for name in ALONE if given[name]]
+    else:
+        found += [Problem(name, "needs --out.") for name in ("workers", "scheduler", "shard") if given[name]]
+    if arguments.part < 1 or arguments.workers < 0:
+        found.append(Problem("part" if arguments.part < 1 else "workers", "must be 1 or more."))
+    return read_shard(arguments.shard, found)
+
+
+def read_shard(text: str, found: list[Problem]) -> tuple[int, int]:
+    """Index from 0 and number of shards of "3/8"; a mistake is added to `found`."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text or "1/1")
+    index, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= index <= count:
+        found.append(Problem("shard", f"{text!r} is not a shard. Give its number from 1 and how many there are: 3/8."))
+    return index - 1, count
+
+
+def merge(folder: Path) -> int:
+    from core.diagnosis.result_parts import MERGED, merge_parts  # needs pyarrow, which is optional
+
+    photos = merge_parts(folder)
+    sys.stderr.write(f"{photos:,} photos: {folder / MERGED}.csv and {MERGED}.parquet\n")
+    return EXIT_DONE
+
+
+def diagnose_many(arguments: argparse.Namespace, config: RunConfig, coverage: float, shard: tuple[int, int]) -> int:
+    """Diagnose photos into a folder of parts, alone or with workers; what is done already is kept."""
+    from core.diagnosis.many_photos import Job, compute_by_workers, compute_here, threads_of_worker
+    from core.diagnosis.result_parts import Part, cut_parts, find_missing, open_results
+
+    folder, workers = Path(arguments.out).absolute(), arguments.workers
+    model = find_model(Path(arguments.model_file)).absolute()
+    named = [os.path.abspath(name) for name in arguments.photos]
+    open_results(folder, {"model": read_identity(model).hash, "coverage": coverage, "part": arguments.part})
+
+    def missing() -> Iterator[Part]:
+        return find_missing(folder, cut_parts(find_photos(named), arguments.part), *shard)
+
+    threads = threads_of_worker(config.threads, workers) if workers else config.threads
+    job = Job(str(model), str(folder), config.device, threads, coverage)
+    if workers or arguments.scheduler:
+        done = compute_by_workers(job, missing(), workers, arguments.scheduler)
+    else:
+        done = compute_here(job, missing())
+    shown = Rate(lambda: sum(len(part.paths) for part in missing()))
+    for part in done:
+        shown.add(part.photos, part.unreadable)
+    sys.stderr.write(f"{shown.describe()}\nResults: {folder}\n")
+    return EXIT_DONE
+
+
+class Rate:
+    """Photos a second and the time left of a diagnosis of very many photos, on the error stream.
+
+    count: counts all photos that are to be diagnosed, in the meantime.
+    """
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._begun = time.monotonic()
+        self._photos = self._unreadable = self._total = 0
+        threading.Thread(target=self._set_total, args=(count,), daemon=True).start()
+
+    def add(self, photos: int, unreadable: int) -> None:
+        self._photos, self._unreadable = self._photos + photos, self._unreadable + unreadable
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{self.describe()}\x1b[K")
+            sys.stderr.flush()
+
+    def describe(self) -> str:
+        rate = self._photos / max(time.monotonic() - self._begun, 1e-9)
+        unreadable = f", {self._unreadable:,} could not be read" if self._unreadable else ""
+        left = self._total - self._photos
+        later = f" of {self._total:,}; {describe_seconds(left / rate)} left" if left > 0 and rate else ""
+        return f"{self._photos:,} photos{unreadable}, {rate:,.0f} photos/s{later}"
+
+    def _set_total(self, count: Callable[[], int]) -> None:
+        with suppress(LeafClinicError):  # the diagnosis itself says what is wrong
+            self._total = count()
+
+
 def keep_entries(
     found: Iterable[tuple[Diagnosis, Examination | None]], make: Callable[[Diagnosis, Examination | None], Entry],
     entries: list[Entry] | None,
@@ -99,88 +199,14 @@ def keep_entries(
         yield diagnosis
 
 
-def _refuse(error: OSError) -> None:
-    raise DataError(f"The folder {error.filename} cannot be read: {error.strerror}. Change its permissions, or move it "
-                    "out of the photo folder.")  # fmt: skip
-
-
-def find_photos(named: Iterable[str]) -> Iterator[str]:
-    """The files named, and all photos below the folders named, in sorted order. Raises DataError."""
-    for name in named:
-        if not os.path.isdir(name):
-            yield name
-            continue
-        inside = []
-        for folder, folders, files in os.walk(name, onerror=_refuse):
-            folders[:] = [inner for inner in folders if not inner.startswith(".")]  # telephones keep .thumbnails
-            inside += [
-                os.path.join(folder, file)
-                for file in files
-                if file.lower().endswith(NAMED) and not file.startswith(".")  # macOS leaves ._photo.jpg
-            ]
-        inside.sort()
-        if not inside:
-            raise DataError(f"There are no photos in {name}.")
-        yield from inside
-
-
-def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    """One object per photo and line; the number of photos that could be read."""
-    read = 0
-    answer: dict[str, object]
-    for d in diagnoses:
-        top = [{"label": g.label, "probability": g.probability} for g in d.top]
-        answer = {"path": d.path, "verdict": d.verdict, "top": top, "milliseconds": round(d.milliseconds, 3)}
-        if d.reason:
-            answer["reason"] = d.reason
-        more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
-        answer |= {name: value for name, value in more.items() if value is not None}
-        answer |= as_fields(model)
-        print(json_line({"path": d.path, "error": d.error} if d.error else answer), flush=True)
-        read += not d.error
-    return read
-
-
-def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
-    _print_row(["path", "verdict", *names, "milliseconds", "error", "diseased", "grade", *as_fields(model)])
-    read = 0
-    for d in diagnoses:
-        guesses = [cell for g in d.top for cell in (g.label, f"{g.probability:.6f}")]
-        guesses += [""] * (2 * TOP - len(guesses))
-        more = ["" if v is None else f"{v:.4g}" for v in (d.diseased, d.grade)]
-        _print_row([d.path, d.verdict, *guesses, "" if d.error else f"{d.milliseconds:.2f}", d.error, *more,
-                    *as_fields(model).values()])
-        read += not d.error
-    return read
-
-
-def _print_row(row: Sequence[str]) -> None:
-    """A row of the table; on a terminal names show their control characters, in a file they keep them."""
-    sys.stdout.write(csv_text([map(printable, row) if sys.stdout.isatty() else row]))
-
-
-def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    read = 0
-    for d in diagnoses:
-        guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in d.top)
-        verdict = f"{d.verdict}. {d.reason} " if d.reason else ""
-        area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
-        notes = "".join(f" {note}" for note in d.notes)
-        stop = "." if notes and not d.error else ""
-        print(printable(f"{d.path}: {d.error or verdict + guesses + area}{stop}{notes}"), flush=True)
-        read += not d.error
-    return read
-
-
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leafclinic diagnose", allow_abbrev=False,
-        description="Diagnose photos. Nothing leaves this computer.",
+        description="Diagnose photos. Nothing leaves this computer, unless you name a --scheduler.",
         epilog=f"Shipped models: {' '.join(f'{name}: {use}' for name, use in SHIPPED_MODELS.items())} {EXIT_CODES}.",
     )
     parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)
-    parser.add_argument("photos", metavar="PHOTO", nargs="+", help="photo files, or folders of photos")
+    parser.add_argument("photos", metavar="PHOTO", nargs="*", help="photo files, folders of photos, or CSV manifests")
     parser.add_argument("--json", action="store_true", help="print one JSON object per photo, one per line")
     parser.add_argument("--csv", action="store_true", help="print a CSV table with one line per photo")
     parser.add_argument("--examine", action="store_true", help="also measure the diseased area; photos are cropped "
@@ -195,6 +221,18 @@ def make_parser() -> argparse.ArgumentParser:
                         help="fraction of photos to diagnose, 0..1; lower means higher confidence "
                         f"(default: {COVERAGE})")
     add_settings(parser, only=("device", "threads"))
+    many = parser.add_argument_group("very many photos", "Needs pip install 'leafclinic[cluster]'.")
+    many.add_argument("--out", metavar="RESULTS", default="", help="write Parquet and CSV files into this folder; the "
+                      "same command continues where it was interrupted")  # fmt: skip
+    many.add_argument("--part", type=int, default=PART, metavar="PHOTOS", help="photos per file (default: %(default)s)")
+    many.add_argument("--workers", type=int, default=0, metavar="N", help="diagnose in N processes on this computer, "
+                      "which Dask connects on the loopback interface")  # fmt: skip
+    many.add_argument("--scheduler", metavar="ADDRESS", default="", help="diagnose by the workers of this Dask "
+                      "scheduler, such as tcp://10.0.0.1:8786; they must see model, photos and RESULTS under the same "
+                      "paths")  # fmt: skip
+    many.add_argument("--shard", metavar="I/N", default="", help="diagnose every Nth part only, from the Ith: one job "
+                      "of a job array")  # fmt: skip
+    many.add_argument("--merge", action="store_true", help="join the parts: leafclinic diagnose --merge RESULTS")
     return parser
 
 

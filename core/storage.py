@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import secrets
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -26,19 +27,27 @@ def write_file(path: Path, content: bytes | str) -> None:
     At any moment a reader finds the old file or the new one, also after a crash, and whoever else writes it in the
     same instant. Text is UTF-8; file names in it that are none keep their bytes. Raises StorageError.
     """
-    raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    with writing(path) as file:
+        file.write(content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file that replaces `path` at the end of the block, as `write_file` does. Raises StorageError."""
     temporary = temporary_path(path)
     try:
         with open_new(temporary) as file:
-            file.write(raw)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):  # where nothing can be written, nothing can be removed either
             temporary.unlink(missing_ok=True)
-        raise storage_error(path, error) from error
+        if isinstance(error, OSError):
+            raise storage_error(path, error) from error
+        raise
 
 
 def temporary_path(path: Path) -> Path:

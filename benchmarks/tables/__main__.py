@@ -1,6 +1,6 @@
 """Write every table of figures in README and docs from `benchmarks/results/`.
 
-    python -m benchmarks.tables             write the pages and the plots of the kernels
+    python -m benchmarks.tables             write the pages and the plots
     python -m benchmarks.tables --check     exit with status 1 if a page is out of date
 """
 
@@ -12,6 +12,7 @@ import sys
 from benchmarks.kernels_pictures import draw_all, draw_single
 from benchmarks.tables.pages import outdated, write_pages
 from benchmarks.tables.results import newest, read
+from benchmarks.tables.scaling import draw_scaling
 
 
 def main() -> int:
@@ -27,6 +28,7 @@ def main() -> int:
     if single is not None:
         draw_single(single)
     draw_all(read("kernels-h200"), read("mnist-h200"), newest("convolutions-*"))
+    draw_scaling()
     return 0
 
 

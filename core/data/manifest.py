@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import csv
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, final
@@ -56,10 +58,29 @@ def open_manifest(
     `where` keeps rows with ``column=value`` (every one must hold); `columns`, and ``setting`` if there is one, are
     kept unchanged. Raises DataError; Cancelled if `cancelled` returns True.
     """
+    with _open(path) as file:
+        return _read(file, path, label, where, columns, progress, cancelled)
+
+
+def read_paths(path: Path) -> Iterator[str]:
+    """The photo files of a manifest, row by row; it needs no classes. Raises DataError."""
+    with _open(path) as file:
+        rows = _rows(file, path)
+        at = _find_path_column([name.strip() for name in next(rows, [])], path)
+        for line, row in enumerate(rows, 2):
+            if len(row) > at and (photo := row[at].strip().replace("\\", "/")):
+                yield os.path.join(path.parent, photo)
+            elif row:
+                raise DataError(f"Line {line} of {path} has no path. Fill it in, or remove the line.")
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[IO[str]]:
+    """The manifest as text; what cannot be read is a DataError."""
     try:
         encoding, errors = _encoding(path)
         with path.open("r", encoding=encoding, errors=errors, newline="") as file:
-            return _read(file, path, label, where, columns, progress, cancelled)
+            yield file
     except OSError as error:
         raise DataError(f"The manifest {path} cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:
@@ -153,10 +174,7 @@ def _find_columns(
             raise DataError(f"{option}: {path} has no column {name!r}; its columns are {', '.join(names)}.")
         return find(name)
 
-    paths = [find(name) for name in PATH_COLUMNS if find(name) >= 0]
-    if not paths:
-        raise DataError(f"{path} has no column path; its columns are {', '.join(names)}. Rename the column with the "
-                        f"photo files to `path` (also accepted: {', '.join(PATH_COLUMNS[1:])}).")
+    photos = _find_path_column(names, path)
     if label:
         labels: tuple[int, ...] = (require(label, "--label"),)
     elif find("crop") >= 0 and find("condition") >= 0:
@@ -170,13 +188,22 @@ def _find_columns(
         )
     filters = [w.partition("=") for w in where]
     return _Columns(
-        path=paths[0],
+        path=photos,
         labels=labels,
         split=find("split"),
         group=find("group"),
         where=tuple((require(name.strip(), "--where"), value.strip()) for name, _, value in filters),
         extra=tuple(require(name, "columns") for name in columns),
     )
+
+
+def _find_path_column(names: Sequence[str], path: Path) -> int:
+    lower = [name.lower() for name in names]
+    for name in PATH_COLUMNS:
+        if name in lower:
+            return lower.index(name)
+    raise DataError(f"{path} has no column path; its columns are {', '.join(names)}. Rename the column with the "
+                    f"photo files to `path` (also accepted: {', '.join(PATH_COLUMNS[1:])}).")  # fmt: skip
 
 
 def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:

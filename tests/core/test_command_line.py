@@ -12,9 +12,11 @@ import pytest
 from core import diagnose, train
 from core.command_line import check_folder, run_command
 from core.cores import usable_cores
+from core.data.photo_paths import find_photos
 from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT, DeviceError
 from core.models import build
 from core.plan import compile_plan
+from core.text import printable
 from tests.helpers.commands import ROOT
 
 
@@ -71,13 +73,13 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
     for name in (".thumbnails/a.jpg", "b/._c.jpg", "b/.d/e.jpg", "b/f.jpg", "g.PNG", "h.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert list(diagnose.find_photos([str(tmp_path)])) == [str(tmp_path / "b/f.jpg"), str(tmp_path / "g.PNG")]
-    assert list(diagnose.find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
+    assert list(find_photos([str(tmp_path)])) == [str(tmp_path / "b/f.jpg"), str(tmp_path / "g.PNG")]
+    assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
 
 
 def test_a_name_stays_on_its_line_and_tells_the_terminal_nothing():
-    assert diagnose.printable("a\nb\x1b[2J/lá 🍃 d'\".jpg") == "a\\x0ab\\x1b[2J/lá 🍃 d'\".jpg"
-    assert diagnose.printable("latin\udce9.jpg") == "latin\udce9.jpg", "the stream writes it as it can"
+    assert printable("a\nb\x1b[2J/lá 🍃 d'\".jpg") == "a\\x0ab\\x1b[2J/lá 🍃 d'\".jpg"
+    assert printable("latin\udce9.jpg") == "latin\udce9.jpg", "the stream writes it as it can"
 
 
 @pytest.mark.parametrize("option", [("--overwrite",), ("--demo",), ("--config", "x.toml")])

@@ -1,7 +1,7 @@
 """What a terminal and a page say of probabilities that would be rounded to certainty."""
 
-from core.diagnose import show_text
 from core.diagnosis.batch_report import Entry, render_batch
+from core.diagnosis.diagnosis_output import show_text
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.prediction import ClassProbability, Diagnosis
 

@@ -1,0 +1,100 @@
+"""Scaling over GPUs as a table, and a model of its cost beside what was measured, drawn for more GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables.results import figure, machine, markdown_table, percent, read
+from core.laboratory.plot import draw_curves, save_png
+from core.models.architectures import build
+
+RESULT = "scaling-nvidia-h200-x2"
+PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "scaling.png"
+CASE = re.compile(r"(?P<model>\w+) b(?P<batch>\d+) x(?P<gpus>\d+)")
+CLASSES, SIDE, FLOAT = 10, 224, 4
+GPUS = (2, 8, 64, 512)
+HOST = 8
+"""GPUs of one machine, on NVLink; more are on a network."""
+NETWORK_BYTES, NETWORK_SECONDS = 50e9, 5e-6
+"""Assumed for each GPU: a network of 400 Gbit/s (InfiniBand NDR), and its latency for each doubling of the machines."""
+DRAWN = (("squeezenet1_0", 32), ("squeezenet1_0", 256), ("mobilenetv2", 256))
+
+
+def milliseconds(result: Mapping[str, Any]) -> dict[tuple[str, int, int], dict[str, float]]:
+    """Times of all peers by network, batch of a GPU and GPUs."""
+    found = ((CASE.fullmatch(row["name"]), row) for row in result["rows"])
+    return {(m["model"], int(m["batch"]), int(m["gpus"])): {"ours": row["ours"], **row["peers"]}
+            for m, row in found if m}  # fmt: skip
+
+
+def scaling() -> str:
+    result = read(RESULT)
+    times = milliseconds(result)
+    rows = []
+    for (model, batch, gpus), step in times.items():
+        if gpus == 1:
+            continue
+        cells = [f"{model}, {batch} photos a GPU, {gpus} GPUs"]
+        for peer in ("ours", "DDP eager"):
+            alone = times[model, batch, 1]
+            known = peer in step and peer in alone
+            cells += [f"{figure(step[peer])} ms", percent(alone[peer] / step[peer])] if known else ["", ""]
+        rows.append([*cells, percent(predict(result, model, batch, gpus))])
+    head = [machine(result), "ours", "weak scaling", "PyTorch DDP eager", "weak scaling", "model of cost"]
+    shares = [(case, found["ours"]) for case, found in result["efficiency"].items() if case.startswith("strong")]
+    strong = ", ".join(f"{case.split()[1]} {percent(share)}" for case, share in shares)
+    made = f"Commit {result['commit'][:10]}, {result['date'][:10]}."
+    return f"{markdown_table(head, rows)}\n\nStrong scaling of a batch of 256 over 2 GPUs: {strong}. {made}"
+
+
+def predict(result: Mapping[str, Any], model: str, batch: int, gpus: int) -> float:
+    """Weak scaling: the time of a step on one GPU over that on so many, with photos on the GPUs."""
+    alone = milliseconds(result)[model, batch, 1]["ours"] / 1e3
+    return alone / (alone + all_reduce_seconds(result, gradient_bytes(model), gpus))
+
+
+def gradient_bytes(model: str) -> int:
+    parameters = build(model, CLASSES, SIDE).parameters().values()
+    return FLOAT * sum(int(np.prod(p.shape)) for p in parameters if p.trained)
+
+
+def all_reduce_seconds(result: Mapping[str, Any], size: int, gpus: int) -> float:
+    """Latency and bandwidth fitted to the measurements on 2 GPUs; beyond one machine, of the assumed network."""
+    if gpus == 1:
+        return 0.0
+    measured = result["all_reduce_ms"]["2"]
+    sizes = np.array([FLOAT * int(count) for count in measured])
+    slope, latency = np.polyfit(sizes, np.array(list(measured.values())) / 1e3, 1)  # 2 (2 - 1) / 2 is 1
+    share = 2 * (gpus - 1) / gpus * size
+    if gpus <= HOST:
+        return float(latency * np.log2(gpus) + share * slope)
+    doublings = np.log2(gpus / HOST)
+    return float(latency * np.log2(HOST) + NETWORK_SECONDS * doublings + share * max(slope, 1 / NETWORK_BYTES))
+
+
+def scaling_model() -> str:
+    result = read(RESULT)
+    cases = [(model, batch) for model, batch, gpus in milliseconds(result) if gpus == 1]
+    rows = [[f"{model}, {batch} photos a GPU", *(percent(predict(result, model, batch, n)) for n in GPUS)]
+            for model, batch in cases]  # fmt: skip
+    return markdown_table(["weak scaling by the model", *(f"{n} GPUs" for n in GPUS)], rows)
+
+
+def draw_scaling() -> None:
+    """docs/pictures/scaling.png: photos a second over GPUs, by the model, and where they were measured."""
+    result = read(RESULT)
+    times = milliseconds(result)
+    lines: dict[str, Sequence[tuple[float, float]]] = {}
+    for model, batch in DRAWN:
+        rate = 1e3 * batch / times[model, batch, 1]["ours"]
+        lines[f"{model}, {batch}"] = [(n, n * rate * predict(result, model, batch, n)) for n in (1, *GPUS)]
+        lines[f"{model}, {batch}, measured"] = [(n, 1e3 * n * batch / times[model, batch, n]["ours"]) for n in (1, 2)]
+    save_png(draw_curves("Weak scaling, photos per GPU", "GPUs", "photos per second", lines), PICTURE)
+
+
+TABLES: dict[str, Callable[[], str]] = {"scaling": scaling, "scaling model": scaling_model}

@@ -1,0 +1,84 @@
+"""Diagnoses of photos as text, JSON lines or the rows of a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from core.diagnosis.model_identity import ModelIdentity, as_fields
+from core.diagnosis.prediction import TOP, Diagnosis
+from core.percent import SPACE, stated
+from core.text import csv_text, json_line, printable
+
+COLUMNS: Final[Mapping[str, str]] = {
+    "path": "", "verdict": "",
+    **{f"{what}{n}": digits for n in range(1, TOP + 1) for what, digits in (("label", ""), ("probability", ".6f"))},
+    "milliseconds": ".2f", "error": "", "diseased": ".4g", "grade": ".4g",
+    **dict.fromkeys(as_fields(ModelIdentity()), ""),
+}  # fmt: skip
+"""The columns of a table of photos, and how CSV has their numbers; "" is text."""
+
+
+def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
+    """One object per photo and line; the number of photos that could be read."""
+    read = 0
+    answer: dict[str, object]
+    for d in diagnoses:
+        top = [{"label": g.label, "probability": g.probability} for g in d.top]
+        answer = {"path": d.path, "verdict": d.verdict, "top": top, "milliseconds": round(d.milliseconds, 3)}
+        if d.reason:
+            answer["reason"] = d.reason
+        more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
+        answer |= {name: value for name, value in more.items() if value is not None}
+        answer |= as_fields(model)
+        _print_line(json_line({"path": d.path, "error": d.error} if d.error else answer))
+        read += not d.error
+    return read
+
+
+def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
+    _print_row(COLUMNS)
+    read = 0
+    for d in diagnoses:
+        _print_row(cells(make_row(d, model)))
+        read += not d.error
+    return read
+
+
+def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
+    """The values of COLUMNS; None where a diagnosis has none."""
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    for number, guess in enumerate(d.top, 1):
+        row |= {f"label{number}": guess.label, f"probability{number}": guess.probability}
+    time = None if d.error else d.milliseconds
+    return row | {"path": d.path, "verdict": d.verdict, "milliseconds": time, "error": d.error, "diseased": d.diseased,
+                  "grade": d.grade, **as_fields(model)}  # fmt: skip
+
+
+def cells(row: Mapping[str, Any]) -> list[str]:
+    """A row's values as a CSV table has them."""
+    return ["" if row[name] is None else format(row[name], digits) for name, digits in COLUMNS.items()]
+
+
+def _print_row(row: Iterable[str]) -> None:
+    """A row of the table; on a terminal names show their control characters, in a file they keep them."""
+    sys.stdout.write(csv_text([map(printable, row) if sys.stdout.isatty() else row]))
+
+
+def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
+    read = 0
+    for d in diagnoses:
+        guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in d.top)
+        verdict = f"{d.verdict}. {d.reason} " if d.reason else ""
+        area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
+        notes = "".join(f" {note}" for note in d.notes)
+        stop = "." if notes and not d.error else ""
+        _print_line(printable(f"{d.path}: {d.error or verdict + guesses + area}{stop}{notes}"))
+        read += not d.error
+    return read
+
+
+def _print_line(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

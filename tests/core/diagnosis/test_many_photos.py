@@ -1,0 +1,186 @@
+"""Diagnosis of very many photos: parts, resuming, shards, merging, and Dask's workers, of which some are killed."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyarrow import parquet
+
+from core import diagnose
+from core.data.photo_paths import find_photos
+from core.diagnosis import many_photos
+from core.diagnosis.model_file import ModelFile, write_model
+from core.diagnosis.result_parts import cut_parts, find_missing, open_results
+from core.errors import EXIT_DONE, EXIT_WRONG_INPUT
+from core.models.architectures import build
+from core.models.init import initial_weights
+from tests.helpers.commands import ROOT, environment
+from tests.helpers.tiny_photos import write_photos
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m.safetensors"
+    graph = build("cnn", 2, 16)
+    write_model(path, ModelFile(graph, initial_weights(graph, 0), ("brown", "green"), 16))
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return write_photos(tmp_path / "photos", each=10)
+
+
+def run(*arguments):
+    return diagnose.main([str(argument) for argument in arguments])
+
+
+def rows_of(folder):
+    with (folder / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def seconds_of(row):
+    return {name: value for name, value in row.items() if name != "milliseconds"}
+
+
+def test_merged_parts_are_the_rows_of_csv(model, photos, tmp_path, capsys):
+    (photos / "brown" / "=damaged.png").write_bytes(b"no photo")
+    assert run(model, photos, "--out", tmp_path / "out", "--part", 6) == EXIT_DONE
+    assert "21 photos, 1 could not be read" in capsys.readouterr().err
+    assert len(list((tmp_path / "out").glob("part-*.parquet"))) == 4
+    assert run("--merge", tmp_path / "out") == EXIT_DONE
+    capsys.readouterr()
+    assert run(model, photos, "--csv") == EXIT_DONE
+    wanted = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert list(map(seconds_of, rows_of(tmp_path / "out"))) == list(map(seconds_of, wanted))
+    table = parquet.read_table(tmp_path / "out" / "results.parquet").to_pylist()
+    assert [row["path"] for row in table] == [row["path"] for row in wanted]
+    assert [f"{row['probability1']:.6f}" if row["probability1"] else "" for row in table] == [
+        row["probability1"] for row in wanted
+    ]
+
+
+def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path):
+    out = tmp_path / "out"
+    assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
+    parts = sorted(out.glob("part-*.parquet"))
+    before = {path: path.stat().st_mtime_ns for path in parts}
+    parts[1].unlink()
+    assert run("--merge", out) == EXIT_WRONG_INPUT
+    assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
+    changed = [path for path in parts if path.stat().st_mtime_ns != before[path]]
+    assert changed == [parts[1]]
+
+
+def test_other_photos_or_another_model_are_refused(model, photos, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
+    assert run(model, photos, "--out", out, "--part", 7) == EXIT_WRONG_INPUT
+    assert "were made with another part: 6 instead of 7" in capsys.readouterr().err
+    (photos / "brown" / "000.png").unlink()
+    assert run(model, photos, "--out", out, "--part", 6) == EXIT_WRONG_INPUT
+    assert "The photos have changed" in capsys.readouterr().err
+
+
+def test_shards_compute_every_photo_once(model, photos, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert run(model, photos, "--out", out, "--part", 3, "--shard", "1/2") == EXIT_DONE
+    assert run("--merge", out) == EXIT_WRONG_INPUT
+    assert "3 of 7 parts are missing" in capsys.readouterr().err
+    assert run(model, photos, "--out", out, "--part", 3, "--shard", "2/2") == EXIT_DONE
+    assert run("--merge", out) == EXIT_DONE
+    assert [row["path"] for row in rows_of(out)] == list(find_photos([str(photos)]))
+
+
+@pytest.mark.parametrize("shard", ["0/2", "3/2", "1", "a/b"])
+def test_an_impossible_shard_is_refused(model, photos, tmp_path, capsys, shard):
+    assert run(model, photos, "--out", tmp_path / "out", "--shard", shard) == EXIT_WRONG_INPUT
+    assert "is not a shard" in capsys.readouterr().err
+
+
+def test_a_manifest_needs_paths_only(model, photos, tmp_path):
+    manifest = tmp_path / "list.csv"
+    manifest.write_text("photo;note\nphotos/brown/001.png;x\nphotos\\green\\002.png;y\n", "utf-8")
+    found = list(find_photos([str(manifest)]))
+    assert found == [str(tmp_path / "photos/brown/001.png"), str(tmp_path / "photos/green/002.png")]
+    assert run(model, manifest, "--out", tmp_path / "out") == EXIT_DONE
+    assert run("--merge", tmp_path / "out") == EXIT_DONE
+    assert [row["path"] for row in rows_of(tmp_path / "out")] == found
+
+
+def test_a_listing_of_any_length_is_read_part_by_part(tmp_path):
+    """A part is taken before the next photo is asked for."""
+    asked = []
+    names = (asked.append(number) or f"{number}.jpg" for number in range(10_000_000))
+    open_results(tmp_path / "out", {"part": 1000})
+    missing = find_missing(tmp_path / "out", cut_parts(names, 1000))
+    assert [next(missing).number for _ in range(3)] == [0, 1, 2]
+    assert len(asked) == 3000
+
+
+def start_workers(model, photos, out, cache, part):
+    command = [sys.executable, "-m", "core.diagnose", model, photos, "--out", out, "--part", part, "--workers", 2]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        list(map(str, command)), cwd=ROOT, env=environment(cache), stdout=pipe, stderr=pipe, text=True
+    )
+
+
+def find_worker(process):
+    """One of Dask's worker processes, which a nanny of the program started."""
+    children = Path(f"/proc/{process.pid}/task").glob("*/children")
+    found = [int(pid) for path in children for pid in path.read_text().split()]
+    return [pid for pid in found if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def kill_a_worker_and_count(model, photos, out, cache, part):
+    """Rows by path, after a worker was killed when the first parts were done."""
+    with start_workers(model, photos, out, cache, part) as process:
+        while not list(out.glob("part-*.parquet")):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.02)
+        os.kill(find_worker(process)[0], signal.SIGKILL)
+        _, errors = process.communicate(timeout=280)
+    assert process.returncode == EXIT_DONE, errors
+    assert run("--merge", out) == EXIT_DONE
+    return Counter(row["path"] for row in rows_of(out)), errors
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
+def test_a_killed_worker_loses_no_photo(model, cache, tmp_path):
+    photos = write_photos(tmp_path / "photos", each=150)
+    found, errors = kill_a_worker_and_count(model, photos, tmp_path / "out", cache, 10)
+    assert found == Counter(find_photos([str(photos)]))
+    assert re.search(r"300 photos, \d+ photos/s", errors), errors
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")
+def test_of_2000_photos_none_is_lost_and_none_is_there_twice(model, cache, tmp_path):
+    photos = write_photos(tmp_path / "photos", each=1000)
+    found, _ = kill_a_worker_and_count(model, photos, tmp_path / "out", cache, 50)
+    assert found == Counter(find_photos([str(photos)]))
+    assert len(found) == 2000
+
+
+def test_without_dask_the_sentence_says_what_to_install(model, photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert run(model, photos, "--out", tmp_path / "out", "--workers", 2) == EXIT_WRONG_INPUT
+    assert "pip install 'leafclinic[cluster]'" in capsys.readouterr().err
+
+
+def test_cores_are_shared_between_workers(monkeypatch):
+    monkeypatch.setattr(many_photos, "usable_cores", lambda: 8)
+    assert [many_photos.threads_of_worker(0, n) for n in (1, 2, 3, 16)] == [8, 4, 2, 1]
+    assert many_photos.threads_of_worker(5, 2) == 5
