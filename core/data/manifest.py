@@ -161,13 +161,9 @@ def _find_columns(
     heading: list[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str]
 ) -> _Columns:
     names = [name.strip() for name in heading]
-    lower = [name.lower() for name in names]
 
     def find(name: str) -> int:
-        known, wanted = (names, name) if name in names else (lower, name.lower())
-        if known.count(wanted) > 1:
-            raise DataError(f"{path} has more than one column {name}. Rename the columns that are not meant.")
-        return known.index(wanted) if wanted in known else -1
+        return _find_column(names, name, path)
 
     def require(name: str, option: str) -> int:
         if find(name) < 0:
@@ -197,11 +193,19 @@ def _find_columns(
     )
 
 
+def _find_column(names: Sequence[str], name: str, path: Path) -> int:
+    """The index of a column, in any case where there is none of just this name; -1 if it is missing."""
+    lower = [other.lower() for other in names]
+    known, wanted = (names, name) if name in names else (lower, name.lower())
+    if known.count(wanted) > 1:
+        raise DataError(f"{path} has more than one column {name}. Rename the columns that are not meant.")
+    return known.index(wanted) if wanted in known else -1
+
+
 def _find_path_column(names: Sequence[str], path: Path) -> int:
-    lower = [name.lower() for name in names]
     for name in PATH_COLUMNS:
-        if name in lower:
-            return lower.index(name)
+        if (found := _find_column(names, name, path)) >= 0:
+            return found
     raise DataError(f"{path} has no column path; its columns are {', '.join(names)}. Rename the column with the "
                     f"photo files to `path` (also accepted: {', '.join(PATH_COLUMNS[1:])}).")  # fmt: skip
 
