@@ -59,6 +59,8 @@ class DiagnosisModel(QObject):
         self.verdict_update = VerdictUpdate(self.rows, self._decide, self)
         self.verdict_update.ended.connect(self.verdicts_changed)
         self.model_path = ""
+        self.model_name = ""
+        """Of the model in use, once it was read; it stays while the same model is loaded again."""
         self.ready: dict[str, Any] = {}
         self.known: Sequence[str] = ()
         self.thresholds: Thresholds | None = None
@@ -91,7 +93,7 @@ class DiagnosisModel(QObject):
         if model_path != self.model_path:  # thresholds of another model do not apply
             self.rows.replace_all([replace(row, probabilities=()) for row in self.rows.rows])
             self._cleared = [replace(row, probabilities=()) for row in self._cleared]
-            self.thresholds = None
+            self.thresholds, self.model_name = None, ""
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
         early, self._early = self._early, None
@@ -102,15 +104,10 @@ class DiagnosisModel(QObject):
         self._thread = thread
         thread.start()
 
-    @property
-    def model_name(self) -> str:
-        """The name of the model in use, once it was read."""
-        return str(self.ready.get("model", {}).get("name", ""))
-
     def rename_model(self, model: ModelIdentity) -> None:
         """Use a model's new name, also in the rows that it diagnosed."""
         if self.ready.get("model", {}).get("hash") == model.hash:
-            self.ready["model"] = asdict(model)
+            self.ready["model"], self.model_name = asdict(model), model.name
             self.model_ready.emit(self.model_path)
         rows = [replace(row, model=model) if row.model.hash == model.hash else row for row in self.rows.rows]
         self.rows.replace_all(rows)
@@ -154,8 +151,8 @@ class DiagnosisModel(QObject):
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].given_up}
         if again:  # at once: one by one, a sorted table is sorted again for each
             self.rows.replace_all([PhotoResult(r.id, r.path) if r.id in again else r for r in self.rows.rows])
+        self._total = len(rows) + (self._total if self.working else 0)
         self._waiting += rows
-        self._total = len(self._waiting) + len(self._flying)
         self._feed()
 
     def diagnose_cancelled(self) -> None:
@@ -166,6 +163,7 @@ class DiagnosisModel(QObject):
         """Cancel the waiting photos."""
         given_up = set(self._waiting)
         self._waiting.clear()
+        self._total -= len(given_up)
         self.rows.replace_all([  # at once: otherwise a sorted table is sorted 100,000 times
             replace(row, given_up=True) if row.id in given_up else row for row in self.rows.rows
         ])
@@ -265,7 +263,7 @@ class DiagnosisModel(QObject):
             elif "preparing" in answer:
                 self.preparing.emit(answer["preparing"], answer["of"])
             elif "ready" in answer:
-                self.ready = answer
+                self.ready, self.model_name = answer, str(answer.get("model", {}).get("name", ""))
                 self.thresholds = Thresholds.from_section(answer.get("rejection", {}), len(answer["classes"]))
                 self.model_ready.emit(self.model_path)
             elif answer["id"] in self._flying:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QVBoxLayout, QWidget
 
@@ -19,6 +19,8 @@ LARGE: Final = 1400
 WHOLE: Final[Box] = (0.0, 0.0, 1.0, 1.0)
 FURTHEST: Final = 8.0
 """Times that the fitted photo can be enlarged."""
+STALE_MS: Final = 200
+"""Most milliseconds that the previous photo stays while another one is decoded."""
 SHADE: Final = QColor(0, 0, 0, 95)
 """Over what was not looked at."""
 
@@ -44,6 +46,7 @@ class PhotoView(QWidget):
         self._wanted = ""
         self._photos: Thumbnails | None = None
         self._missing = False
+        self._stale = False
         self._centre = QPointF(0.5, 0.5)
         self.zoom = 1.0
         self.strength = 1.0
@@ -53,8 +56,9 @@ class PhotoView(QWidget):
         self.update()
 
     def wish(self, photos: Thumbnails, path: str) -> None:
-        """Show a photo as soon as it is decoded; the previous one stays until then."""
-        self._wanted = path
+        """Show a photo as soon as it is decoded; the previous one stays for a moment, so that nothing flickers."""
+        self._wanted, self._stale = path, True
+        QTimer.singleShot(STALE_MS, self, self._forget)
         photos.ready.connect(self._on_ready, Qt.ConnectionType.UniqueConnection)
         self._photos = photos
         self._on_ready(path)
@@ -64,8 +68,14 @@ class PhotoView(QWidget):
             return
         picture = self._photos.get(path)
         if picture is not None:
-            self._photo, self._missing = picture, picture.isNull()
+            self._photo, self._missing, self._stale = picture, picture.isNull(), False
             self.moved.emit()
+            self.update()
+
+    def _forget(self) -> None:
+        """Take away the photo before the wanted one: it must not stay beside the other's diagnosis."""
+        if self._stale:
+            self._photo, self._missing = QPixmap(), False
             self.update()
 
     def show_map(self, values: Array | None) -> None:

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 import cv2
 import numpy as np
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QColor
+from PySide6.QtCore import QObject, QPoint, QPointF, Qt, Signal
+from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
 
 from app.mask import LEAF, Mask, encode_mask
@@ -19,7 +19,7 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import PhotoResult, decide, read_result
 from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
-from app.widgets.photo_view import PhotoDialog
+from app.widgets.photo_view import PhotoDialog, PhotoView
 from core.diagnosis.coverage import CoveragePoint
 from core.diagnosis.severity import Severity
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, Thresholds
@@ -61,13 +61,13 @@ def place(start, tmp_path):
     return panel, model
 
 
-def test_the_slider_updates_all_verdicts_and_shows_its_effect(place):
+def test_the_slider_updates_all_verdicts_and_shows_its_effect(place, qtbot):
     panel, model = place
     panel.coverage.slider.setValue(2)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0], NOT_SURE, NOT_SURE]
     assert "50\u00a0%" in panel.coverage.said.text()
     assert "47.0\u00a0%" in panel.coverage.said.text()
-    assert "2 not diagnosed" in panel.state.text()
+    qtbot.waitUntil(lambda: "2 not diagnosed" in panel.state.text())
     assert model.rows.rows[1].reason
     panel.coverage.slider.setValue(0)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0]] * 3
@@ -326,6 +326,47 @@ def test_cutting_out_can_be_switched_off_and_all_photos_wait_again(place):
     assert model.progress == (3, 3)
     assert not any(row.done for row in model.rows.rows)
     assert panel.detail.photo._frame == (0.0, 0.0, 1.0, 1.0)
+
+
+def test_photos_added_during_a_diagnosis_continue_the_count(qapp):
+    model = DiagnosisModel()
+    model.add(["a.jpg", "b.jpg", "c.jpg"])
+    model._waiting.popleft()  # one is done
+    model.add(["d.jpg"])
+    assert model.progress == (3, 4)
+    model.cancel()
+    assert model.progress == (0, 1)
+    model.add(["e.jpg", "f.jpg"])
+    assert model.progress == (2, 2)
+    model.close()
+
+
+def test_a_model_that_is_loaded_again_keeps_its_name(qapp, monkeypatch):
+    monkeypatch.setattr(diagnosis, "ProcessThread", Mock())
+    model = DiagnosisModel()
+    model.load("m.safetensors")
+    model.sender = lambda: model._thread
+    model._on_bundle([{"ready": True, "classes": CLASSES, "rejection": {}, "model": {"name": "my model"}}])
+    model.load("m.safetensors")
+    assert model.model_name == "my model"
+    model.load("other.safetensors")
+    assert model.model_name == ""
+    model.close()
+
+
+def test_a_photo_does_not_stay_beside_the_diagnosis_of_another(qtbot):
+    class Pictures(QObject):
+        ready = Signal(str)
+
+        def get(self, path):
+            return None  # is never decoded
+
+    view = PhotoView("photo")
+    qtbot.addWidget(view)
+    view.show_photo(QImage(8, 8, QImage.Format.Format_RGB32))
+    pictures = Pictures()
+    view.wish(pictures, "another.jpg")
+    qtbot.waitUntil(lambda: view._photo.isNull(), timeout=5000)
 
 
 def test_what_was_cut_out_is_framed(place):
