@@ -1,6 +1,8 @@
 """Pack a photo folder with a manifest into tar parts of bounded size, to carry it to a training machine.
 
     python -m benchmarks.pack_photos $LEAFCLINIC_DATA/leaves --out .carry/leaves --splits train,val --without rice
+    python -m benchmarks.pack_photos $LEAFCLINIC_DATA/leaves --out .carry/tomato --splits train,val,test --only tomato \
+        --every 2 --quality 20
 
 On the other machine every part is unpacked into one folder (`tar -xzf part-0.tar.gz -C leaves`), in any
 order; the result is a photo folder with a manifest that holds the packed rows only.
@@ -15,16 +17,21 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import cv2
+
 MEBIBYTE = 1 << 20
 TAR_BLOCK = 1024
 """Bytes a member's header and padding cost at most, before compression."""
 
 
-def chosen_rows(manifest: Path, splits: Iterable[str], without: Iterable[str]) -> list[dict[str, str]]:
-    """Rows of the manifest in these splits, less the crops named; photos keep the manifest's order."""
-    splits, without = set(splits), set(without)
+def chosen_rows(
+    manifest: Path, splits: Iterable[str], without: Iterable[str], only: Iterable[str]
+) -> list[dict[str, str]]:
+    """Rows of the manifest in these splits, of the crops `only` if given, less the crops `without`; in its order."""
+    splits, without, only = set(splits), set(without), set(only)
     with manifest.open(newline="", encoding="utf-8") as file:
-        return [r for r in csv.DictReader(file) if r["split"] in splits and r["crop"] not in without]
+        return [r for r in csv.DictReader(file) if r["split"] in splits and r["crop"] not in without
+                and (not only or r["crop"] in only)]  # fmt: skip
 
 
 def parts_of(rows: list[dict[str, str]], root: Path, limit: int) -> list[list[dict[str, str]]]:
@@ -41,15 +48,25 @@ def parts_of(rows: list[dict[str, str]], root: Path, limit: int) -> list[list[di
     return parts
 
 
-def write_part(path: Path, rows: list[dict[str, str]], root: Path, manifest: bytes | None) -> None:
-    """One gzipped tar of photos; the first part also holds the manifest."""
+def write_part(path: Path, rows: list[dict[str, str]], root: Path, manifest: bytes | None, quality: int) -> None:
+    """One gzipped tar of photos; the first part also holds the manifest. quality: of WebP, 0 keeps the files."""
     with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         if manifest is not None:
-            entry = tarfile.TarInfo("manifest.csv")
-            entry.size = len(manifest)
-            tar.addfile(entry, io.BytesIO(manifest))
+            add_bytes(tar, "manifest.csv", manifest)
         for row in rows:
-            tar.add(root / row["path"], arcname=row["path"], recursive=False)
+            photo = root / row["path"]
+            add_bytes(tar, row["path"], photo.read_bytes() if not quality else encode(photo, quality))
+
+
+def add_bytes(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def encode(photo: Path, quality: int) -> bytes:
+    """The photo as WebP of this quality."""
+    return cv2.imencode(".webp", cv2.imread(str(photo)), [cv2.IMWRITE_WEBP_QUALITY, quality])[1].tobytes()
 
 
 def main() -> None:
@@ -59,8 +76,13 @@ def main() -> None:
     parser.add_argument("--splits", default="train,val")
     parser.add_argument("--without", default="", help="crops left out, separated by commas")
     parser.add_argument("--limit", type=int, default=58, help="largest part, MiB")
+    parser.add_argument("--only", default="", help="crops to pack, separated by commas")
+    parser.add_argument("--every", type=int, default=1, help="pack every Nth photo only")
+    parser.add_argument("--quality", type=int, default=0, help="encode photos as WebP of this quality")
     options = parser.parse_args()
-    rows = chosen_rows(options.root / "manifest.csv", options.splits.split(","), options.without.split(","))
+    only = options.only.split(",") if options.only else ()
+    rows = chosen_rows(options.root / "manifest.csv", options.splits.split(","), options.without.split(","), only)
+    rows = rows[:: options.every]
     text = io.StringIO()
     writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
     writer.writeheader()
@@ -68,7 +90,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(parts_of(rows, options.root, options.limit * MEBIBYTE)):
         path = options.out / f"part-{number}.tar.gz"
-        write_part(path, part, options.root, text.getvalue().encode() if number == 0 else None)
+        write_part(path, part, options.root, text.getvalue().encode() if number == 0 else None, options.quality)
         print(f"{path}: {len(part)} photos, {path.stat().st_size / MEBIBYTE:.1f} MiB")
 
 

@@ -40,17 +40,23 @@ def decode(path: Path) -> np.ndarray:
     return np.ascontiguousarray(image)
 
 
-def read_photos(manifest: Path) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor], int]:
-    """Photos (N, 3, side, side) uint8 and labels on the GPU, rows of each split, number of classes."""
+def read_photos(
+    manifest: Path, used: tuple[str, ...] = ("train", "val"), where: str = ""
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor], int]:
+    """Photos (N, 3, side, side) uint8 and labels on the GPU, rows of each split, number of classes.
+
+    where: COLUMN=VALUE of the rows, or "" for all.
+    """
+    column, _, value = where.partition("=")
     with manifest.open(newline="", encoding="utf-8") as file:
-        rows = [r for r in csv.DictReader(file) if r["split"] in ("train", "val")]
+        rows = [r for r in csv.DictReader(file) if r["split"] in used and (not where or r[column] == value)]
     names = [f"{r['crop']}/{r['condition']}" for r in rows]
     classes = sorted(set(names))
     cv2.setNumThreads(1)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         photos = np.stack(list(pool.map(lambda r: decode(manifest.parent / r["path"]), rows)))
     splits = np.array([r["split"] for r in rows])
-    where = {s: torch.from_numpy(np.flatnonzero(splits == s)).to(DEVICE) for s in ("train", "val")}
+    where = {s: torch.from_numpy(np.flatnonzero(splits == s)).to(DEVICE) for s in used}
     labels = torch.tensor([classes.index(n) for n in names], device=DEVICE)
     return torch.from_numpy(photos).to(DEVICE).permute(0, 3, 1, 2).contiguous(), labels, where, len(classes)
 

@@ -39,6 +39,27 @@ LIBRARIES: Final = (
 )
 """Wheels that the extra .[cuda] brings, and what each is for."""
 
+DEVICE_PROPERTIES: Final = {
+    "GPU processors": (
+        ("{MULTIPROCESSOR_COUNT:.0f} multiprocessors at up to {CLOCK_RATE:.2f} GHz, each with "
+         "{MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:.0f} KB of shared memory, {MAX_REGISTERS_PER_MULTIPROCESSOR:,.0f} "
+         "registers and up to {MAX_THREADS_PER_MULTIPROCESSOR:,.0f} threads in warps of {WARP_SIZE:.0f}.",
+         {"MULTIPROCESSOR_COUNT": 1, "CLOCK_RATE": 1e6, "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 1024,
+          "MAX_REGISTERS_PER_MULTIPROCESSOR": 1, "MAX_THREADS_PER_MULTIPROCESSOR": 1, "WARP_SIZE": 1}),
+        ("A block has up to {MAX_THREADS_PER_BLOCK:,.0f} threads and {MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:.0f} KB.",
+         {"MAX_THREADS_PER_BLOCK": 1, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 1024}),
+    ),
+    "GPU memory": (
+        ("Bus of {GLOBAL_MEMORY_BUS_WIDTH:,.0f} bits at {MEMORY_CLOCK_RATE:.2f} GHz, L2 cache {L2_CACHE_SIZE:.0f} MB, "
+         "constant memory {TOTAL_CONSTANT_MEMORY:.0f} KB, {ASYNC_ENGINE_COUNT:.0f} copy engines.",
+         {"GLOBAL_MEMORY_BUS_WIDTH": 1, "MEMORY_CLOCK_RATE": 1e6, "L2_CACHE_SIZE": 2**20,
+          "TOTAL_CONSTANT_MEMORY": 1024, "ASYNC_ENGINE_COUNT": 1}),
+        ("PCI {PCI_DOMAIN_ID:04.0f}:{PCI_BUS_ID:02.0f}:{PCI_DEVICE_ID:02.0f}.",
+         {"PCI_DOMAIN_ID": 1, "PCI_BUS_ID": 1, "PCI_DEVICE_ID": 1}),
+    ),
+}  # fmt: skip
+"""Sentences of a finding, with the driver's device attributes in them and what each is divided by."""
+
 EXTRA: Final = "pip install '.[cuda]'"
 
 KERNEL_BYTES: Final = 4 << 20
@@ -163,11 +184,26 @@ def _open_gpu() -> Iterator[Check]:
     name = device.name.decode() if isinstance(device.name, bytes) else device.name
     yield Check("GPU", True, f"{name}, compute capability {capability[0]}.{capability[1]}, "
                   f"{free / 2**30:.1f} of {total / 2**30:.1f} GB free.")
+    yield from _device_properties(driver)
     if capability >= FIRST_AFTER:
         yield Check("precision", True, "Supports float32, tf32 and mixed precision (bf16).")
     else:
         yield Check("precision", True, "This GPU is older than Ampere: everything runs in float32, without tensor "
                                          "cores.")
+
+
+def _device_properties(driver: Any) -> Iterator[Check]:
+    """What NVIDIA's deviceQuery lists of the first GPU."""
+    handle = driver.cuDeviceGet(0)[1]
+
+    def of(name: str) -> int:
+        status, value = driver.cuDeviceGetAttribute(getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}"),
+                                                    handle)  # fmt: skip
+        return 0 if int(status) else int(value)
+
+    for part, parts in DEVICE_PROPERTIES.items():
+        values = {name: of(name) / scale for sentence, names in parts for name, scale in names.items()}
+        yield Check(part, True, " ".join(sentence.format(**values) for sentence, _ in parts))
 
 
 def report(findings: list[Check]) -> str:

@@ -213,11 +213,13 @@ def run_algorithms(arguments: argparse.Namespace) -> None:
     print(f"{arguments.model}, forward and backward pass of {batch} photos of {size} pixels\n"
           f"{'device':7} {'algorithm':12} {'precision':10} {'ms':>10} {'faster by':>10} {'loss':>8}")
     results, first = [], 0.0
-    for found in algorithm_study(arguments.model, batch, size, devices):
+    for found in algorithm_study(arguments.model, batch, size, devices, arguments.modules):
         first = first or found.milliseconds
         told = (f"{found.milliseconds:10.2f} {first / found.milliseconds:9.1f}x {found.loss:8.4f}"
                 if not found.reason else found.reason)
         print(f"{found.device:7} {found.algorithm:12} {found.precision:10} {told}", flush=True)
+        for module, (forward, backward) in found.modules.items():
+            print(f"  {module:20} forward {forward:10.3f} ms, backward {backward:10.3f} ms")
         results.append({"model": arguments.model, "batch": batch, "image_size": size, **asdict(found)})
     bars = [(f"{r['device']} {r['algorithm']} {r['precision']}", r["milliseconds"]) for r in results if not r["reason"]]
     _save(arguments, results, lambda: draw_bars("forward and backward pass", "milliseconds", bars))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from importlib import import_module
 from statistics import median
 from typing import Any, Final, cast, final
@@ -15,6 +15,7 @@ from core.device import Optimizer, PhotoBatch
 from core.errors import DeviceError, KernelUnavailable
 from core.graph import Graph
 from core.laboratory import pytorch_baseline
+from core.laboratory.modules import ModuleTimes, time_modules
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
@@ -45,29 +46,38 @@ class Iteration:
     milliseconds: float = 0.0
     loss: float = 0.0
     reason: str = ""
+    modules: ModuleTimes = field(default_factory=dict)
 
 
-def algorithm_study(model: str, batch: int, image_size: int, devices: tuple[str, ...]) -> Iterator[Iteration]:
-    """Forward and backward of a network on `batch` random photos that are on the device, from the same weights."""
+def algorithm_study(
+    model: str, batch: int, image_size: int, devices: tuple[str, ...], by_module: bool = False,
+    ways: Iterable[tuple[str, str, str]] = WAYS,
+) -> Iterator[Iteration]:  # fmt: skip
+    """Forward and backward of a network on `batch` random photos that are on the device, from the same weights.
+
+    by_module: also time the kernels of every plan.
+    """
     graph = build(model, 38, image_size, dropout=0.0)
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (batch, image_size, image_size, 3), np.uint8)
     labels = rng.integers(0, 38, batch).astype(np.int32)
     rows = identity_augmentation(batch, (image_size, image_size), (image_size, image_size))
-    for device, algorithm, precision in WAYS:
+    for device, algorithm, precision in ways:
         if device not in devices:
             continue
+        modules: ModuleTimes = {}
         try:
             if algorithm == pytorch_baseline.NAME:
                 run = _torch_iteration(graph, device, precision, transform_photos(graph, photos, rows), labels)
                 milliseconds, loss = _time(run)
             else:
                 given = PhotoBatch(None, rows, labels, np.arange(batch))
-                milliseconds, loss = _time_plan(graph, device, algorithm, precision, photos, given)
+                into = modules if by_module else None
+                milliseconds, loss = _time_plan(graph, device, algorithm, precision, photos, given, into)
         except (DeviceError, KernelUnavailable) as error:
             yield Iteration(device, algorithm, precision, reason=str(error))
             continue
-        yield Iteration(device, algorithm, precision, milliseconds, loss)
+        yield Iteration(device, algorithm, precision, milliseconds, loss, modules=modules)
 
 
 def transform_photos(graph: Graph, photos: Any, rows: Any) -> Any:
@@ -79,8 +89,10 @@ def transform_photos(graph: Graph, photos: Any, rows: Any) -> Any:
 
 
 def _time_plan(
-    graph: Graph, device: str, algorithm: str, precision: str, photos: Any, given: PhotoBatch
-) -> tuple[float, float]:
+    graph: Graph, device: str, algorithm: str, precision: str, photos: Any, given: PhotoBatch,
+    modules: ModuleTimes | None,
+) -> tuple[float, float]:  # fmt: skip
+    """Milliseconds and loss; the times of modules are added to `modules`."""
     plan = compile_plan(
         with_loss(graph, 0.0, ()), device=device, batch=len(photos), training=True, precision=precision,
         algorithm=algorithm, optimizer=Optimizer("sgd"),
@@ -88,7 +100,10 @@ def _time_plan(
     plan.load(initial_weights(graph, 0))
     plan.keep_photos(photos)
     try:
-        return _time(lambda: plan.gradient(given).loss)
+        milliseconds, loss = _time(lambda: plan.gradient(given).loss)
+        if modules is not None:
+            modules |= time_modules(plan, device, given, milliseconds)
+        return milliseconds, loss
     finally:
         plan.close()
 

@@ -107,6 +107,7 @@ def add_networks(command: AddCommand) -> None:
     algorithms = command("algorithms", "time of a training iteration by every algorithm",
                          "Forward and backward pass on the CPU and the GPU, photos on the device; PyTorch, if "
                          "installed, is the baseline. The levels below tensor_core are for teaching.")
+    algorithms.add_argument("--modules", action="store_true", help="also time every module, such as a fire module")
     for made, batches in ((algorithms, [32]), (roofline, [32]), (sweep, [1, 8, 32])):
         several: dict[str, Any] = {"nargs": "+"} if made is sweep else {"nargs": 1}
         default = "squeezenet1_0" if made is algorithms else "squeezenet1_1"

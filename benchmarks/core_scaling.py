@@ -1,0 +1,90 @@
+"""The seven-ways network on 1, 2, 4, 8 and 16 cores: milliseconds of a training iteration, each way, plan and PyTorch.
+
+    python -m benchmarks.core_scaling [--cores 1 2 4 8 16] [--machine NAME]
+
+Each count of cores is a process of its own on cores of its own; counts that fit beside each other on the machine run at
+the same time. Batch 64, random images: their values do not change a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from benchmarks.record import Row, make_row, write_results
+
+BATCH, STEPS, FAST_STEPS = 64, 3, 40
+
+
+def measure() -> dict[str, float]:
+    """Milliseconds of every way on the cores that this process may use."""
+    import torch
+
+    from core.laboratory.convolutions import LABORATORY
+    from core.laboratory.digits import HOST_RUNGS, Lesson, run_lesson, run_plan
+    from core.laboratory.pytorch_baseline import run_torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    rng = np.random.default_rng(0)
+    train = rng.integers(0, 256, (BATCH * FAST_STEPS, 28, 28, 1), np.uint8), rng.integers(0, 10, BATCH * FAST_STEPS)
+    slow, fast = (Lesson(batch=BATCH, examples=BATCH * steps) for steps in (STEPS, FAST_STEPS))
+    found = {way: 1e3 * run_lesson(slow, LABORATORY, way, train, None).seconds for way in HOST_RUNGS}
+    found["plan"] = 1e3 * run_plan(fast, "cpu", train, None).seconds
+    run_torch(slow, "cpu", train, None)
+    found["PyTorch"] = 1e3 * run_torch(fast, "cpu", train, None).seconds
+    return found
+
+
+def start(cores: list[int]) -> subprocess.Popen[str]:
+    """A process that measures on these cores; BLAS and OpenMP get as many threads."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(len(cores)))
+    command = [sys.executable, "-m", "benchmarks.core_scaling", "--child", *map(str, cores)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads})
+
+
+def groups_of(counts: list[int], available: list[int]) -> list[list[tuple[int, list[int]]]]:
+    """(count, its cores) of the processes that run together, in rounds."""
+    rounds: list[list[tuple[int, list[int]]]] = [[]]
+    free = list(available)
+    for count in sorted(counts):
+        if count > len(available):
+            continue
+        if count > len(free):
+            rounds.append([])
+            free = list(available)
+        rounds[-1].append((count, free[:count]))
+        free = free[count:]
+    return rounds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+    parser.add_argument("--child", type=int, nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--machine", default="")
+    options = parser.parse_args()
+    if options.child:
+        os.sched_setaffinity(0, options.child)
+        print(json.dumps(measure()), flush=True)
+        return
+    rows: list[Row] = []
+    rungs: dict[str, dict[str, float]] = {}
+    for together in groups_of(options.cores, sorted(os.sched_getaffinity(0))):
+        running = [(count, start(cores)) for count, cores in together]
+        for count, process in running:
+            found = json.loads(process.communicate()[0].splitlines()[-1])
+            name = f"lesson cnn iteration b{BATCH}, {count} cores"
+            rungs[name] = found
+            ours = {way: ms for way, ms in found.items() if way != "PyTorch"}
+            rows.append(make_row(name, min(ours.values()), {"PyTorch": found["PyTorch"]}, "ms"))
+            print(name, {way: round(ms, 2) for way, ms in found.items()}, flush=True)
+    write_results("core_scaling", rows, options.machine, rungs=rungs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""One training iteration of SqueezeNet 1.0 by every implementation: forward, backward and per module.
+
+    python -m benchmarks.network [--devices cuda cpu] [--compiled] [--batch 32]
+
+Ours are the plans of `leafclinic lab algorithms --modules`. "loops" are Python loops over the outputs, with one NumPy
+product per window; a few outputs of each layer are timed, and the whole is extrapolated (`interpreted_loops`).
+PyTorch's times include its launches from Python, as in a program. "cpu naive" runs a smaller batch (NAIVE_BATCH) and
+is scaled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+from benchmarks.interpreted_loops import loop_times
+from benchmarks.record import Row, make_row, write_results
+from core.errors import DeviceError, KernelUnavailable
+from core.laboratory.algorithms import WAYS, algorithm_study
+from core.laboratory.modules import ModuleTimes, totals
+
+MODEL, CLASSES, SIZE = "squeezenet1_0", 38, 224
+NAIVE_BATCH = 16
+ROUNDS = 9
+FIRE = "features.3"
+"""The first fire module, as in the study of the original."""
+
+Times = dict[str, ModuleTimes]
+"""Implementation to the milliseconds of its modules."""
+
+
+def our_times(devices: list[str], batch: int) -> tuple[Times, dict[str, float]]:
+    """Modules and whole iterations of the plans, float32 and mixed."""
+    found: Times = {}
+    whole: dict[str, float] = {}
+    for device, algorithm, precision in WAYS:
+        if device not in devices or algorithm == "PyTorch":
+            continue
+        name = f"{device} plan {precision}" if algorithm == "auto" else f"{device} {algorithm}"
+        part = min(batch, NAIVE_BATCH) if name == "cpu naive" else batch
+        try:
+            modules, milliseconds = time_ours(device, algorithm, precision, part)
+        except (DeviceError, KernelUnavailable) as error:
+            print(name, error)
+            continue
+        scale = batch / part
+        found[name] = {module: (scale * f, scale * b) for module, (f, b) in modules.items()}
+        whole[name] = scale * milliseconds
+        print(f"{name}: {whole[name]:.3f} ms", flush=True)
+    return found, whole
+
+
+def time_ours(device: str, algorithm: str, precision: str, batch: int) -> tuple[ModuleTimes, float]:
+    (one,) = algorithm_study(MODEL, batch, SIZE, (device,), by_module=True, ways=[(device, algorithm, precision)])
+    if one.reason:
+        raise DeviceError(one.reason)
+    return one.modules, one.milliseconds
+
+
+def torch_times(batch: int, compiled: bool) -> tuple[Times, dict[str, float]]:
+    """PyTorch on the GPU, channels last: its modules, and the fire module and the whole compiled."""
+    import torch
+
+    from benchmarks.torch_models import make_model
+
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    model = make_model(MODEL, CLASSES).cuda().to(memory_format=torch.channels_last).train()
+    x = torch.rand(batch, 3, SIZE, SIZE, device="cuda").to(memory_format=torch.channels_last)
+    labels = torch.randint(0, CLASSES, (batch,), device="cuda")
+    modules, value = dict[str, tuple[float, float]](), x
+    for number, module in enumerate(model):  # type: ignore[arg-type, var-annotated]
+        times = time_module(module, value, needs_input_gradient=number > 0)
+        modules[f"torch {number}"] = times
+        value = module(value).detach()
+    fire = modules["torch 2"]
+    found: Times = {"PyTorch eager": {FIRE: fire}}
+    whole = {}
+    loss_of = torch.nn.CrossEntropyLoss()
+    ways: dict[str, Any] = {"PyTorch eager": model}
+    if compiled:
+        ways["PyTorch compiled"] = torch.compile(model)
+    for name, net in ways.items():
+        for mixed in (False, True):
+            forward, iteration = time_torch_network(net, model, loss_of, x, labels, mixed)
+            key = f"{name} {'mixed' if mixed else 'float32'}"
+            found[key] = {"all": (forward, iteration - forward)}
+            whole[key] = iteration
+            print(f"{key}: {iteration:.3f} ms, forward {forward:.3f} ms", flush=True)
+    found["PyTorch eager float32"][FIRE] = found.pop("PyTorch eager")[FIRE]
+    if compiled:
+        start = x
+        with torch.no_grad():
+            for module in list(model)[:2]:  # type: ignore[call-overload]
+                start = module(start)
+        found["PyTorch compiled float32"][FIRE] = time_module(torch.compile(model[2]), start, True)  # type: ignore[index]
+    return found, whole
+
+
+def time_module(module: Any, x: Any, needs_input_gradient: bool) -> tuple[float, float]:
+    """Milliseconds of the forward and of the backward pass, by the GPU's clock."""
+    import torch
+
+    x = x.detach().requires_grad_(needs_input_gradient)
+    taken = []
+    for _ in range(ROUNDS + 3):
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        events[0].record()
+        y = module(x * 1 if needs_input_gradient else x)  # an activation in place must not be on a leaf
+        events[1].record()
+        if y.requires_grad:
+            y.backward(torch.ones_like(y))
+        events[2].record()
+        torch.cuda.synchronize()
+        taken.append((events[0].elapsed_time(events[1]), events[1].elapsed_time(events[2])))
+    return tuple(statistics.median(one[i] for one in taken[3:]) for i in (0, 1))  # type: ignore[return-value]
+
+
+def time_torch_network(
+    net: Any, model: Any, loss_of: Any, x: Any, labels: Any, mixed: bool
+) -> tuple[float, float]:
+    """Milliseconds of the forward pass and of forward and backward pass."""
+    import torch
+
+    taken = []
+    for _ in range(ROUNDS + 3):
+        model.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=mixed):
+            loss = loss_of(net(x), labels)
+        torch.cuda.synchronize()
+        forward = time.perf_counter() - begin
+        loss.backward()
+        torch.cuda.synchronize()
+        taken.append((1e3 * forward, 1e3 * (time.perf_counter() - begin)))
+    return tuple(statistics.median(one[i] for one in taken[3:]) for i in (0, 1))  # type: ignore[return-value]
+
+
+def rows_of(times: Times, whole: dict[str, float]) -> tuple[list[Row], dict[str, dict[str, float]]]:
+    """Rows of the iteration, its passes and every module, and the figures of all implementations by row."""
+    rungs: dict[str, dict[str, float]] = {"iteration": whole}
+    for name, modules in times.items():
+        forward, backward = totals({m: t for m, t in modules.items() if "all" not in modules or m == "all"})
+        rungs.setdefault("forward", {})[name] = forward
+        rungs.setdefault("backward", {})[name] = backward
+        for module, (f, b) in modules.items():
+            if module != "all":
+                rungs.setdefault(f"{module} forward", {})[name] = f
+                rungs.setdefault(f"{module} backward", {})[name] = b
+    rows, named = [], {}
+    for part, found in rungs.items():
+        ours = {k: v for k, v in found.items() if not k.startswith(("PyTorch", "loops"))}
+        theirs = {k: v for k, v in found.items() if k.startswith("PyTorch")}
+        if ours:
+            full = {k: v for k, v in ours.items() if "mixed" not in k} or ours
+            peers = {k: v for k, v in theirs.items() if "mixed" not in k}
+            rows.append(make_row(f"{MODEL} {part}", min(full.values()), peers, "ms"))
+            named[f"{MODEL} {part}"] = found
+    return rows, named
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", nargs="+", default=["cuda"])
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--compiled", action="store_true", help="also time PyTorch compiled (a minute)")
+    parser.add_argument("--machine", default="")
+    options = parser.parse_args()
+    times, whole = our_times(options.devices, options.batch)
+    loops = loop_times(MODEL, CLASSES, SIZE, options.batch)
+    times["loops"], whole["loops"] = loops, sum(totals(loops))
+    print(f"loops: forward {totals(loops)[0] / 1e3:.1f} s, backward {totals(loops)[1] / 1e3:.1f} s", flush=True)
+    blocks: dict[str, float] = {}
+    name = "network" if "cuda" in options.devices else "network_cpu"
+    if "cuda" in options.devices:
+        from benchmarks.block_sizes import block_sizes  # needs numba-cuda
+
+        blocks = dict(block_sizes(options.batch))
+    for compiled in (False, True):
+        if "cuda" in options.devices and compiled <= options.compiled:
+            found, iterations = torch_times(options.batch, compiled)
+            times, whole = times | found, whole | iterations
+        rows, rungs = rows_of(times, whole)
+        rows += [Row(name_, ms, {}, "ms", float("nan")) for name_, ms in blocks.items()]
+        write_results(name, rows, options.machine, batch=options.batch, rungs=rungs)  # what is killed has its figures
+
+
+if __name__ == "__main__":
+    main()

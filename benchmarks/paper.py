@@ -1,0 +1,116 @@
+"""SqueezeNet 1.0 from scratch for 45 epochs, by SGD and by Adam (0.95, 0.99), ours and PyTorch: curves and accuracy.
+
+    python -m benchmarks.paper leaves/manifest.csv [--where crop=tomato] [--epochs 45] [--together]
+
+Ours is the preset `paper` in mixed precision, PyTorch's side `benchmarks.torch_paper`: the same photos, split, batch
+size, epochs, learning rates and weight decay. Without --where, the whole pack. --together runs all four at once: their
+times then say nothing, their accuracy does not change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.record import Row, write_results
+from core.training.events import EpochDone, RunFinished, from_line
+
+RATES = {"sgd": 0.04, "adam": 3e-4}
+"""The preset's, and one that Adam is stable with."""
+BETAS = {"sgd": [], "adam": ["--beta1", "0.95", "--beta2", "0.99"]}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Validation accuracy and training loss by epoch, accuracy on the test split, seconds."""
+
+    validation: list[float]
+    loss: list[float]
+    test: float
+    seconds: float
+
+
+def our_command(options: argparse.Namespace, optimizer: str, out: Path) -> list[str]:
+    where = ["--where", options.where] if options.where else []
+    return [
+        sys.executable, "-m", "core.train", "--data", str(options.manifest), *where, "--preset", "paper",
+        "--epochs", str(options.epochs), "--optimizer", optimizer, "--learning-rate", str(RATES[optimizer]),
+        *BETAS[optimizer], "--device", "cuda", "--precision", "mixed", "--no-leaf-tests", "--out", str(out),
+    ]  # fmt: skip
+
+
+def torch_command(options: argparse.Namespace, optimizer: str) -> list[str]:
+    return [
+        sys.executable, "-m", "benchmarks.torch_paper", str(options.manifest), "--where", options.where,
+        "--optimizer", optimizer, "--learning-rate", str(RATES[optimizer]), "--epochs", str(options.epochs),
+    ]  # fmt: skip
+
+
+def read_ours(out: Path) -> Curve:
+    events = [from_line(line) for line in (out / "events.jsonl").read_text("utf-8").splitlines()]
+    epochs = [event for event in events if isinstance(event, EpochDone)]
+    end = next(event for event in reversed(events) if isinstance(event, RunFinished))
+    assert end.test_accuracy is not None
+    return Curve([e.validation_accuracy for e in epochs], [e.train_loss for e in epochs], end.test_accuracy,
+                 end.seconds)  # fmt: skip
+
+
+def read_torch(out: Path) -> Curve:
+    *epochs, end = [json.loads(line) for line in out.read_text("utf-8").splitlines() if line.startswith("{")]
+    return Curve([e["accuracy"] for e in epochs], [e["loss"] for e in epochs], end["test"], end["seconds"])
+
+
+def run_all(options: argparse.Namespace, home: Path) -> dict[str, Curve]:
+    """By "ours sgd", "PyTorch adam" ..."""
+    curves: dict[str, Curve] = {}
+    running = []
+    for optimizer in RATES:
+        for who in ("ours", "PyTorch"):
+            name, out = f"{who} {optimizer}", home / f"{who}-{optimizer}"
+            command = our_command(options, optimizer, out) if who == "ours" else torch_command(options, optimizer)
+            with (home / f"{name}.txt").open("w") as log:
+                running.append((name, out, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)))
+            if not options.together:
+                running[-1][2].wait()
+    for name, out, process in running:
+        log_file = home / f"{name}.txt"
+        if process.wait():
+            print(f"{name} failed:\n{log_file.read_text('utf-8')[-2000:]}", flush=True)
+            continue
+        curves[name] = read_ours(out) if name.startswith("ours") else read_torch(log_file)
+        print(f"{name}: test accuracy {100 * curves[name].test:.1f} %, {curves[name].seconds:.1f} s", flush=True)
+    return curves
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("manifest", type=Path)
+    parser.add_argument("--where", default="", metavar="COLUMN=VALUE")
+    parser.add_argument("--epochs", type=int, default=45)
+    parser.add_argument("--together", action="store_true")
+    parser.add_argument("--name", default="paper", help="of the result file")
+    parser.add_argument("--machine", default="")
+    parser.add_argument("--photos", default="", help="a remark on the photos, for the result file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        curves = run_all(options, Path(home))
+    rows = []
+    for optimizer in RATES:
+        ours, theirs = curves.get(f"ours {optimizer}"), curves.get(f"PyTorch {optimizer}")
+        if ours is not None:
+            peers = {} if theirs is None else {"PyTorch": 100 * theirs.test}
+            ratio = float("nan") if theirs is None else ours.test / theirs.test
+            rows.append(Row(f"paper {optimizer}, test accuracy", 100 * ours.test, peers, "%", ratio))
+    together = "all runs at once" if options.together else "one run after the other"
+    kept = {name: vars(curve) for name, curve in curves.items()}
+    write_results(options.name, rows, options.machine, epochs=options.epochs, where=options.where, runs=together,
+                  photos=options.photos, curves=kept)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
