@@ -1,6 +1,6 @@
 """Two questions of the earlier works, answered by measuring on MNIST.
 
-    LEAFCLINIC_DATA=... python -m benchmarks.digit_studies [--device cuda]
+    LEAFCLINIC_DATA=... python -m benchmarks.digit_studies [--device cuda] [--parts classic shifted]
 
 "classic": what could part training from test accuracy? The course of the learning rate, the order of digits, and how
 training accuracy is counted: over the last 200 steps, or by the trained network on all training digits.
@@ -66,15 +66,20 @@ def shift(photos: Array, pixels: int) -> Array:
     return moved
 
 
+PARTS = {"classic": classic_rows, "shifted": shifted_rows}
+"""A result file each."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--machine", default="")
+    parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS))
     options = parser.parse_args()
     folder = Path(os.environ["LEAFCLINIC_DATA"]) / "mnist"
     digits = read_digits(folder, "train"), read_digits(folder, "t10k")
-    rows = [*classic_rows(*digits, options.device), *shifted_rows(*digits, options.device)]
-    write_results("digit_studies", rows, options.machine)
+    for part in options.parts:
+        write_results(f"digits_{part}", list(PARTS[part](*digits, options.device)), options.machine)
 
 
 if __name__ == "__main__":

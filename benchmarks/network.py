@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.interpreted_loops import loop_times
@@ -31,10 +32,8 @@ Times = dict[str, ModuleTimes]
 """Implementation to the milliseconds of its modules."""
 
 
-def our_times(devices: list[str], batch: int) -> tuple[Times, dict[str, float]]:
-    """Modules and whole iterations of the plans, float32 and mixed."""
-    found: Times = {}
-    whole: dict[str, float] = {}
+def our_times(devices: list[str], batch: int) -> Iterator[tuple[str, ModuleTimes, float]]:
+    """Name, modules and whole iteration of each plan, float32 and mixed."""
     for device, algorithm, precision in WAYS:
         if device not in devices or algorithm == "PyTorch":
             continue
@@ -46,10 +45,8 @@ def our_times(devices: list[str], batch: int) -> tuple[Times, dict[str, float]]:
             print(name, error)
             continue
         scale = batch / part
-        found[name] = {module: (scale * f, scale * b) for module, (f, b) in modules.items()}
-        whole[name] = scale * milliseconds
-        print(f"{name}: {whole[name]:.3f} ms", flush=True)
-    return found, whole
+        print(f"{name}: {scale * milliseconds:.3f} ms", flush=True)
+        yield name, {module: (scale * f, scale * b) for module, (f, b) in modules.items()}, scale * milliseconds
 
 
 def time_ours(device: str, algorithm: str, precision: str, batch: int) -> tuple[ModuleTimes, float]:
@@ -154,8 +151,8 @@ def rows_of(times: Times, whole: dict[str, float]) -> tuple[list[Row], dict[str,
     for part, found in rungs.items():
         ours = {k: v for k, v in found.items() if not k.startswith(("PyTorch", "loops"))}
         theirs = {k: v for k, v in found.items() if k.startswith("PyTorch")}
-        if ours:
-            full = {k: v for k, v in ours.items() if "mixed" not in k} or ours
+        full = {k: v for k, v in ours.items() if "mixed" not in k}
+        if full:
             peers = {k: v for k, v in theirs.items() if "mixed" not in k}
             rows.append(make_row(f"{MODEL} {part}", min(full.values()), peers, "ms"))
             named[f"{MODEL} {part}"] = found
@@ -169,23 +166,28 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true", help="also time PyTorch compiled (a minute)")
     parser.add_argument("--machine", default="")
     options = parser.parse_args()
-    times, whole = our_times(options.devices, options.batch)
     loops = loop_times(MODEL, CLASSES, SIZE, options.batch)
-    times["loops"], whole["loops"] = loops, sum(totals(loops))
-    print(f"loops: forward {totals(loops)[0] / 1e3:.1f} s, backward {totals(loops)[1] / 1e3:.1f} s", flush=True)
+    times: Times = {"loops": loops}
+    whole = {"loops": sum(totals(loops))}
     blocks: dict[str, float] = {}
-    name = "network" if "cuda" in options.devices else "network_cpu"
+
+    def save() -> None:
+        rows, rungs = rows_of(times, whole)
+        rows += [Row(name, ms, {}, "ms", float("nan")) for name, ms in blocks.items()]
+        write_results("network", rows, options.machine, batch=options.batch, rungs=rungs)
+
     if "cuda" in options.devices:
         from benchmarks.block_sizes import block_sizes  # needs numba-cuda
 
-        blocks = dict(block_sizes(options.batch))
-    for compiled in (False, True):
-        if "cuda" in options.devices and compiled <= options.compiled:
+        blocks |= block_sizes(options.batch)
+    for name, modules, milliseconds in our_times(options.devices, options.batch):
+        times[name], whole[name] = modules, milliseconds
+        save()  # what is interrupted has its figures
+    for compiled in (False, True)[: 1 + options.compiled]:
+        if "cuda" in options.devices:
             found, iterations = torch_times(options.batch, compiled)
             times, whole = times | found, whole | iterations
-        rows, rungs = rows_of(times, whole)
-        rows += [Row(name_, ms, {}, "ms", float("nan")) for name_, ms in blocks.items()]
-        write_results(name, rows, options.machine, batch=options.batch, rungs=rungs)  # what is killed has its figures
+            save()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ DEVICE_PROPERTIES: Final = {
     ),
     "GPU memory": (
         ("Bus of {GLOBAL_MEMORY_BUS_WIDTH:,.0f} bits at {MEMORY_CLOCK_RATE:.2f} GHz, L2 cache {L2_CACHE_SIZE:.0f} MB, "
-         "constant memory {TOTAL_CONSTANT_MEMORY:.0f} KB, {ASYNC_ENGINE_COUNT:.0f} copy engines.",
+         "constant memory {TOTAL_CONSTANT_MEMORY:.0f} KB, {ASYNC_ENGINE_COUNT:.0f} DMA engines.",
          {"GLOBAL_MEMORY_BUS_WIDTH": 1, "MEMORY_CLOCK_RATE": 1e6, "L2_CACHE_SIZE": 2**20,
           "TOTAL_CONSTANT_MEMORY": 1024, "ASYNC_ENGINE_COUNT": 1}),
         ("PCI {PCI_DOMAIN_ID:04.0f}:{PCI_BUS_ID:02.0f}:{PCI_DEVICE_ID:02.0f}.",

@@ -18,6 +18,8 @@ WORKS: Final[list[dict[str, Any]]] = tomllib.loads(
 PLACE: Final = re.compile(r"{([^{}|]+)\|([^{}|]+)\|([^{}|]+)}")
 TEACHING: Final = (*(f" {name}" for name in ALGORITHM_ORDER), ", constant")
 """Ends of the names of rows that measure an implementation for comparison, not our best."""
+LOOPS: Final = "interpreted_loops-intel-xeon-processor-2"
+ALGORITHMS: Final = "algorithms-nvidia-h200"
 WANTED: Final = {"wanted", "border"}
 """Peers that are goals, not measurements."""
 
@@ -25,6 +27,9 @@ WANTED: Final = {"wanted", "border"}
 def find_row(file: str, name: str) -> dict[str, Any]:
     """The row of a result file, with its implementations' figures as `rungs`. Raises KeyError."""
     results = read(file)
+    if isinstance(results, list):  # as `leafclinic lab algorithms --json` writes
+        names = {" ".join(one[key] for key in ("device", "algorithm", "precision")): one for one in results}
+        return {"name": name, "ours": names[name]["milliseconds"], "peers": {}, "rungs": {}}
     for row in results["rows"]:
         if row["name"] == name:
             return {**row, "rungs": results.get("rungs", {}).get(name, {})}
@@ -67,7 +72,21 @@ def below_table() -> str:
     return markdown_table(["measured", "of the library's speed"], [[r["name"], f"{r['ratio']:.2f}"] for r in behind])
 
 
+def speedup_table() -> str:
+    """Our implementations of one iteration of SqueezeNet 1.0 with 32 photos over interpreted loops."""
+    passes = (f"squeezenet1_0 {part}, extrapolated" for part in ("forward", "backward"))
+    loops = 1e3 * sum(find_row(LOOPS, name)["ours"] for name in passes)
+    rows = [["interpreted loops, extrapolated", figure(loops), "1"]]
+    for name in ("naive float32", "shared float32", "im2col float32",
+                 "tensor_core float32", "auto float32", "auto mixed"):  # fmt: skip
+        milliseconds = find_row(ALGORITHMS, f"cuda {name}")["ours"]
+        rows.append([f"CUDA {name}", figure(milliseconds), figure(loops / milliseconds)])
+    rows.append(["the original's CUDA over its loops", "1,520", "381"])
+    return markdown_table(["implementation", "ms", "times faster"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "experiments below": below_table,
+    "experiments speedup": speedup_table,
     **{f"experiments {number}": partial(work_table, work) for number, work in enumerate(WORKS)},
 }

@@ -11,8 +11,6 @@ ModuleTimes: TypeAlias = dict[str, tuple[float, float]]
 """Module name to milliseconds of its forward and of its backward kernels."""
 FAST: Final = 20.0
 """Milliseconds: below, kernels of a GPU are timed inside the captured step, as their launches take longer than they."""
-OTHER: Final = "photos, loss, sums"
-"""Kernels that belong to no layer."""
 
 
 def time_modules(plan: Plan, device: str, given: PhotoBatch, milliseconds: float) -> ModuleTimes:
@@ -31,7 +29,7 @@ def add_up(kernels: Iterable[tuple[str, str, float]]) -> ModuleTimes:
     """(layer, direction, milliseconds) of kernels by module: `features.3` holds the three layers of a fire module."""
     found: ModuleTimes = {}
     for layer, direction, took in kernels:
-        module = ".".join(layer.split(".")[:2]) if "." in layer else OTHER
+        module = ".".join(layer.split(".")[:2])
         forward, backward = found.get(module, (0.0, 0.0))
         found[module] = (forward + took, backward) if direction == "forward" else (forward, backward + took)
     return found

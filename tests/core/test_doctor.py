@@ -45,11 +45,24 @@ def test_missing_cuda_packages_are_told_and_do_not_stop_training(monkeypatch, ca
     assert "Training runs on the CPU." in out
 
 
+def test_a_gpu_is_described_as_device_query_does():
+    values = {"MULTIPROCESSOR_COUNT": 80, "CLOCK_RATE": 1_380_000, "L2_CACHE_SIZE": 6 << 20, "PCI_BUS_ID": 59}
+    driver = Mock(spec=["cuDeviceGet", "cuDeviceGetAttribute", "CUdevice_attribute"])
+    driver.cuDeviceGet.return_value = (0, 0)
+    driver.CUdevice_attribute = Mock(**{f"CU_DEVICE_ATTRIBUTE_{name}": value for name, value in values.items()})
+    driver.cuDeviceGetAttribute.side_effect = lambda value, _: (0, value) if isinstance(value, int) else (1, 0)
+    processors, memory = doctor._device_properties(driver)
+    assert "80 multiprocessors at up to 1.38 GHz" in processors.sentence
+    assert "L2 cache 6 MB" in memory.sentence
+    assert memory.sentence.endswith("PCI 0000:59:00.")
+
+
 @pytest.mark.gpu
 def test_the_gpu_is_named_with_its_memory():
     found = {f.part: f for f in doctor.examine()}
     assert found["GPU"].well
     assert "GB free" in found["GPU"].sentence
+    assert "multiprocessors" in found["GPU processors"].sentence
 
 
 def test_findings_for_programs_and_wrong_options(capsys):

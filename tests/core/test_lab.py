@@ -20,6 +20,7 @@ from core.errors import StorageError
 from core.laboratory import kernel_comparison, studies
 from core.laboratory.kernel_comparison import solve
 from core.laboratory.mnist import RECIPES, digit_graph, vary
+from core.laboratory.modules import add_up, totals
 from core.laboratory.plot import Point, draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.ops.photo import AFFINE
@@ -290,9 +291,22 @@ def test_a_picture_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_every_algorithm_of_the_cpu_gives_the_same_loss(capsys, tmp_path):
     file = tmp_path / "algorithms.json"
     assert lab.main(["algorithms", "--device", "cpu", "--model", "mlp", "--image-size", "28", "--batch", "4",
-                     "--json", str(file)]) == 0  # fmt: skip
+                     "--modules", "--json", str(file)]) == 0  # fmt: skip
     ran = [row for row in json.loads(file.read_text("utf-8")) if not row["reason"]]
     assert {row["algorithm"] for row in ran} >= {"naive", "im2col", "auto"}
     assert max(row["loss"] for row in ran) - min(row["loss"] for row in ran) < 1e-4
     assert all(row["milliseconds"] > 0 for row in ran)
+    passes = [row["modules"]["dense1"] for row in ran if row["modules"]]
+    assert len(passes) == 3
+    assert all(forward > 0 and backward > 0 for forward, backward in passes)
     assert "faster by" in capsys.readouterr().out
+
+
+def test_a_module_holds_the_layers_of_a_fire_in_both_directions():
+    kernels = [("photo", "forward", 1.0), ("features.3.squeeze", "forward", 2.0),
+               ("features.3.expand3x3", "forward", 4.0),
+               ("features.3.squeeze", "backward_input", 8.0),
+               ("features.3.expand3x3", "backward_weight", 16.0)]  # fmt: skip
+    found = add_up(kernels)
+    assert found == {"photo": (1.0, 0.0), "features.3": (6.0, 24.0)}
+    assert totals(found) == (7.0, 24.0)
