@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "train": ("core.train", "train a model on a folder of photos"),
     "evaluate": ("core.evaluate", "evaluate a model on labelled photos"),
     "diagnose": ("core.diagnose", "diagnose photos"),
+    "adapt": ("core.adapt", "adapt a model to one place from a few photos"),
     "export": ("core.export", "write a model as ONNX"),
     "lab": ("core.lab", "benchmark kernels and networks on this machine"),
     "cache": ("core.caches", "show, limit or clear the caches of decoded photos"),

@@ -10,6 +10,9 @@ from benchmarks.tables.results import markdown_table, percent, read
 TEST = "diagnosis_test"
 SHIPPED = {"leaves": "", "small": "_small", "permissive": "_permissive"}
 COMPARED = ("all", "lab photos of leaves", "field photos of leaves", "apple, field", "tomato", "bean", "mango")
+PARTS = {"place": "orchard, held out", "others": "other validation photos", "unknown": "unknown crops"}
+FIGURES = {"correct": "correct", "answered": "answered", "calibration_error": "calibration error",
+           "unfamiliar": "rejected as unfamiliar"}  # fmt: skip
 UNKNOWN = ("rice", "soybean", "strawberry", "wheat")
 
 
@@ -94,6 +97,34 @@ def plants() -> str:
     return markdown_table(["photos", "together", "correct", "correct by vote", "calibration error"], rows)
 
 
+def adaptation() -> str:
+    """Before and after adapting models to the orchard, the mean over draws, and the range of accuracy there."""
+    rows = []
+    for name, runs in read("adaptation")["models"].items():
+        for part, shown in PARTS.items():
+            for key, figure in FIGURES.items():
+                if part == "unknown" and key != "unfamiliar":
+                    continue
+                values = [[run[part][when][key] for run in runs] for when in ("before", "after")]
+                mean = [sum(v) / len(v) for v in values]
+                change = [after - before for before, after in zip(*values, strict=True)]
+                rows.append([name, f"{shown}: {figure}", *(percent(v, 2) for v in mean),
+                             f"{100 * min(change):+.2f} to {100 * max(change):+.2f}"])  # fmt: skip
+        seconds = max(run["processor_seconds"] for run in runs)
+        rows.append([name, "processor time of the fit, at most", "", f"{seconds:.0f} s", ""])
+    return markdown_table(["model", "figure", "before", "after", "change in points"], rows)
+
+
+def adaptation_methods() -> str:
+    """Accuracy in the orchard and elsewhere after each way of adapting, the mean over draws."""
+    rows = []
+    for name, runs in read("adaptation")["models"].items():
+        for method in runs[0]["methods"]:
+            there, elsewhere = (sum(run["methods"][method][part] for run in runs) / len(runs) for part in (0, 1))
+            rows.append([name, method, percent(there, 2), percent(elsewhere, 2)])
+    return markdown_table(["model", "method", "orchard", "other photos"], rows)
+
+
 def readings() -> str:
     """Every reading of the test split, oldest first."""
     rows = [
@@ -110,5 +141,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "unknown crops": unknown_crops,
     "error signals": error_signals,
     "plants": plants,
+    "adaptation": adaptation,
+    "adaptation methods": adaptation_methods,
     "test readings": readings,
 }

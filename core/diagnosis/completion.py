@@ -18,10 +18,11 @@ from core.diagnosis.calibration import measure_reliability, state_probabilities
 from core.diagnosis.class_map import class_map, share_outside_leaf
 from core.diagnosis.crop_temperatures import fit_temperatures
 from core.diagnosis.familiarity import familiarity, fit_subspace
-from core.diagnosis.features import feature_node, pool
+from core.diagnosis.features import feature_node, head_node, pool
 from core.diagnosis.leaf_mask import segment_leaf
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
+from core.diagnosis.replay import fit_replay
 from core.diagnosis.verdict import NO_LEAF_NAMES, set_thresholds
 from core.ops.contract import Array
 
@@ -74,7 +75,7 @@ def complete_model(
         known = compute_outputs(predictor, few.photos, node, report, "features")
         seen = compute_outputs(predictor, validation.photos, node, report, "calibration")
         model = _with_temperatures(model, seen.logits, validation.labels)
-        model = _with_thresholds(model, known, few.labels, seen, validation.labels)
+        model = with_thresholds(model, known, few.labels, seen, validation.labels)
         sections = dict(model.sections)
         if leaf_tests:
             baseline = baseline or measure_border(train, validation)
@@ -120,18 +121,21 @@ def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelF
     return replace(model, temperature=temperature, class_temperatures=by_class)
 
 
-def _with_thresholds(
+def with_thresholds(
     model: ModelFile, known: NetworkOutputs, known_labels: Array, seen: NetworkOutputs, labels: Array
 ) -> ModelFile:
     statistics, score = None, "energy"
+    replay: dict[str, Array] = {}
     if known.features is not None:
         leaves = ~np.isin(known_labels, [i for i, name in enumerate(model.classes) if name.lower() in NO_LEAF_NAMES])
         leaves |= not leaves.any()
         logits = known.logits[leaves] / model.temperature
         statistics, score = fit_subspace(logits, known.features[leaves]), "vim"
+        if model.weights[f"{head_node(model.graph).name}.weight"].shape[1:] == known.features.shape[1:]:  # linear head
+            replay = fit_replay(known.features, known_labels, len(model.classes), statistics)
     familiar = familiarity(score, seen.logits, seen.features, statistics, model.temperature)
     thresholds = set_thresholds(state_probabilities(model, seen.logits), labels, familiar, score, model.classes)
-    extra = {**model.extra, **(statistics.to_arrays() if statistics else {})}
+    extra = {**model.extra, **(statistics.to_arrays() if statistics else {}), **replay}
     return replace(model, sections={**model.sections, verdict.SECTION: thresholds.to_section()}, extra=extra)
 
 

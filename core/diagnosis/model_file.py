@@ -18,6 +18,7 @@ from core.diagnosis import verdict
 from core.diagnosis.familiarity import FEATURES, NEEDS_FEATURES, SCORES, ClassDistances, read_statistics
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_identity import KIND, VERSION, find_model
+from core.diagnosis.replay import REPLAY, read_replay
 from core.diagnosis.stored_weights import Stored, from_tensors, round_to_eight_bits, round_to_half, to_tensors
 from core.diagnosis.training_photos import TrainingPhotos, checked_marks
 from core.diagnosis.views import VIEWS
@@ -226,6 +227,8 @@ def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[s
     statistics, classes, node = read_statistics(extra), graph.classes, feature_node(graph)
     if statistics is None and any(name.startswith(FEATURES) for name in extra):
         raise ModelFileError("The file's statistics of features are cut or do not fit together.")
+    if any(name.startswith(REPLAY) for name in extra) and read_replay(extra, statistics, classes) is None:
+        raise ModelFileError("The file's feature replay is cut or does not fit its classes.")
     if isinstance(statistics, ClassDistances) and len(statistics.means) != classes:
         raise ModelFileError(f"The file has statistics of {len(statistics.means)} classes and {classes} classes.")
     if statistics is not None and (node is None or len(statistics.center) != graph.node(node).shape[-1]):

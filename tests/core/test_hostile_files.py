@@ -18,7 +18,7 @@ from core.diagnosis.familiarity import PrincipalSubspace
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import SECTION
-from core.errors import EXIT_INTERRUPTED, ConfigError, LeafClinicError, ModelFileError
+from core.errors import ConfigError, LeafClinicError, ModelFileError
 from core.models import build, initial_weights
 from core.schema import SchemaError, parse_json
 from core.tensor_file import read_tensor_file
@@ -181,15 +181,6 @@ def test_lines_of_a_log_that_are_no_events_are_skipped(trained, tmp_path):  # no
     sound = (trained[0] / "events.jsonl").read_text("utf-8")
     log.write_text("null\n3\n[]\n{}\n{\"event\": \"EpochDone\"}\n{\"event\": []}\n" + sound + "{\"eve")
     assert len(read_history(log).epochs) == len(read_history(trained[0] / "events.jsonl").epochs) == 3
-
-
-def test_ctrl_c_while_a_command_is_imported_ends_in_a_sentence(monkeypatch, capsys):
-    def interrupt(module):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("app.__main__.import_module", interrupt)
-    assert main(["train"]) == EXIT_INTERRUPTED
-    assert capsys.readouterr().err == "\nStopped.\n"
 
 
 def test_parts_of_a_batch_that_are_none_are_told(capsys):

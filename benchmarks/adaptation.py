@@ -1,0 +1,180 @@
+"""Adapt a model to a place from ten photos per class: accuracy there and elsewhere, before and after, three seeds.
+
+    python -m benchmarks.adaptation leaves /tmp/joined --splits val --outputs /tmp/leaves.npz
+    python -m benchmarks.adaptation OLD /tmp/joined --splits train val --outputs /tmp/old.npz
+
+The place is the orchard: field photos of four classes of apple that the model has not been trained on. Photos that are
+not drawn are held out. Other validation photos show what is forgotten, photos of unknown crops what is still rejected.
+`--outputs` keeps the outputs of the network, which take most of the time. Reads no test split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.pack_photos import chosen_rows
+from benchmarks.ship_model import name_of
+from core.data.photo_reader import read_photo
+from core.diagnosis.adaptation import adapt_model, read_head
+from core.diagnosis.calibration import measure_reliability, state_probabilities
+from core.diagnosis.completion import NetworkOutputs, compute_outputs, with_thresholds
+from core.diagnosis.familiarity import familiarity, read_statistics
+from core.diagnosis.features import feature_node
+from core.diagnosis.head_fitting import Head, Samples, fit_head
+from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.prediction import Predictor
+from core.diagnosis.replay import read_replay
+from core.diagnosis.verdict import COVERAGE, SECTION, Thresholds, decide_verdict
+from core.ops.contract import Array
+
+PLACE = ("apple/black_rot", "apple/cedar_apple_rust", "apple/healthy", "apple/scab")
+PENALTY = 0.01
+"""Of the methods that are compared; the command chooses it by cross-validation."""
+
+
+def read_outputs(model: ModelFile, root: Path, file: Path) -> tuple[list[dict[str, str]], NetworkOutputs]:
+    """Rows of the manifest that are no test photos, and the network's outputs for them."""
+    rows = chosen_rows(root / "manifest.csv", ["train", "val", "unknown"], [])
+    if file.is_file():
+        known = np.load(file)
+        at = {str(path): i for i, path in enumerate(known["path"])}
+        rows = [row for row in rows if row["path"] in at]
+        order = [at[row["path"]] for row in rows]
+        return rows, NetworkOutputs(known["logits"][order], known["features"][order].astype(np.float64))
+    node = feature_node(model.graph)
+    assert node is not None
+    predictor = Predictor(model, batch=32, outputs=(node,))
+    parts = []
+    for first in range(0, len(rows), 256):
+        photos = [read_photo(str(root / row["path"]), model.source_side) for row in rows[first : first + 256]]
+        parts.append(compute_outputs(predictor, np.stack(photos), node))
+    logits = np.concatenate([part.logits for part in parts])
+    features = np.concatenate([part.features for part in parts if part.features is not None])
+    np.savez(file, logits=logits, features=features.astype(np.float16), path=[row["path"] for row in rows])
+    return rows, NetworkOutputs(logits, features)
+
+
+def prototypes(head: Head, photos: Samples, replay: Samples) -> Head:
+    """The nearest class mean in all features: means of the photos, and of the replay for other classes."""
+    means = np.zeros_like(head.weight)
+    for index in range(len(means)):
+        own = photos.features[photos.labels == index]
+        means[index] = (own if len(own) else replay.features[replay.labels == index]).mean(axis=0)
+    return Head(means, -0.5 * (means**2).sum(axis=1))
+
+
+Method = Callable[[Head, Samples, Samples, Samples], Head]
+METHODS: dict[str, Method] = {
+    "head, Gaussian replay": lambda head, photos, drawn, stored: fit_head(head, photos, drawn, PENALTY),
+    "head, stored features": lambda head, photos, drawn, stored: fit_head(head, photos, stored, PENALTY),
+    "head, no replay": lambda head, photos, drawn, stored: fit_head(head, photos, photos, PENALTY),
+    "prototypes": lambda head, photos, drawn, stored: prototypes(head, photos, drawn),
+}
+
+
+class Study:
+    """One model and its outputs, with masks of the photos: place, others that validate, unknown crops, training."""
+
+    def __init__(self, model: ModelFile, root: Path, file: Path, splits: list[str]) -> None:
+        rows, self.seen = read_outputs(model, root, file)
+        names, split = np.array([name_of(row) for row in rows]), np.array([row["split"] for row in rows])
+        field = np.array([row["setting"] == "field" and row["pack"] == "field" for row in rows])
+        self.labels = np.array([model.classes.index(name) if name in model.classes else -1 for name in names])
+        apple = field & np.isin(names, PLACE)
+        self.place = np.flatnonzero(apple & np.isin(split, splits))
+        self.others = np.flatnonzero((split == "val") & (self.labels >= 0) & ~apple)
+        self.strange = np.flatnonzero((split == "unknown") & ~apple)
+        train = np.flatnonzero((split == "train") & (self.labels >= 0) & ~(apple & ("train" in splits)))
+        self.train = Samples(self.features(train), self.labels[train], train)
+        if read_replay(model.extra, read_statistics(model.extra), len(model.classes)) is None:
+            model = with_thresholds(replace(model, extra={}), self._some(train), self.labels[train],
+                                    self._some(self.others), self.labels[self.others])  # fmt: skip
+        self.model = model
+
+    def features(self, rows: Array) -> Array:
+        assert self.seen.features is not None
+        return self.seen.features[rows]
+
+    def _some(self, rows: Array) -> NetworkOutputs:
+        return NetworkOutputs(self.seen.logits[rows], self.features(rows))
+
+    def draw(self, rows: Array, labels: Array, count: int, seed: int) -> Array:
+        rng = np.random.default_rng(seed)
+        return np.concatenate([rng.permutation(rows[labels == c])[:count] for c in np.unique(labels)])
+
+    def figures(self, model: ModelFile, rows: Array, logits: Array) -> dict[str, float]:
+        """Accuracy, calibration error, and the share with a class as verdict."""
+        probabilities, labels = state_probabilities(model, logits), self.labels[rows]
+        thresholds = Thresholds.from_section(model.sections[SECTION], len(model.classes))
+        assert thresholds is not None
+        near = familiarity(
+            thresholds.score, logits, self.features(rows), read_statistics(model.extra), model.temperature
+        )
+        verdicts = [decide_verdict(p, float(f), thresholds, model.classes, COVERAGE)
+                    for p, f in zip(probabilities, near, strict=True)]  # fmt: skip
+        return {
+            "photos": len(rows), "correct": float((probabilities.argmax(axis=1) == labels).mean()),
+            "calibration_error": measure_reliability(probabilities, labels).error,
+            "answered": float(np.mean([verdict.is_class for verdict in verdicts])),
+            "unfamiliar": float((near < thresholds.far).mean()),
+        }  # fmt: skip
+
+    def run(self, seed: int) -> dict[str, Any]:
+        """Adapt to photos drawn by seed; figures of both models on all parts, and of the methods."""
+        model, chosen = self.model, self.draw(self.place, self.labels[self.place], 10, seed)
+        held_out = np.setdiff1d(self.place, chosen)
+        photos = Samples(self.features(chosen), self.labels[chosen], chosen)
+        begin = time.process_time()
+        result = adapt_model(model, self.seen.logits[chosen], photos, seed)
+        seconds = time.process_time() - begin
+        after, head = result.model or model, read_head(model)
+        parts = {"place": held_out, "others": self.others, "unknown": self.strange}
+        out: dict[str, Any] = {"processor_seconds": seconds, "changed": result.model is not None,
+                               "said": result.describe()}  # fmt: skip
+        for name, rows in parts.items():
+            out[name] = {"before": self.figures(model, rows, self.seen.logits[rows]),
+                         "after": self.figures(after, rows, read_head(after).logits(self.features(rows)))}  # fmt: skip
+        known = read_replay(model.extra, read_statistics(model.extra), len(model.classes))
+        assert known is not None
+        drawn, labels = known.draw(10, seed)
+        stored = self.train.take(self.draw(np.arange(len(self.train.labels)), self.train.labels, 10, seed))
+        out["methods"] = {}
+        for name, method in METHODS.items():
+            fitted = method(head, photos, Samples(drawn, labels, labels), stored)
+            out["methods"][name] = [
+                float((fitted.logits(self.features(rows)).argmax(axis=1) == self.labels[rows]).mean())
+                for rows in (held_out, self.others)
+            ]
+        return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--splits", nargs="+", default=["val"], help="splits whose orchard photos the model never saw")
+    parser.add_argument("--outputs", type=Path, required=True)
+    parser.add_argument("--name", default="", help="of the model in the results")
+    parser.add_argument("--out", type=Path, help="results file, to which this model is added")
+    options = parser.parse_args()
+    study = Study(read_model(options.model), options.photos, options.outputs, options.splits)
+    runs = [study.run(seed) for seed in range(3)]
+    print(json.dumps(runs, indent=1))
+    if options.out:
+        results = json.loads(options.out.read_text()) if options.out.is_file() else {"models": {}}
+        results["models"][options.name or str(options.model)] = runs
+        results["machine"] = {"cpu": platform.machine(), "python": platform.python_version()}
+        options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Adapts a model to a place, such as a farm, from about ten photos of each class that occurs there.
+
+Only the head is fitted (`core.diagnosis.head_fitting`), with replay for all classes (`core.diagnosis.replay`). The
+strength is chosen, and the effect measured, by cross-validation with groups kept together, the choice repeated within
+each fold. Temperatures and the subspace of familiar features follow; thresholds stay.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import numpy as np
+
+from core.diagnosis.calibration import divide_logits, fit_temperature
+from core.diagnosis.crop import crop_of
+from core.diagnosis.crop_temperatures import fit_class_temperatures
+from core.diagnosis.familiarity import PER_DIMENSION, PrincipalSubspace, read_statistics
+from core.diagnosis.features import head_node
+from core.diagnosis.head_fitting import Head, Samples, fit_head, make_folds
+from core.diagnosis.metrics import cross_entropy, wilson_interval
+from core.diagnosis.model_file import ModelFile, in_eight_bits, in_half
+from core.diagnosis.replay import read_replay
+from core.errors import DataError, InputError
+from core.ops.contract import Array
+
+PENALTIES: Final = (math.inf, 1.0, 0.1, 0.01)
+"""Candidates of the penalty; infinite: the head is unchanged."""
+FEWEST: Final = 5
+"""Fewest groups of photos of a class."""
+FOLDS: Final = 5
+REPLAYED: Final = 10
+"""Features drawn for each class."""
+LINEAR: Final = 0.02
+"""Largest difference between the network's logits and the head's: above it the head is not linear."""
+SIGNIFICANT: Final = 0.05
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Adaptation:
+    """The adapted model, None if no change helps; held-out photos that were correct before and after: bool ``(N,)``."""
+
+    model: ModelFile | None
+    before: Array
+    after: Array
+
+    def describe(self) -> str:
+        """Before and after on held-out photos, and whether so many photos show a difference."""
+        gained, lost = int((self.after & ~self.before).sum()), int((self.before & ~self.after).sum())
+        chance = sign_test(gained, lost)
+        said = (f"On held-out photos of the place: before {_share(self.before)}, after {_share(self.after)}. {gained} "
+                f"became correct, {lost} became wrong (sign test: p = {chance:.3f}).")  # fmt: skip
+        if chance < SIGNIFICANT:
+            return f"{said} The adapted model is {'better' if gained > lost else 'worse'} here."
+        return f"{said} So few photos cannot show that the adapted model is better here."
+
+
+def adapt_model(model: ModelFile, logits: Array, photos: Samples, seed: int = 0) -> Adaptation:
+    """Adapt a model to photos with these outputs of it. Raises DataError or InputError if that is not possible."""
+    check_photos(model, photos)
+    head, known = read_head(model), read_replay(model.extra, read_statistics(model.extra), len(model.classes))
+    fits = head.weight.shape[1] == photos.features.shape[1]
+    if known is None or not fits or np.abs(head.logits(photos.features) - logits).max() > LINEAR:
+        raise InputError("This model cannot be adapted: its file has no feature replay, or its classifier is not "
+                         "linear. Use the shipped model leaves, or train with --from.")  # fmt: skip
+    # no photo leaves this subspace, and fits in it are ten times faster
+    basis = np.linalg.qr(np.c_[known.basis, (photos.features - known.center).T])[0]
+    small = Head(head.weight @ basis, head.bias + head.weight @ known.center)
+    reduced = replace(photos, features=(photos.features - known.center) @ basis)
+    features, labels = known.draw(REPLAYED, seed)
+    drawn = Samples((features - known.center) @ basis, labels, labels)
+    folds = make_folds(photos.labels, photos.groups, FOLDS)
+    held_out = np.empty_like(logits, np.float64)
+    for fold in np.unique(folds):
+        fitted = _fit(small, reduced.take(np.flatnonzero(folds != fold)), drawn)
+        held_out[folds == fold] = fitted.logits(reduced.features[folds == fold])
+    final = _fit(small, reduced, drawn)
+    before, after = (z.argmax(axis=1) == photos.labels for z in (logits, held_out))
+    if final is small or after.sum() < before.sum():
+        return Adaptation(None, before, after)
+    weight = head.weight + (final.weight - small.weight) @ basis.T
+    adapted = _with_head(model, Head(weight, final.bias - weight @ known.center))
+    adapted = _with_familiarity(_with_temperatures(adapted, held_out, photos.labels), photos.features)
+    return Adaptation(adapted, before, after)
+
+
+def check_photos(model: ModelFile, photos: Samples) -> None:
+    """Raises DataError if the photos have one class only, or too few of a class."""
+    pairs = np.unique(np.stack((photos.labels, photos.groups)), axis=1)
+    present, counts = np.unique(pairs[0], return_counts=True)
+    if len(present) < 2:
+        raise DataError("The photos of the place have one class only. Add another, such as healthy leaves: with one "
+                        "class the model would learn to always predict it.")  # fmt: skip
+    few = [f"{model.classes[at]} ({n})" for at, n in zip(present, counts, strict=True) if n < FEWEST]
+    if few:
+        raise DataError(f"Each class needs photos of at least {FEWEST} different leaves, better 10. Near-duplicates "
+                        f"and photos from one burst count once. Too few: {', '.join(few)}.")
+
+
+def sign_test(gained: int, lost: int) -> float:
+    """Two-sided p-value of the sign test (McNemar's exact test) for so many changes to correct and to wrong."""
+    total = gained + lost
+    tail = sum(math.comb(total, k) for k in range(max(gained, lost), total + 1))
+    return min(1.0, float(2 * tail / 2**total))
+
+
+def _fit(head: Head, photos: Samples, drawn: Samples) -> Head:
+    """Fit with the penalty that has the least cross-validated loss."""
+    folds = make_folds(photos.labels, photos.groups, FOLDS)
+
+    def loss(penalty: float) -> float:
+        logits = np.empty((len(photos.labels), len(head.bias)))
+        for fold in np.unique(folds):
+            fitted = fit_head(head, photos.take(np.flatnonzero(folds != fold)), drawn, penalty)
+            logits[folds == fold] = fitted.logits(photos.features[folds == fold])
+        return float(cross_entropy(logits / fit_temperature(logits, photos.labels), photos.labels).mean())
+
+    return fit_head(head, photos, drawn, min(PENALTIES, key=loss))
+
+
+def _share(right: Array) -> str:
+    low, high = wilson_interval(int(right.sum()), len(right))
+    return (f"{right.sum()} of {len(right)} correct ({100 * right.mean():.1f} %, 95 % interval {100 * low:.1f} to "
+            f"{100 * high:.1f} %)")  # fmt: skip
+
+
+def read_head(model: ModelFile) -> Head:
+    name = head_node(model.graph).name
+    weight = np.asarray(model.weights[f"{name}.weight"], np.float64)
+    bias = np.asarray(model.weights.get(f"{name}.bias", np.zeros(len(weight))), np.float64)
+    return Head(weight.reshape(len(weight), -1), bias)
+
+
+def _with_head(model: ModelFile, head: Head) -> ModelFile:
+    """The model with this head, stored in as many bits as before."""
+    name = head_node(model.graph).name
+    fitted = {"weight": head.weight.astype(np.float32), "bias": head.bias.astype(np.float32)}
+    changed = replace(model, weights={**model.weights, **{f"{name}.{role}": array for role, array in fitted.items()}})
+    return in_eight_bits(changed) if model.steps else in_half(changed) if model.half else changed
+
+
+def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> ModelFile:
+    """Temperatures of the crops with enough held-out photos, near those before."""
+    z = divide_logits(held_out, model.temperature, model.class_temperatures)
+    factors = fit_class_temperatures(z, labels, [crop_of(name) for name in model.classes], 1.0)
+    before = model.class_temperatures or (model.temperature,) * len(model.classes)
+    after = tuple(old * factor for old, factor in zip(before, factors, strict=True)) if factors else before
+    return replace(model, class_temperatures=after)
+
+
+def _with_familiarity(model: ModelFile, features: Array) -> ModelFile:
+    """Extend the subspace of familiar features by the directions in which the place's photos leave it."""
+    space = read_statistics(model.extra)
+    assert isinstance(space, PrincipalSubspace)
+    basis, x = space.basis.astype(np.float64), features - space.center
+    directions = np.linalg.svd(x - x @ basis @ basis.T, full_matrices=False)[2][: len(x) // PER_DIMENSION]
+    wider = PrincipalSubspace(space.center, np.c_[basis, directions.T], space.scale)
+    return replace(model, extra={**model.extra, **wider.to_arrays()})

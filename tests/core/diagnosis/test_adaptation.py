@@ -1,0 +1,156 @@
+"""A model is adapted to a place: better there, the same elsewhere; what few photos cannot show is not claimed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from core.diagnosis.adaptation import PENALTIES, adapt_model, read_head, sign_test
+from core.diagnosis.completion import NetworkOutputs, with_thresholds
+from core.diagnosis.familiarity import read_statistics
+from core.diagnosis.head_fitting import Head, Samples, fit_head, make_folds
+from core.diagnosis.model_file import ModelFile, in_bits, read_model, write_model
+from core.diagnosis.replay import fit_replay, read_replay
+from core.errors import DataError, InputError, ModelFileError
+from core.models import initial_weights
+from core.models.options import Options, start
+
+CLASSES = ("apple/healthy", "apple/scab", "bean/healthy", "bean/rust")
+FEATURES, PHOTOS = 48, 60
+SHIFT = np.eye(FEATURES)[40] * 15 - np.eye(FEATURES)[0] * 6 + np.eye(FEATURES)[1] * 6
+"""How the features of apple leaves move in the place: from healthy to scab, and in a new direction."""
+
+
+def network(classes=4):
+    b = start("tiny", Options(classes, 32))
+    x = b.add("conv2d", "conv", "photo", filters=FEATURES, kernel=(3, 3), stride=(2, 2))
+    x = b.add("global_avg_pool", "average", b.add("relu", "relu", x))
+    return b.graph(b.add("dense", "head", x, units=classes))
+
+
+def draw(seed, place=False, per_class=PHOTOS):
+    """Features around one mean for each class; in the place those of apple are shifted, and `scab` more."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(2 if place else 4), per_class)
+    features = 5 * np.eye(FEATURES)[labels] + rng.normal(0, 1, (len(labels), FEATURES))
+    if place:
+        features += SHIFT * (0.4 + 0.6 * (labels == 1))[:, None]
+    return Samples(features, labels, np.arange(len(labels)))
+
+
+@pytest.fixture(scope="module")
+def model():
+    graph = network()
+    train, validation = draw(0), draw(1)
+    head = fit_head(Head(np.zeros((4, FEATURES)), np.zeros(4)), train, train, 1e-3)
+    weights = initial_weights(graph, 0) | {
+        "head.weight": head.weight.astype(np.float32), "head.bias": head.bias.astype(np.float32),
+    }  # fmt: skip
+    bare = ModelFile(graph, weights, CLASSES, 32, name="tiny")
+    parts = [NetworkOutputs(head.logits(part.features), part.features) for part in (train, validation)]
+    return with_thresholds(bare, parts[0], train.labels, parts[1], validation.labels)
+
+
+def accuracy(model, samples):
+    return (read_head(model).logits(samples.features).argmax(axis=1) == samples.labels).mean()
+
+
+def adapt(model, photos):
+    return adapt_model(model, read_head(model).logits(photos.features), photos)
+
+
+@pytest.fixture(scope="module")
+def adapted(model):
+    """The model, stored in eight bits, adapted to ten photos of each class of the place."""
+    return adapt(in_bits(model, 8), draw(2, place=True, per_class=10))
+
+
+def test_the_place_gets_better_and_the_rest_is_not_forgotten(model, adapted):
+    result, held_out, others = adapted, draw(3, place=True), draw(4)
+    assert accuracy(result.model, held_out) > accuracy(model, held_out) + 0.1
+    assert accuracy(result.model, others) > accuracy(model, others) - 0.01
+    assert result.after.sum() > result.before.sum()
+    assert "better here" in result.describe()
+    before, after = (read_statistics(m.extra).residual(held_out.features).mean() for m in (model, result.model))
+    assert after < 0.7 * before, "the place's photos are familiar"
+
+
+def test_an_adapted_model_is_read_back_and_adapted_again(model, adapted, tmp_path):
+    first = adapted.model
+    assert first.steps, "the weights stay in eight bits"
+    write_model(tmp_path / "first.safetensors", first)
+    read = read_model(tmp_path / "first.safetensors")
+    assert np.array_equal(read.weights["head.weight"], first.weights["head.weight"])
+    assert read.extra["features.basis"].shape[1] > read.extra["replay.means"].shape[1]
+    again = adapt(read, draw(5, place=True, per_class=10))
+    assert accuracy(again.model or read, draw(3, place=True)) >= accuracy(model, draw(3, place=True))
+
+
+def test_a_place_that_the_model_knows_changes_nothing_or_claims_nothing(model):
+    rows = np.flatnonzero(draw(6, per_class=10).labels < 2)
+    result = adapt(model, draw(6, per_class=10).take(rows))
+    if result.model is not None:
+        assert "So few photos cannot show" in result.describe()
+    assert accuracy(result.model or model, draw(4)) > accuracy(model, draw(4)) - 0.01
+
+
+def test_the_sign_test_is_exact():
+    assert sign_test(0, 0) == 1
+    assert sign_test(5, 0) == pytest.approx(2 / 32)
+    assert sign_test(1, 8) == pytest.approx(2 * 10 / 512)
+    assert sign_test(2000, 0) == 0
+
+
+def test_too_few_photos_and_single_classes_are_refused(model):
+    photos = draw(2, place=True, per_class=10)
+    with pytest.raises(DataError, match=r"apple/scab \(3\)"):
+        adapt(model, photos.take(np.arange(13)))
+    with pytest.raises(DataError, match=r"different leaves.*apple/healthy \(1\), apple/scab \(1\)"):
+        adapt(model, replace(photos, groups=photos.labels))
+    with pytest.raises(DataError, match="one class only"):
+        adapt(model, photos.take(np.arange(10)))
+
+
+def test_a_model_without_replay_or_with_another_head_is_refused(model):
+    photos = draw(2, place=True, per_class=10)
+    bare = {name: array for name, array in model.extra.items() if not name.startswith("replay.")}
+    with pytest.raises(InputError, match="no feature replay"):
+        adapt(replace(model, extra=bare), photos)
+    with pytest.raises(InputError, match="not linear"):
+        adapt_model(model, np.maximum(read_head(model).logits(photos.features), 0), photos)
+
+
+def test_replay_has_the_means_and_the_covariance_of_the_classes(model):
+    train, space = draw(0), read_statistics(model.extra)
+    known = read_replay(fit_replay(train.features, train.labels, 4, space), space, 4)
+    features, labels = known.draw(4000, 0)
+    inside = (train.features - space.center) @ space.basis
+    for index in range(4):
+        drawn = (features[labels == index] - space.center) @ space.basis
+        assert drawn.mean(axis=0) == pytest.approx(inside[train.labels == index].mean(axis=0), abs=0.1)
+    spread = inside - np.stack([inside[train.labels == i].mean(axis=0) for i in range(4)])[train.labels]
+    assert np.cov(drawn.T) == pytest.approx(spread.T @ spread / len(spread), abs=0.15)
+    assert not fit_replay(train.features[:10], train.labels[:10], 4, space), "classes without photos"
+
+
+def test_a_file_with_a_cut_replay_is_refused(model, tmp_path):
+    path = tmp_path / "cut.safetensors"
+    for cut in ({"replay.means": model.extra["replay.means"][:3]}, {"replay.factor": model.extra["replay.factor"][:1]}):
+        write_model(path, replace(model, extra={**model.extra, **cut}))
+        with pytest.raises(ModelFileError, match="replay"):
+            read_model(path)
+
+
+def test_folds_keep_groups_together_and_spread_classes():
+    labels = np.repeat([0, 1], 12)
+    groups = np.repeat(np.arange(12), 2)
+    folds = make_folds(labels, groups, 3)
+    assert all(len(set(folds[groups == group])) == 1 for group in range(12))
+    assert [sorted(np.bincount(folds[labels == c])) for c in (0, 1)] == [[4, 4, 4]] * 2
+
+
+def test_a_larger_penalty_changes_the_head_less(model):
+    head, photos, train = read_head(model), draw(2, place=True, per_class=10), draw(0)
+    moved = [np.abs(fit_head(head, photos, train, p).weight - head.weight).sum() for p in sorted(PENALTIES)[:-1]]
+    assert moved == sorted(moved, reverse=True)
+    assert moved[-1] > 0

@@ -1,0 +1,94 @@
+"""`leafclinic adapt` writes a model for a place that is better there, and refuses what it cannot do with a sentence."""
+
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import pytest
+
+from core.adapt import main
+from core.diagnosis.completion import LabelledPhotos, complete_model, compute_outputs
+from core.diagnosis.head_fitting import Head, Samples, fit_head
+from core.diagnosis.model_file import ModelFile, read_model, write_model
+from core.diagnosis.prediction import Predictor
+from core.models import initial_weights
+from tests.core.diagnosis.test_adaptation import CLASSES, FEATURES, network
+
+SIDE = 32
+COLOURS = ((40, 160, 40), (120, 140, 40), (40, 120, 120), (150, 90, 60))
+
+
+def take_photos(count, seed, light=0):
+    """Photos of one colour a class, with noise; light: added to every value."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(4), count)
+    noise = rng.normal(0, 25, (len(labels), SIDE, SIDE, 3)) + rng.normal(0, 12, (len(labels), 1, 1, 3))
+    shown = np.clip(np.array(COLOURS)[labels][:, None, None] + noise + light, 0, 255).astype(np.uint8)
+    return LabelledPhotos(shown, labels)
+
+
+@pytest.fixture(scope="module")
+def known():
+    """A model of four colours, with all that a finished training stores."""
+    graph = network()
+    model = ModelFile(graph, initial_weights(graph, 0), CLASSES, SIDE, name="colours", figures={"test_accuracy": 0.9})
+    train = take_photos(20, 0)
+    predictor = Predictor(model, batch=16, threads=1, outputs=("relu",))
+    features = compute_outputs(predictor, train.photos, "relu").features
+    predictor.close()
+    samples = Samples(features, train.labels, train.labels)
+    head = fit_head(Head(np.zeros((4, FEATURES)), np.zeros(4)), samples, samples, 1e-6)
+    weights = {"head.weight": head.weight.astype(np.float32), "head.bias": head.bias.astype(np.float32)}
+    model = replace(model, weights={**model.weights, **weights})
+    return complete_model(model, train, take_photos(20, 1), threads=1, leaf_tests=False)
+
+
+@pytest.fixture
+def place(known, tmp_path):
+    """The model's file, and a folder of brighter photos of two classes."""
+    write_model(tmp_path / "known.safetensors", known)
+    photos = take_photos(10, 2, light=60)
+    for at in np.flatnonzero(photos.labels < 2):
+        folder = tmp_path / "place" / CLASSES[photos.labels[at]]
+        folder.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(folder / f"{at}.png"), photos.photos[at][..., ::-1])
+    return tmp_path
+
+
+def call(place, *more, data="place"):
+    return main([str(place / "known.safetensors"), "--data", str(place / data), "--out", str(place / "own.safetensors"),
+                 "--cache", str(place / "cache"), "--threads", "1", *more])  # fmt: skip
+
+
+def test_the_command_writes_a_model_for_the_place(place, known, capsys):
+    assert call(place) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("20 photos of 2 classes in 20 groups. On held-out photos of the place: before ")
+    assert f"Model: {place / 'own.safetensors'}" in said
+    own, test = read_model(place / "own.safetensors"), take_photos(30, 3, light=60)
+    right = []
+    for model in (known, own):
+        predictor = Predictor(model, batch=16, threads=1)
+        right.append((predictor.probabilities(test.photos).argmax(axis=1) == test.labels)[test.labels < 2].mean())
+        predictor.close()
+    assert right[1] > right[0]
+    assert own.classes == known.classes
+    assert own.name.startswith("colours, place ")
+    assert not any(name.startswith("test_") for name in own.figures), "they were measured with the head before"
+    assert not {"test", "calibration"} & set(own.sections)
+    assert "20 photos of one place" in own.sections["data"]["sources"][-1]
+    assert len(own.learned.marks) == 20
+
+
+def test_classes_that_the_model_does_not_know_are_named(place, capsys):
+    (place / "place" / "apple" / "scab").rename(place / "place" / "apple" / "canker")
+    assert call(place) == 2
+    assert "does not know the class apple/canker" in capsys.readouterr().err
+    assert not (place / "own.safetensors").exists()
+
+
+def test_missing_photos_and_folders_are_named_at_once(place, capsys):
+    assert main([str(place / "known.safetensors"), "--out", str(place / "no" / "own.safetensors")]) == 2
+    said = capsys.readouterr().err
+    assert "--data: is missing" in said
+    assert "--out: there is no folder" in said
