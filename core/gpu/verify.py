@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from core.errors import LeafClinicError
+from core.errors import KernelUnavailable, LeafClinicError
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Array, Mode, Result
 from core.ops.op_table import OPS
@@ -35,7 +35,7 @@ def verify_program(
         owned = {p.role: np.asarray(weights[f"{step.node}.{p.role}"], np.float64) for p in step.parameters}
         result = OPS[step.op].forward(step.attributes, inputs, owned, mode)
         results[step.node] = (inputs, owned, result)
-        _compare(step, "forward", read(step.output, False)[:photos], _activate(result.output, step.activation), limit)
+        _compare(step, "forward", read(step.output, False)[:photos], activated(step, result.output), limit)
     for step in reversed(program.steps):
         trained = {p.role: gradients[f"{step.node}.{p.role}"] for p in step.parameters if p.trained}
         if step.node not in results or not program.training or not trained:
@@ -48,10 +48,16 @@ def verify_program(
             _compare(step, f"gradient of {role}", got, wanted[role], limit, largest)
 
 
-def _activate(x: Array, activation: str) -> Array:
-    if not activation:
+def activated(step: Step, x: Array) -> Array:
+    """The step's output after its activation. Raises KernelUnavailable for one without a reference."""
+    if not step.activation:
         return x
-    return ACTIVATIONS[activation].value(x)
+    if step.activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise KernelUnavailable(
+            f"There is no reference for the activation {step.activation!r} of {step.node}; there are {known}."
+        )
+    return ACTIVATIONS[step.activation].value(x)
 
 
 def _compare(step: Step, what: str, got: Array, wanted: Array, limit: float, largest: float = 0.0) -> None:

@@ -43,14 +43,19 @@ def compile_for_training(
         yield Progress("compile", 0, 0)
     plan, batch = compile_fitting(config, graph, device, of_classes, len(photos.rows(TRAIN)), communicator)
     if device != "cuda" or not config.tune or communicator.size > 1:
-        note = untuned_note() if device == "cuda" else None
-        return plan, batch, (note,) if note else ()
+        notes = (untuned_note(), TUNED_ALONE if config.tune else None) if device == "cuda" else ()
+        return plan, batch, tuple(note for note in notes if note)
     images = plan.batch
     plan.close()
     whole = with_loss(graph, config.label_smoothing, of_classes, uses_soft_targets(config))
     for done, total in tune_training(whole, weights, images, config.precision):
         yield Progress("tune", done, total)
     return compile_training(config, graph, device, batch, of_classes, communicator), batch, ()
+
+
+TUNED_ALONE: Final = (
+    "--tune is skipped: several processes cannot measure kernels at once. Tune before, with leafclinic lab tune."
+)
 
 
 def compile_fitting(

@@ -117,3 +117,22 @@ def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_pa
     said = "class grey, which is not a class of this training" if named == "field" else "does not know the class brown"
     with pytest.raises(InputError, match=said):
         finish(set_up(config, Commands()))
+
+
+def test_tuning_that_several_processes_skip_is_said(monkeypatch):
+    from types import SimpleNamespace
+
+    from core.config import RunConfig
+    from core.training import training_plan
+
+    monkeypatch.setattr(training_plan, "class_weights", lambda *_: ())
+    monkeypatch.setattr(training_plan, "compile_fitting", lambda *_: ("plan", 4))
+    monkeypatch.setattr(training_plan, "untuned_note", lambda: None)
+    photos = SimpleNamespace(rows=lambda part: range(8))
+    compiled = training_plan.compile_for_training(
+        RunConfig(tune=True), None, "cuda", photos, {}, SimpleNamespace(size=2)
+    )
+    assert next(compiled).stage == "compile"
+    with pytest.raises(StopIteration) as ended:
+        next(compiled)
+    assert ended.value.value == ("plan", 4, (training_plan.TUNED_ALONE,))
