@@ -105,10 +105,9 @@ def decode_square(path: str, side: int) -> QImage:
 
 def decode_whole(path: str, side: int) -> QImage:
     """A photo no larger than `side`; a null image if the file is not a photo."""
-    from core.data.photo import shrink
     from core.data.photo_reader import read_photo
 
-    return _image(lambda: shrink(read_photo(path), side))
+    return _image(lambda: read_photo(path, side, whole=True))
 
 
 def _image(read: Callable[[], Array]) -> QImage:

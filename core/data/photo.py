@@ -20,6 +20,8 @@ from core.data.file_extensions import UNREADABLE
 from core.data.photo_header import Header, read_header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from core.ops.contract import Array
 
 MOST_PIXELS: Final = 250_000_000
@@ -84,20 +86,22 @@ def decode(data: Array, side: int = 0) -> Array:
     return decode_checked(data, check(data), side)
 
 
-def decode_checked(data: Array, header: Header, side: int) -> Array:
-    """`decode` for a photo that `check` accepted."""
+def decode_checked(data: Array, header: Header, side: int, whole: bool = False) -> Array:
+    """`decode` for a photo that `check` accepted. `whole`: the whole photo, its longer side at most `side`."""
     flags, factor = int(cv2.IMREAD_UNCHANGED) if header.alpha else _RGB, 1
     if header.kind == "JPEG" and side:
-        factor, flags = _reduced(min(header.width, header.height), side)
+        lengths = header.width, header.height
+        factor, flags = _reduced(2 * max(lengths) if whole else min(lengths), side)
     if header.width * header.height > MOST_DECODED * factor * factor:
         raise _too_large(header, MOST_DECODED)
     try:
         photo = cv2.imdecode(data, flags)  # first frame, colours from grey and CMYK, EXIF rotation applied
         if photo is None or photo.size == 0:
             raise PhotoError(DAMAGED)
+        scale = _keep if not side else shrink if whole else square
         if flags == cv2.IMREAD_UNCHANGED:
-            return _to_rgb(photo, side)
-        return square(photo, side) if side else np.asarray(photo, np.uint8)
+            return _to_rgb(photo, lambda part: scale(part, side))
+        return np.asarray(scale(photo, side), np.uint8)
     except MemoryError:
         raise PhotoError(TOO_MUCH_MEMORY) from None
     except cv2.error as error:
@@ -148,7 +152,11 @@ def check(data: Array) -> Header:
     return header
 
 
-def _to_rgb(photo: Array, side: int) -> Array:
+def _keep(photo: Array, side: int) -> Array:
+    return photo
+
+
+def _to_rgb(photo: Array, scale: Callable[[Array], Array]) -> Array:
     """Convert what OpenCV decoded unchanged (grey, BGR or BGRA; 8 or 16 bits) to RGB, when few pixels are left."""
     channels = 1 if photo.ndim == 2 else photo.shape[2]
     if photo.dtype not in (np.uint8, np.uint16) or channels not in _TO_RGB:
@@ -158,7 +166,7 @@ def _to_rgb(photo: Array, side: int) -> Array:
         _composite_on_white(photo)
     if photo.dtype == np.uint16:
         photo = (photo >> 8).astype(np.uint8)
-    return np.asarray(cv2.cvtColor(square(photo, side) if side else photo, _TO_RGB[channels]), np.uint8)
+    return np.asarray(cv2.cvtColor(scale(photo), _TO_RGB[channels]), np.uint8)
 
 
 def _too_large(header: Header, most: int) -> PhotoError:

@@ -73,25 +73,25 @@ class PhotoReader:
         return self._process.pid
 
     def read(
-        self, paths: Sequence[str], side: int, least: int = 0, known: Collection[bytes] = ()
+        self, paths: Sequence[str], side: int, least: int = 0, known: Collection[bytes] = (), whole: bool = False
     ) -> list[ReadPhoto]:
         """The centred squares of photo files, ``(side, side, 3)``, in order; without pixels for contents in `known`.
 
-        A square whose own side is below `least` keeps it; with `side` 0 photos are read whole. Raises
-        LeafClinicError if the process cannot be started.
+        A square whose own side is below `least` keeps it. `whole`: whole photos, their longer side at most `side`; with
+        `side` 0 they keep their size. Raises LeafClinicError if the process cannot be started.
         """
         if not paths:
             return []
         try:
-            return self._read(paths, side, least, known)
+            return self._read(paths, side, least, known, whole)
         except (EOFError, OSError):
             idle = self._has_ended_idle()
             reason = self._restart()
             if idle:
-                return self.read(paths, side, least, known)
+                return self.read(paths, side, least, known, whole)
         self._room.seek(0)
         (number,) = NUMBER.unpack(self._room.read(NUMBER.size))
-        before, after = (self.read(part, side, least, known) for part in (paths[:number], paths[number + 1 :]))
+        before, after = (self.read(part, side, least, known, whole) for part in (paths[:number], paths[number + 1 :]))
         return [*before, ReadPhoto(b"", None, reason, lasting=False), *after]
 
     def close(self) -> None:
@@ -102,7 +102,9 @@ class PhotoReader:
         """Start the process with the shared file as its error output, which is inherited on every system."""
         self._process, self._ready = start_child(NAME, MODULE, self._room), False
 
-    def _read(self, paths: Sequence[str], side: int, least: int, known: Collection[bytes]) -> list[ReadPhoto]:
+    def _read(
+        self, paths: Sequence[str], side: int, least: int, known: Collection[bytes], whole: bool
+    ) -> list[ReadPhoto]:
         if self._process.poll() is not None:  # it was ended while idle
             self._restart()
         if not self._ready:
@@ -112,7 +114,7 @@ class PhotoReader:
         ask = bool(known)
         folder = os.getcwd()  # the process keeps the folder in which it was started
         asked = [os.path.join(folder, path) for path in paths]
-        self._send({"side": side, "least": least, "ask": ask, "paths": asked})
+        self._send({"side": side, "least": least, "whole": whole, "ask": ask, "paths": asked})
         while isinstance(answer := self._receive(), str):  # the content of a photo before it is decoded
             self._send(bytes.fromhex(answer) not in known)
         sizes = [3 * height * width for _, _, height, width, *_ in answer]
@@ -219,15 +221,15 @@ def prepare() -> None:
         pass
 
 
-def read_file(path: str, side: int, least: int = 0) -> ReadPhoto:
+def read_file(path: str, side: int, least: int = 0, whole: bool = False) -> ReadPhoto:
     """Read one photo file as in `PhotoReader.read`; `reason` states why it cannot be used."""
     with READERS.borrow() as reader:
-        return reader.read([path], side, least)[0]
+        return reader.read([path], side, least, whole=whole)[0]
 
 
-def read_photo(path: str, side: int = 0, least: int = 0) -> Array:
+def read_photo(path: str, side: int = 0, least: int = 0, whole: bool = False) -> Array:
     """Read one photo file as uint8 RGB pixels. Raises PhotoError."""
-    found = read_file(path, side, least)
+    found = read_file(path, side, least, whole)
     if found.pixels is None:
         raise PhotoError(found.reason)
     return found.pixels

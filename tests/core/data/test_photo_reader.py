@@ -116,6 +116,7 @@ def test_a_photo_comes_as_it_is_decoded_here(tmp_path):
         squares = reader.read(paths, 32)
         natives = reader.read(paths, 32, least=80)
         wholes = reader.read(paths, 0)
+        fitted = reader.read(paths, 100, whole=True)
         reader.close()
     for data, square, native, whole in zip(files.values(), squares, natives, wholes, strict=True):
         rgb = decode(array(data))
@@ -125,6 +126,10 @@ def test_a_photo_comes_as_it_is_decoded_here(tmp_path):
         assert np.array_equal(native.pixels, decode(array(data), 32 if short >= 80 else short))
         assert square.facts == (rgb.shape[1], rgb.shape[0], 0)
     assert squares[0].content != squares[1].content
+    assert [photo.pixels.shape for photo in fitted] == [(50, 70, 3), (90, 60, 3), (100, 75, 3)]
+    assert np.array_equal(fitted[0].pixels, wholes[0].pixels)
+    quarter = cv2.imdecode(array(files["c.jpg"]), cv2.IMREAD_REDUCED_COLOR_4)[..., ::-1]
+    assert np.array_equal(fitted[2].pixels, quarter), "JPEG is scaled while it is decoded"
 
 
 def test_what_is_known_is_not_decoded(tmp_path):
