@@ -1,7 +1,5 @@
 """The house rules that a machine can check: floors, sizes, and what never stands in the code."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

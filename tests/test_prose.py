@@ -1,7 +1,5 @@
 """The documentation stays short, and figures of measurements are generated, not typed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

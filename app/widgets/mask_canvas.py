@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from PySide6.QtCore import QMargins, QPointF, Qt, Signal
-from PySide6.QtGui import (
-    QColor,
-    QFocusEvent,
-    QKeyEvent,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QWheelEvent,
-)
+from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.translation import tr

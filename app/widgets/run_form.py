@@ -9,14 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, final
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QFormLayout,
-    QLabel,
-    QLineEdit,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QFormLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from app.translation import sentence, tr
 from app.widgets.fields import ComboBox, SpinBox

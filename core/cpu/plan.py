@@ -36,12 +36,7 @@ from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode
 from core.ops.network import loss_and_gradients
 from core.ops.photo import Backgrounds, background_problem
-from core.program import (
-    flatten_parameters,
-    lay_out_parameters,
-    lower,
-    name_parameters,
-)
+from core.program import flatten_parameters, lay_out_parameters, lower, name_parameters
 
 
 @final

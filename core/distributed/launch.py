@@ -18,16 +18,7 @@ from typing import IO, Any, Final, final
 
 from core.child_process import child_environment
 from core.distributed.place import MEETING, Place, find_place
-from core.errors import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    EXIT_LOST,
-    EXIT_STOPPED,
-    RESUME,
-    LeafClinicError,
-    RankFailed,
-    RankLost,
-)
+from core.errors import EXIT_DONE, EXIT_FAILED, EXIT_LOST, EXIT_STOPPED, RESUME, LeafClinicError, RankFailed, RankLost
 
 GRACE_SECONDS: Final = 2.0
 """How long the other ranks may take to end by themselves."""

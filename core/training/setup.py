@@ -35,13 +35,7 @@ from core.training.recipe_fitting import fit_recipe
 from core.training.teacher import Teacher, Teachers, describe_teachers, read_teachers
 from core.training.threaded_job import ThreadedJob
 from core.training.training_plan import compile_for_training, part_size
-from core.training.transfer import (
-    Origin,
-    configure_from_origin,
-    describe_origin,
-    first_network,
-    read_origin,
-)
+from core.training.transfer import Origin, configure_from_origin, describe_origin, first_network, read_origin
 from core.training.validation import Validator, compile_inference
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}

@@ -1,7 +1,5 @@
 """A report as PDF: sheets, pictures and drawings arrive; nothing of the browser's style is garbled."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

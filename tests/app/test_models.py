@@ -1,7 +1,5 @@
 """One list of models: shipped, own runs, imported; names can be set, and the shipped model is always there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

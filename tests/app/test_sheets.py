@@ -1,7 +1,5 @@
 """Where a page is cut into sheets: between rows and lines, with the heads of tables again on each."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

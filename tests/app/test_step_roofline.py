@@ -1,7 +1,5 @@
 """The roofline of a whole step beside its bars: every kernel that computes is a point under the roof."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The dialogs on storage and the user guide, opened from the menus."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """Results and reports become files in a process of their own; the window tells how far it is, and opens them."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The runner of the GPU's tests, on tests that need none."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

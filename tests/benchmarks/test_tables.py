@@ -1,7 +1,5 @@
 """Tables of figures in README and docs are what the results say."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Buffers alive at the same time never overlap, whatever their sizes and lifetimes."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Results of benchmarks: rows of an earlier run stay only with the commit and the date of their own."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

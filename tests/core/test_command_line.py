@@ -1,7 +1,5 @@
 """What all command lines share: output files, closed streams, devices that are not there, odd names."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Cores that a container leaves a process: read from files as the kernel writes them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

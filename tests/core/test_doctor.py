@@ -1,7 +1,5 @@
 """The doctor says in sentences what runs here and what to install."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import os

@@ -1,7 +1,5 @@
 """The command that writes ONNX: files, sentences, exit codes, and nothing written where something is wrong."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A graph goes to JSON and comes back equal; a broken description is refused with a sentence."""
 
-from __future__ import annotations
-
 import json
 import random
 

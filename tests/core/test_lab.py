@@ -1,7 +1,5 @@
 """The laboratory's command line prints tables, writes files, and refuses with a sentence."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Lowering: fused activations, slices instead of concats, folded batch norms, the flat layout of parameters."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

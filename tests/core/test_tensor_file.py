@@ -1,7 +1,5 @@
 """Files of arrays: whole or refused, whatever was done to them."""
 
-from __future__ import annotations
-
 import json
 import os
 

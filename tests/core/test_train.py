@@ -1,7 +1,5 @@
 """The second Ctrl-C: nobody has to wait for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from core import train

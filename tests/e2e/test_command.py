@@ -1,7 +1,5 @@
 """The command `leafclinic`: its subcommands, and that it works in a folder with a foreign package of our name."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

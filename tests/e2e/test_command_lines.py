@@ -1,7 +1,5 @@
 """The command lines as other programs meet them: forms, exit codes, sentences, and nothing written on bad input."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

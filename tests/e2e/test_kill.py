@@ -1,7 +1,5 @@
 """Killed at random moments and resumed, a run ends with the same bits; no moment leaves a file that cannot be read."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

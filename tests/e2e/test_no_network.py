@@ -1,7 +1,5 @@
 """No command or window opens a socket but Unix ones, or the kernel ends its process. No command changes a photo."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The training process as the window drives it: a request, then commands; events come back as lines."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

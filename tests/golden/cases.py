@@ -1,7 +1,5 @@
 """Optimizer settings that PyTorch's results are recorded for, shared by the script and the test."""
 
-from __future__ import annotations
-
 from core.optim.optimizer import Optimizer
 from tests.helpers.noise import noise
 

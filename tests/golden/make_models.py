@@ -5,8 +5,6 @@
 The networks are written out again here, with torchvision's names and structure.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import numpy as np

@@ -3,8 +3,6 @@
     python -m tests.golden.make_ops
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 import torch.nn.functional as F

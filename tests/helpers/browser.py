@@ -1,7 +1,5 @@
 """A headless Chromium loads a page without any network and says what it found."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

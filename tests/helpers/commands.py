@@ -1,7 +1,5 @@
 """The command lines as programs, and one small training run with the real kernels that their tests share."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

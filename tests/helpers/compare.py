@@ -1,7 +1,5 @@
 """Comparison that refuses NaN and tells where two arrays differ most."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -3,8 +3,6 @@
 Loads, stores, barriers, copies to shared memory, and the bf16 products of the tensor cores.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from types import CellType, FunctionType, ModuleType, SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The launches of a small network in an emulated GPU's memory: neighbouring steps run as plain Python."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

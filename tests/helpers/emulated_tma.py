@@ -4,8 +4,6 @@ Copies happen early, as soon as they are sent for, or late: those to shared memo
 barrier, those from it when their group is waited for; products early or late, too. A kernel must be right either way.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A stand-in for the training process: same lines in and out, no training. The argument says what happens."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

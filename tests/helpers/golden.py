@@ -10,8 +10,6 @@ in float64.
     golden.assert_gradients(plan.gradients())
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

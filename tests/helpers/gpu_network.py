@@ -1,7 +1,5 @@
 """Random weights and batches for whole networks on the GPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

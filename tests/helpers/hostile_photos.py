@@ -1,7 +1,5 @@
 """Photo files made to cost whoever decodes them much memory or time, by name."""
 
-from __future__ import annotations
-
 import base64
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """Python programs in several ranks, started by the Open MPI of the package `openmpi`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution

@@ -5,8 +5,6 @@ violation ends the process that committed it by SIGSYS, which nothing can catch.
 rights.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """Numbers that look random and are the same on every machine and in every version of NumPy."""
 
-from __future__ import annotations
-
 import zlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small ONNX files, each op in its old and its new form, as other programs write them."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 

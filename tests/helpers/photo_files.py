@@ -1,7 +1,5 @@
 """Photo files of every kind that users have, sound and broken, made here so that none is stored."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 

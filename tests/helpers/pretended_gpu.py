@@ -1,7 +1,5 @@
 """A CUDA driver that is not there: device memory is host memory, launches are counted and do nothing."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

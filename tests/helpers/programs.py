@@ -1,7 +1,5 @@
 """Programs of the system that tests run. Where one is missing its test is skipped; in CI that is an error."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -3,8 +3,6 @@
 Rank 0 leaves what it found in OUT/found.json.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

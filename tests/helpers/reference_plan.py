@@ -1,7 +1,5 @@
 """A plan that executes the NumPy references: slow, without a device; trainers and plans are compared with it."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -4,8 +4,6 @@ Numba compiles to PTX from the types in the kernel's annotations (`core.gpu.comp
 nvJitLink, which comes with the CUDA wheels, holds the same assembler as the driver and reports.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from functools import lru_cache

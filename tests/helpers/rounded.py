@@ -1,7 +1,5 @@
 """The references as mixed precision computes them: every value and gradient rounded to bf16 where it is stored."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Whole runs for tests: all their events, and their weights compared bit by bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from core.training.checkpoint import LAST, read_checkpoint

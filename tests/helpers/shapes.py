@@ -11,8 +11,6 @@ the activation), and the parameters by role (``weight``, ``bias``, ``running_mea
 `wanted`: ``out``, ``dx`` (``dx2`` ...), ``dweight``, ``dbias``, and new running statistics by role.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Holds kernel entries of the GPU against the float64 reference: on a GPU, or as plain Python without one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ taught, in mixed precision too, is held against plans of labels alone in its own
 the distance of both from float64: noise of bf16 moves first filters by 0.2 of their gradient, whoever taught them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every text the window shows: what stands in `tr(...)` and `count(...)`, and what comes from core's tables."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Photos that take no time: small noisy squares whose colour is their class."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -5,8 +5,6 @@ thread that waited for ever ended by a time limit. Who goes next is drawn, alway
 any order.
 """
 
-from __future__ import annotations
-
 import random
 
 from greenlet import getcurrent, greenlet

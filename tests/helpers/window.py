@@ -1,7 +1,5 @@
 """Fixtures for tests of the window: the real program in a home of its own, and guards that nothing is left behind."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

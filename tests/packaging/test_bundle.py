@@ -1,7 +1,5 @@
 """The bundled program starts and trains where there is no Python. Run `make bundle` first; `-m slow`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

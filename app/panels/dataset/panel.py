@@ -10,15 +10,7 @@ from typing import Any, Final, final
 
 import numpy as np
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QLabel,
-    QProgressBar,
-    QStackedWidget,
-    QTabWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QStackedWidget, QTabWidget, QVBoxLayout, QWidget
 
 from app.actions import Actions
 from app.cards import disease_name
@@ -37,17 +29,7 @@ from app.widgets.class_choice import ask_class
 from app.widgets.fields import ComboBox, SearchField
 from app.widgets.naming import named
 from app.widgets.notice import Notice
-from app.widgets.parts import (
-    GAP,
-    MARGIN,
-    EmptyPlace,
-    action_button,
-    button,
-    header,
-    label,
-    row,
-    side_width,
-)
+from app.widgets.parts import GAP, MARGIN, EmptyPlace, action_button, button, header, label, row, side_width
 from app.widgets.photo_grid import PhotoGrid
 from app.widgets.photo_view import PhotoDialog
 from core.data.file_extensions import EXTENSIONS

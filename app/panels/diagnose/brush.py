@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import (
-    QKeySequence,
-    QShortcut,
-)
+from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QButtonGroup, QDialog, QPushButton, QVBoxLayout, QWidget
 
 from app.mask import BACKGROUND, DISEASED, LEAF, Mask

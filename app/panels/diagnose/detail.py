@@ -6,15 +6,7 @@ import html
 from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import (
-    QFrame,
-    QHBoxLayout,
-    QScrollArea,
-    QSizePolicy,
-    QTextBrowser,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QTextBrowser, QVBoxLayout, QWidget
 
 from app.cards import card_html, disease_name, find_card
 from app.mask import Mask, decode_box

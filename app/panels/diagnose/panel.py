@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import (
-    QFileDialog,
-    QHBoxLayout,
-    QProgressBar,
-    QPushButton,
-    QStackedWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QProgressBar, QPushButton, QStackedWidget, QVBoxLayout, QWidget
 
 from app.actions import Actions
 from app.mask import Mask

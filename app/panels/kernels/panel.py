@@ -5,15 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QHeaderView,
-    QPlainTextEdit,
-    QSplitter,
-    QTabWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QHBoxLayout, QHeaderView, QPlainTextEdit, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 from app.panels.kernels.plan import PlanPanel
 from app.theme import Theme

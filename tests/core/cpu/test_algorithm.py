@@ -1,7 +1,5 @@
 """A plan asked for an algorithm by name computes whole networks by it, or refuses naming the step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

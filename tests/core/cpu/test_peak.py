@@ -1,7 +1,5 @@
 """The processor's best, measured: what floors of kernels are counted with."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

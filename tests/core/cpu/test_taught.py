@@ -1,7 +1,5 @@
 """A CPU plan whose loss has targets of its own for each photo: gradients, parts, verification, and what it refuses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

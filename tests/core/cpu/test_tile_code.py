@@ -1,7 +1,5 @@
 """The code of the tiles is kept in a file, and damaged code is not run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Damaged photos and manifests: a sentence of ours or a result, never anything else."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """IDX files: MNIST's digits, plain or gzip, and ten thousand crafted ones."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import struct

@@ -1,7 +1,5 @@
 """The page of a batch of diagnoses: whole without any other file, in a real browser too."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

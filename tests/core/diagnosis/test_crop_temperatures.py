@@ -1,7 +1,5 @@
 """Temperatures by crop: found where labels were drawn with them, held where photos are few; the answer stays."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Eight bits: ranges, nearly the same answers, and a loss that is counted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

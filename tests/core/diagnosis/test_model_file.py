@@ -1,7 +1,5 @@
 """The model file: all that diagnosis needs comes back, and a crafted one is refused with a sentence."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

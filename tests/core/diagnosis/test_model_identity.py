@@ -1,7 +1,5 @@
 """A model has a name, a hash and a date; a new name changes nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A model as a file for other programs: the same logits, all it needs to be used, and its loss in eight bits."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

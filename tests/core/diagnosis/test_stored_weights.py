@@ -1,7 +1,5 @@
 """Weights in half precision and in eight bits: what is read is what was written, and crafted steps are refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

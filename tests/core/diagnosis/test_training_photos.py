@@ -1,7 +1,5 @@
 """What a model file says of the photos it learned from: read back, counted, and refused where it is crafted."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import replace
 

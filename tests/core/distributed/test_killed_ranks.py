@@ -1,7 +1,5 @@
 """Ranks killed at random moments: all end, no file is damaged, and a resumed run has the bits of a whole one."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

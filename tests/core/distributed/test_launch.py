@@ -1,7 +1,5 @@
 """The launcher of one machine's ranks: all end when one fails, and one sentence names it. No GPU is needed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

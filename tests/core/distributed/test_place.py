@@ -1,7 +1,5 @@
 """Which rank a process is, from the variables of MPI, torchrun, Slurm and the launcher."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

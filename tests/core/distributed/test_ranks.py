@@ -1,7 +1,5 @@
 """Two and three ranks on the CPU, started by MPI, compute what one process computes, and resume with the same bits."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

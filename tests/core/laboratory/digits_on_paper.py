@@ -1,7 +1,5 @@
 """Twenty photographed digits, drawn: different pens, papers, angles and light, from OpenCV's fonts."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 

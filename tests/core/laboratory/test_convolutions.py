@@ -1,7 +1,5 @@
 """Every convolution algorithm gives the reference's result on the shared odd cases, or refuses with a sentence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

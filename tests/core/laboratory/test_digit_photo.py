@@ -1,7 +1,5 @@
 """A photographed digit arrives in MNIST's form, whatever the paper, the pen and the light."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

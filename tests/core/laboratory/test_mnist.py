@@ -1,7 +1,5 @@
 """Digits by presets: variation stays within its bounds, patterns are learned, photographed digits are read."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A network run kernel by kernel gives the reference's loss and gradients, with every algorithm that runs here."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

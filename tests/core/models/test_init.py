@@ -1,7 +1,5 @@
 """First weights: the right spread, the same for the same seed, each parameter on its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

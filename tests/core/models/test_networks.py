@@ -1,7 +1,5 @@
 """Names, shapes and counts of the networks are torchvision's; sizes that do not fit are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 import core.config

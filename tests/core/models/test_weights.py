@@ -1,7 +1,5 @@
 """Weights in PyTorch's layout."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Damaged ONNX files: an error of ours or a network, never anything else, and memory stays small."""
 
-from __future__ import annotations
-
 import resource
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Eight bits: what is rounded stays within half a step, and onnxruntime computes what the simulation says."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

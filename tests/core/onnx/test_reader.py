@@ -1,7 +1,5 @@
 """Files of other programs: each op in its old and new form against onnxruntime, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

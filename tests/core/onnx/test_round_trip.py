@@ -1,7 +1,5 @@
 """Every network of ours to ONNX and back: accepted by the checker, run by onnxruntime, read back to the same bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

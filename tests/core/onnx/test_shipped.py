@@ -1,7 +1,5 @@
 """The pretrained networks of the data pack: their logits as onnxruntime computed them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The builder's sentences, and crafted graphs that `check` must refuse without taking memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """Whole networks by the reference, against PyTorch: logits, loss, every gradient, running statistics, ten losses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -12,15 +10,7 @@ from core.ops.window import pad, read_window, windows
 from core.optim.optimizer import initial_state, update
 from core.program import lay_out_parameters
 from tests.helpers.compare import assert_close
-from tests.helpers.golden import (
-    DRAWS,
-    LOGITS,
-    OPTIMIZERS,
-    assert_matches,
-    each_network,
-    golden_logits,
-    golden_training,
-)
+from tests.helpers.golden import DRAWS, LOGITS, OPTIMIZERS, assert_matches, each_network, golden_logits, golden_training
 
 STEPS = 10
 

@@ -1,7 +1,5 @@
 """The photo's reference, by hand and against OpenCV's: every device's kernel is held against it."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The counter-based generator: fixed words for kernels to mirror, and masks that look random."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from core.ops.contract import Mode

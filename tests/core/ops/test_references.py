@@ -1,7 +1,5 @@
 """Every op's NumPy reference against PyTorch's results, its numeric gradient and its shape rule."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A kernel runs or refuses; it never becomes another one unless "auto" was asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.errors import KernelUnavailable

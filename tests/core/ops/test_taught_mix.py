@@ -1,7 +1,5 @@
 """A gradient with targets is the mix of those with labels, in bf16 too; the bounds that the GPU's test uses tell."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Window sizes by hand, and the padding rules."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

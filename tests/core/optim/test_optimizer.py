@@ -1,7 +1,5 @@
 """The update's reference against PyTorch's optimizers, step by step, and the parts PyTorch has no one rule for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

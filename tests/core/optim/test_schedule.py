@@ -1,7 +1,5 @@
 """The course of the learning rate, at the points where it can be worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.config import RunConfig

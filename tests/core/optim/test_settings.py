@@ -1,7 +1,5 @@
 """The optimizer's settings are the configuration's."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from core.config import RunConfig

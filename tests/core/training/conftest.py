@@ -1,7 +1,5 @@
 """Runs on tiny photos, with a plan made of the NumPy references: no kernel has to be compiled."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.config import RunConfig

@@ -1,7 +1,5 @@
 """A resumed run keeps the conditions that its bits depend on, and says so where it cannot."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

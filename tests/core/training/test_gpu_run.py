@@ -1,7 +1,5 @@
 """Runs on a GPU: they go over from the CPU and back, and a killed one leaves nothing behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

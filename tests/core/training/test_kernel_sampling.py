@@ -1,7 +1,5 @@
 """Kernels are timed for less than a hundredth of the training, unless a number of steps was asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.training.kernel_sampling import LEAST_STEPS, SHARE, KernelSampling

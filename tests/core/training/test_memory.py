@@ -1,7 +1,5 @@
 """A run keeps to the memory that --dry-run prints: all its arrays, counted while it trains and evaluates."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A network that cannot learn eight photos of noise by heart does not learn at all."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from core.data.augment import evaluation_rows

@@ -1,7 +1,5 @@
 """Presets on few photos: enough steps by smaller batches and more epochs, unless the user chose them."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.config import RunConfig

@@ -1,7 +1,5 @@
 """The page of a run: whole without any other file, and its words follow from the figures."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """The commands that a report prints lead to the run that it tells of."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 

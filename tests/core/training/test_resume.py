@@ -1,7 +1,5 @@
 """Stopped, paused, killed, damaged, out of room: a run goes on with the same bits, or ends with a sentence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +8,7 @@ import pytest
 from core.errors import DataError, InputError, ModelFileError, StorageError
 from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
 from core.training.commands import Commands
-from core.training.events import (
-    CheckpointSaved,
-    EpochDone,
-    Progress,
-    RunFinished,
-    RunStarted,
-    StepDone,
-    from_line,
-)
+from core.training.events import CheckpointSaved, EpochDone, Progress, RunFinished, RunStarted, StepDone, from_line
 from core.training.trainer import Trainer
 from tests.helpers.runs import last_weights, only, same_bits, train
 

@@ -1,7 +1,5 @@
 """What a run starts from: weights of another file, layers that stay, weights of classes."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from unittest.mock import Mock

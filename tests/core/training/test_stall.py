@@ -1,7 +1,5 @@
 """A run whose loss does not fall says so while it runs, and what to do; a run that learns does not."""
 
-from __future__ import annotations
-
 from math import log
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """One step in parts is the step of the whole batch, and tells which photos come next."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

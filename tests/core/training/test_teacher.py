@@ -1,7 +1,5 @@
 """Learning from a teacher: targets are its answers to the very same photos, and who may teach is checked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

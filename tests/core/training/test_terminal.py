@@ -1,7 +1,5 @@
 """What a terminal shows: a bar that replaces itself, plain lines elsewhere, sentences at the end."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """A profile is a sound Chrome trace: whole JSON, known phases, events of a thread within or beside each other."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The loop: it learns, says what it does, and what it may be asked for beside; resuming is in `test_resume`."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A run says on how many of its evaluation photos its first weights or its teachers were trained."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from dataclasses import replace

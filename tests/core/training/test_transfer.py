@@ -1,7 +1,5 @@
 """Learned weights come along, the head is new where the classes are, and what must not learn keeps its bits."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
