@@ -178,10 +178,8 @@ def _find_columns(
     else:
         labels = tuple(find(name) for name in LABEL_COLUMNS if find(name) >= 0)[:1]
     if not labels:
-        raise DataError(
-            f"{path} has no class column; its columns are {', '.join(names)}. Choose the class column with --label "
-            "COLUMN."
-        )
+        raise DataError(f"{path} has no class column; its columns are {', '.join(names)}. Choose the class column with "
+                        "--label COLUMN.")
     filters = [w.partition("=") for w in where]
     return _Columns(
         path=photos,

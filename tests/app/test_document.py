@@ -225,17 +225,6 @@ def test_a_photo_is_found_by_its_path(open_document, folder):
     assert document.row_of("/elsewhere.png") is None
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_data_folder_without_rights_is_told(folder, home, qtbot, nothing_left):
-    (home / "projects").mkdir(parents=True)
-    (home / "projects").chmod(0o500)
-    document = Document()
-    with qtbot.waitSignal(document.failed) as told:
-        document.open(str(folder))
-    assert "could not be saved" in told.args[0]
-    document.close()
-
-
 def test_a_data_folder_that_cannot_be_made_is_told(folder, home, qtbot, nothing_left):
     home.mkdir(parents=True, exist_ok=True)
     (home / "projects").write_text("a file where a folder should be")

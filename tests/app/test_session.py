@@ -61,23 +61,17 @@ def test_pause_holds_the_run_and_resume_goes_on(run, qtbot):
     assert session.seen[-1].reason == "completed"
 
 
-def test_stop_saves_and_ends_the_run(run, qtbot):
+@pytest.mark.parametrize("paused", [False, True])
+def test_stop_saves_and_ends_the_run(run, qtbot, paused):
     session = run("calm")
     qtbot.waitUntil(lambda: len(session.seen) > 3)
+    if paused:
+        session.pause()
     session.stop()
     assert session.state is State.STOPPING
     qtbot.waitUntil(idle(session))
     assert session.seen[-1].reason == "stopped"
     assert not session.failures
-
-
-def test_stop_also_ends_a_paused_run(run, qtbot):
-    session = run("calm")
-    qtbot.waitUntil(lambda: len(session.seen) > 3)
-    session.pause()
-    session.stop()
-    qtbot.waitUntil(idle(session))
-    assert session.seen[-1].reason == "stopped"
 
 
 def test_a_failure_is_told_in_the_trainers_words(run, qtbot):

@@ -201,21 +201,6 @@ def test_same_seed_and_threads_give_the_same_bits_and_a_resumed_run_too(name):
         assert np.array_equal(array, resumed.state()[name]), name
 
 
-def test_accumulated_parts_give_the_gradient_of_the_whole():
-    graph = _graph("squeezenet1_1", dropout=0.3)
-    plan = CpuPlan(graph, batch=4, training=True)
-    plan.load(_weights(graph))
-    batch = _batch(4)
-    whole = plan.gradient(batch)
-    want = plan.gradients()
-    for i, part in enumerate((slice(0, 2), slice(2, 4))):
-        half = PhotoBatch(batch.photos[part], batch.augmentation[part], batch.labels[part])
-        got = plan.gradient(half, accumulate=i > 0)
-    for name, gradient in want.items():
-        assert_close(plan.gradients()[name] / 2, gradient, 1e-4)
-    assert abs(got.gradient_norm / whole.gradient_norm - 1) < 1e-4
-
-
 @pytest.mark.parametrize("weights", [(), (0.2, 3.0, 1.0, 0.5, 2.0)])
 def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weights):
     graph = with_loss(build("squeezenet1_1", 5, SIZE, dropout=0.3), 0.1, weights)

@@ -328,19 +328,13 @@ def test_waiting_for_another_process_can_be_stopped(photos, tmp_path):
         open_cache(dataset, SIDE, folder=str(store), cancelled=lambda: True)
 
 
-def test_the_photos_of_a_manifest_elsewhere_are_found(photos, tmp_path):
+def test_the_photos_of_a_manifest_in_a_folder_above_the_cache_are_found(photos, tmp_path):
     manifest = tmp_path / "list.csv"
     manifest.write_text("path,label\nphotos/rust/000.png,rust\nphotos/healthy/000.png,healthy\n")
     dataset = open_dataset(RunConfig(data=str(manifest)))
-    cache = open_cache(dataset, SIDE, folder=str(tmp_path / ".store"))
-    assert_sound(dataset, cache)
-    assert cache.facts.tolist() == [[32, 32, 0], [32, 32, 0]]
-
-
-def test_a_manifest_may_lie_in_a_folder_above_the_cache(photos, tmp_path):
-    manifest = tmp_path / "list.csv"
-    manifest.write_text("path,label\nphotos/rust/000.png,rust\nphotos/healthy/000.png,healthy\n")
-    dataset = open_dataset(RunConfig(data=str(manifest)))
-    assert_sound(dataset, open_cache(dataset, SIDE, folder=str(tmp_path / "store")))
+    for name in ("store", ".store"):
+        cache = open_cache(dataset, SIDE, folder=str(tmp_path / name))
+        assert_sound(dataset, cache)
+        assert cache.facts.tolist() == [[32, 32, 0], [32, 32, 0]]
     with pytest.raises(DataError, match="is inside the photo folder"):
         open_cache(dataset, SIDE, folder=str(photos / "rust" / "store"))
