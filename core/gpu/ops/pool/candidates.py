@@ -15,7 +15,7 @@ CANDIDATES: Final = (
     teach("naive", "avg_pool", FORWARD, naive.launch_naive_avg_forward, "one thread per output"),
     teach("naive", "avg_pool", INPUT, naive.launch_naive_avg_backward, "one thread per input"),
     teach("naive", "global_avg_pool", FORWARD, naive.launch_naive_global_forward,
-          "one thread per channel loops over the image"),
+          "one thread per output"),
     teach("naive", "global_avg_pool", INPUT, naive.launch_naive_global_backward, "one thread per input"),
     Candidate("vector", ("max_pool",), FORWARD, launches.max_forward,
               "16 bytes of channels a thread; in training the winner's place is kept as a byte"),

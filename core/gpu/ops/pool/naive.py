@@ -1,4 +1,4 @@
-"""Pooling over windows and over the whole image, naive: one thread for each element of the result.
+"""Pooling, naive: one thread for each element of the result. The global average is that of one window of all pixels.
 
 Gradients gather, so that no two threads write one place.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
+from core.gpu.compilation.arrays import Batch, Int, Pair, float32
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.teaching.candidates import StepArrays
-from core.gpu.teaching.kernel import kernel, over
+from core.gpu.teaching.kernel import DeviceArray, kernel, over
 from core.ops.registry import Case
 from core.ops.window import read_window
 
@@ -109,29 +109,6 @@ def naive_avg_backward(dy: Batch, dx: Batch, kernel: Pair, stride: Pair, pad: Pa
     dx[n, y, z, c] = total
 
 
-@kernel
-def naive_global_forward(x: Batch, out: Matrix) -> None:
-    """One thread per photo and channel loops over all pixels."""
-    i = cuda.grid(1)
-    if i < out.size:
-        n, c = i // out.shape[1], i % out.shape[1]
-        total = float32(0)
-        for y in range(x.shape[1]):
-            for z in range(x.shape[2]):
-                total += x[n, y, z, c]
-        out[n, c] = total / float32(x.shape[1] * x.shape[2])
-
-
-@kernel
-def naive_global_backward(dy: Matrix, dx: Batch) -> None:
-    """One thread per input element: every pixel gets the same share."""
-    i = cuda.grid(1)
-    if i < dx.size:
-        channels, pixels = dx.shape[3], dx.shape[1] * dx.shape[2]
-        c, p, n = i % channels, i // channels % pixels, i // (channels * pixels)
-        dx[n, p // dx.shape[2], p % dx.shape[2], c] = dy[n, c] / float32(pixels)
-
-
 def _geometry(case: Case) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
     window = read_window(case.attributes)
     return window.kernel, window.stride, (window.padding[0], window.padding[1])
@@ -162,11 +139,16 @@ def launch_naive_avg_backward(case: Case, arrays: StepArrays) -> None:
     naive_avg_backward[over(dx.size)](arrays["dy"], dx, *_geometry(case), *_average(case))
 
 
+def _whole(x: DeviceArray) -> tuple[tuple[int, int], ...]:
+    """Window, stride and padding of the average of all pixels of x."""
+    return (x.shape[1], x.shape[2]), (1, 1), (0, 0), (0, 0)
+
+
 def launch_naive_global_forward(case: Case, arrays: StepArrays) -> None:
-    out = arrays["out"]
-    naive_global_forward[over(out.size)](arrays["x"], out)
+    x, out = arrays["x"], arrays["out"]
+    naive_avg_forward[over(out.size)](x, out.reshape(x.shape[0], 1, 1, x.shape[3]), *_whole(x), 0)
 
 
 def launch_naive_global_backward(case: Case, arrays: StepArrays) -> None:
-    dx = arrays["dx"]
-    naive_global_backward[over(dx.size)](arrays["dy"], dx)
+    dy, dx = arrays["dy"], arrays["dx"]
+    naive_avg_backward[over(dx.size)](dy.reshape(dx.shape[0], 1, 1, dx.shape[3]), dx, *_whole(dx), 0)
