@@ -14,7 +14,7 @@ import argparse
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,11 @@ PENALTY = 0.01
 """Of the methods that are compared; the command chooses it by cross-validation."""
 
 
-def read_outputs(model: ModelFile, root: Path, file: Path) -> tuple[list[dict[str, str]], NetworkOutputs]:
-    """Rows of the manifest that are no test photos, and the network's outputs for them."""
-    rows = chosen_rows(root / "manifest.csv", ["train", "val", "unknown"], [])
+def read_outputs(
+    model: ModelFile, root: Path, file: Path, splits: Sequence[str] = ("train", "val", "unknown")
+) -> tuple[list[dict[str, str]], NetworkOutputs]:
+    """Rows of the manifest in these splits, and the network's outputs for them, which `file` keeps."""
+    rows = chosen_rows(root / "manifest.csv", list(splits))
     if file.is_file():
         known = np.load(file)
         at = {str(path): i for i, path in enumerate(known["path"])}

@@ -61,7 +61,7 @@ def scaled_logits(logits: Array, labels: Array, classes: Sequence[str], groups: 
 
 def score_model(model: ModelFile, root: Path, device: str) -> dict[str, float]:
     """Score, log loss and accuracy of each part."""
-    rows = [row for row in chosen_rows(root / "manifest.csv", ["val"], []) if name_of(row) in model.classes]
+    rows = [row for row in chosen_rows(root / "manifest.csv", ["val"]) if name_of(row) in model.classes]
     labels = np.array([model.classes.index(name_of(row)) for row in rows])
     predictor = Predictor(model, device=device, batch=32)
     logits = compute_outputs(predictor, read_squares(root, rows, model.source_side), None).logits

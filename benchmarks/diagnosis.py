@@ -145,7 +145,7 @@ def rejection_figures(model: ModelFile, leaves: Any, bare: Any, unknown: dict[st
 
 def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str) -> dict[str, Any]:
     *known, strange = SPLITS[split]
-    rows = [r for r in chosen_rows(root / "manifest.csv", known, []) if name_of(r) in model.classes]
+    rows = [r for r in chosen_rows(root / "manifest.csv", known) if name_of(r) in model.classes]
     labels = np.array([model.classes.index(name_of(r)) for r in rows])
     node = feature_node(model.graph)
     predictor = Predictor(model, device=device, batch=16, outputs=(node,) if node else ())
@@ -156,7 +156,7 @@ def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str)
     bare = np.array([r["crop"] == "background" for r in rows])
     unknown = {
         crop: compute_outputs(predictor, read_squares(root, of_crop, model.source_side), node)
-        for crop, of_crop in by_crop(chosen_rows(root / "manifest.csv", [strange], [])).items()
+        for crop, of_crop in by_crop(chosen_rows(root / "manifest.csv", [strange])).items()
     }
     nine = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
     reliability = measure_reliability(probabilities, labels)
@@ -211,7 +211,7 @@ def main() -> None:
     model = read_model(options.model)
     figures = measure(model, options.photos, options.split, options.robust, options.device)
     if options.time:
-        rows = chosen_rows(options.photos / "manifest.csv", [options.split], [])[::40]
+        rows = chosen_rows(options.photos / "manifest.csv", [options.split])[::40]
         times = examination_times(model, [str(options.photos / row["path"]) for row in rows])
         figures["examination_milliseconds"] = {
             "median": float(np.median(times)), "p95": float(np.quantile(times, 0.95)), "photos": len(times),

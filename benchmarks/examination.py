@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("model", type=Path, nargs="?", default=Path("resources/models/leaves.safetensors"))
     parser.add_argument("--photos", type=Path, default=Path(os.environ.get("LEAFCLINIC_DATA", "")) / "leaves")
     options = parser.parse_args()
-    rows = chosen_rows(options.photos / "manifest.csv", ["val"], [])
+    rows = chosen_rows(options.photos / "manifest.csv", ["val"])
     paths = [str(options.photos / row["path"]) for row in rows[:: max(len(rows) // (PHOTOS + WARM_UP), 1)]]
     times = examination_times(read_model(options.model), paths)
     median, late = float(np.median(times)), float(np.quantile(times, 0.95))

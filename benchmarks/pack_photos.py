@@ -25,7 +25,7 @@ TAR_BLOCK = 1024
 
 
 def chosen_rows(
-    manifest: Path, splits: Iterable[str], without: Iterable[str], only: Iterable[str]
+    manifest: Path, splits: Iterable[str], without: Iterable[str] = (), only: Iterable[str] = ()
 ) -> list[dict[str, str]]:
     """Rows of the manifest in these splits, of the crops `only` if given, less the crops `without`; in its order."""
     splits, without, only = set(splits), set(without), set(only)

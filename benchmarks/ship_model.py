@@ -76,7 +76,7 @@ def read_part(
     root: Path, split: str, classes: Sequence[str], side: int, most: int = 0, seed: int = 0
 ) -> LabelledPhotos:
     """Photos of a split whose class the model knows, as squares of `side`; at most so many per class, by seed."""
-    rows = [r for r in chosen_rows(root / "manifest.csv", [split], []) if name_of(r) in classes]
+    rows = [r for r in chosen_rows(root / "manifest.csv", [split]) if name_of(r) in classes]
     labels = np.array([classes.index(name_of(r)) for r in rows])
     kept = np.arange(len(rows))
     if most:
@@ -105,7 +105,7 @@ def ship(trained: ModelFile, root: Path, made: str, device: str = "cpu") -> Mode
 
 def describe_sources(root: Path, classes: Sequence[str]) -> list[str]:
     """Sentences on the training photos: how many of each crop and setting, where from, under which licence."""
-    rows = [row for row in chosen_rows(root / "manifest.csv", ["train"], []) if name_of(row) in classes]
+    rows = [row for row in chosen_rows(root / "manifest.csv", ["train"]) if name_of(row) in classes]
     counts = Counter(f"{row['crop']}, {row['setting']}" for row in rows)
     by_source: dict[str, list[str]] = {}
     for kind, photos in sorted(counts.items()):

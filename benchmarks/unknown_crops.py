@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     model = read_model(options.model)
-    rows = chosen_rows(options.photos / "manifest.csv", ["train", "val", "unknown"], [])
+    rows = chosen_rows(options.photos / "manifest.csv", ["train", "val", "unknown"])
     kinds = np.unique([f"{name_of(row)} {row['setting']} {row['split']}" for row in rows], return_inverse=True)[1]
     rows = [rows[i] for i in sample_per_class(kinds, PER_CLASS, 0)]
     labels, train, known, groups = group_rows(model, rows)
