@@ -32,8 +32,8 @@ from core.diagnosis.batch_report import Entry, picture_side, render_batch
 from core.diagnosis.diagnosis_output import show_csv, show_json, show_text
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.model_card import render_card_html
-from core.diagnosis.model_file import read_model
-from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model, read_identity
+from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, ModelIdentity, find_model, read_identity
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
 from core.diagnosis.plant_output import report_errors, show_plants
 from core.diagnosis.prediction import Diagnosis, Predictor, choose_device
@@ -67,7 +67,7 @@ def diagnose(argv: Sequence[str]) -> int:
         return diagnose_many(arguments, config, coverage, shard)
     paths = list(find_photos(arguments.photos))
     prepare()
-    model, identity = read_model(Path(arguments.model_file)), read_identity(Path(arguments.model_file))
+    model, identity = read_network(Path(arguments.model_file))
     if arguments.coverage:
         sys.stderr.write(describe_slider(model.sections.get(SECTION, {}), len(model.classes), coverage))
     device = choose_device(config.device)
@@ -95,6 +95,16 @@ def diagnose(argv: Sequence[str]) -> int:
         with closing(predictor):
             read = show(predictor.diagnose(paths, coverage=coverage), identity)
     return EXIT_DONE if read else EXIT_WRONG_INPUT
+
+
+def read_network(path: Path) -> tuple[ModelFile, ModelIdentity]:
+    """A model file, a run folder, or an ONNX file, which has no rejection. Raises ModelFileError."""
+    if path.suffix.lower() != ".onnx":
+        return read_model(path), read_identity(path)
+    from core.diagnosis.onnx_model import read_onnx_model  # imports onnx
+
+    sys.stderr.write(f"{path.name} is an ONNX file: it has no rejection, so every photo gets its most likely class.\n")
+    return read_onnx_model(path), ModelIdentity(path.stem, "", "")
 
 
 def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[int, int]:
@@ -205,7 +215,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="Diagnose photos. Nothing leaves this computer, unless you name a --scheduler.",
         epilog=f"Shipped models: {' '.join(f'{name}: {use}' for name, use in SHIPPED_MODELS.items())} {EXIT_CODES}.",
     )
-    parser.add_argument("model_file", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("model_file", metavar="MODEL", help=f"{MODEL_HELP}, or ONNX file")
     parser.add_argument("photos", metavar="PHOTO", nargs="*", help="photo files, folders of photos, or CSV manifests")
     parser.add_argument("--json", action="store_true", help="print one JSON object per photo, one per line")
     parser.add_argument("--csv", action="store_true", help="print a CSV table with one line per photo")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
@@ -12,9 +13,9 @@ from core.data.augment import evaluation_rows
 from core.diagnosis import verdict
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.prediction import Predictor
-from core.errors import LeafClinicError
+from core.errors import LeafClinicError, ModelFileError
 from core.graph import Graph
-from core.onnx import runtime, write_onnx
+from core.onnx import read_onnx, runtime, write_onnx
 from core.ops.contract import Array
 from core.ops.photo import transform
 from core.program import fold_batch_norm, fold_weights
@@ -38,6 +39,20 @@ class OnnxCheck:
 
     version: str
     difference: float
+
+
+def read_onnx_model(path: Path) -> ModelFile:
+    """The network of an ONNX file as a model without rejection: its classes, or numbers where the file names none.
+
+    Raises ModelFileError.
+    """
+    found = read_onnx(path, fold=True)
+    height, width, channels = found.graph.photo_shape
+    if height != width or channels != 3:
+        raise ModelFileError(f"{path} takes photos of shape {found.graph.photo_shape}; diagnosis needs square colour "
+                             "photos.")
+    classes = found.classes or tuple(f"class {number}" for number in range(found.graph.classes))
+    return ModelFile(found.graph, found.weights, classes, height, found.temperature, name=path.stem)
 
 
 def metadata_of(model: ModelFile) -> dict[str, str]:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from core import export
+from core import diagnose, export
 from core.diagnosis.model_file import ModelFile, read_model, write_model
 from core.models import build, initial_weights
 from core.onnx import runtime
@@ -60,3 +60,20 @@ def test_wrong_calls_are_told(model, tmp_path, capsys):
     assert "does not know the class grey" in capsys.readouterr().err
     assert export.main([str(tmp_path / "none"), "--onnx", str(out)]) == 2
     assert not out.exists()
+
+
+def test_an_onnx_file_diagnoses_as_the_model_it_was_made_of(model, tmp_path, capsys):
+    out, photos = tmp_path / "m.onnx", tmp_path / "photos"
+    export.main([str(model), "--onnx", str(out)])
+    write_photos(photos)
+    capsys.readouterr()
+    rows = []
+    for file in (model, out):
+        assert diagnose.main([str(file), str(photos), "--json", "--device", "cpu"]) == 0
+        captured = capsys.readouterr()
+        rows.append([json.loads(line) for line in captured.out.splitlines()])
+    assert "m.onnx is an ONNX file: it has no rejection" in captured.err
+    assert len(rows[0]) == len(rows[1]) > 1
+    for ours, theirs in zip(*rows, strict=True):
+        assert theirs["top"][0]["label"] == ours["top"][0]["label"]
+        assert theirs["top"][0]["probability"] == pytest.approx(ours["top"][0]["probability"], abs=1e-4)
