@@ -308,3 +308,21 @@ def test_a_module_holds_the_layers_of_a_fire_in_both_directions():
     found = add_up(kernels)
     assert found == {"photo": (1.0, 0.0), "features.3": (6.0, 24.0)}
     assert totals(found) == (7.0, 24.0)
+
+
+def test_a_sweep_prints_photos_per_second_of_every_size(tmp_path, capsys):
+    file = tmp_path / "sweep.json"
+    assert lab.main(["sweep", "--device", "cpu", "--model", "mlp", "--batch", "1", "2", "--image-size", "28",
+                     "--training", "--json", str(file)]) == 0  # fmt: skip
+    found = json.loads(file.read_text("utf-8"))
+    assert [(row["batch"], row["image_size"]) for row in found] == [(1, 28), (2, 28)]
+    assert all(row["photos_per_second"] > 0 for row in found)
+    assert "training steps" in capsys.readouterr().out
+
+
+def test_depthwise_names_every_kernel_and_its_time(capsys, monkeypatch):
+    monkeypatch.setattr(studies, "DEPTHWISE_SHAPES", ((1, 4, 8),))
+    assert lab.main(["depthwise", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    for name in ("depthwise 3x3 1x4x8x8", "pointwise 1x1 1x4x8x8", "standard 3x3 1x4x8x8", "naive"):
+        assert name in said
