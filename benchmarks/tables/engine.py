@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,4 +69,20 @@ def summary() -> str:
     return markdown_table(["work", "machine", "ours", "best peer", "ratio"], rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"cpu steps": cpu_steps, "gpu steps": gpu_steps, "engine summary": summary}
+def algorithms() -> str:
+    """One training iteration by each implementation level, measured by `leafclinic lab algorithms`."""
+    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("algorithms-*.json"))]
+    rows = [row for rows in found for row in rows if not row["reason"]]
+    first = {row["device"]: row["milliseconds"] for row in reversed(rows)}
+    cells = [
+        [f"{row['device']} {row['algorithm']}, {row['precision']}", f"{figure(row['milliseconds'])} ms",
+         f"{figure(first[row['device']] / row['milliseconds'])}"]
+        for row in rows
+    ]  # fmt: skip
+    title = f"{rows[0]['model']}, forward and backward, batch {rows[0]['batch']}"
+    return markdown_table([title, "time", "faster than the first row of the device"], cells)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "cpu steps": cpu_steps, "gpu steps": gpu_steps, "engine summary": summary, "algorithms": algorithms,
+}

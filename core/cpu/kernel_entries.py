@@ -154,18 +154,18 @@ PLANS: Final = Registry(row for row in CPU.kernels if row.writers is not None)
 
 
 def choose_writers(program: Program, batch: int, algorithm: str) -> dict[str, Writers]:
-    """Choose the writers of each step, by its node. An op with one kernel runs that one, whatever the algorithm.
+    """Choose the writers of each step, by its node: its fastest kernel up to the algorithm, as on a GPU.
 
-    Raises KernelUnavailable naming the first step that the algorithm cannot compute in every direction needed.
+    Raises KernelUnavailable naming the first step without one in every direction needed.
     """
     chosen: dict[str, Writers] = {}
     for step in program.steps:
         directions = _DIRECTIONS.get(step.op, (FORWARD,))[: None if program.training else 1]
         shapes = tuple(value.shape for value in step.inputs)
         case = Case(step.op, step.attributes, shapes, step.output.shape, batch, step.activation)
-        wanted = algorithm if len(PLANS.of(step.op, FORWARD)) > 1 else "auto"
+        choose = PLANS.choose if algorithm == "auto" else PLANS.choose_up_to
         try:
-            rows = [PLANS.choose(case, direction, wanted) for direction in directions]
+            rows = [choose(case, direction, algorithm) for direction in directions]
         except KernelUnavailable as error:
             raise KernelUnavailable(f"The CPU cannot run the step {step.node} by {algorithm!r}. {error}") from error
         chosen[step.node] = rows[0].writers

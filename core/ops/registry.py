@@ -117,6 +117,14 @@ class Registry:
         found = [r for r in self.kernels if (r.op, r.direction) == (op, direction)]
         return tuple(sorted(found, key=lambda row: rank(row.algorithm)))
 
+    def choose_up_to(self, case: Case, direction: str, algorithm: str) -> Kernel:
+        """Return the highest level up to the named one, as `core.gpu.select` does; of a single kernel, that one."""
+        rows = self.of(case.op, direction)
+        for row in reversed(rows):
+            if (len(rows) == 1 or rank(row.algorithm) <= rank(algorithm)) and row.refuses(case) is None:
+                return row
+        raise KernelUnavailable(f"There is no kernel up to {algorithm!r} for {case.op} {direction}.")
+
     def choose(self, case: Case, direction: str, algorithm: str = "auto") -> Kernel:
         """Return the kernel by name, or the fastest that does not refuse. Raises KernelUnavailable."""
         rows = self.of(case.op, direction)
