@@ -9,7 +9,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, final
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -23,8 +23,9 @@ ANSWER_SECONDS: Final = 15.0
 class Communicator(ABC):
     """The ranks of a run, seen from one of them. `machine_rank`: the number of this rank on its machine.
 
-    With `limited`, a collective call raises RankLost where the others do not answer in time; without, it waits, as
-    while one rank decodes photos for all. `lost`: RankLost was raised, and work queued on a GPU may never end.
+    With `limited`, a collective call raises RankLost where the others do not answer in time; without, only where the
+    process of one does not run: it waits while one rank decodes photos for all. `lost`: RankLost was raised, and work
+    queued on a GPU may never end.
     """
 
     rank = 0
@@ -75,11 +76,20 @@ class Communicator(ABC):
         while not is_done():
             waited = time.monotonic() - begun
             if self.limited and waited > limit:
-                self.lost = True
-                raise RankLost(self.silent_ranks(), waited)
+                self._lose(self.silent_ranks(), waited)
+            if waited > ANSWER_SECONDS and (absent := self.absent_ranks()):
+                self._lose(absent, waited)
             if waited > self.polling_seconds:
                 time.sleep(min(waited / 100, 0.01))
         self._answered = time.monotonic()
+
+    def _lose(self, ranks: tuple[int, ...], seconds: float) -> NoReturn:
+        self.lost = True
+        raise RankLost(ranks, seconds)
+
+    def absent_ranks(self) -> tuple[int, ...]:
+        """The ranks whose process has not run for ANSWER_SECONDS; empty if that cannot be found out."""
+        return ()
 
     def silent_ranks(self) -> tuple[int, ...]:
         """The ranks that do not answer; empty if that cannot be found out."""

@@ -9,8 +9,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from core import communicator
 from core.communicator import Communicator
 from core.distributed.place import Place
+from core.distributed.presence import Heartbeat
 from core.errors import DeviceError
 
 try:
@@ -21,6 +23,8 @@ except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, a
 
 PRESENT: Final = 77
 """Tag of the messages by which ranks that miss others tell each other that they are there."""
+ALIVE: Final = 78
+"""Tag of the messages by which every rank tells the others that its process runs."""
 PRESENT_SECONDS: Final = 2.0
 
 
@@ -41,6 +45,12 @@ class MpiCommunicator(Communicator):
         super().__init__()
         self.rank, self.size, self.machine_rank = place.rank, place.size, place.machine_rank
         self._ranks = MPI.COMM_WORLD
+        self._alive = dict.fromkeys(set(range(self.size)) - {self.rank}, time.monotonic())
+        self._heartbeat = Heartbeat(self._signal)
+
+    def _signal(self) -> None:
+        for rank in self._alive:
+            self._ranks.Isend(np.zeros(1, np.uint8), rank, ALIVE)
 
     def average_gradients(self, blocks: Sequence[tuple[int, int]], stream: Any = None) -> None:
         for address, count in blocks:
@@ -76,6 +86,18 @@ class MpiCommunicator(Communicator):
             else:
                 time.sleep(0.01)
         return tuple(sorted(others))
+
+    def absent_ranks(self) -> tuple[int, ...]:
+        status = MPI.Status()
+        while self._ranks.Iprobe(MPI.ANY_SOURCE, ALIVE, status):
+            self._ranks.Recv(np.empty(1, np.uint8), status.Get_source(), ALIVE)
+            self._alive[status.Get_source()] = time.monotonic()
+        limit = time.monotonic() - communicator.ANSWER_SECONDS
+        return tuple(rank for rank, told in self._alive.items() if told < limit)
+
+    def close(self) -> None:
+        self._heartbeat.stop()
+        super().close()
 
     def _wait_for(self, request: MPI.Request) -> None:
         self.wait(request.Test)

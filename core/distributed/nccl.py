@@ -11,8 +11,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from core.communicator import Communicator
+from core.communicator import ANSWER_SECONDS, Communicator
 from core.distributed.place import Place
+from core.distributed.presence import Heartbeat, PresenceFiles
 from core.errors import DeviceError
 from core.gpu.driver.device import is_idle, open_device
 from core.gpu.driver.memory import Block
@@ -42,6 +43,8 @@ class NcclCommunicator(Communicator):
         super().__init__()
         self.rank, self.size, self.machine_rank = place.rank, place.size, place.machine_rank
         self._mpi, self._device = mpi, open_device()
+        self._files = PresenceFiles(Path(place.meeting), self.rank, self.size) if place.meeting else None
+        self._heartbeat = None if self._files is None else Heartbeat(self._files.renew)
         self._stream = self._device.new_stream()
         try:
             self._ranks = nccl.comm_init_rank_scalable(self.size, self.rank, 1, bytearray(self._identifier(place)), 0)
@@ -97,10 +100,17 @@ class NcclCommunicator(Communicator):
         self.wait(lambda: is_idle(self._stream))
 
     def silent_ranks(self) -> tuple[int, ...]:
-        return () if self._mpi is None else self._mpi.silent_ranks()
+        return self.absent_ranks() if self._mpi is None else self._mpi.silent_ranks()
+
+    def absent_ranks(self) -> tuple[int, ...]:
+        if self._mpi is not None:
+            return self._mpi.absent_ranks()
+        return () if self._files is None else self._files.absent(ANSWER_SECONDS)
 
     def close(self) -> None:
         super().close()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         self._device.activate()
         self._block.close()
         # NCCL's group ends with the process: destroying it waits for every captured graph that uses it

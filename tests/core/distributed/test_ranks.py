@@ -94,6 +94,37 @@ def test_a_rank_that_does_not_answer_is_named_and_all_end(tmp_path):
     assert said.count("(1,) Rank 1 did not answer") == 2, said + errors
 
 
+PREPARING = """
+import os, signal, sys, time
+import core.communicator as communicator
+from core.distributed.place import connect, find_place
+communicator.ANSWER_SECONDS = 3.0
+ranks = connect(find_place(), "cpu")
+ranks.barrier()
+if ranks.rank == 1:
+    time.sleep(6)  # works, and answers nothing
+ranks.barrier()
+print("prepared", flush=True)
+if ranks.rank == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    ranks.barrier()
+except communicator.RankLost as error:
+    print(error.ranks, error, flush=True)
+    time.sleep(1)
+    from core.distributed.launch import end_rank
+    end_rank(lambda: error.exit_code)
+"""
+
+
+def test_before_the_training_a_rank_that_works_is_waited_for_and_one_that_hangs_is_named(tmp_path):
+    with start(3, "-c", PREPARING, cache=tmp_path) as process:
+        said, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert said.count("prepared") == 3, said + errors
+    assert said.count("(1,) Rank 1 did not answer") == 2, said + errors
+
+
 def test_a_killed_rank_ends_all(tmp_path):
     code = """
 import os, signal, time

@@ -1,0 +1,35 @@
+"""Signals that a process runs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from core.distributed import presence
+from core.distributed.presence import Heartbeat, PresenceFiles
+
+
+def test_a_file_that_is_not_renewed_names_its_rank(tmp_path):
+    ranks = [PresenceFiles(tmp_path, rank, 3) for rank in range(3)]
+    for rank in ranks:
+        rank.renew()
+    assert ranks[0].absent(15) == ()
+    os.utime(tmp_path / "alive-1", (time.time() - 20,) * 2)
+    assert [rank.absent(15) for rank in ranks] == [(1,), (), (1,)]
+
+
+def test_a_rank_that_never_began_is_absent_after_the_limit(tmp_path):
+    files = PresenceFiles(tmp_path, 0, 2)
+    assert files.absent(15) == ()
+    assert files.absent(-1) == (1,)
+
+
+def test_a_heartbeat_signals_until_it_is_stopped(monkeypatch):
+    monkeypatch.setattr(presence, "SECONDS", 0.001)
+    twice = threading.Semaphore(0)
+    heartbeat = Heartbeat(twice.release)
+    assert twice.acquire(timeout=10)
+    assert twice.acquire(timeout=10)
+    heartbeat.stop()
+    assert not heartbeat._thread.is_alive()
