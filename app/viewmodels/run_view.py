@@ -100,7 +100,7 @@ class RunView:
                 self.finished, self.progress = event, None
             case Warned():
                 self.warnings.append(event.message)
-                self.urgent = event.message if event.urgent else self.urgent
+                self.urgent = event.message if event.urgent else ""  # a later note takes the warning back
             case _:
                 return
 

@@ -13,6 +13,8 @@ WINDOW: Final = 100
 """Steps over which the mean loss is taken."""
 NO_BETTER: Final = 0.98
 """Ratio to the loss of guessing above which nothing is learned. A SqueezeNet whose last ReLU is 0 is at 1."""
+BETTER: Final = 0.9
+"""Ratio to the loss of guessing below which a run that seemed to stall is learning."""
 LEVELLING: Final = {"natural": 0.0, "none": 0.0, "sqrt": 0.5, "balanced": 1.0}
 """How much sampling and class weights equalize class frequencies, 0..1."""
 
@@ -29,22 +31,26 @@ def guessing_loss(labels: Array, classes: int, sampling: str, class_weights: str
 
 @final
 class StallWatch:
-    """Checks the loss of every step; warns once if nothing is learned after step `after` (the end of the warm-up)."""
+    """Checks the loss of every step; warns once if nothing is learned after step `after` (the end of the warm-up), and
+    takes the warning back if the loss falls later. `stalled`: whether the warning holds."""
 
     def __init__(self, guessing: float, after: int) -> None:
         self._guessing, self._after = guessing, after
         self._losses: deque[float] = deque(maxlen=WINDOW)
-        self._warned = False
+        self._warned = self.stalled = False
 
     def look(self, step: int, loss: float) -> str:
-        """A warning with what to do, or "". `step`: counted from 1."""
+        """A warning with what to do, a sentence that it no longer holds, or "". `step`: counted from 1."""
         self._losses.append(loss)
-        if self._warned or step < self._after or len(self._losses) < WINDOW:
+        if step < self._after or len(self._losses) < WINDOW:
             return ""
         mean = float(np.mean(self._losses))
-        if mean < NO_BETTER * self._guessing:
+        if self.stalled and mean < BETTER * self._guessing:
+            self.stalled = False
+            return f"The loss is decreasing now: after {step} steps it is {mean:.3f}."
+        if self._warned or mean < NO_BETTER * self._guessing:
             return ""
-        self._warned = True
+        self._warned = self.stalled = True
         return (
             f"The loss is not decreasing: after {step} steps it is {mean:.3f}; guessing gives {self._guessing:.3f}. "
             "Stop this run and start again with a tenth of the learning rate, or from a pretrained model."

@@ -232,7 +232,7 @@ class _Run:
             self.state.step, before.epoch, result.loss, accuracy, rate, result.photos, seconds, waited
         )
         if told := self._stall.look(self.state.step, result.loss):
-            yield Warned(told, urgent=True)
+            yield Warned(told, urgent=self._stall.stalled)
         if self.folder is not None and self._sampling.is_due(before.step, seconds):
             yield self._time_kernels(batch)
 

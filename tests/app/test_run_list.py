@@ -3,10 +3,12 @@
 import json
 
 import pytest
-from PySide6.QtWidgets import QInputDialog, QMessageBox
+from PySide6.QtWidgets import QApplication, QInputDialog, QMessageBox
 
 from app import paths
+from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
+from app.theme import Theme
 from app.viewmodels.run_list import list_runs, rename_run
 
 pytestmark = pytest.mark.gui
@@ -64,3 +66,18 @@ def test_the_run_that_goes_on_is_not_deleted(runs, start):
     pane._going = lambda: str(runs / "one")
     pane.table.selectRow([pane.table.model().index(at, 0).data() for at in (0, 1)].index("one"))
     assert not pane._delete.isEnabled()
+
+
+def test_the_active_run_is_neither_resumed_nor_called_stopped(qtbot, runs):
+    going = [""]
+    pane = RunsPane(Theme(QApplication.instance()), lambda: runs, lambda: going[0])
+    qtbot.addWidget(pane)
+    table, state = pane.table, pane.model.columnCount() - 1
+    row = next(at for at in range(2) if table.model().index(at, 0).data() == "one")
+    assert table.model().index(row, state).data() == "can be resumed"
+    table.selectRow(row)
+    assert pane._resume.isEnabled()
+    going[0] = str(runs / "one")
+    pane._on_selection()
+    assert table.model().index(row, state).data() == "running"
+    assert not pane._resume.isEnabled()

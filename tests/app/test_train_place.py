@@ -118,6 +118,11 @@ def test_a_loss_that_does_not_fall_is_told_while_the_run_goes_on(start):
     panel.notice.hide()
     panel.redraw()
     assert not panel.notice.isVisible(), "closed by the user, it stays closed"
+    model.view.read([Warned("It still does not fall.", urgent=True)])
+    panel.redraw()
+    model.view.read([Warned("The loss is decreasing now.")])
+    panel.redraw()
+    assert not panel.notice.isVisible()
     model.session.state = State.IDLE
 
 

@@ -180,6 +180,8 @@ class TrainPanel(QWidget):
         self.progress.setVisible(running)
         if running and view.urgent and view.urgent != self._urgent:
             self.notice.alarm(view.urgent)
+        elif running and self._urgent and not view.urgent:
+            self.notice.hide()
         self._urgent = view.urgent
         self.curves.show_stage(self.stage.text() if running else "")
 

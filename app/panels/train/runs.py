@@ -38,7 +38,7 @@ class RunsPane(QWidget):
     def __init__(self, theme: Theme, place: Callable[[], Path], going: Callable[[], str]) -> None:
         super().__init__()
         self._place, self._going = place, going
-        self.model = RowsModel(_columns(), self)
+        self.model = RowsModel(_columns(going), self)
         self.table = sorted_view(self.model, tr("Runs"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
@@ -82,7 +82,7 @@ class RunsPane(QWidget):
 
     def _on_selection(self) -> None:
         runs: Sequence[RunSummary] = self.selected_runs()
-        self._resume.setEnabled(len(runs) == 1 and not runs[0].finished)
+        self._resume.setEnabled(len(runs) == 1 and not runs[0].finished and not self._going())
         self._diagnose.setEnabled(len(runs) == 1 and bool(runs[0].model_path))
         self._result.setEnabled(len(runs) == 1 and runs[0].finished)
         self._over.setEnabled(bool(runs))
@@ -121,7 +121,12 @@ class RunsPane(QWidget):
         self.refresh()
 
 
-def _columns() -> list[Column]:
+def _columns(going: Callable[[], str]) -> list[Column]:
+    def state(run: RunSummary) -> str:
+        if run.folder == going():
+            return tr("running")
+        return tr("finished") if run.finished else tr("can be resumed")
+
     return [
         Column(tr("Run"), lambda r: r.name, tip=lambda r: r.folder),
         Column(tr("Dataset"), lambda r: r.dataset),
@@ -129,7 +134,7 @@ def _columns() -> list[Column]:
         Column(tr("Epochs"), lambda r: f"{r.epochs_done} / {r.epochs}", lambda r: r.epochs_done, right=True),
         Column(tr("Best validation"), lambda r: _share(r.accuracy), lambda r: r.accuracy or 0.0, right=True),
         Column(tr("Test"), lambda r: _share(r.test), lambda r: r.test or 0.0, right=True),
-        Column(tr("State"), lambda r: tr("finished") if r.finished else tr("can be resumed")),
+        Column(tr("State"), state),
     ]  # fmt: skip
 
 

@@ -32,6 +32,16 @@ def test_it_looks_after_the_warm_up_and_says_it_once():
     assert sum(map(bool, told)) == 1
 
 
+def test_a_warning_is_taken_back_when_the_loss_falls():
+    watch = StallWatch(log(4), after=0)
+    assert [watch.look(step, log(4)) for step in range(1, WINDOW + 1)][-1]
+    assert watch.stalled
+    told = [text for step in range(WINDOW, 3 * WINDOW) if (text := watch.look(step, 0.5))]
+    assert len(told) == 1
+    assert told[0].startswith("The loss is decreasing now: after ")
+    assert not watch.stalled
+
+
 @pytest.mark.parametrize("loss", [0.1, 0.97 * log(4)])
 def test_a_loss_that_falls_is_no_stall(loss):
     watch = StallWatch(log(4), after=0)
