@@ -13,10 +13,7 @@ from app.widgets.table_view import sorted_view
 
 pytestmark = pytest.mark.gui
 
-COLUMNS = (
-    Column("name", lambda r: r[0], searched=True),
-    Column("number", lambda r: f"{r[1]:.1f}", lambda r: r[1]),
-)
+COLUMNS = (Column("name", lambda r: r[0], searched=True), Column("number", lambda r: f"{r[1]:.1f}", lambda r: r[1]))
 ROWS = [("b", 2.0), ("Á", 1.0), ("a", 2.0), ("B2", 3.0)]
 DOWN, UP = Qt.SortOrder.DescendingOrder, Qt.SortOrder.AscendingOrder
 

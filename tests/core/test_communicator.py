@@ -1,7 +1,5 @@
 """Waiting for other ranks, and the run of one rank."""
 
-from __future__ import annotations
-
 from core import communicator
 from core.communicator import SingleProcess
 

@@ -64,9 +64,7 @@ def avg_pool(case, x):
 
 def batch_norm(case, x, weight, bias, running_mean, running_var):
     a = case.attributes
-    out = F.batch_norm(
-        nchw(x), running_mean, running_var, weight, bias, not a["frozen"], a["momentum"], a["epsilon"]
-    )
+    out = F.batch_norm(nchw(x), running_mean, running_var, weight, bias, not a["frozen"], a["momentum"], a["epsilon"])
     return nhwc(out)
 
 

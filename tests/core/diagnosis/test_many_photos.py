@@ -1,7 +1,5 @@
 """Diagnosis of very many photos: parts, resuming, shards, merging, and Dask's workers, of which some are killed."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

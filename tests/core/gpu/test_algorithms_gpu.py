@@ -1,7 +1,5 @@
 """Whole networks on the GPU by every algorithm: each step against its reference, and training as by the others."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bias from both memories: right in the simulator, and where the compiler says that it reads it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

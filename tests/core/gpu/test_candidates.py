@@ -1,7 +1,5 @@
 """The table of candidates: choices, refusals, arguments by name, and the explanation of a plan."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The geometry of the GPU's convolutions: no kernel touches memory that is not its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.gpu.kernels.parts.fragments import ELEMENT

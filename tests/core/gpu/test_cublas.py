@@ -1,7 +1,5 @@
 """cuBLAS beside our kernels for comparison: right where it is installed, a sentence where it is not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A depthwise convolution between two batch norms: the launches of all three, run as plain Python in turn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

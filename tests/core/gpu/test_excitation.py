@@ -1,7 +1,5 @@
 """Squeeze and excitation, and a whole block of MobileNetV3: the launches of their steps as plain Python."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

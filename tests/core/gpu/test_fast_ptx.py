@@ -1,7 +1,5 @@
 """The fast kernels compile without a GPU, keep everything in registers and use the tensor cores."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.gpu.compilation.compiler import compile_kernel
@@ -45,10 +43,7 @@ def hopper_recipes():
     return found
 
 
-HOPPER = (
-    "make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_row_weight_gradient",
-    "make_halo_tma",
-)  # fmt: skip
+HOPPER = ("make_photo_pool", "make_photo_gradient", "make_resident_halo", "make_row_weight_gradient", "make_halo_tma")
 """Those of 1x1 convolutions are in `test_sm90_pointwise`."""
 RECIPES, ON_HOPPER = recipes(), hopper_recipes()
 

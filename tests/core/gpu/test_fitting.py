@@ -1,7 +1,5 @@
 """The batch that fits into free memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.errors import OutOfMemory

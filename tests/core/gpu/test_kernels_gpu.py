@@ -1,7 +1,5 @@
 """Every kernel entry on the GPU itself, on the whole shared list of odd cases."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The small-batch convolutions, run as plain Python launch by launch, on odd shapes and with poisoned outputs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """One image and two on a GPU of compute capability 9.0: small-batch kernels, and programmatic dependent launches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

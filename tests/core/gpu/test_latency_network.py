@@ -1,7 +1,5 @@
 """A prediction whose steps are one launch where they can be, launch by launch as plain Python, against NumPy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """MobileNetV2 on a GPU: its fused passes give the same bits every time, and learn as float32 does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The engine without its optional packages of candidates: a copy of the tree, from which one was deleted."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Programmatic dependent launch: a kernel waits for the previous one before it touches what that one may write."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The photo's kernel, run as plain Python, against the reference of the augmentation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

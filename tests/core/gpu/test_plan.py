@@ -1,7 +1,5 @@
 """The fast plan on a GPU, held against the whole network's reference and against itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

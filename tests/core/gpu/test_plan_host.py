@@ -1,7 +1,5 @@
 """The host's side of the GPU plan, on a pretended driver: memory, state, batches, graphs, errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

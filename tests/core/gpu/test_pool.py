@@ -1,7 +1,5 @@
 """The max pool's kernels for bf16 are the general ones, run as plain Python."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

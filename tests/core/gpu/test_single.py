@@ -1,7 +1,5 @@
 """Candidates by themselves: which cases they refuse, and the fast ones run as plain Python."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

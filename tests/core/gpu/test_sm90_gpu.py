@@ -6,8 +6,6 @@ filters by 0.2, of 1.1's by 0.015, measured on a CPU, four photos), so chance is
 parameter. `test_plan` holds every step against its reference on that step's own inputs.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

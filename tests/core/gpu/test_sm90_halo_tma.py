@@ -1,7 +1,5 @@
 """The input gradient of a fire by TMA tiles of rows, run as plain Python against the reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

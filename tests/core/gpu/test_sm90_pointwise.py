@@ -1,7 +1,5 @@
 """1x1 convolutions by TMA without a GPU: run as plain Python, copies and products as early or late as allowed."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import cache
 from itertools import product

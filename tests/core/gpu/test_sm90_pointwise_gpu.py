@@ -1,7 +1,5 @@
 """1x1 convolutions by TMA on a GPU: odd sizes and slices, poisoned outputs, the same bits twice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The weight gradient by TMA tiles of rows, run as plain Python against the reference; and on a GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Steps on a GPU: streamed or resident, whole or in parts, timed or not; and the memory they take."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

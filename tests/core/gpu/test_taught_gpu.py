@@ -1,7 +1,5 @@
 """On the GPU: a network that learns from targets beside the reference, a student and its teachers beside the CPU's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Teaching kernels as candidates, run as plain Python: each by itself against the reference, and whole networks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every teaching kernel compiles without a GPU, and its threads keep everything in registers."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Tuning tables and the tuner without a GPU: keys, damaged files, resuming, and that nothing gets slower."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

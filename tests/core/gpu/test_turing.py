@@ -1,7 +1,5 @@
 """GPUs before compute capability 8.0: the fast kernels with plain copies and multiply-adds."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from types import SimpleNamespace

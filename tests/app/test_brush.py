@@ -1,0 +1,108 @@
+"""The brush: strokes, undo, what a correction changes and where it is kept."""
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtTest import QTest
+
+from app.panels.diagnose.brush import BrushDialog
+from app.results_file import write_csv, write_html
+from tests.app.test_diagnose_place import place  # noqa: F401 (fixture)
+
+pytestmark = pytest.mark.gui
+
+
+def test_the_brush_zooms_where_the_pointer_is_and_paints_there(place, qtbot):  # noqa: F811
+    panel, _ = place
+    panel.detail.correct.click()
+    dialog = panel.findChild(BrushDialog)
+    qtbot.waitUntil(lambda: dialog.canvas.width() > 200 and dialog.isActiveWindow())
+    touched = []
+    dialog.canvas.touched.connect(lambda y, x: touched.append((y, x)))
+    at = dialog.canvas.rect().center() + QPoint(40, 20)
+
+    def press():
+        QTest.mouseClick(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, at)
+
+    press()
+    side = dialog.photo.place().width()
+    dialog.photo.zoom_to(4, at)
+    press()
+    assert dialog.photo.place().width() == pytest.approx(4 * side)
+    assert np.allclose(touched[0], touched[1], atol=0.01)
+    dialog.photo.pan(QPointF(0.1 * 4 * side, 0))
+    press()
+    assert touched[2][1] == pytest.approx(touched[1][1] - 0.1, abs=0.01)
+    qtbot.keyClick(dialog, Qt.Key.Key_0)
+    assert dialog.photo.zoom == 1
+    dialog.reject()
+
+
+def test_a_stroke_is_done_again_and_the_automatic_mask_comes_back(place, qtbot):  # noqa: F811
+    panel, model = place
+    panel.detail.correct.click()
+    dialog = panel.findChild(BrushDialog)
+    kept = []
+    dialog.corrected.connect(kept.append)
+    assert not dialog.redo.isEnabled()
+    assert not dialog.automatic.isEnabled()
+    dialog._on_began()
+    dialog._on_touched(0.5, 0.5)
+    once = dialog.area.severity.percent
+    assert once > 0
+    dialog.undo.click()
+    assert dialog.area.severity.percent == 0
+    dialog.redo.click()
+    assert dialog.area.severity.percent == once
+    dialog.automatic.click()
+    assert dialog.area.severity.percent == 0
+    dialog.undo.click()
+    assert dialog.area.severity.percent == once
+    dialog.automatic.click()
+    dialog._on_keep()
+    assert kept == [None]
+
+
+def test_a_brush_stroke_changes_the_percentage_is_kept_and_can_be_taken_back(place, qtbot, tmp_path, home):  # noqa: F811
+    panel, model = place
+    panel.detail.correct.click()
+    dialog = panel.findChild(BrushDialog)
+    qtbot.waitUntil(lambda: dialog.canvas.width() > 200 and dialog.isActiveWindow())
+    middle = dialog.canvas.rect().center()
+    QTest.mousePress(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
+    QTest.mouseRelease(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle)
+    once = dialog.area.severity.percent
+    assert once > 0
+    assert dialog.figure.text().startswith(f"{once:.1f}")
+    QTest.mouseClick(dialog.canvas, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier, middle + QPoint(60, 0))
+    assert dialog.area.severity.percent > once
+    QTest.keyClick(dialog, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert dialog.area.severity.percent == once
+    dialog._on_keep()
+
+    assert model.rows.rows[0].shown_percent == once
+    assert "by hand" in panel.detail.notes.text()
+    assert len(list((home / "masks").iterdir())) == 1
+    write_csv(tmp_path / "out.csv", model.rows.rows)
+    assert f"{once:.2f},{dialog.area.severity.grade},yes," in (tmp_path / "out.csv").read_text()
+    write_html(tmp_path / "out.html", model.rows.rows)
+    assert "Edited by hand" in (tmp_path / "out.html").read_text()
+
+    model.correct(model.rows.rows[0], None)
+    assert model.rows.rows[0].mask is None
+    assert not list((home / "masks").iterdir())
+
+
+def test_a_quick_hand_leaves_no_gap(place, qtbot):  # noqa: F811
+    panel, _ = place
+    panel.detail.correct.click()
+    canvas = panel.findChild(BrushDialog).canvas
+    qtbot.waitUntil(lambda: canvas._photo.place().width() > 200)
+    touched = []
+    canvas.touched.connect(lambda y, x: touched.append((y, x)))
+    side = canvas._photo.place().width()
+    start = canvas._photo.place().topLeft()
+    canvas._touch_along(start, start + QPoint(round(side), round(side)))
+    way = np.array([(0, 0), *touched])
+    assert np.allclose(way[-1], 1, atol=0.02)
+    assert np.hypot(*np.diff(way, axis=0).T).max() <= canvas.radius
