@@ -172,7 +172,7 @@ Event: TypeAlias = (
     | RunFailed
 )
 
-WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged", "split": "split"}
+WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged", "split": "judged_on"}
 """Names of events and fields in logs and in ``--json`` that differ from the code's: other programs read them."""
 EVENTS: Final[Mapping[str, Any]] = {
     WRITTEN_NAMES.get(e.__name__, e.__name__): e
