@@ -108,11 +108,16 @@ def crops_html(classes: Sequence[str]) -> str:
 
 def crop_name(crop: str) -> str:
     """The display name of a crop, capitalised; an unknown crop keeps its own name."""
-    known = {
+    return crop_names().get(crop, disease_name(crop).capitalize())
+
+
+def crop_names() -> dict[str, str]:
+    """The crops of the shipped model, by their names in its classes."""
+    return {
         "apple": tr("Apple"), "bean": tr("Bean"), "blackgram": tr("Black gram"), "chilli": tr("Chilli"),
-        "citrus": tr("Citrus"), "strawberry": tr("Strawberry"), "tomato": tr("Tomato"),
+        "citrus": tr("Citrus"), "maize": tr("Maize"), "mango": tr("Mango"), "potato": tr("Potato"),
+        "strawberry": tr("Strawberry"), "tomato": tr("Tomato"),
     }  # fmt: skip
-    return known.get(crop, disease_name(crop).capitalize())
 
 
 def _scrolled_card(title: str, text: QLabel) -> QFrame:
