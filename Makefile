@@ -31,13 +31,13 @@ app: $(VENV)/.installed     ## open the window (on Linux: `make packages` first 
 test: $(VENV)/.tested test-packages   ## everything that is checked without a GPU
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest -n auto --maxprocesses 8
+	QT_QPA_PLATFORM=offscreen $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
 
 FAST := tests/core/ops tests/core/models tests/core/onnx tests/core/data tests/core/diagnosis $(wildcard tests/core/test_*.py) \
         tests/benchmarks tests/test_architecture.py tests/test_documentation.py tests/test_prose.py
 test-fast: $(VENV)/.tested  ## the inner loop, under a minute: references, data, diagnosis, command lines, house rules
 	$(BIN)/ruff check .
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 -m 'not gpu and not slow and not thorough' $(FAST)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist loadgroup -m 'not gpu and not slow and not thorough' $(FAST)
 
 docs: $(VENV)/.tested       ## write the tables of figures into README and docs, and check what the pages name
 	$(BIN)/python -m benchmarks.tables

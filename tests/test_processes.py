@@ -22,7 +22,8 @@ class Worker:
 
 
 def test_a_file_stays_in_one_process_and_so_does_the_window(request):
-    config = SimpleNamespace(option=SimpleNamespace(loadscopereorder=True), getvalue={"tx": ["popen", "popen"]}.get)
+    given = {"tx": ["popen", "popen"], "dist": "loadgroup"}
+    config = SimpleNamespace(option=SimpleNamespace(loadscopereorder=True), getvalue=given.get, getoption=given.get)
     scheduler = request.config.hook.pytest_xdist_make_scheduler(config=config, log=None)
     workers = [Worker("gw0"), Worker("gw1")]
     for worker in workers:
