@@ -26,7 +26,7 @@ class Card:
 
 
 def find_card(label: str, language: str = "") -> Card | None:
-    """The card of a class by its name ("tomato/early_blight", or "early_blight" if one crop has it).
+    """The card of a class by its name ("tomato/leaf_mold", or "leaf_mold" because only one crop has it).
 
     `language`: the current one if not given.
     """

@@ -154,7 +154,6 @@ def test_english_is_spoken_as_it_is_written(qapp):
 
 def test_every_card_speaks_both_languages_and_names_its_source():
     cards = json.loads(resources.data("cards/cards.json"))
-    assert len(cards) == 38
     for card in cards.values():
         assert card["source"]
         for language in ("en", "vi"):
