@@ -27,6 +27,8 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(gpu_tests, "PAUSE", 0.2)
+    for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):  # of the process that runs this test
+        monkeypatch.delenv(name, raising=False)
 
     def run(words, seconds, *options):
         names = [f"test_some.py::test_{word}" for word in words]
