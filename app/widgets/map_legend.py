@@ -35,8 +35,8 @@ class _Ramp(QWidget):
         return QSize(80, 10)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
-        painter = QPainter(self)
-        ramp = QLinearGradient(0, 0, self.width(), 0)
-        for at, (red, green, blue) in zip((0.0, 0.5, 1.0), RAMP.tolist(), strict=True):
-            ramp.setColorAt(at, QColor(int(red), int(green), int(blue)))
-        painter.fillRect(QRectF(0, (self.height() - 8) / 2, self.width(), 8), ramp)
+        with QPainter(self) as painter:
+            ramp = QLinearGradient(0, 0, self.width(), 0)
+            for at, (red, green, blue) in zip((0.0, 0.5, 1.0), RAMP.tolist(), strict=True):
+                ramp.setColorAt(at, QColor(int(red), int(green), int(blue)))
+            painter.fillRect(QRectF(0, (self.height() - 8) / 2, self.width(), 8), ramp)

@@ -134,9 +134,9 @@ class MaskCanvas(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
         if self._at is None:
             return
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        radius = self.radius * self._photo.place().width()
-        for colour, width in ((QColor(0, 0, 0, 160), 3.0), (QColor(255, 255, 255), 1.5)):
-            painter.setPen(QPen(colour, width))
-            painter.drawEllipse(self._at, radius, radius)
+        with QPainter(self) as painter:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            radius = self.radius * self._photo.place().width()
+            for colour, width in ((QColor(0, 0, 0, 160), 3.0), (QColor(255, 255, 255), 1.5)):
+                painter.setPen(QPen(colour, width))
+                painter.drawEllipse(self._at, radius, radius)

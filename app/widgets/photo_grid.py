@@ -138,14 +138,14 @@ class PhotoGrid(QAbstractItemView):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
         if self.model() is None:
             return
-        painter = QPainter(self.viewport())
-        painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.SmoothPixmapTransform)
-        columns, total = self.columns, self.model().rowCount()
-        first = self.verticalOffset() // CELL.height() * columns
-        last = ((self.verticalOffset() + self.viewport().height()) // CELL.height() + 1) * columns
-        # Drawn in reverse order: the newest request is decoded first, so the top left comes first.
-        for row in reversed(range(first, min(last, total))):
-            self._paint_cell(painter, self.model().index(row, 0))
+        with QPainter(self.viewport()) as painter:
+            painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.SmoothPixmapTransform)
+            columns, total = self.columns, self.model().rowCount()
+            first = self.verticalOffset() // CELL.height() * columns
+            last = ((self.verticalOffset() + self.viewport().height()) // CELL.height() + 1) * columns
+            # Drawn in reverse order: the newest request is decoded first, so the top left comes first.
+            for row in reversed(range(first, min(last, total))):
+                self._paint_cell(painter, self.model().index(row, 0))
 
     def _paint_cell(self, painter: QPainter, index: QModelIndex) -> None:
         colours, cell = self._theme.colours, self.visualRect(index)

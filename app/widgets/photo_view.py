@@ -138,20 +138,20 @@ class PhotoView(QWidget):
         self.opened.emit()
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
-        if not self._photo.isNull():
-            painter.drawPixmap(self.whole(), self._photo, QRectF(self._photo.rect()))
-        elif self._missing:  # as in the grid of photos
-            painter.setPen(self.palette().placeholderText().color())
-            painter.setFont(QFont(self.font().family(), 40))
-            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, "?")
-        if not self._layer.isNull() and self.strength > 0:
-            painter.setOpacity(self.strength)
-            painter.drawPixmap(within(self.place(), self._box), self._layer, QRectF(self._layer.rect()))
-            painter.setOpacity(1.0)
-        if self._frame is not None and not self._photo.isNull():
-            self._paint_frame(painter, within(self.place(), self._frame))
+        with QPainter(self) as painter:
+            painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
+            if not self._photo.isNull():
+                painter.drawPixmap(self.whole(), self._photo, QRectF(self._photo.rect()))
+            elif self._missing:  # as in the grid of photos
+                painter.setPen(self.palette().placeholderText().color())
+                painter.setFont(QFont(self.font().family(), 40))
+                painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, "?")
+            if not self._layer.isNull() and self.strength > 0:
+                painter.setOpacity(self.strength)
+                painter.drawPixmap(within(self.place(), self._box), self._layer, QRectF(self._layer.rect()))
+                painter.setOpacity(1.0)
+            if self._frame is not None and not self._photo.isNull():
+                self._paint_frame(painter, within(self.place(), self._frame))
 
     def _paint_frame(self, painter: QPainter, frame: QRectF) -> None:
         """Frame the diagnosed part and shade the rest."""

@@ -45,21 +45,23 @@ class ProbabilityBars(QWidget):
         return QSize(240, 3 * LINE)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
-        painter, colours = QPainter(self), self._theme.colours
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        for at, (name, share) in enumerate(self._top):
-            area = QRect(0, at * LINE, self.width(), 20)
-            painter.setPen(QColor(colours.text if at == 0 else colours.muted))
-            text = painter.fontMetrics().elidedText(disease_name(name), Qt.TextElideMode.ElideRight, area.width() - 64)
-            painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
-            painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, stated(share))
-            bar = QRect(0, at * LINE + 22, self.width(), 7)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(QColor(colours.raised))
-            painter.drawRoundedRect(bar, 3, 3)
-            painter.setBrush(QColor(colours.accent if at == 0 and self._given else colours.muted))
-            if share >= LEAST:
-                painter.drawRoundedRect(QRect(bar.topLeft(), QSize(max(int(bar.width() * share), 4), 7)), 3, 3)
-            if at == 0 and not self._given and self._threshold > share:
-                mark = int(bar.width() * min(self._threshold, 1.0)) - 2
-                painter.fillRect(bar.left() + mark, bar.top() - 3, 2, bar.height() + 6, QColor(colours.warning))
+        colours = self._theme.colours
+        with QPainter(self) as painter:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            for at, (name, share) in enumerate(self._top):
+                area = QRect(0, at * LINE, self.width(), 20)
+                painter.setPen(QColor(colours.text if at == 0 else colours.muted))
+                width = area.width() - 64
+                text = painter.fontMetrics().elidedText(disease_name(name), Qt.TextElideMode.ElideRight, width)
+                painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text)
+                painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, stated(share))
+                bar = QRect(0, at * LINE + 22, self.width(), 7)
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(QColor(colours.raised))
+                painter.drawRoundedRect(bar, 3, 3)
+                painter.setBrush(QColor(colours.accent if at == 0 and self._given else colours.muted))
+                if share >= LEAST:
+                    painter.drawRoundedRect(QRect(bar.topLeft(), QSize(max(int(bar.width() * share), 4), 7)), 3, 3)
+                if at == 0 and not self._given and self._threshold > share:
+                    mark = int(bar.width() * min(self._threshold, 1.0)) - 2
+                    painter.fillRect(bar.left() + mark, bar.top() - 3, 2, bar.height() + 6, QColor(colours.warning))

@@ -97,3 +97,14 @@ def test_a_million_selected_photos_are_told_at_once(grid, monkeypatch):
     assert grid.selected_rows().tolist() == list(range(COUNT))
     grid.clearSelection()
     assert len(grid.selected_rows()) == 0
+
+
+def test_an_error_while_the_grid_is_drawn_ends_the_painter(grid, monkeypatch):
+    """Its traceback keeps the painter; Qt ends with a segmentation fault if that still draws when drawing is over."""
+
+    def fail(painter, index):
+        raise ValueError("cannot be drawn")
+
+    monkeypatch.setattr(grid, "_paint_cell", fail)
+    with pytest.raises(ValueError, match="cannot be drawn"):
+        grid.viewport().repaint()

@@ -41,20 +41,21 @@ class LeakMeter(QWidget):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802 (Qt's name)
-        painter, colours = QPainter(self), self._theme.colours
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        for at, (name, share, bad) in enumerate(self._bars):
-            top = at * HEIGHT // 2
-            area = QRect(0, top, self.width(), 18)
-            painter.setPen(QColor(colours.text))
-            painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, name)
-            painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, percent(share))
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(QColor(colours.raised))
-            painter.drawRoundedRect(QRect(0, top + 20, self.width(), 8), 4, 4)
-            painter.setBrush(QColor(colours.danger if bad or share else colours.accent))
-            if share:
-                painter.drawRoundedRect(QRect(0, top + 20, max(int(self.width() * share), 6), 8), 4, 4)
+        colours = self._theme.colours
+        with QPainter(self) as painter:
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            for at, (name, share, bad) in enumerate(self._bars):
+                top = at * HEIGHT // 2
+                area = QRect(0, top, self.width(), 18)
+                painter.setPen(QColor(colours.text))
+                painter.drawText(area, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, name)
+                painter.drawText(area, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, percent(share))
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(QColor(colours.raised))
+                painter.drawRoundedRect(QRect(0, top + 20, self.width(), 8), 4, 4)
+                painter.setBrush(QColor(colours.danger if bad or share else colours.accent))
+                if share:
+                    painter.drawRoundedRect(QRect(0, top + 20, max(int(self.width() * share), 6), 8), 4, 4)
 
 
 @final
