@@ -91,15 +91,14 @@ class Catalogue(QTranslator):
 
 
 def install(application: QCoreApplication, language: str) -> str:
-    """Set the language ("system", "en", "vi"); returns the language in use."""
+    """Set the language ("system", "en", "vi"); returns the language in use, English where the system has another."""
     if language not in LANGUAGES:
-        language = QLocale.system().name().split("_")[0]
-    if language in LANGUAGES:
-        catalogue = Catalogue(language, resources.table(f"translations/{language}.json"), application)
-        application.installTranslator(catalogue)
-        _active.append(catalogue)
-        return language
-    return "en"
+        system = QLocale.system().name().split("_")[0]
+        language = system if system in LANGUAGES else "en"
+    catalogue = Catalogue(language, resources.table(f"translations/{language}.json"), application)
+    application.installTranslator(catalogue)
+    _active.append(catalogue)
+    return language
 
 
 def language() -> str:

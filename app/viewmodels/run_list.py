@@ -72,8 +72,10 @@ def read_run(folder: Path) -> RunView:
 
 
 def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
-    epochs = [e for e in _rows(folder / LOG, '"EpochDone"') if isinstance(e, events.EpochDone)]
-    ended = [e for e in _rows(folder / LOG, '"RunFinished"') if isinstance(e, events.RunFinished)]
+    kinds = ('"EpochDone"', '"RunFinished"')
+    found = [_event(line) for line in _lines(folder / LOG) if any(kind in line[:40] for kind in kinds)]
+    epochs = [e for e in found if isinstance(e, events.EpochDone)]
+    ended = [e for e in found if isinstance(e, events.RunFinished)]
     best = folder / "best.safetensors"
     return RunSummary(
         folder=str(folder),
@@ -94,10 +96,6 @@ def _name(folder: Path) -> str:
         return (folder / NAME).read_text("utf-8").strip() or folder.name
     except (OSError, ValueError):
         return folder.name
-
-
-def _rows(path: Path, kind: str) -> list[events.Event]:
-    return [e for e in (_event(line) for line in _lines(path) if kind in line[:40]) if e is not None]
 
 
 def _lines(path: Path) -> list[str]:

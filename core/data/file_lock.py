@@ -15,8 +15,8 @@ POLL_SECONDS: Final = 0.1
 
 @contextmanager
 def locked(path: Path, while_waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of a file; while another process holds it, call `while_waiting` (which may raise)."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    """Hold the lock of a file that is no link; while another process has it, call `while_waiting` (which may raise)."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         while not _try_lock(handle):
             while_waiting()

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 import cv2
 import numpy as np
 
+from core.diagnosis.metrics import wilson_interval
 from core.ops.contract import Array
 
 BLUR: Final = 15
@@ -18,6 +19,7 @@ HIGH_BORDER: Final = 0.5
 """Border accuracy, rescaled so that the majority class is 0 and certainty 1, above which the report has a caution."""
 CLEARLY_BETTER: Final = 0.05
 """Accuracy above the border baseline, below which there is no evidence that the model uses the leaves."""
+AT_CHANCE: Final = "unknown, because the accuracy is not clearly above that of always predicting the most common class"
 
 
 @final
@@ -52,12 +54,13 @@ class BackgroundDependence:
             photos = int(section["photos"])
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
-        return BackgroundDependence(photos, *shares) if all(0 <= share <= 1 for share in shares) else None
+        return BackgroundDependence(photos, *shares) if photos >= 0 and all(0 <= s <= 1 for s in shares) else None
 
     def sentences(self, accuracy: float | None = None) -> tuple[str, ...]:
         """The results as sentences; `accuracy`: of the model, on the photos of the border baseline."""
         drop = self.plain - self.swapped
-        much = "high" if drop > 0.1 else "moderate" if drop > 0.03 else "low"
+        low, _ = wilson_interval(round(self.plain * self.photos), self.photos)
+        much = AT_CHANCE if low <= self.commonest else "high" if drop > 0.1 else "moderate" if drop > 0.03 else "low"
         return (
             *describe_border(self.border, self.commonest, accuracy),
             f"With the leaf placed on the background of another photo, accuracy changes from {100 * self.plain:.1f} % "

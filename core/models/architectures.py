@@ -42,10 +42,12 @@ MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
 def build(name: str, classes: int, image_size: int = 224, dropout: float = 0.5, **options: Any) -> Graph:
     """Build the network `name` up to its logits. `options`: the other fields of `core.models.options.Options`.
 
-    Raises ConfigError where there is no such network or its windows do not fit the image.
+    Raises ConfigError where there is no such network, no class, or its windows do not fit the image.
     """
     if name not in MODELS:
         raise ConfigError([Problem("model", f"{name!r} is not one of {', '.join(MODELS)}.")])
+    if classes < 1:
+        raise ConfigError([Problem("classes", f"must be at least 1 (it is {classes}).")])
     chosen = replace(Options(classes, image_size, dropout=dropout), **options)
     try:
         return MODELS[name](chosen)

@@ -36,8 +36,6 @@ COLUMNS: Final = (
     "epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
     "best", "seconds", "photos_per_second", "memory_bytes",
 )
-
-
 LOCK: Final = ".lock"
 """Held by the process that trains; the operating system takes it back when that process dies."""
 
@@ -71,8 +69,8 @@ class RunFolder:
         """Bytes of each log, all of them on the disk."""
         sizes = {}
         for name in (EVENTS, METRICS):
-            file = self._open(name)
             try:
+                file = self._open(name)
                 file.flush()
                 os.fsync(file.fileno())
             except OSError as error:
@@ -121,13 +119,9 @@ class RunFolder:
 
     def _open(self, name: str) -> IO[bytes]:
         if name not in self._logs:
-            path = self.path / name
-            try:
-                self._logs[name] = path.open("ab")
-                if name == METRICS and self._logs[name].tell() == 0:
-                    self._logs[name].write(csv_text([COLUMNS]).encode())
-            except OSError as error:
-                raise storage_error(path, error) from error
+            self._logs[name] = (self.path / name).open("ab")
+            if name == METRICS and self._logs[name].tell() == 0:
+                self._logs[name].write(csv_text([COLUMNS]).encode())
         return self._logs[name]
 
     def _append(self, name: str, text: str) -> None:
@@ -183,6 +177,13 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
             )
         if there_already:
             raise InputError(f"{path} is not empty. Choose a new folder with --out.")
+
+
+def check_earlier_run(path: Path) -> None:
+    """Raise InputError where a run cannot be resumed in `path`, before photos are read and kernels compiled."""
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InputError(f"There is no permission to write in {path}. Change its permissions, or copy the run.")
+    RunFolder(path).release()  # another process may be training in it
 
 
 def open_run(path: Path) -> RunFolder:

@@ -46,7 +46,7 @@ from core.training.events import (
 from core.training.finish import finish_run, save_best
 from core.training.kernel_sampling import KernelSampling
 from core.training.run_evaluation import RunEvaluation
-from core.training.run_folder import RunFolder, check_new_run, default_folder
+from core.training.run_folder import RunFolder, check_earlier_run, check_new_run, default_folder
 from core.training.run_state import RunState
 from core.training.setup import ALONE, VALIDATE, Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
@@ -81,6 +81,12 @@ class Trainer:
         """Whether there is a run that can be resumed: an earlier one, or this one after its first step."""
         return self._resume or self._started
 
+    def _check_folder(self) -> None:
+        if self._resume:
+            check_earlier_run(self._path)
+        else:
+            check_new_run(self._path, self.config, self._overwrite)
+
     def run(self, commands: Commands | None = None) -> Iterator[Event]:
         """Events until the run has ended. Raises LeafClinicError, after it was written to the log.
 
@@ -88,11 +94,11 @@ class Trainer:
         """
         commands = commands or Commands()
         config = self.config
+        if self._place.rank == 0:
+            self._check_folder()
         if self._resume:
             before, _ = load_checkpoint(self._path)
             config = keep_conditions(config, before and before.conditions)
-        elif self._place.rank == 0:
-            check_new_run(self._path, config, self._overwrite)
         try:
             setup = yield from set_up(config, commands, self._place)
         except Cancelled:

@@ -9,7 +9,9 @@ from app import paths
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
 from app.theme import Theme
+from app.training.session import State
 from app.viewmodels.run_list import list_runs, rename_run
+from core.training.events import EpochDone, to_line
 
 pytestmark = pytest.mark.gui
 
@@ -58,6 +60,22 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
     assert names() == ["two"]
     assert not (runs / "one").exists()
     assert "my run" in answers[0]
+
+
+def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
+    program = start()
+    panel, session = program.window.go("train"), program.training.session
+    panel.tabs.setCurrentWidget(panel.runs)
+    panel.runs.table.selectRow(1)
+    chosen = panel.runs.selected_runs()[0].folder
+    session._set(State.RUNNING)
+    done = EpochDone(0, 5, 1.0, 0.4, 1.1, 0.5, True, ((1, 0), (0, 1)), 2.0, 9.0, 1000)
+    for name in ("one", "two"):
+        (runs / name / "events.jsonl").write_text(to_line(done) + "\n")
+    session.events.emit([done])
+    qtbot.waitUntil(lambda: panel.runs.selected_runs()[0].epochs_done == 1)
+    assert panel.runs.selected_runs()[0].folder == chosen
+    session._set(State.IDLE)
 
 
 def test_the_run_that_goes_on_is_not_deleted(runs, start):

@@ -2,9 +2,10 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
-from PySide6.QtCore import QCoreApplication
+from PySide6.QtCore import QCoreApplication, QLocale
 
 from app import resources, translation
 from app.translation import count, sentence, tr
@@ -20,8 +21,8 @@ ENGLISH = json.loads(resources.data("translations/en.json"))
 SYSTEM_ERRORS = {
     "Cannot allocate memory", "Device or resource busy", "Disk quota exceeded", "File exists", "File name too long",
     "Input/output error", "Is a directory", "No space left on device", "No such file or directory", "Not a directory",
-    "Operation not permitted", "Permission denied", "Read-only file system", "Stale file handle", "Too many open files",
-    "Transport endpoint is not connected",
+    "Operation not permitted", "Permission denied", "Read-only file system", "Stale file handle",
+    "Too many levels of symbolic links", "Too many open files", "Transport endpoint is not connected",
 }  # fmt: skip
 """What the operating system says of a file; a reason within sentences of core."""
 NOT_IN_ONE_PIECE = SYSTEM_ERRORS | {
@@ -87,6 +88,15 @@ def test_a_translation_has_the_places_of_its_source(source):
 
 def test_no_translation_is_empty():
     assert all(value.strip() for value in CATALOGUE.values())
+
+
+def test_a_system_in_another_language_has_the_window_s_own_english(qapp, monkeypatch):
+    monkeypatch.setattr(translation, "QLocale", SimpleNamespace(system=lambda: QLocale("fr_FR")))
+    assert translation.install(qapp, "system") == "en"
+    try:
+        assert sentence("/a is a file. Choose a new folder with --out.") == "/a is a file. Choose a new folder."
+    finally:
+        translation.remove(qapp)
 
 
 def test_texts_are_spoken_in_the_chosen_language(vietnamese):

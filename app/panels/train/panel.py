@@ -59,6 +59,7 @@ class TrainPanel(QWidget):
         self._parts = 0
         self._urgent = ""
         self._earlier: RunView | None = None
+        self._listed: object = None
         self._timer = QTimer(self, interval=REDRAW_MS)
         self._timer.timeout.connect(self._on_tick)
         self._connect()
@@ -157,6 +158,9 @@ class TrainPanel(QWidget):
             self.confusion.show_run(view)
         elif shown is self.outcome:
             self.outcome.show_run(self._earlier or view)
+        elif shown is self.runs and self._listed is not (news := view.epoch or view.started):
+            self._listed = news
+            self.runs.refresh()
 
     def resizeEvent(self, event: object) -> None:  # noqa: N802 (Qt's names here and below)
         self.setup.setFixedWidth(side_width(self))
@@ -221,12 +225,10 @@ class TrainPanel(QWidget):
 
     def _tell_end(self) -> None:
         end = self._model.view.finished
-        if end is None:
-            return
-        if end.reason == "stopped":
+        if end is not None and end.reason == "stopped":
             self.notice.tell(headline(end, None))
-            return
-        self.tabs.setCurrentWidget(self.outcome)
+        elif end is not None:
+            self.tabs.setCurrentWidget(self.outcome)
 
     def _on_failed(self, failure: Failure) -> None:
         again = (tr("Resume"), lambda: self.resume_asked.emit(failure.folder)) if failure.folder else ("", None)

@@ -68,9 +68,10 @@ class RunsPane(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the folder of runs again."""
-        runs = list_runs(self._place())
-        self.model.show_rows(runs)
+        """Read the folder of runs again; where it has the same runs, the selection is kept."""
+        runs, shown = list_runs(self._place()), [run.folder for run in self.model.rows]
+        show = self.model.replace_all if [run.folder for run in runs] == shown else self.model.show_rows
+        show(runs)
         self._stack.setCurrentIndex(1 if runs else 0)
         self._on_selection()
 

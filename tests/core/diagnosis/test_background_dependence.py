@@ -1,7 +1,9 @@
 import cv2
 import numpy as np
+import pytest
 
 from core.diagnosis.background_dependence import (
+    AT_CHANCE,
     BackgroundDependence,
     blur_background,
     describe_border,
@@ -53,6 +55,13 @@ def test_the_words_follow_the_figures():
     assert not any("reveal the class" in s for s in good)
 
 
+@pytest.mark.parametrize(("photos", "plain", "known"), [(300, 0.25, False), (20, 0.4, False), (300, 0.4, True)])
+def test_at_chance_the_dependence_is_unknown(photos, plain, known):
+    said = BackgroundDependence(photos, 0.2, 0.25, plain, plain, plain, 0.1).sentences()
+    assert any("background: low." in s for s in said) is known
+    assert any(f"background: {AT_CHANCE}." in s for s in said) is not known
+
+
 def test_the_border_is_read_beside_the_accuracy():
     assert "Border baseline: 63.7 %" in describe_border(0.637, 0.112)[0]
     assert any("27.5 points better" in s for s in describe_border(0.6, 0.5, 0.875))
@@ -64,5 +73,6 @@ def test_a_section_that_makes_no_sense_is_left_out():
     good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97, 0.1)
     assert BackgroundDependence.from_section(good.to_section()) == good
     for bad in (None, {}, {**good.to_section(), "border": "high"}, {**good.to_section(), "swapped": 7.0},
+                {**good.to_section(), "photos": -1},
                 {**good.to_section(), "off_leaf": float("nan")}):
         assert BackgroundDependence.from_section(bad) is None

@@ -159,6 +159,11 @@ def test_photos_too_small_for_a_network_are_a_problem_of_the_configuration():
         build("squeezenet1_0", 10, image_size=16)
 
 
+def test_a_network_without_classes_is_a_problem_of_the_classes():
+    with pytest.raises(ConfigError, match=r"^--classes: must be at least 1 \(it is 0\)\.$"):
+        build("squeezenet1_1", 0)
+
+
 def test_an_unknown_network_is_a_problem_of_the_configuration():
     with pytest.raises(ConfigError, match="'alexnet' is not one of squeezenet1_0"):
         build("alexnet", 10)

@@ -9,6 +9,7 @@ from core.errors import DataError, InputError, ModelFileError, StorageError
 from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
 from core.training.commands import Commands
 from core.training.events import CheckpointSaved, EpochDone, Progress, RunFinished, RunStarted, StepDone, from_line
+from core.training.run_folder import RunFolder
 from core.training.trainer import Trainer
 from tests.helpers.runs import last_weights, only, same_bits, train
 
@@ -141,6 +142,25 @@ def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tin
     run = Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run()
     with pytest.raises(InputError, match=f"There is no permission to write in {tmp_path}"):
         next(run)
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_a_run_that_cannot_be_resumed_is_refused_before_photos_are_read(tiny, monkeypatch, permitted):
+    config = tiny()
+    train(config, stop_after=1)
+    monkeypatch.setattr("core.training.run_folder.os.access", lambda place, mode: permitted)
+    monkeypatch.setattr("core.training.trainer.set_up", lambda *_: pytest.fail("the photos are read"))
+    reason = "Another process is training" if permitted else f"There is no permission to write in {config.out}"
+    with RunFolder(Path(config.out))._held, pytest.raises(InputError, match=reason):
+        next(Trainer(config, resume=True).run())
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match="symbolic link"):
+        RunFolder(tmp_path / "run")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_stop_before_the_first_step_writes_nothing(tiny):
