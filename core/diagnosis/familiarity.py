@@ -2,15 +2,14 @@
 
 Networks with a feature map use ViM (Wang et al., "ViM: out-of-distribution with virtual-logit matching", 2022): the
 energy of the logits (Liu et al., 2020) less the scaled distance of the pooled features from the principal subspace of
-the training features. Other networks use the energy alone. Models of earlier versions hold statistics for the relative
-Mahalanobis distance (Ren et al., 2021), which are still read.
+the training features. Other networks use the energy alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 
@@ -20,8 +19,7 @@ DIMENSIONS: Final = 128
 """Most dimensions of the principal subspace (benchmarks/results/unknown_crops.json compares sizes and scores)."""
 PER_DIMENSION: Final = 10
 """Training photos per dimension: of few photos a large subspace would hold every one exactly."""
-NEEDS_FEATURES: Final = ("vim", "relative")
-SCORES: Final = ("energy", *NEEDS_FEATURES)
+SCORES: Final = ("energy", "vim")
 FEATURES: Final = "features."
 """Prefix of the statistics' names in a model file."""
 
@@ -53,46 +51,16 @@ class PrincipalSubspace:
         return np.asarray(energy(logits) - self.scale * self.residual(features))
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class ClassDistances:
-    """Where the classes are in whitened feature space; written by earlier versions.
-
-    center ``(F,)`` and whiten ``(F, D)`` turn features into coordinates in which the spread within classes is 1;
-    means ``(classes, D)``; spread ``(D,)``: variance of all training photos there.
-    """
-
-    center: Array
-    whiten: Array
-    means: Array
-    spread: Array
-
-    def score(self, logits: Array, features: Array) -> Array:
-        x = (np.asarray(features, np.float64) - self.center) @ self.whiten
-        near = (((x[:, None] - self.means[None]) ** 2).sum(axis=-1)).min(axis=1)
-        return np.asarray((x**2 / self.spread).sum(axis=1) - near)
-
-
-FeatureStatistics: TypeAlias = PrincipalSubspace | ClassDistances
-
-
-def read_statistics(arrays: Mapping[str, Array]) -> FeatureStatistics | None:
+def read_statistics(arrays: Mapping[str, Array]) -> PrincipalSubspace | None:
     """The statistics of a model file, or None if it has none or they do not fit together."""
     found = {name.removeprefix(FEATURES): array for name, array in arrays.items() if name.startswith(FEATURES)}
     if any(array.dtype.kind != "f" or not np.isfinite(array).all() for array in found.values()):
         return None
-    if found.keys() == {"center", "basis", "scale"}:
-        center, basis, scale = (found[name] for name in ("center", "basis", "scale"))
-        fits = center.ndim == 1 and basis.ndim == 2 and basis.shape[0] == len(center) and scale.shape == (1,)
-        return PrincipalSubspace(center, basis, float(scale[0])) if fits else None
-    if found.keys() == {"center", "whiten", "means", "spread"}:
-        center, whiten, means, spread = (found[name] for name in ("center", "whiten", "means", "spread"))
-        fits = (
-            center.ndim == spread.ndim == 1 and whiten.ndim == means.ndim == 2 and whiten.shape[0] == len(center)
-            and means.shape[1] == whiten.shape[1] == len(spread) and bool((spread > 0).all())
-        )  # fmt: skip
-        return ClassDistances(center, whiten, means, spread) if fits else None
-    return None
+    if found.keys() != {"center", "basis", "scale"}:
+        return None
+    center, basis, scale = (found[name] for name in ("center", "basis", "scale"))
+    fits = center.ndim == 1 and basis.ndim == 2 and basis.shape[0] == len(center) and scale.shape == (1,)
+    return PrincipalSubspace(center, basis, float(scale[0])) if fits else None
 
 
 def fit_subspace(logits: Array, features: Array, dimensions: int = DIMENSIONS) -> PrincipalSubspace:
@@ -115,7 +83,7 @@ def energy(logits: Array) -> Array:
 
 
 def familiarity(
-    name: str, logits: Array, features: Array | None, statistics: FeatureStatistics | None, temperature: float = 1.0
+    name: str, logits: Array, features: Array | None, statistics: PrincipalSubspace | None, temperature: float = 1.0
 ) -> Array:
     """One of `SCORES` for logits ``(N, classes)`` and pooled features ``(N, F)``: float64 ``(N,)``, higher is known."""
     logits = np.asarray(logits, np.float64) / temperature

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from core.diagnosis import verdict
-from core.diagnosis.familiarity import FEATURES, NEEDS_FEATURES, SCORES, ClassDistances, read_statistics
+from core.diagnosis.familiarity import FEATURES, SCORES, read_statistics
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_identity import KIND, VERSION, find_model
 from core.diagnosis.replay import REPLAY, read_replay
@@ -229,14 +229,12 @@ def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[s
         raise ModelFileError("The file's statistics of features are cut or do not fit together.")
     if any(name.startswith(REPLAY) for name in extra) and read_replay(extra, statistics, classes) is None:
         raise ModelFileError("The file's feature replay is cut or does not fit its classes.")
-    if isinstance(statistics, ClassDistances) and len(statistics.means) != classes:
-        raise ModelFileError(f"The file has statistics of {len(statistics.means)} classes and {classes} classes.")
     if statistics is not None and (node is None or len(statistics.center) != graph.node(node).shape[-1]):
         raise ModelFileError("The file's statistics of features are of another network.")
     thresholds = verdict.Thresholds.from_section(sections.get(verdict.SECTION, {}), classes)
     if thresholds is not None and thresholds.score not in SCORES:
         raise ModelFileError(f"The file has thresholds of {thresholds.score!r}, which is no score.")
-    if thresholds is not None and statistics is None and thresholds.score in NEEDS_FEATURES:
+    if thresholds is not None and statistics is None and thresholds.score == "vim":
         raise ModelFileError(f"The file has thresholds of {thresholds.score!r} and no statistics of features.")
 
 

@@ -1,14 +1,7 @@
 import numpy as np
 import pytest
 
-from core.diagnosis.familiarity import (
-    ClassDistances,
-    PrincipalSubspace,
-    auroc,
-    familiarity,
-    fit_subspace,
-    read_statistics,
-)
+from core.diagnosis.familiarity import PrincipalSubspace, auroc, familiarity, fit_subspace, read_statistics
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +52,6 @@ def test_the_subspace_goes_to_arrays_and_back_and_crafted_ones_are_refused(learn
     assert read_statistics({**arrays, "features.basis": np.zeros((3, 5), np.float32)}) is None
     assert read_statistics({**arrays, "features.scale": np.array([np.nan], np.float32)}) is None
     assert read_statistics({"features.center": arrays["features.center"]}) is None
-
-
-def test_statistics_of_earlier_versions_are_read():
-    means = np.array([[3.0, 0, 0, 0], [0, 3, 0, 0]])
-    given = {"center": np.zeros(4), "whiten": np.eye(4), "means": means, "spread": np.ones(4)}
-    given = {f"features.{name}": array.astype(np.float32) for name, array in given.items()}
-    statistics = read_statistics(given)
-    assert isinstance(statistics, ClassDistances)
-    score = familiarity("relative", np.zeros((2, 2)), np.array([[3.0, 0, 0, 0], [-3, 0, 0, 0]]), statistics)
-    assert score.tolist() == [9.0, 9.0 - 18.0]
-    assert read_statistics({**given, "features.spread": np.zeros(4)}) is None
 
 
 def test_energy_by_hand():
