@@ -67,6 +67,12 @@ class ProcessThread(QThread):
             if self._process is not None:
                 self._process.kill()
 
+    def dispose(self) -> None:
+        """End process and thread, and delete this object."""
+        self.kill()
+        self.wait()
+        self.deleteLater()
+
     def run(self) -> None:
         try:
             child = self._child or open_child(self._command)

@@ -77,9 +77,7 @@ class ExaminationModel(QObject):
         if thread is not None:
             thread.bundle.disconnect(self._on_bundle)
             thread.ended.disconnect(self._on_ended)
-            thread.kill()
-            thread.wait()
-            thread.deleteLater()
+            thread.dispose()
 
     def _on_bundle(self, bundle: Sequence[dict[str, Any]]) -> None:
         for answer in bundle:
@@ -102,8 +100,7 @@ class ExaminationModel(QObject):
     def _on_ended(self, code: int, errors: str) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.wait()
-            thread.deleteLater()
+            thread.dispose()
         if code < 0 or (code and errors):
             self.failed.emit(tr("The check ended unexpectedly."), errors)
         self.ended.emit()

@@ -98,9 +98,7 @@ class KernelBenchmark(QObject):
         thread, self._thread = self._thread, None
         self.running = False
         if thread is not None:
-            thread.kill()
-            thread.wait()
-            thread.deleteLater()
+            thread.dispose()
 
     def _start(self) -> None:
         thread = ProcessThread(command("kernels"), json.loads, self)

@@ -40,9 +40,7 @@ class MemoryEstimate(QObject):
         self.told.emit("")
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.kill()
-            thread.wait()
-            thread.deleteLater()
+            thread.dispose()
 
     close = forget
 
@@ -70,5 +68,4 @@ class MemoryEstimate(QObject):
     def _on_ended(self, code: int, errors: str) -> None:
         if self._thread is not None and self.sender() is self._thread:
             thread, self._thread = self._thread, None
-            thread.wait()
-            thread.deleteLater()
+            thread.dispose()

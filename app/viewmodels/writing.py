@@ -74,9 +74,7 @@ class Writing(QObject):
         self._rows = ()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.kill()
-            thread.wait()
-            thread.deleteLater()
+            thread.dispose()
 
     def _feed(self) -> None:
         """Send a piece of the results."""
