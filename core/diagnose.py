@@ -14,16 +14,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
-from core.command_line import (
-    add_settings,
-    check_folder,
-    merge_settings,
-    read_arguments,
-    read_coverage,
-    read_settings,
-    run_command,
-    tell_json,
-)
+from core import command_line
 from core.config import RunConfig
 from core.data.photo_paths import find_photos
 from core.data.photo_reader import prepare
@@ -53,14 +44,14 @@ ALONE = ("json", "csv", "examine", "report", "group")
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done (also where some photos could not be read), 2 wrong input, 130 stopped by Ctrl-C, 1 else."""
     argv = sys.argv[1:] if argv is None else argv
-    return run_command(lambda: diagnose(argv), tell_json if "--json" in argv else None)
+    return command_line.run_command(lambda: diagnose(argv), command_line.tell_json if "--json" in argv else None)
 
 
 def diagnose(argv: Sequence[str]) -> int:
-    arguments, found = read_arguments(make_parser(), argv)
-    coverage = read_coverage(arguments.coverage, found) if arguments.coverage else COVERAGE
+    arguments, found = command_line.read_arguments(make_parser(), argv)
+    coverage = command_line.read_coverage(arguments.coverage, found) if arguments.coverage else COVERAGE
     shard = check_options(arguments, found)
-    config = merge_settings(read_settings(arguments, found), {}, found)
+    config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
     if arguments.merge:
         return merge(Path(arguments.model_file))
     if arguments.out:
@@ -112,7 +103,7 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
     if not (arguments.photos or arguments.merge):
         raise InputError("No photos were given. Name photo files, folders of photos or CSV manifests.")
     given = vars(arguments)
-    check_folder("report", arguments.report, found)
+    command_line.check_folder("report", arguments.report, found)
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
     if arguments.group and (arguments.examine or arguments.report):
@@ -230,7 +221,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--coverage", default="", metavar="SHARE",
                         help="fraction of photos to diagnose, 0..1; lower means higher confidence "
                         f"(default: {COVERAGE})")
-    add_settings(parser, only=("device", "threads"))
+    command_line.add_settings(parser, only=("device", "threads"))
     many = parser.add_argument_group("very many photos", "Needs pip install 'leafclinic[cluster]'.")
     many.add_argument("--out", metavar="RESULTS", default="", help="write Parquet and CSV files into this folder; the "
                       "same command continues where it was interrupted")  # fmt: skip

@@ -8,16 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from core.command_line import (
-    add_settings,
-    check_folder,
-    merge_settings,
-    read_arguments,
-    read_coverage,
-    read_settings,
-    run_command,
-    tell_json,
-)
+from core import command_line
 from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, wilson_interval
@@ -35,11 +26,11 @@ from core.training.run_folder import CONFIG, SPLIT, read_config
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 130 stopped by Ctrl-C, 1 anything else."""
     argv = sys.argv[1:] if argv is None else argv
-    return run_command(lambda: evaluate(argv), tell_json if "--json" in argv else None)
+    return command_line.run_command(lambda: evaluate(argv), command_line.tell_json if "--json" in argv else None)
 
 
 def evaluate(argv: Sequence[str]) -> int:
-    arguments, found = read_arguments(make_parser(), argv)
+    arguments, found = command_line.read_arguments(make_parser(), argv)
     run = Path(arguments.model_file)
     own = "data" not in arguments and (run / CONFIG).is_file()
     if "data" not in arguments and not own:
@@ -47,9 +38,9 @@ def evaluate(argv: Sequence[str]) -> int:
     split = arguments.split_name
     if split and split not in SPLIT_NAMES:
         found.append(Problem("split", f"{split!r} is not one of train, val, test."))
-    coverage = read_coverage(arguments.coverage, found) if arguments.coverage else None
-    check_folder("mistakes", arguments.mistakes, found)
-    config = merge_settings(read_settings(arguments, found), {}, found)
+    coverage = command_line.read_coverage(arguments.coverage, found) if arguments.coverage else None
+    command_line.check_folder("mistakes", arguments.mistakes, found)
+    config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
     if own:
         trained = read_config(run)
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
@@ -135,7 +126,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help="also report the accuracy when about this fraction of the photos is diagnosed, 0..1")
     parser.add_argument("--mistakes", default="", metavar="OUT.csv",
                         help="also write the misclassified photos, most confident first")
-    add_settings(parser, only=("data", "where", "label", "field", "cache", "device", "threads"))
+    command_line.add_settings(parser, only=("data", "where", "label", "field", "cache", "device", "threads"))
     return parser
 
 

@@ -14,16 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from core import command_line
 from core.child_process import module_command
-from core.command_line import (
-    add_settings,
-    change_settings,
-    merge_settings,
-    read_arguments,
-    read_settings,
-    read_toml,
-    run_command,
-)
 from core.config import RunConfig
 from core.data.source import open_dataset
 from core.data.synthetic import write_demo
@@ -51,7 +43,7 @@ Reader = JsonReader | TerminalReader | TraceWriter
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 130 stopped before, 1 anything else."""
     given = sys.argv[1:] if argv is None else argv
-    return end_rank(lambda: run_command(lambda: train(given), tell_event if "--json" in given else None))
+    return end_rank(lambda: command_line.run_command(lambda: train(given), tell_event if "--json" in given else None))
 
 
 def tell_event(message: str, exit_code: int) -> None:
@@ -66,7 +58,7 @@ def train(argv: Sequence[str]) -> int:
 
 def train_rank(argv: Sequence[str], place: Place) -> int:
     """Train as one of the ranks; only the first one prints."""
-    arguments, found = read_arguments(make_parser(), argv)
+    arguments, found = command_line.read_arguments(make_parser(), argv)
     config = configure(arguments, found)
     reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())
     if arguments.demo:
@@ -111,19 +103,19 @@ def stopped_code(trainer: Trainer) -> int:
 
 def configure(arguments: argparse.Namespace, found: list[Problem]) -> RunConfig:
     """The run's settings from all sources. Raises ConfigError with everything that is wrong."""
-    options = read_settings(arguments, found)
+    options = command_line.read_settings(arguments, found)
     if arguments.resume:
         found += [Problem(name, "cannot be combined with --resume: a resumed run keeps its settings.")
                   for name in ("config", "demo", "overwrite") if getattr(arguments, name)]
         config = read_config(Path(arguments.resume))
-        return replace(change_settings(config, options, found), out=arguments.resume)
-    file = read_toml(Path(arguments.config)) if arguments.config else {}
+        return replace(command_line.change_settings(config, options, found), out=arguments.resume)
+    file = command_line.read_toml(Path(arguments.config)) if arguments.config else {}
     data = options.get("data", file.get("data", ""))
     if not data and not arguments.demo:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest, or use --demo."))
     if data and arguments.demo:
         found.append(Problem("demo", "generates its own photos. Give either --data or --demo."))
-    config = merge_settings(options, file, found)
+    config = command_line.merge_settings(options, file, found)
     data, field = (os.path.abspath(os.path.expanduser(name)) if name else "" for name in (config.data, config.field))
     return replace(config, data=data, field=field, out=config.out or default_folder(config))
 
@@ -169,7 +161,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print every event as one line of JSON")
     parser.add_argument("--profile", metavar="OUT.json", default="",
                         help="write steps and kernel times as a Chrome trace (chrome://tracing, ui.perfetto.dev)")
-    add_settings(parser)
+    command_line.add_settings(parser)
     return parser
 
 

@@ -13,19 +13,9 @@ import numpy as np
 from PySide6.QtCore import QLockFile, QObject, QTimer, Signal
 from PySide6.QtGui import QUndoCommand, QUndoStack
 
-from app import paths
+from app import paths, project
 from app.cards import disease_name, find_class
 from app.crash import sentence
-from app.project import (
-    EditedDataset,
-    Edits,
-    apply_edits,
-    collect_edits,
-    project_folder,
-    read_edits,
-    write_edits,
-    write_manifest,
-)
 from app.task import Report, Task
 from app.translation import count, tr
 from app.viewmodels.search import Search
@@ -60,7 +50,7 @@ class Document(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.source = ""
-        self.table: EditedDataset | None = None
+        self.table: project.EditedDataset | None = None
         self.undo = QUndoStack(self)
         self.search = Search(self)
         self.folder = Path()
@@ -164,7 +154,7 @@ class Document(QObject):
         assert self.table is not None
         folder, table = self.folder, self.table
         now = replace(table, classes=list(table.classes), labels=table.labels.copy(), excluded=table.excluded.copy())
-        self._writing = Task(lambda report, cancelled: str(write_manifest(folder, now)), self)
+        self._writing = Task(lambda report, cancelled: str(project.write_manifest(folder, now)), self)
         self._writing.done.connect(self._on_written)
         self._writing.failed.connect(self._on_not_written)
         self._writing.start()
@@ -198,7 +188,7 @@ class Document(QObject):
         if self.table is None:
             return
         try:
-            write_edits(self.folder, self.source, collect_edits(self.table, self._names))
+            project.write_edits(self.folder, self.source, project.collect_edits(self.table, self._names))
         except StorageError as error:  # a full disk must not stop the program, nor its closing
             self.failed.emit(str(error), "")
 
@@ -216,7 +206,7 @@ class Document(QObject):
     def _on_scanned(self, dataset: Dataset) -> None:
         source, self._loading = self._asked, False
         try:
-            folder = paths.folder("projects/" + project_folder(Path(), source).name)
+            folder = paths.folder("projects/" + project.project_folder(Path(), source).name)
         except StorageError as error:
             self.failed.emit(sentence(error), "")
             return
@@ -235,7 +225,7 @@ class Document(QObject):
         self._task.failed.connect(self._on_failed)
         self._task.start()
 
-    def _on_edited(self, found: tuple[EditedDataset, Edits, str]) -> None:
+    def _on_edited(self, found: tuple[project.EditedDataset, project.Edits, str]) -> None:
         """Take over the scanned photos. The previous dataset is closed only now: edits until now belong to it."""
         if self._next is None or self.sender() is not self._task:
             return
@@ -281,13 +271,13 @@ def _scan(source: str, report: Report, cancelled: Callable[[], bool]) -> Dataset
     return open_photos(source, progress=report, cancelled=cancelled)
 
 
-def _edited(dataset: Dataset, folder: Path) -> tuple[EditedDataset, Edits, str]:
+def _edited(dataset: Dataset, folder: Path) -> tuple[project.EditedDataset, project.Edits, str]:
     """The photos with the stored edits, and what is wrong with their file. A million names take a second."""
     try:
-        edits = read_edits(folder)
+        edits = project.read_edits(folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return apply_edits(dataset, Edits()), Edits(), str(error)
-    return apply_edits(dataset, edits), edits, ""
+        return project.apply_edits(dataset, project.Edits()), project.Edits(), str(error)
+    return project.apply_edits(dataset, edits), edits, ""
 
 
 class _SetRows(QUndoCommand):

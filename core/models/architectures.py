@@ -9,26 +9,20 @@ from typing import Any, Final
 
 from core.errors import ConfigError, Problem
 from core.graph import Graph
+from core.models import squeezenet
 from core.models.cnn import cnn
 from core.models.mlp import mlp
 from core.models.mobilenetv2 import mobilenetv2, mobilenetv2_wide
 from core.models.mobilenetv3 import mobilenetv3_large, mobilenetv3_small
 from core.models.options import Architecture, Options
-from core.models.squeezenet import (
-    squeezenet1_0,
-    squeezenet1_0_bn,
-    squeezenet1_1,
-    squeezenet1_1_bn,
-    squeezenet1_1_wide_bn,
-)
 
 MODELS: Final[Mapping[str, Architecture]] = MappingProxyType(
     {
-        "squeezenet1_0": squeezenet1_0,
-        "squeezenet1_1": squeezenet1_1,
-        "squeezenet1_0_bn": squeezenet1_0_bn,
-        "squeezenet1_1_bn": squeezenet1_1_bn,
-        "squeezenet1_1_wide_bn": squeezenet1_1_wide_bn,
+        "squeezenet1_0": squeezenet.squeezenet1_0,
+        "squeezenet1_1": squeezenet.squeezenet1_1,
+        "squeezenet1_0_bn": squeezenet.squeezenet1_0_bn,
+        "squeezenet1_1_bn": squeezenet.squeezenet1_1_bn,
+        "squeezenet1_1_wide_bn": squeezenet.squeezenet1_1_wide_bn,
         "mobilenetv2": mobilenetv2,
         "mobilenetv2_wide": mobilenetv2_wide,
         "mobilenetv3_small": mobilenetv3_small,

@@ -8,20 +8,7 @@ from collections.abc import Sequence
 from typing import Final, TextIO, final
 
 from core.text import printable
-from core.training.events import (
-    CheckpointSaved,
-    EpochDone,
-    Event,
-    KernelTimes,
-    Progress,
-    RunEvaluated,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    StepDone,
-    Warned,
-    to_line,
-)
+from core.training import events
 from core.training.kernel_table import KernelTable
 
 STAGES: Final = {
@@ -57,8 +44,8 @@ class JsonReader:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def show(self, event: Event) -> None:
-        self._stream.write(to_line(event) + "\n")
+    def show(self, event: events.Event) -> None:
+        self._stream.write(events.to_line(event) + "\n")
         self._stream.flush()
 
 
@@ -71,40 +58,40 @@ class TerminalReader:
         self._moving = moving
         self._drawn = False
         self._last = 0.0
-        self._started: RunStarted | None = None
-        self._evaluation: RunEvaluated | None = None
+        self._started: events.RunStarted | None = None
+        self._evaluation: events.RunEvaluated | None = None
         self._begin = 0.0
         self._loss = self._accuracy = self._rate = float("nan")
         self._kernels = KernelTable()
 
-    def show(self, event: Event) -> None:
+    def show(self, event: events.Event) -> None:
         match event:
-            case Progress():
+            case events.Progress():
                 ended = event.total > 0 and event.done >= event.total
                 self._passing(describe_progress(event), ended and event.stage in BEFORE)
-            case RunStarted():
+            case events.RunStarted():
                 self._started, self._begin = event, time.monotonic()
                 self._line(describe_start(event))
-            case StepDone():
+            case events.StepDone():
                 self._step(event)
-            case EpochDone():
+            case events.EpochDone():
                 self._line(describe_epoch(event, self._started.epochs if self._started else 0))
-            case KernelTimes():
+            case events.KernelTimes():
                 self._kernels.add(event.times)
-            case RunEvaluated():
+            case events.RunEvaluated():
                 self._evaluation = event
-            case RunFinished():
+            case events.RunFinished():
                 if self._kernels.samples:
                     self._line(self._kernels.describe())
                 self._line(describe_end(event, self._evaluation.words if self._evaluation else ()))
-            case Warned():
+            case events.Warned():
                 self._line(f"{'Warning' if event.urgent else 'Note'}: {event.message}")
-            case RunFailed():
+            case events.RunFailed():
                 self._line(event.message)
-            case CheckpointSaved():
+            case events.CheckpointSaved():
                 pass
 
-    def _step(self, event: StepDone) -> None:
+    def _step(self, event: events.StepDone) -> None:
         keep = SMOOTHING if self._loss == self._loss else 0.0
         self._loss = keep * self._loss + (1 - keep) * event.loss if keep else event.loss
         self._accuracy = keep * self._accuracy + (1 - keep) * event.accuracy if keep else event.accuracy
@@ -113,7 +100,7 @@ class TerminalReader:
         if self._started is not None:
             self._passing(self._bar(event, self._started), False)
 
-    def _bar(self, event: StepDone, run: RunStarted) -> str:
+    def _bar(self, event: events.StepDone, run: events.RunStarted) -> str:
         total = run.epochs * run.steps_per_epoch
         here = event.step - event.epoch * run.steps_per_epoch
         left = (time.monotonic() - self._begin) / max(event.step - run.step, 1) * (total - event.step)
@@ -146,12 +133,12 @@ class TerminalReader:
         self._stream.flush()
 
 
-def describe_progress(event: Progress) -> str:
+def describe_progress(event: events.Progress) -> str:
     stage = STAGES.get(event.stage, event.stage)
     return f"{stage}: {event.done}" + (f" of {event.total}" if event.total else "")
 
 
-def describe_start(event: RunStarted) -> str:
+def describe_start(event: events.RunStarted) -> str:
     return (
         f"{event.model} on {event.device}, {len(event.classes)} classes, {event.train_photos} training, "
         f"{event.validation_photos} validation and {event.test_photos} test photos, "
@@ -160,7 +147,7 @@ def describe_start(event: RunStarted) -> str:
     )
 
 
-def describe_epoch(event: EpochDone, epochs: int) -> str:
+def describe_epoch(event: events.EpochDone, epochs: int) -> str:
     return (
         f"epoch {event.epoch + 1}/{epochs}: loss {event.train_loss:.3f}, accuracy {100 * event.train_accuracy:.1f} %, "
         f"validation loss {event.validation_loss:.3f}, accuracy {100 * event.validation_accuracy:.1f} %"
@@ -168,7 +155,7 @@ def describe_epoch(event: EpochDone, epochs: int) -> str:
     )
 
 
-def describe_end(event: RunFinished, evaluation: Sequence[str] = ()) -> str:
+def describe_end(event: events.RunFinished, evaluation: Sequence[str] = ()) -> str:
     """The end in words; `evaluation`: the sentences of the evaluation, shown before the accuracy."""
     ends = {"completed": "Done", "early": "Stopped early: no further improvement", "stopped": "Stopped and saved"}
     if event.reason == "stopped" and not event.step:

@@ -10,9 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from app import project
 from app.cards import disease_name
-from app.project import write_manifest
-from app.viewmodels import document as module
 from app.viewmodels.document import Document, places
 from core.errors import StorageError
 from tests.helpers.window import write_folder
@@ -128,14 +127,14 @@ def test_what_is_changed_while_another_folder_opens_belongs_to_the_one_that_is_o
 ):
     """Earlier changes of a million photos take a second: they are looked up beside the event loop."""
     document = open_document(folder)
-    threads, plain = [], module.apply_edits
+    threads, plain = [], project.apply_edits
 
     def slow(*given):
         threads.append(threading.current_thread())
         time.sleep(0.3)
         return plain(*given)
 
-    monkeypatch.setattr(module, "apply_edits", slow)
+    monkeypatch.setattr(project, "apply_edits", slow)
     other = write_folder(tmp_path / "other", {"a": 2, "b": 2})
     with qtbot.waitSignal(document.opened):
         document.open(str(other))
@@ -168,8 +167,8 @@ def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(open_docum
 def test_a_manifest_of_many_photos_is_written_beside_the_event_loop(open_document, folder, qtbot, monkeypatch):
     document, writers, told = open_document(folder), [], []
     document.exclude([0], True)
-    write = write_manifest
-    monkeypatch.setattr(module, "write_manifest", lambda *of: (writers.append(get_ident()), write(*of))[1])
+    write = project.write_manifest
+    monkeypatch.setattr(project, "write_manifest", lambda *of: (writers.append(get_ident()), write(*of))[1])
     for _ in range(2):
         document.with_manifest(told.append, lambda *why: told.append(why))
     document.exclude([1], True)
@@ -181,7 +180,7 @@ def test_a_manifest_of_many_photos_is_written_beside_the_event_loop(open_documen
 def test_a_manifest_that_cannot_be_written_is_told(open_document, folder, qtbot, monkeypatch):
     document = open_document(folder)
     document.exclude([0], True)
-    monkeypatch.setattr(module, "write_manifest", Mock(side_effect=StorageError("no room")))
+    monkeypatch.setattr(project, "write_manifest", Mock(side_effect=StorageError("no room")))
     assert asked(document, qtbot)[0] == "no room"
 
 
