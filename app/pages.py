@@ -82,9 +82,7 @@ def _train(parts: Parts) -> QWidget:
     from app.widgets.slot import Slot
     from app.widgets.written import follow_writing
 
-    panel = TrainPanel(
-        parts.training, parts.window.actions_, parts.settings, parts.theme, lambda: paths.folder("runs")
-    )
+    panel = TrainPanel(parts.training, parts.window.actions_, parts.settings, parts.theme, lambda: paths.folder("runs"))
     panel.resume_asked.connect(parts.run_commands.resume_run)
     panel.diagnose_asked.connect(parts.photo_commands.use_model)
     panel.cell_opened.connect(parts.run_commands.open_cell)

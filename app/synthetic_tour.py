@@ -21,9 +21,7 @@ SHOWN: Final = 8
 class SyntheticTour(QObject):
     """Runs the steps one after another; opening other photos or stopping the training ends the tour."""
 
-    def __init__(
-        self, window: MainWindow, document: Document, training: TrainingModel, photos: PhotoCommands
-    ) -> None:
+    def __init__(self, window: MainWindow, document: Document, training: TrainingModel, photos: PhotoCommands) -> None:
         super().__init__(window)
         self._window, self._document, self._training, self._photos = window, document, training, photos
         self._step = 0

@@ -151,8 +151,7 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
     same = to_dict(config)
     for name in changes:
         if name not in CHANGEABLE and changes[name] != same[name]:
-            found.append(
-                Problem(name, f"cannot change when a run is resumed (it is {same[name]!r}). Start a new run."))
+            found.append(Problem(name, f"cannot change when a run is resumed (it is {same[name]!r}). Start a new run."))
     if found:
         raise ConfigError(found)
     return from_dict({**same, **changes})

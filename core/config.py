@@ -13,17 +13,8 @@ from typing import Any, Final, final
 from core.errors import ConfigError, Problem
 
 MODELS: Final = (
-    "squeezenet1_0",
-    "squeezenet1_1",
-    "squeezenet1_0_bn",
-    "squeezenet1_1_bn",
-    "squeezenet1_1_wide_bn",
-    "mobilenetv2",
-    "mobilenetv2_wide",
-    "mobilenetv3_small",
-    "mobilenetv3_large",
-    "cnn",
-    "mlp",
+    "squeezenet1_0", "squeezenet1_1", "squeezenet1_0_bn", "squeezenet1_1_bn", "squeezenet1_1_wide_bn", "mobilenetv2",
+    "mobilenetv2_wide", "mobilenetv3_small", "mobilenetv3_large", "cnn", "mlp",
 )
 
 

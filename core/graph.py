@@ -142,12 +142,8 @@ def _read_node(raw: Mapping[str, Any]) -> Node:
         attributes=MappingProxyType({k: _read_attribute(v) for k, v in raw["attributes"].items()}),
         parameters=tuple(
             Parameter(
-                role=str(p["role"]),
-                shape=tuple(int(s) for s in p["shape"]),
-                init=str(p["init"]),
-                fan_in=int(p["fan_in"]),
-                trained=bool(p["trained"]),
-                decay=bool(p["decay"]),
+                role=str(p["role"]), shape=tuple(int(s) for s in p["shape"]), init=str(p["init"]),
+                fan_in=int(p["fan_in"]), trained=bool(p["trained"]), decay=bool(p["decay"]),
             )
             for p in raw["parameters"]
         ),

@@ -203,8 +203,7 @@ def run_roofline(arguments: argparse.Namespace) -> None:
         print(f"{t.layer[-26:]:26} {t.direction:15} {t.kernel[:14]:14} {t.milliseconds:8.3f} "
               f"{100 * t.milliseconds / total:5.1f} % {t.flops * rate:8,.0f} {t.bytes * rate:7,.1f} "
               f"{100 * share:6.0f} %")
-    _save(arguments, [asdict(t) for t in times],
-          lambda: draw_roofline(title, studies.points(times), gflops, gigabytes))
+    _save(arguments, [asdict(t) for t in times], lambda: draw_roofline(title, studies.points(times), gflops, gigabytes))
 
 
 def run_algorithms(arguments: argparse.Namespace) -> None:

@@ -93,9 +93,7 @@ def untuned_note() -> str | None:
     )
 
 
-def tune_training(
-    graph: Graph, weights: Mapping[str, Array], batch: int, precision: str
-) -> Iterator[tuple[int, int]]:
+def tune_training(graph: Graph, weights: Mapping[str, Array], batch: int, precision: str) -> Iterator[tuple[int, int]]:
     """Measure which kernels are fastest for a training plan on the GPU; gives (cases measured, all of them)."""
     from core.gpu import tuner, tuning
     from core.gpu.driver.device import open_device

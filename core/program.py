@@ -73,9 +73,7 @@ class Program:
 
     def uses_batch_statistics(self) -> bool:
         """Return whether a step depends on several images, so that images cannot be computed independently."""
-        return self.training and any(
-            s.op == "batch_norm" and not s.attributes["frozen"] for s in self.steps
-        )
+        return self.training and any(s.op == "batch_norm" and not s.attributes["frozen"] for s in self.steps)
 
     @property
     def taught(self) -> int:

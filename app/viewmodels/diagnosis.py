@@ -127,8 +127,7 @@ class DiagnosisModel(QObject):
         if found:
             self._add(found)
         if refused:
-            text = tr("{folder} cannot be read. Change its permissions, then add it again.",
-                      folder=refused[0])  # fmt: skip
+            text = tr("{folder} cannot be read. Change its permissions, then add it again.", folder=refused[0])
             self.failed.emit(text, "\n".join(refused))
         elif not found:
             self.failed.emit(tr("There are no photos in this folder."), "")
@@ -202,9 +201,7 @@ class DiagnosisModel(QObject):
             self._listing.pop().dispose()
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.kill()
-            thread.wait()
-            thread.deleteLater()
+            thread.dispose()
             self._waiting.extendleft(sorted(self._flying, reverse=True))
             self._flying.clear()
 

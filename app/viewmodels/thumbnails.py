@@ -31,9 +31,7 @@ class Thumbnails(QObject):
     ready = Signal(str)
     _decoded = Signal(str, QImage)
 
-    def __init__(
-        self, parent: QObject | None = None, side: int = SIDE, kept: int = KEPT, whole: bool = False
-    ) -> None:
+    def __init__(self, parent: QObject | None = None, side: int = SIDE, kept: int = KEPT, whole: bool = False) -> None:
         super().__init__(parent)
         self._side, self._most, self._read = side, kept, decode_whole if whole else decode_square
         self._kept: OrderedDict[str, QPixmap | None] = OrderedDict()

@@ -24,12 +24,7 @@ from app.widgets.parts import label
 from core.storage import write_file
 from core.text import csv_text
 
-STYLES: Final = (
-    Qt.PenStyle.SolidLine,
-    Qt.PenStyle.DashLine,
-    Qt.PenStyle.DotLine,
-    Qt.PenStyle.DashDotLine,
-)
+STYLES: Final = (Qt.PenStyle.SolidLine, Qt.PenStyle.DashLine, Qt.PenStyle.DotLine, Qt.PenStyle.DashDotLine)
 SYMBOLS: Final = ("o", "t", "s", "d", "+", "x", "star", "p")
 LOWEST: Final = 96
 """Pixels a plot keeps where the window is low: two ticks and the axis."""

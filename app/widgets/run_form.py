@@ -216,9 +216,7 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
             meaning = PRESETS[choice].idea if choice in PRESETS else row.meanings.get(choice, "")
             combo.setItemData(combo.count() - 1, tr(meaning), Qt.ItemDataRole.ToolTipRole)
         return (
-            combo,
-            combo.currentData,
-            lambda value: combo.setCurrentIndex(combo.findData(value)),
+            combo, combo.currentData, lambda value: combo.setCurrentIndex(combo.findData(value)),
             lambda slot: combo.currentIndexChanged.connect(lambda _: slot()),
         )
     if isinstance(default, int):

@@ -126,9 +126,7 @@ def packed_product(
     }  # fmt: skip
 
 
-def each_panel(
-    panel: Address, columns: int, groups: int, depth: int, m: int = 0
-) -> Iterator[tuple[Columns, Address]]:
+def each_panel(panel: Address, columns: int, groups: int, depth: int, m: int = 0) -> Iterator[tuple[Columns, Address]]:
     for part in split_columns(columns, m, depth):
         yield part, panel
         panel = panel + groups * part.vectors * part.blocks * current_isa().vector_width * 4 * depth

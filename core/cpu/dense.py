@@ -41,9 +41,7 @@ def for_all_photos(record: Record, slot_bytes: int, batch: int) -> Record:
     return replace(record, kernel=tiled.run_tiled_batch, fields=fields, tasks=tasks, name="batch", once=True)
 
 
-def dense_gradient(
-    c: Convolution, x: View, dy: View, gradient: Address, slot_bytes: int, layer: str
-) -> list[Record]:
+def dense_gradient(c: Convolution, x: View, dy: View, gradient: Address, slot_bytes: int, layer: str) -> list[Record]:
     """Records that add the weights' gradient, (units, inputs) as the parameter itself, over all images."""
     (kh, kw), tap = c.kernel, c.depth * 4
     joined = x.pixel == tap  # a window row is one run of columns, and the rows are groups; else each row's pixels are

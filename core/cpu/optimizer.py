@@ -81,9 +81,7 @@ class CpuOptimizer:
             kernel.RULE: RULES[self.optimizer.name],
         }  # fmt: skip
         chunks = -(-count // kernel.CHUNK)
-        return [
-            Record(run, fields, chunks, "all", "update", "fused") for run in (kernel.run_norm, kernel.run_update)
-        ]
+        return [Record(run, fields, chunks, "all", "update", "fused") for run in (kernel.run_norm, kernel.run_update)]
 
 
 def _at(array: Array) -> Address:

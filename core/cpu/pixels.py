@@ -80,9 +80,7 @@ def _norm_gradient(isa: InstructionSet, function: ir.Function) -> None:
     adds = b.icmp_signed("!=", accumulate, ir.Constant(I64, 0))
 
     def body(channel: Any, mask: Any) -> None:
-        k = [
-            v.load(p.at(coefficients, (channel, four), (channels, ir.Constant(I64, 4 * i))), mask) for i in range(3)
-        ]
+        k = [v.load(p.at(coefficients, (channel, four), (channels, ir.Constant(I64, 4 * i))), mask) for i in range(3)]
         with cgutils.for_range(b, count) as pixel:
             seen = v.load(p.at(x, (channel, four), (pixel.index, x_pixel)), mask)
             value = v.multiply_add(seen, k[1], k[2])

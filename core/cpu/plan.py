@@ -123,12 +123,9 @@ class CpuPlan(Plan):
     def _count_memory(self) -> Memory:
         optimizer = self._optimizer.bytes if self.training else 0
         return Memory(
-            parameters=self._weights.nbytes,
-            gradients=self._gradient.nbytes + self._private.nbytes,
-            optimizer=optimizer,
-            activations=self._arena.nbytes,
-            workspace=sum(array.nbytes for array in self._lowering.arrays),
-            photos=0,
+            parameters=self._weights.nbytes, gradients=self._gradient.nbytes + self._private.nbytes,
+            optimizer=optimizer, activations=self._arena.nbytes,
+            workspace=sum(array.nbytes for array in self._lowering.arrays), photos=0,
         )
 
     def load(self, weights: Mapping[str, Array]) -> None:

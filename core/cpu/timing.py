@@ -47,8 +47,6 @@ def _seconds(run: Callable[[int], None], index: int) -> float:
     return time.perf_counter() - begin
 
 
-def _kernel_time(
-    key: tuple[str, str, str], seconds: float, work: Cost | None, images: int, peak: Peak
-) -> KernelTime:
+def _kernel_time(key: tuple[str, str, str], seconds: float, work: Cost | None, images: int, peak: Peak) -> KernelTime:
     flops, size = (work.flops * images, work.bytes * images) if work is not None else (0, 0)
     return KernelTime(*key, 1e3 * seconds, flops, size, peak.floor_ms(flops, size))

@@ -21,9 +21,7 @@ IDLE, LEARNS, DECAYS = range(3)
 SGD, ADAM, ADAMW = range(3)
 
 # Settings, float32, as `core.optim.optimizer.scalars` and `Optimizer` give them.
-(
-    RATE, ROOT, SHRINK, EMA, CLIP, PARTS, MOMENTUM, NESTEROV, BETA1, REST1, BETA2, REST2, EPSILON, DECAY,
-) = range(14)  # fmt: skip
+RATE, ROOT, SHRINK, EMA, CLIP, PARTS, MOMENTUM, NESTEROV, BETA1, REST1, BETA2, REST2, EPSILON, DECAY = range(14)
 SETTING_COUNT: int = 14
 
 

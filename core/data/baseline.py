@@ -54,10 +54,8 @@ def evaluate_border(known: Array, known_labels: Array, asked: Array, asked_label
     majority = int(np.bincount(known_labels).argmax())
     by_class = [float(right[asked_labels == label].mean()) for label in np.unique(asked_labels)]
     return Baseline(
-        border=float(right.mean()),
-        border_by_class=float(np.mean(by_class)),
-        majority=float((asked_labels == majority).mean()),
-        photos=len(asked_labels),
+        border=float(right.mean()), border_by_class=float(np.mean(by_class)),
+        majority=float((asked_labels == majority).mean()), photos=len(asked_labels),
     )
 
 

@@ -99,10 +99,7 @@ class Dataset:
     def take(self, rows: Array) -> Dataset:
         """The dataset of these rows, in this order; class and group numbers stay."""
         return replace(
-            self,
-            paths=self.paths.take(rows),
-            labels=self.labels[rows],
-            splits=self.splits[rows],
+            self, paths=self.paths.take(rows), labels=self.labels[rows], splits=self.splits[rows],
             groups=None if self.groups is None else self.groups[rows],
             columns={name: column.take(rows) for name, column in self.columns.items()},
         )

@@ -63,15 +63,9 @@ class DatasetBuilder:
         renumber = np.array([place[name] for name in self._codes], np.int32)
         groups, names = (None, None) if self._groups is None else _group(self._groups.finish())
         dataset = Dataset(
-            root=self.root,
-            paths=paths,
-            classes=classes,
-            labels=renumber[labels] if len(classes) else labels,
-            splits=splits,
-            groups=groups,
-            group_names=names,
-            columns={name: builder.finish() for name, builder in self._columns.items()},
-            skipped=tuple(self.skipped),
+            root=self.root, paths=paths, classes=classes, labels=renumber[labels] if len(classes) else labels,
+            splits=splits, groups=groups, group_names=names,
+            columns={name: builder.finish() for name, builder in self._columns.items()}, skipped=tuple(self.skipped),
         )
         return _without_repeats(dataset)
 

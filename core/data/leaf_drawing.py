@@ -76,9 +76,7 @@ def _surface(plant: np.random.Generator, camera: np.random.Generator, side: int)
     reach = (width * outline / peak * (1 + teeth + wave)).astype(np.float32)
     inside = ((np.abs(v) < reach) & (u > 0) & (u < 1)).astype(np.float32)
     inside = _bitten(plant, u, v, inside)
-    return Surface(
-        u.astype(np.float32), v.astype(np.float32), reach, inside, length * side, lay_cells(u, v, inside)
-    )
+    return Surface(u.astype(np.float32), v.astype(np.float32), reach, inside, length * side, lay_cells(u, v, inside))
 
 
 def _bitten(plant: np.random.Generator, u: Array, v: Array, inside: Array) -> Array:

@@ -157,9 +157,7 @@ def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
     return csv.reader(file, delimiter=separator, strict=True)
 
 
-def _find_columns(
-    heading: list[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str]
-) -> _Columns:
+def _find_columns(heading: list[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str]) -> _Columns:
     names = [name.strip() for name in heading]
 
     def find(name: str) -> int:
@@ -182,10 +180,7 @@ def _find_columns(
                         "--label COLUMN.")
     filters = [w.partition("=") for w in where]
     return _Columns(
-        path=photos,
-        labels=labels,
-        split=find("split"),
-        group=find("group"),
+        path=photos, labels=labels, split=find("split"), group=find("group"),
         where=tuple((require(name.strip(), "--where"), value.strip()) for name, _, value in filters),
         extra=tuple(require(name, "columns") for name in columns),
     )

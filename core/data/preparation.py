@@ -88,11 +88,7 @@ def prepare_photos(
     if check is not None:
         check(dataset.classes)
     cache = open_cache(
-        dataset,
-        cache_side(config),
-        folder=config.cache,
-        threads=config.threads,
-        progress=_stage(report, "cache"),
+        dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=_stage(report, "cache"),
         cancelled=cancelled,
     )
     _require_photos(dataset, cache)

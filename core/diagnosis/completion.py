@@ -166,9 +166,7 @@ def measure_dependence(
     )
 
 
-def _mean_outside_leaf(
-    model: ModelFile, predictor: Predictor, photos: Array, masks: Array, node: str | None
-) -> float:
+def _mean_outside_leaf(model: ModelFile, predictor: Predictor, photos: Array, masks: Array, node: str | None) -> float:
     if node is None or not len(photos):
         return 0.0
     shares = []

@@ -103,9 +103,7 @@ class Examiner:
             leaves, photo_faults(rgb),
         )  # fmt: skip
 
-    def diagnose(
-        self, paths: Iterable[str], *, crop: bool = True, coverage: float = COVERAGE
-    ) -> Iterator[Diagnosis]:
+    def diagnose(self, paths: Iterable[str], *, crop: bool = True, coverage: float = COVERAGE) -> Iterator[Diagnosis]:
         """One examination per photo file, in words and numbers; a photo that cannot be read says why."""
         for path in paths:
             yield self.examine_file(path, crop=crop, coverage=coverage)[0]

@@ -159,9 +159,7 @@ class Predictor:
         probabilities, familiar = prediction.probabilities, prediction.familiar
         return decide_verdict(probabilities, familiar, self._thresholds, self.model.classes, coverage)
 
-    def _make_diagnosis(
-        self, path: str, prediction: Prediction, milliseconds: float, coverage: float
-    ) -> Diagnosis:
+    def _make_diagnosis(self, path: str, prediction: Prediction, milliseconds: float, coverage: float) -> Diagnosis:
         classes, probabilities = self.model.classes, prediction.probabilities
         order = np.argsort(-probabilities, kind="stable")[:TOP]
         top = tuple(ClassProbability(classes[i], float(probabilities[i])) for i in order)

@@ -178,9 +178,7 @@ def solve_update(case: Case, seed: int = 0) -> tuple[dict[str, Any], dict[str, A
     weights, gradient = (random.standard_normal(size, np.float32) for _ in range(2))
     state = {k: np.abs(random.standard_normal(size, np.float32)) for k in initial_state(optimizer, weights)}
     decayed, exact = np.arange(size) % 9 > 0, {k: v.astype(np.float64) for k, v in state.items()}
-    new, moved = update(
-        optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, RATE, STEP
-    )  # fmt: skip
+    new, moved = update(optimizer, weights.astype(np.float64), gradient.astype(np.float64), exact, decayed, RATE, STEP)
     given = {"weights": weights, "gradient": gradient, "decayed": decayed.astype(np.float32), **state}
     return {**given, "optimizer": optimizer, "learning_rate": RATE, "step": STEP}, {"weights": new, **moved}
 

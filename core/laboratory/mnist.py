@@ -81,9 +81,7 @@ Report: TypeAlias = Callable[[int, float, float], None]
 
 def digit_graph(recipe: MnistRecipe) -> Graph:
     """The network, which sees one grey channel: 784 numbers a digit, as in the lesson."""
-    options = Options(
-        classes=10, image_size=SIDE, channels=1, dropout=recipe.dropout, activation=recipe.activation
-    )
+    options = Options(classes=10, image_size=SIDE, channels=1, dropout=recipe.dropout, activation=recipe.activation)
     return {"cnn": cnn, "mlp": mlp}[recipe.model](options)
 
 

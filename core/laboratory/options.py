@@ -160,11 +160,9 @@ def read_capability(text: str) -> tuple[int, int]:
 
 
 def add_digits(command: AddCommand) -> None:
-    mnist = command("mnist", "MNIST digits: train on them, predict photographed digits, unpack them",
-                    figures=False)
+    mnist = command("mnist", "MNIST digits: train on them, predict photographed digits, unpack them", figures=False)
     mnist.add_argument("what", choices=("train", "predict", "unpack"))
-    mnist.add_argument("--photos", type=Path, nargs="+", default=[], metavar="PHOTO",
-                       help="photos of digits (predict)")
+    mnist.add_argument("--photos", type=Path, nargs="+", default=[], metavar="PHOTO", help="photos of digits (predict)")
     mnist.add_argument("--data", type=Path, metavar="FOLDER", help=f"{DIGITS} (train, unpack)")
     mnist.add_argument("--out", type=Path, default=Path("digits"), metavar="FOLDER",
                        help="new folder for the digits as image files (unpack)")

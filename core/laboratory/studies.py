@@ -108,9 +108,7 @@ def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list
         found = []
         channel = np.arange(count) // pixels % channels
         out = cuda.device_array(count, np.float32)
-        for name, kernel, given in (
-            ("global", from_global, (x, bias, out)), ("constant", from_constant, (x, out)),
-        ):  # fmt: skip
+        for name, kernel, given in (("global", from_global, (x, bias, out)), ("constant", from_constant, (x, out))):
             out.copy_to_device(np.full(count, np.nan, np.float32))
             ms = time_on_device(partial(_repeat, kernel, count, (*given, channels, pixels))) / IN_A_GRAPH
             if not np.allclose(out.copy_to_host(), x.copy_to_host() + values[channel]):

@@ -30,9 +30,7 @@ def window_of(name: str, attributes: dict[str, Any], kernel: Shape, image: Shape
     return Window(kernel, stride, padding, bool(attributes.get("ceil_mode", 0)))
 
 
-def _same(
-    image: Shape, kernel: tuple[int, int], stride: tuple[int, int], upper: bool
-) -> tuple[int, int, int, int]:
+def _same(image: Shape, kernel: tuple[int, int], stride: tuple[int, int], upper: bool) -> tuple[int, int, int, int]:
     sides = []
     for size, k, s in zip(image[:2], kernel, stride, strict=True):
         total = max((-(-size // s) - 1) * s + k - size, 0)

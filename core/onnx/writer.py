@@ -45,11 +45,8 @@ def serialise(
     """The bytes of a file with these nodes, from "photo" to "logits"."""
     height, width, channels = graph.photo_shape
     made = helper.make_graph(
-        nodes,
-        graph.name,
-        [helper.make_tensor_value_info(PHOTO, TensorProto.FLOAT, ["N", channels, height, width])],
-        [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, ["N", graph.classes])],
-        initializers,
+        nodes, graph.name, [helper.make_tensor_value_info(PHOTO, TensorProto.FLOAT, ["N", channels, height, width])],
+        [helper.make_tensor_value_info(LOGITS, TensorProto.FLOAT, ["N", graph.classes])], initializers,
     )
     model = helper.make_model(
         made, producer_name="LeafClinic", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION

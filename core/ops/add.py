@@ -29,11 +29,4 @@ def _backward(
     return Gradients((gradient, gradient))
 
 
-ADD: Final = Op(
-    name="add",
-    defaults={},
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
-)
+ADD: Final = Op(name="add", defaults={}, shape=_shape, cost=_cost, forward=_forward, backward=_backward)

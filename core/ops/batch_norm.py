@@ -77,11 +77,6 @@ def _uses_batch(attributes: Attributes, mode: Mode) -> bool:
 
 
 BATCH_NORM: Final = Op(
-    name="batch_norm",
-    defaults={"epsilon": 1e-5, "momentum": 0.1, "frozen": False},
-    shape=_shape,
-    parameters=_parameters,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    name="batch_norm", defaults={"epsilon": 1e-5, "momentum": 0.1, "frozen": False}, shape=_shape,
+    parameters=_parameters, cost=_cost, forward=_forward, backward=_backward,
 )

@@ -45,9 +45,7 @@ def photo_node(shape: Shape, attributes: Attributes) -> Node:
     return Node(PHOTO, "photo", (), photo_shape(attributes, shape), MappingProxyType(dict(attributes)))
 
 
-def make_node(
-    op: str, name: str, inputs: tuple[str, ...], attributes: Attributes, known: dict[str, Node]
-) -> Node:
+def make_node(op: str, name: str, inputs: tuple[str, ...], attributes: Attributes, known: dict[str, Node]) -> Node:
     """One node with its shape and parameters worked out."""
     if op not in OPS:
         raise ValueError(f"There is no op {op!r}.")
@@ -99,9 +97,7 @@ def check(graph: Graph) -> Graph:
     return Graph(graph.name, tuple(known.values()), graph.output)
 
 
-def with_loss(
-    graph: Graph, label_smoothing: float, class_weights: tuple[float, ...], taught: bool = False
-) -> Graph:
+def with_loss(graph: Graph, label_smoothing: float, class_weights: tuple[float, ...], taught: bool = False) -> Graph:
     """The graph with a softmax cross entropy named "loss" at its end, for training; `taught`: batches have targets."""
     known = {node.name: node for node in graph.nodes}
     attributes: dict[str, Attribute] = {"label_smoothing": label_smoothing, "class_weights": class_weights}

@@ -32,11 +32,4 @@ def _backward(
     return Gradients(tuple(np.split(gradient, ends, -1)))
 
 
-CONCAT: Final = Op(
-    name="concat",
-    defaults={},
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
-)
+CONCAT: Final = Op(name="concat", defaults={}, shape=_shape, cost=_cost, forward=_forward, backward=_backward)

@@ -59,9 +59,7 @@ def _backward(
     groups, window = read_int(attributes, "groups", low=1), read_window(attributes)
     dx, dweight = [], []
     for x, w, dy in zip(
-        np.split(inputs[0], groups, -1),
-        np.split(parameters["weight"], groups),
-        np.split(gradient, groups, -1),
+        np.split(inputs[0], groups, -1), np.split(parameters["weight"], groups), np.split(gradient, groups, -1),
         strict=True,
     ):
         seen = windows(pad(x, window, 0.0), window, *x.shape[1:3])

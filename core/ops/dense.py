@@ -43,11 +43,6 @@ def _backward(
 
 
 DENSE: Final = Op(
-    name="dense",
-    defaults={"units": 0, "bias": True, "init": "he_uniform"},
-    shape=_shape,
-    parameters=_parameters,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    name="dense", defaults={"units": 0, "bias": True, "init": "he_uniform"}, shape=_shape, parameters=_parameters,
+    cost=_cost, forward=_forward, backward=_backward,
 )

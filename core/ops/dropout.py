@@ -54,10 +54,5 @@ def _backward(
 
 
 DROPOUT: Final = Op(
-    name="dropout",
-    defaults={"rate": 0.5, "key": 0},
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    name="dropout", defaults={"rate": 0.5, "key": 0}, shape=_shape, cost=_cost, forward=_forward, backward=_backward,
 )

@@ -55,10 +55,6 @@ def channels_last(array: Array, image: Shape) -> Array:
 
 
 FLATTEN: Final = Op(
-    name="flatten",
-    defaults={},
-    shape=_shape,
-    cost=lambda attributes, inputs, output: Cost(0, 0),
-    forward=_forward,
+    name="flatten", defaults={}, shape=_shape, cost=lambda attributes, inputs, output: Cost(0, 0), forward=_forward,
     backward=_backward,
 )

@@ -32,10 +32,5 @@ def _backward(
 
 
 GLOBAL_AVG_POOL: Final = Op(
-    name="global_avg_pool",
-    defaults={},
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    name="global_avg_pool", defaults={}, shape=_shape, cost=_cost, forward=_forward, backward=_backward,
 )

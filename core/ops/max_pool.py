@@ -43,10 +43,6 @@ def _backward(
 
 
 MAX_POOL: Final = Op(
-    name="max_pool",
-    defaults={"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil_mode": False},
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    name="max_pool", defaults={"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil_mode": False},
+    shape=_shape, cost=_cost, forward=_forward, backward=_backward,
 )

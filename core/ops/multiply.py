@@ -29,11 +29,4 @@ def _backward(
     return Gradients((gradient * inputs[1][:, None, None], (gradient * inputs[0]).sum((1, 2))))
 
 
-MULTIPLY: Final = Op(
-    name="multiply",
-    defaults={},
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
-)
+MULTIPLY: Final = Op(name="multiply", defaults={}, shape=_shape, cost=_cost, forward=_forward, backward=_backward)

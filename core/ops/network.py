@@ -67,11 +67,8 @@ def loss_and_gradients(
             if part is not None:
                 value_gradients[name] = value_gradients[name] + part if name in value_gradients else part
     return Trace(
-        loss=float(values[loss.name].sum()),
-        correct=int((values[graph.output].argmax(-1) == labels).sum()),
-        values=values,
-        value_gradients=value_gradients,
-        gradients=gradients,
+        loss=float(values[loss.name].sum()), correct=int((values[graph.output].argmax(-1) == labels).sum()),
+        values=values, value_gradients=value_gradients, gradients=gradients,
         updated={f"{node}.{role}": a for node, result in results.items() for role, a in result.updated.items()},
     )
 

@@ -25,22 +25,8 @@ from core.ops.softmax import SOFTMAX
 from core.ops.softmax_cross_entropy import SOFTMAX_CROSS_ENTROPY
 
 _ROWS: Final = (
-    PHOTO_OP,
-    CONV2D,
-    DEPTHWISE_CONV2D,
-    MAX_POOL,
-    AVG_POOL,
-    GLOBAL_AVG_POOL,
-    DENSE,
-    *ACTIVATION_OPS,
-    SOFTMAX,
-    SOFTMAX_CROSS_ENTROPY,
-    CONCAT,
-    ADD,
-    MULTIPLY,
-    BATCH_NORM,
-    DROPOUT,
-    FLATTEN,
+    PHOTO_OP, CONV2D, DEPTHWISE_CONV2D, MAX_POOL, AVG_POOL, GLOBAL_AVG_POOL, DENSE, *ACTIVATION_OPS, SOFTMAX,
+    SOFTMAX_CROSS_ENTROPY, CONCAT, ADD, MULTIPLY, BATCH_NORM, DROPOUT, FLATTEN,
 )
 
 OPS: Final[Mapping[str, Op]] = MappingProxyType({op.name: op for op in _ROWS})

@@ -200,10 +200,7 @@ def _backward(
 
 
 PHOTO_OP: Final = Op(
-    name="photo",
-    defaults={"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)},
-    shape=_shape,
-    cost=lambda attributes, inputs, output: Cost(60 * volume(output), 7 * volume(output)),
-    forward=_forward,
+    name="photo", defaults={"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}, shape=_shape,
+    cost=lambda attributes, inputs, output: Cost(60 * volume(output), 7 * volume(output)), forward=_forward,
     backward=_backward,
 )

@@ -14,26 +14,9 @@ from core.errors import KernelUnavailable
 from core.graph import Attributes, Shape
 
 ALGORITHM_ORDER: Final = (
-    "reference",
-    "naive",
-    "vectorised",
-    "vectorised_parallel",
-    "shared",
-    "im2col",
-    "im2col_parallel",
-    "winograd",
-    "winograd_f4",
-    "fft",
-    "fft_tiled",
-    "tiled",
-    "tiled_vectorised",
-    "double_buffered",
-    "warp_tiled",
-    "narrow",
-    "tensor_core",
-    "wgmma",
-    "tma",
-    "fused",
+    "reference", "naive", "vectorised", "vectorised_parallel", "shared", "im2col", "im2col_parallel", "winograd",
+    "winograd_f4", "fft", "fft_tiled", "tiled", "tiled_vectorised", "double_buffered", "warp_tiled", "narrow",
+    "tensor_core", "wgmma", "tma", "fused",
 )
 """Algorithms from the simplest to the fastest."""
 
@@ -140,6 +123,4 @@ class Registry:
             if reason is None:
                 return row
             reasons.append(f"{row.algorithm}: {reason}")
-        raise KernelUnavailable(
-            f"No kernel can run {case.op} {direction} here. " + " ".join(reasons)
-        )
+        raise KernelUnavailable(f"No kernel can run {case.op} {direction} here. " + " ".join(reasons))

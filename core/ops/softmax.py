@@ -33,11 +33,4 @@ def _backward(
     return Gradients((y * (gradient - (gradient * y).sum(-1, keepdims=True)),))
 
 
-SOFTMAX: Final = Op(
-    name="softmax",
-    defaults={},
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
-)
+SOFTMAX: Final = Op(name="softmax", defaults={}, shape=_shape, cost=_cost, forward=_forward, backward=_backward)

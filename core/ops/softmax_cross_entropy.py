@@ -74,10 +74,6 @@ def _backward(
 
 
 SOFTMAX_CROSS_ENTROPY: Final = Op(
-    name="softmax_cross_entropy",
-    defaults={"label_smoothing": 0.0, "class_weights": (), "taught": False},
-    shape=_shape,
-    cost=_cost,
-    forward=_forward,
-    backward=_backward,
+    name="softmax_cross_entropy", defaults={"label_smoothing": 0.0, "class_weights": (), "taught": False}, shape=_shape,
+    cost=_cost, forward=_forward, backward=_backward,
 )

@@ -174,10 +174,7 @@ Event: TypeAlias = (
 
 WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged", "split": "judged_on"}
 """Names of events and fields in logs and in ``--json`` that differ from the code's: other programs read them."""
-EVENTS: Final[Mapping[str, Any]] = {
-    WRITTEN_NAMES.get(e.__name__, e.__name__): e
-    for e in get_args(Event)
-}
+EVENTS: Final[Mapping[str, Any]] = {WRITTEN_NAMES.get(e.__name__, e.__name__): e for e in get_args(Event)}
 
 
 def _written(name: str) -> str:

@@ -71,13 +71,8 @@ def finish_run(
     folder.sync()
     history = read_history(folder.path / EVENTS)
     data = ReportData(
-        config=setup.config,
-        history=history,
-        evaluation=evaluation,
-        model=model,
-        conditions=setup.conditions,
-        seconds=state.seconds,
-        warnings=tuple(history.warnings),
+        config=setup.config, history=history, evaluation=evaluation, model=model, conditions=setup.conditions,
+        seconds=state.seconds, warnings=tuple(history.warnings),
     )
     return FinishedRun(evaluation, path, folder.write(REPORT, render_report(data)))
 

@@ -186,8 +186,7 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
     curve = thresholds.curve
     answers = Curve("accuracy", tuple((p.coverage, p.accuracy) for p in curve))
     low = min(min(p.accuracy for p in curve) - 0.01, 0.98)
-    return draw_lines("Minimum confidence", [answers], "coverage", x=(least, 1), y=(low, 1.0),
-                      percent=True)
+    return draw_lines("Minimum confidence", [answers], "coverage", x=(least, 1), y=(low, 1.0), percent=True)
 
 
 def _deeds(data: ReportData) -> str:

@@ -92,13 +92,9 @@ def cut_batch(batch: PhotoBatch, first: int, end: int) -> PhotoBatch:
         return batch
     part = slice(first, end)
     return replace(
-        batch,
-        photos=None if batch.photos is None else batch.photos[part],
-        augmentation=batch.augmentation[part],
-        labels=batch.labels[part],
-        index=None if batch.index is None else batch.index[part],
-        targets=None if batch.targets is None else batch.targets[part],
-        first=batch.first + first,
+        batch, photos=None if batch.photos is None else batch.photos[part], augmentation=batch.augmentation[part],
+        labels=batch.labels[part], index=None if batch.index is None else batch.index[part],
+        targets=None if batch.targets is None else batch.targets[part], first=batch.first + first,
     )
 
 

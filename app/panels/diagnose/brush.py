@@ -31,9 +31,7 @@ class BrushDialog(QDialog):
 
     corrected = Signal(object)
 
-    def __init__(
-        self, parent: QWidget, photos: Thumbnails, path: str, area: Mask, automatic: Mask
-    ) -> None:  # fmt: skip
+    def __init__(self, parent: QWidget, photos: Thumbnails, path: str, area: Mask, automatic: Mask) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(tr("Edit diseased area"))

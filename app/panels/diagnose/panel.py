@@ -69,8 +69,7 @@ class DiagnosePanel(QWidget):
         self.bar.setAccessibleName(tr("Progress of the diagnoses"))
         self.state = label("", "muted")
         self.cancel = button(tr("Cancel"), model.cancel)
-        self.rest = button(tr("Resume"), model.diagnose_cancelled, tip=tr("Diagnose the photos that were "
-                                                                                     "cancelled"))
+        self.rest = button(tr("Resume"), model.diagnose_cancelled, tip=tr("Diagnose the photos that were cancelled"))
         self.model_button = QPushButton()
         self.model_button.clicked.connect(actions.choose_model.trigger)
         self._settle = QTimer(self, singleShot=True, interval=SETTLE_MS)
